@@ -1,0 +1,160 @@
+"""What each stage spent: entries carried on the rows that caused them, totals, and prices.
+
+A worker appends one entry per row x component and says how long it measured for it; the stage's meter (`settle`) then
+scales the entries of a call so that their seconds add up to the call's own busy time, overhead included. So the sum over
+a table is the time its workers worked, nothing is counted twice, and what no row caused (start-up, reading, writing) is
+kept apart. Quantities are stored, money is not: `Prices` turns one into the other when somebody asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import yaml
+
+from cluster import ClusterError
+
+QUANTITIES = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens", "searches", "pairs")
+START_UP = "start_up"  # component of what a worker spent before its first row
+
+COST = pa.struct(
+    [
+        ("stage", pa.string()),
+        ("component", pa.string()),  # strategy or request, retriever, or model
+        ("engine", pa.string()),
+        ("model", pa.string()),
+        ("attempt", pa.int32()),
+        ("seconds", pa.float64()),  # worker busy time
+        ("device_seconds", pa.float64()),  # seconds x accelerators of the worker
+        *((name, pa.int64()) for name in QUANTITIES),
+        ("error", pa.string()),
+        ("start", pa.int32()),  # the start of the run that spent it, from 1; 0 inside a stage: not settled yet
+    ]
+)
+COSTS = pa.list_(COST)
+
+
+def entry(stage: str, component: str, seconds: float = 0.0, **values: Any) -> dict[str, Any]:
+    """One COST entry, not settled; quantities that are not given are zero."""
+    empty: dict[str, Any] = {
+        "engine": None,
+        "model": None,
+        "attempt": 1,
+        "device_seconds": 0.0,
+        "error": None,
+        "start": 0,
+    }
+    quantities = dict.fromkeys(QUANTITIES, 0)
+    return {"stage": stage, "component": component, "seconds": seconds} | empty | quantities | values
+
+
+def settle(table: pa.Table, seconds: float, devices: float, start: int) -> pa.Table:
+    """Scale the unsettled entries of the column `costs` so that their seconds sum to `seconds`, and mark them settled.
+
+    Entries without a measured second share equally. Settled entries (earlier stages, completions that an earlier start
+    of the run had made) stay as they are.
+    """
+    column = table.column("costs").combine_chunks()
+    flat = column.flatten()
+    fresh = pc.equal(flat.field("start"), 0).to_numpy(zero_copy_only=False)
+    if not fresh.any():
+        return table
+    measured = np.where(fresh, flat.field("seconds").to_numpy(zero_copy_only=False), 0.0)
+    share = measured / measured.sum() if measured.sum() > 0 else fresh / fresh.sum()
+    settled = {
+        "seconds": np.where(fresh, share * seconds, flat.field("seconds").to_numpy(zero_copy_only=False)),
+        "device_seconds": np.where(
+            fresh, share * seconds * devices, flat.field("device_seconds").to_numpy(zero_copy_only=False)
+        ),
+        "start": np.where(fresh, start, flat.field("start").to_numpy(zero_copy_only=False)).astype(np.int32),
+    }
+    fields = [pa.array(settled[f.name]) if f.name in settled else flat.field(f.name) for f in COST]
+    lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
+    costs = pa.ListArray.from_arrays(offsets, pa.StructArray.from_arrays(fields, fields=list(COST)), type=COSTS)
+    return table.set_column(table.schema.get_field_index("costs"), pa.field("costs", COSTS), costs)
+
+
+Totals = dict[str, dict[str, dict[str, float]]]  # stage -> component@model -> quantity -> sum
+
+
+def totals(flat: pa.StructArray) -> Totals:
+    """Sums of a flat array of COST entries by stage and `component@model` (model may be empty)."""
+    table = pa.Table.from_struct_array(flat)
+    table = table.set_column(3, "model", pc.fill_null(table.column("model"), ""))
+    sums = ("seconds", "device_seconds", *QUANTITIES)
+    grouped = table.group_by(["stage", "component", "model"]).aggregate([(name, "sum") for name in sums])
+    result: Totals = {}
+    for row in grouped.to_pylist():
+        key = f"{row['component']}@{row['model']}"
+        result.setdefault(row["stage"], {})[key] = {name: row[f"{name}_sum"] for name in sums if row[f"{name}_sum"]}
+    return result
+
+
+def add(into: Totals, more: Totals) -> None:
+    """Add `more` to `into`, in place."""
+    for stage, components in more.items():
+        for component, sums in components.items():
+            mine = into.setdefault(stage, {}).setdefault(component, {})
+            for name, value in sums.items():
+                mine[name] = mine.get(name, 0) + value
+
+
+def stage_sums(costs: Totals, stage: str) -> dict[str, float]:
+    """The quantities of one stage, over its components."""
+    result: dict[str, float] = {}
+    for sums in costs.get(stage, {}).values():
+        for name, value in sums.items():
+            result[name] = result.get(name, 0) + value
+    return result
+
+
+@dataclass(frozen=True)
+class Prices:
+    """USD; from `prices.yaml`, which explains each number."""
+
+    cpu_worker_hour: float = 0.0  # a worker without an accelerator, for one hour of work
+    device_hour: float = 0.0  # one accelerator for one hour
+    tokens: Mapping[str, Mapping[str, float]] = field(
+        default_factory=dict
+    )  # model -> prompt, cached, completion: per million
+
+    def usd(self, costs: Totals, stages: Iterable[str] | None = None) -> float:
+        """Money for `costs` (of the named stages, default all): busy time, accelerators, and tokens of priced models."""
+        return sum(
+            self._component(key.partition("@")[2], sums)
+            for stage in (costs if stages is None else stages)
+            for key, sums in costs.get(stage, {}).items()
+        )
+
+    def _component(self, model: str, sums: Mapping[str, float]) -> float:
+        hours = sums.get("seconds", 0) / 3600
+        device_hours = sums.get("device_seconds", 0) / 3600
+        time = device_hours * self.device_hour if device_hours else hours * self.cpu_worker_hour
+        price = self.tokens.get(model)
+        if price is None:
+            return time
+        cached = sums.get("cached_tokens", 0)
+        tokens = (
+            (sums.get("prompt_tokens", 0) - cached) * price.get("prompt", 0)
+            + cached * price.get("cached", price.get("prompt", 0))
+            + sums.get("completion_tokens", 0) * price.get("completion", 0)
+        )
+        return time + tokens / 1e6
+
+
+def load_prices(path: Path) -> Prices | None:
+    """The prices of `prices.yaml`; None if there is no such file; ClusterError if it is not understood."""
+    if not path.exists():
+        return None
+    try:
+        return Prices(**(yaml.safe_load(path.read_text()) or {}))
+    except (TypeError, yaml.YAMLError) as error:
+        known = ", ".join(Prices.__dataclass_fields__)
+        raise ClusterError(f"{path}: not understood ({str(error).splitlines()[0]}); known keys: {known}") from error

@@ -1,0 +1,141 @@
+"""A Ray to run on: our own on this machine, or one that is there; and pools that fit it.
+
+Ray Data waits silently for ever when pools want more than the cluster has (ray#44687), so the pools are added up before
+any worker starts, and a plan that does not fit is refused with what it wants and what is there.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from cluster import ClusterError
+
+# Ray Data's own tasks, beside the pools: they carry blocks from worker to worker and mostly wait.
+CARRIERS = 2
+WORKER_ENVIRONMENT = {
+    "OMP_WAIT_POLICY": "PASSIVE",  # stages share cores: a waiting OpenMP thread must not spin
+    "TOKENIZERS_PARALLELISM": "false",
+    "TQDM_DISABLE": "1",
+}
+
+
+class Pool(NamedTuple):
+    """Workers of one stage, each with `cpus` and `gpus`."""
+
+    workers: int
+    cpus: float
+    gpus: float
+
+
+@dataclass(frozen=True)
+class PoolWish:
+    """What the config says of a pool; None: sized to what is there. `device`: can the worker use an accelerator?"""
+
+    workers: int | None = None
+    cpus: float | None = None
+    gpus: float | None = None
+    device: bool = False
+
+
+class Resources(NamedTuple):
+    """What the cluster has."""
+
+    nodes: int
+    cpus: float
+    gpus: float
+    largest_node_cpus: float
+    largest_node_gpus: float
+
+
+class Session:
+    """A connection to Ray; `close` stops a Ray that we started, and only that."""
+
+    def __init__(self, address: str, wishes: Mapping[str, PoolWish]) -> None:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere but to the engines named
+        os.environ.setdefault("RAY_DATA_DISABLE_PROGRESS_BARS", "1")
+        import ray
+
+        self.local = address == "local"
+        quiet = {"log_to_driver": False, "logging_level": logging.WARNING, "configure_logging": True}
+        environment = {"env_vars": WORKER_ENVIRONMENT}
+        try:
+            if self.local:
+                logical = sum(pool.workers * pool.cpus for pool in local_pools(wishes, gpus=0).values())
+                ray.init(
+                    "local", num_cpus=int(logical + CARRIERS), include_dashboard=False, runtime_env=environment, **quiet
+                )
+            else:
+                ray.init(address, runtime_env=environment, **quiet)
+        except ConnectionError as error:
+            raise ClusterError(
+                f"cluster.address: no Ray answers at {address!r}; start one (ray start --head), set RAY_ADDRESS, "
+                "or use cluster.address: local"
+            ) from error
+        self.resources = _resources(ray.nodes())
+        try:
+            self.pools = fit(wishes, self.resources, self.local)
+        except ClusterError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Disconnect; stop Ray if it is ours."""
+        import ray
+
+        ray.shutdown()
+
+
+def local_pools(wishes: Mapping[str, PoolWish], gpus: float) -> dict[str, Pool]:
+    """Pools for one machine: one worker a stage, with the machine's cores for those that compute."""
+    cores = os.cpu_count() or 1
+    return _size(wishes, workers=1, compute_cpus=cores, gpus=gpus)
+
+
+def fit(wishes: Mapping[str, PoolWish], there: Resources, local: bool) -> dict[str, Pool]:
+    """The pools, sized to what is there; ClusterError if what the config wants is not."""
+    if local:
+        pools = local_pools(wishes, there.gpus)
+    else:
+        share = max(1, (there.largest_node_cpus - CARRIERS - 1) // 2)
+        pools = _size(wishes, workers=max(1, there.nodes), compute_cpus=share, gpus=there.gpus)
+    wanted_cpus = sum(pool.workers * pool.cpus for pool in pools.values()) + CARRIERS
+    wanted_gpus = sum(pool.workers * pool.gpus for pool in pools.values())
+    most_gpus = max((pool.gpus for pool in pools.values()), default=0)
+    most_cpus = max((pool.cpus for pool in pools.values()), default=0)
+    described = "; ".join(f"{name} {p.workers} x ({p.cpus:g} CPU, {p.gpus:g} GPU)" for name, p in pools.items())
+    for what, wanted, found in (("GPUs", wanted_gpus, there.gpus), ("CPUs", wanted_cpus, there.cpus)):
+        if wanted > found:
+            raise ClusterError(
+                f"cluster: the pools want {wanted:g} {what}, the cluster has {found:g} ({described}); "
+                f"lower cluster.<stage>.workers or .{what[:-1].lower()}s, or add nodes"
+            )
+    if most_gpus > there.largest_node_gpus or most_cpus > there.largest_node_cpus:
+        raise ClusterError(f"cluster: no node can hold one of the workers ({described}); the largest has "
+                           f"{there.largest_node_cpus:g} CPUs and {there.largest_node_gpus:g} GPUs")  # fmt: skip
+    return pools
+
+
+def _size(wishes: Mapping[str, PoolWish], workers: int, compute_cpus: float, gpus: float) -> dict[str, Pool]:
+    """Fill in what the config leaves open. Accelerators go to the last stages first: reranking needs them most."""
+    pools: dict[str, Pool] = {}
+    for name, wish in reversed(list(wishes.items())):
+        count = workers if wish.workers is None else wish.workers
+        devices = wish.gpus
+        if devices is None:
+            devices = 1.0 if wish.device and gpus >= count else 0.0
+        gpus -= count * devices
+        cpus = wish.cpus
+        if cpus is None:
+            cpus = compute_cpus if wish.device and not devices else 1
+        pools[name] = Pool(count, cpus, devices)
+    return {name: pools[name] for name in wishes}
+
+
+def _resources(nodes: list[dict[str, object]]) -> Resources:
+    alive: list[dict[str, float]] = [dict(node["Resources"]) for node in nodes if node["Alive"]]  # type: ignore[call-overload]
+    cpus, gpus = ([node.get(kind, 0.0) for node in alive] for kind in ("CPU", "GPU"))
+    return Resources(len(alive), sum(cpus), sum(gpus), max(cpus, default=0), max(gpus, default=0))

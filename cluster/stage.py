@@ -1,0 +1,230 @@
+"""Stages on Ray: long-lived workers, blocks that stay whole, one meter that every stage goes through.
+
+A stage with a pool keeps its workers (Ray actors that hold a model, an index or an engine) for the whole run. A Ray Data
+dataset streams one *wave* of shards through thin tasks, one per block and stage, which hand the block to a worker; the
+next wave finds the same workers. Waves exist because a dataset's driver keeps something for every block (ray#66016); the
+workers do not belong to the dataset because their start-up is dear. A stage without a pool runs in the task itself.
+
+A block is one shard from the first stage to the last: tasks take whole blocks and give back one, far below any split size.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from cluster import ClusterError, costs
+from cluster.session import Pool
+
+Worker = Callable[[pa.Table], pa.Table]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of the pipeline: a class that is built once per worker and called with one block at a time."""
+
+    name: str
+    worker: Callable[..., Worker]
+    settings: Mapping[str, Any]  # what the worker is built from: names and paths, never large objects
+    consumes: pa.Schema
+    produces: pa.Schema
+    pool: Pool | None = None
+    retries: int = field(default=3)  # of a block whose worker died under it
+
+
+class Meter:
+    """A worker with its borders checked and its time attributed. Every stage's call goes through here."""
+
+    def __init__(self, stage: Stage, start: int) -> None:
+        began = time.perf_counter()
+        self._stage, self._start = stage, start
+        self._worker = stage.worker(**stage.settings)
+        self._start_up: float | None = time.perf_counter() - began if stage.pool else None
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        stage = self._stage
+        if table.num_rows == 0:  # a shard that was not admitted
+            return stage.produces.empty_table()
+        _check_border(f"{stage.name} was given", table.schema, stage.consumes)
+        began = time.perf_counter()
+        result = self._worker(table)
+        seconds = time.perf_counter() - began
+        _check_border(f"{stage.name} returned", result.schema, stage.produces)
+        if "costs" not in result.column_names:
+            return result
+        devices = stage.pool.gpus if stage.pool else 0.0
+        settled = costs.settle(result, seconds, devices, self._start)
+        if self._start_up is not None:
+            settled = _charge_start_up(settled, stage.name, self._start_up, devices, self._start)
+            self._start_up = None
+        return settled
+
+
+class Desk:
+    """Admits shards, hands out workers, and closes when no more shard shall begin. One asynchronous actor per run.
+
+    If its process dies Ray starts it anew with empty books: admission is then wider for a moment, nothing is lost.
+    """
+
+    def __init__(self, limit: int, pools: Mapping[str, int]) -> None:
+        self._limit, self._closed = limit, False
+        self._admitted: set[int] = set()
+        self._busy = {stage: Counter(dict.fromkeys(range(workers), 0)) for stage, workers in pools.items()}
+        self._changed = asyncio.Condition()
+
+    async def admit(self, shard: int) -> bool:
+        """Wait until fewer than `limit` shards are under way; False once closed."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._closed or len(self._admitted - {shard}) < self._limit)
+            if not self._closed:
+                self._admitted.add(shard)
+            return not self._closed
+
+    async def committed(self, shard: int) -> None:
+        """A shard is done with."""
+        async with self._changed:
+            self._admitted.discard(shard)
+            self._changed.notify_all()
+
+    async def take(self, stage: str) -> int:
+        """The least busy worker of a stage."""
+        worker, _ = min(self._busy[stage].items(), key=lambda item: item[1])
+        self._busy[stage][worker] += 1
+        return worker
+
+    async def give(self, stage: str, worker: int) -> None:
+        """The worker has answered."""
+        self._busy[stage][worker] -= 1
+
+    async def close(self) -> None:
+        """Admit no more shards."""
+        async with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+
+class Line:
+    """The workers of a run, and the waves that pass through them."""
+
+    def __init__(self, stages: list[Stage], start: int, wave: int = 256) -> None:
+        import ray
+
+        self._stages, self._start, self._wave = stages, start, wave
+        self._workers: dict[str, list[Any]] = {}
+        for stage in stages:
+            if stage.pool is None:
+                continue
+            named = type(stage.name.capitalize(), (_Seat,), {})  # Ray shows the class name
+            options = {
+                "num_cpus": stage.pool.cpus,
+                "num_gpus": stage.pool.gpus,
+                "max_restarts": -1,  # a worker that dies comes back; a block that kills it is given up after `retries`
+                "max_task_retries": stage.retries,
+            }
+            remote = ray.remote(named).options(**options)
+            self._workers[stage.name] = [remote.remote(stage, start) for _ in range(stage.pool.workers)]
+        workers = {name: len(pool) for name, pool in self._workers.items()}
+        limit = 2 * max(1, sum(workers.values()))
+        desk = ray.remote(Desk).options(num_cpus=0, max_restarts=-1, max_task_retries=-1, max_concurrency=1000)
+        self._desk = desk.remote(limit, workers)
+        self._limit = limit
+
+    def run(self, shards: Iterable[pa.Table]) -> Iterator[dict[str, Any]]:
+        """Stream one-row tables (with the column `shard`) through all stages; yields the last stage's rows as they come."""
+        import ray
+        from ray.data import DataContext, TaskPoolStrategy
+
+        context = DataContext.get_current()
+        context.enable_progress_bars = False
+        context.print_on_execution_start = False
+        context.target_max_block_size = None  # a block is a shard and is never split
+        context.execution_options.preserve_order = False
+        context.execution_no_progress_timeout_s = -1  # the job has a stall watch of its own
+        waves = iter(shards)
+        while wave := list(itertools.islice(waves, self._wave)):
+            data = ray.data.from_arrow(wave)
+            data = data.map_batches(
+                _admit, fn_kwargs={"desk": self._desk}, batch_size=None, batch_format="pyarrow",
+                compute=TaskPoolStrategy(size=1), num_cpus=0.001,
+            )  # fmt: skip
+            for index, stage in enumerate(self._stages):
+                workers = self._workers.get(stage.name, [])
+                size = 2 * len(workers) if workers else 2
+                data = data.map_batches(
+                    _carry,
+                    fn_kwargs={"stage": stage, "start": self._start, "workers": workers, "desk": self._desk},
+                    batch_size=None,
+                    batch_format="pyarrow",
+                    compute=TaskPoolStrategy(size=size),
+                    num_cpus=0.002
+                    + index / 1000,  # carriers wait; unlike requests also keep Ray Data from fusing stages
+                )
+            for batch in data.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
+                yield from batch.to_pylist()
+
+    def committed(self, shard: int) -> None:
+        """Make room for the next shard."""
+        self._desk.committed.remote(shard)
+
+    def close(self) -> None:
+        """Admit no more shards; those under way go on."""
+        self._desk.close.remote()
+
+
+class _Seat:
+    """The actor: a worker with its meter."""
+
+    def __init__(self, stage: Stage, start: int) -> None:
+        self._meter = Meter(stage, start)
+
+    def run(self, table: pa.Table) -> pa.Table:
+        return self._meter(table)
+
+
+def _admit(table: pa.Table, desk: Any) -> pa.Table:
+    import ray
+
+    return table if ray.get(desk.admit.remote(table.column("shard")[0].as_py())) else table.slice(0, 0)
+
+
+def _carry(table: pa.Table, stage: Stage, start: int, workers: list[Any], desk: Any) -> pa.Table:
+    """Take a block to a worker of the stage and bring the result back."""
+    import ray
+
+    if table.num_rows == 0:
+        return stage.produces.empty_table()
+    if not workers:
+        return Meter(stage, start)(table)
+    index = ray.get(desk.take.remote(stage.name))
+    try:
+        return ray.get(workers[index].run.remote(table))
+    finally:
+        desk.give.remote(stage.name, index)
+
+
+def _check_border(where: str, found: pa.Schema, wanted: pa.Schema) -> None:
+    if found.equals(wanted, check_metadata=False):
+        return
+    missing = [name for name in wanted.names if name not in found.names]
+    extra = [name for name in found.names if name not in wanted.names]
+    other = [f"{n}: {found.field(n).type} instead of {wanted.field(n).type}" for n in wanted.names
+             if n in found.names and found.field(n).type != wanted.field(n).type]  # fmt: skip
+    raise ClusterError(
+        f"{where} a table that is not its schema: missing {missing}, unknown {extra}, of another type {other}, found {found.names}"
+    )
+
+
+def _charge_start_up(table: pa.Table, stage: str, seconds: float, devices: float, start: int) -> pa.Table:
+    """Put what the worker spent before its first row on the first row, as a component of its own."""
+    entry = costs.entry(stage, costs.START_UP, seconds, device_seconds=seconds * devices, start=start)
+    column = table.column("costs")
+    first = pa.array([[*column[0].as_py(), entry]], costs.COSTS)
+    joined = pa.concat_arrays([first, *column.slice(1).chunks])
+    return table.set_column(table.schema.get_field_index("costs"), pa.field("costs", costs.COSTS), joined)

@@ -1,0 +1,178 @@
+"""Where tables lie: keys under one root, with put-if-absent as the one verb that commits.
+
+On a file system a commit is a fsynced temporary file that is hard-linked to its final name: `link` fails if the name
+exists, and a kill leaves either nothing or the whole file (`O_EXCL` alone would leave an empty one).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+
+from cluster import ClusterError
+
+
+class Entry(NamedTuple):
+    """One stored object."""
+
+    key: str
+    size: int  # bytes
+
+
+class Storage(Protocol):
+    """Objects under one root, named by slash-separated keys."""
+
+    root: str
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        """Store `data` unless `key` exists; durable on return. False: somebody else's is there, and stays."""
+        ...
+
+    def put(self, key: str, data: bytes) -> None:
+        """Store `data`, replacing what was there; a reader sees the old or the new, never a mixture."""
+        ...
+
+    def upload(self, path: Path, key: str) -> None:
+        """Store a local file under `key`, replacing what was there."""
+        ...
+
+    def get(self, key: str) -> bytes | None:
+        """The object's bytes, or None if there is none."""
+        ...
+
+    def open(self, key: str) -> pa.NativeFile:
+        """The object as a random-access file (for Parquet). FileNotFoundError if there is none."""
+        ...
+
+    def list(self, prefix: str = "") -> Iterator[Entry]:
+        """Every object whose key starts with the folder `prefix`, sorted by key; unfinished temporaries included."""
+        ...
+
+    def delete(self, key: str) -> None:
+        """Remove the object; nothing happens if there is none."""
+        ...
+
+    def url(self, key: str) -> str:
+        """How DuckDB and people name the object."""
+        ...
+
+
+class FileStorage:
+    """A folder of the file system."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root.rstrip("/") or "/"
+        self._folder = Path(self.root)
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        target = self._target(key)
+        temporary = self._write_temporary(target, data)
+        try:
+            os.link(temporary, target)
+        except FileExistsError:
+            return False
+        finally:
+            temporary.unlink()
+        _sync_folder(target.parent)
+        return True
+
+    def put(self, key: str, data: bytes) -> None:
+        target = self._target(key)
+        self._write_temporary(target, data).replace(target)
+        _sync_folder(target.parent)
+
+    def upload(self, path: Path, key: str) -> None:
+        target = self._target(key)
+        temporary = _temporary_beside(target)
+        with path.open("rb") as source, temporary.open("xb") as copy:
+            shutil.copyfileobj(source, copy, 1 << 20)
+            copy.flush()
+            os.fsync(copy.fileno())
+        temporary.replace(target)
+        _sync_folder(target.parent)
+
+    def get(self, key: str) -> bytes | None:
+        try:
+            return (self._folder / key).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def open(self, key: str) -> pa.NativeFile:
+        return pa.OSFile(str(self._folder / key), "rb")
+
+    def list(self, prefix: str = "") -> Iterator[Entry]:
+        start = self._folder / prefix
+        for folder, folders, files in os.walk(start):
+            folders.sort()
+            for file in sorted(files):
+                path = Path(folder, file)
+                try:
+                    size = path.stat().st_size
+                except FileNotFoundError:  # a temporary that was renamed meanwhile
+                    continue
+                yield Entry(path.relative_to(self._folder).as_posix(), size)
+
+    def delete(self, key: str) -> None:
+        (self._folder / key).unlink(missing_ok=True)
+
+    def url(self, key: str) -> str:
+        return str(self._folder / key)
+
+    def _target(self, key: str) -> Path:
+        target = self._folder / key
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return target
+
+    @staticmethod
+    def _write_temporary(target: Path, data: bytes) -> Path:
+        temporary = _temporary_beside(target)
+        with temporary.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        return temporary
+
+
+def open_storage(url: str) -> Storage:
+    """The storage at `url`; ClusterError if this kind of storage is not supported."""
+    if "://" in url and not url.startswith("file://"):
+        scheme = url.split("://", 1)[0]
+        raise ClusterError(f"{url}: {scheme}:// is not supported yet; use a folder of the file system")
+    return FileStorage(str(Path(url.removeprefix("file://")).absolute()))
+
+
+def check_writable(storage: Storage, what: str) -> None:
+    """Refuse early (ClusterError) a root that cannot be written or that does not keep put-if-absent."""
+    key = f".probe-{uuid.uuid4().hex}"
+    try:
+        first, second = storage.put_if_absent(key, b"1"), storage.put_if_absent(key, b"2")
+        storage.delete(key)
+    except OSError as error:
+        raise ClusterError(
+            f"{what}: cannot write to {storage.root}: {error.strerror or error}; name another folder"
+        ) from error
+    if not first or second:
+        raise ClusterError(
+            f"{what}: {storage.root} overwrites what it was told to create only; commits need another storage"
+        )
+
+
+def _temporary_beside(target: Path) -> Path:
+    return target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name itself durable; file systems that refuse it (some network mounts) order names themselves."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError:
+        return
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,118 @@
+"""The one door from a YAML file to a config object.
+
+`--set a.b=c` overrides come on top of the file, `{date}` in any text is filled from `--date`; unknown keys are refused by
+name with the nearest.
+"""
+
+from __future__ import annotations
+
+import datetime
+import typing
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from jobs.config import Config, ConfigError, nearest
+
+
+def load_config(path: str, settings: list[str] | None = None, date: str | None = None) -> Config:
+    """Read `path`, apply `a.b=value` settings (values are YAML), fill `{date}`; ConfigError in one line."""
+    try:
+        values = yaml.load(Path(path).read_text(encoding="utf-8"), _Loader)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: holds no keys; see configs/quickstart.yaml for an example")
+    for setting in settings or []:
+        _set(values, setting)
+    day = date or datetime.date.today().isoformat()
+    try:
+        datetime.date.fromisoformat(day)
+    except ValueError as error:
+        raise ConfigError(f"--date {day!r} is not a date; write it as 2026-01-31") from error
+    try:
+        return Config.model_validate(_fill(values, day))
+    except ValidationError as error:
+        raise ConfigError(f"{path}: {_one_line(error)}") from error
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which a key may stand once only (PyYAML would silently take the last)."""
+
+
+def _unique_keys(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
+    loader.flatten_mapping(node)
+    seen: dict[Any, Any] = {}
+    for key_node, value_node in node.value:
+        key = loader.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+        if key in seen:
+            raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} stands twice", key_node.start_mark)
+        seen[key] = loader.construct_object(value_node, deep=True)  # type: ignore[no-untyped-call]
+    return seen
+
+
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _unique_keys)
+
+
+def _set(values: dict[str, Any], setting: str) -> None:
+    name, equals, text = setting.partition("=")
+    keys = name.strip().split(".")
+    if not equals or not all(keys):
+        raise ConfigError(f"--set {setting!r} is not of the form a.b=value")
+    try:
+        value = yaml.load(text, _Loader)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--set {name}: the value is not YAML: {' '.join(str(error).split())}") from error
+    for depth, key in enumerate(keys[:-1]):
+        if values.get(key) is None:
+            values[key] = {}
+        values = values[key]
+        if not isinstance(values, dict):
+            raise ConfigError(f"--set {name}: {'.'.join(keys[: depth + 1])} is a value, it has no keys")
+    values[keys[-1]] = value
+
+
+def _fill(value: Any, date: str) -> Any:
+    if isinstance(value, str):
+        return value.replace("{date}", date)
+    if isinstance(value, dict):
+        return {key: _fill(item, date) for key, item in value.items()}
+    return [_fill(item, date) for item in value] if isinstance(value, list) else value
+
+
+def _one_line(error: ValidationError) -> str:
+    problems = error.errors()
+    first = problems[0]
+    where = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        *parents, key = first["loc"]
+        what = f"unknown key{nearest(str(key), _keys_at(parents))}"
+    elif first["type"] == "missing":
+        what = "is missing"
+    else:
+        what = first["msg"].removeprefix("Value error, ")
+        if first["type"] != "value_error":
+            what = f"{what[0].lower()}{what[1:]}, found {first['input']!r}"
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return f"{where}: {what}{more}" if where else f"{what}{more}"
+
+
+def _keys_at(location: typing.Sequence[Any]) -> list[str]:
+    """The keys that the config knows at a place."""
+    model: type[BaseModel] = Config
+    for part in location:
+        if part in model.model_fields:  # else a name of the user's own, such as a retriever's
+            model = _model_in(model.model_fields[part].annotation) or model
+    return list(model.model_fields)
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """The config model inside `X | None` or `dict[str, X]`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    found = (_model_in(part) for part in typing.get_args(annotation))
+    return next((model for model in found if model is not None), None)
