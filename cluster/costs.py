@@ -121,9 +121,7 @@ class Prices:
 
     cpu_worker_hour: float = 0.0  # a worker without an accelerator, for one hour of work
     device_hour: float = 0.0  # one accelerator for one hour
-    tokens: Mapping[str, Mapping[str, float]] = field(
-        default_factory=dict
-    )  # model -> prompt, cached, completion: per million
+    tokens: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # model -> prompt, cached, completion: per million
 
     def usd(self, costs: Totals, stages: Iterable[str] | None = None) -> float:
         """Money for `costs` (of the named stages, default all): busy time, accelerators, and tokens of priced models."""

@@ -37,13 +37,7 @@ class Lease:
     @classmethod
     def acquire(cls, storage: Storage, now: Callable[[], float] = time.time) -> Lease:
         """Take the run, or ClusterError naming the driver that holds it."""
-        number, holder = _latest(storage)
-        if holder is not None and not holder["released"] and _alive(holder, now()):
-            ago = max(0, round(now() - holder["beat"]))
-            raise ClusterError(
-                f"{storage.root}: another driver works on this run: process {holder['pid']} on {holder['host']}, "
-                f"last heard of {ago} s ago; wait for it, or stop it and start again"
-            )
+        number = check_free(storage, now())
         body = {**_me(), "began": now(), "beat": now(), "released": False}
         if not storage.put_if_absent(_key(number + 1), json.dumps(body).encode()):
             raise ClusterError(f"{storage.root}: another driver has just started on this run; wait for it")
@@ -71,11 +65,21 @@ class Lease:
         self._storage.put(_key(self.number), json.dumps(self._body).encode())
 
 
+def check_free(storage: Storage, now: float) -> int:
+    """The number of the last lease; ClusterError naming the driver if that one still works on the run."""
+    number, holder = _latest(storage)
+    if holder is not None and not holder["released"] and _alive(holder, now):
+        ago = max(0, round(now - holder["beat"]))
+        raise ClusterError(
+            f"{storage.root}: another driver works on this run: process {holder['pid']} on {holder['host']}, "
+            f"last heard of {ago} s ago; wait for it, or stop it and start again"
+        )
+    return number
+
+
 def past_seconds(storage: Storage) -> list[float]:
     """Seconds from the beginning to the last heartbeat of every lease so far, by number."""
-    bodies = (
-        json.loads(storage.get(entry.key) or b"{}") for entry in storage.list("lease") if entry.key.endswith(".json")
-    )
+    bodies = (json.loads(storage.get(entry.key) or b"{}") for entry in storage.list("lease") if entry.key.endswith(".json"))
     return [body["beat"] - body["began"] for body in bodies if body]
 
 

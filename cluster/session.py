@@ -65,9 +65,7 @@ class Session:
         try:
             if self.local:
                 logical = sum(pool.workers * pool.cpus for pool in local_pools(wishes, gpus=0).values())
-                ray.init(
-                    "local", num_cpus=int(logical + CARRIERS), include_dashboard=False, runtime_env=environment, **quiet
-                )
+                ray.init("local", num_cpus=int(logical + CARRIERS), include_dashboard=False, runtime_env=environment, **quiet)
             else:
                 ray.init(address, runtime_env=environment, **quiet)
         except ConnectionError as error:

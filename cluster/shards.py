@@ -90,9 +90,7 @@ def check_inputs(plan: Plan, inputs: list[dict[str, Any]], where: str) -> None:
     for path in sorted(planned.keys() | found.keys()):
         if planned.get(path) != found.get(path):
             change = "is gone" if path not in found else "is new" if path not in planned else "has changed"
-            raise ClusterError(
-                f"{path} {change} since {where} was started; put it back, or start a new run under another name"
-            )
+            raise ClusterError(f"{path} {change} since {where} was started; put it back, or start a new run under another name")
 
 
 def write_table(storage: Storage, table: str, shard: int, rows: pa.Table) -> File:
@@ -153,9 +151,7 @@ def remove_orphans(storage: Storage, tables: Iterable[str], named: Iterable[File
                     f"{storage.url(entry.key)} has not the size it was committed with; the run's folder was changed"
                 )
     if expected:
-        raise ClusterError(
-            f"{storage.url(next(iter(expected)))} is committed but missing; the run's folder was changed"
-        )
+        raise ClusterError(f"{storage.url(next(iter(expected)))} is committed but missing; the run's folder was changed")
     for key in orphans:
         storage.delete(key)
     return len(orphans)

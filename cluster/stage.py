@@ -163,8 +163,7 @@ class Line:
                     batch_size=None,
                     batch_format="pyarrow",
                     compute=TaskPoolStrategy(size=size),
-                    num_cpus=0.002
-                    + index / 1000,  # carriers wait; unlike requests also keep Ray Data from fusing stages
+                    num_cpus=0.002 + index / 1000,  # carriers wait; unlike requests also keep Ray Data from fusing stages
                 )
             for batch in data.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
                 yield from batch.to_pylist()

@@ -154,13 +154,9 @@ def check_writable(storage: Storage, what: str) -> None:
         first, second = storage.put_if_absent(key, b"1"), storage.put_if_absent(key, b"2")
         storage.delete(key)
     except OSError as error:
-        raise ClusterError(
-            f"{what}: cannot write to {storage.root}: {error.strerror or error}; name another folder"
-        ) from error
+        raise ClusterError(f"{what}: cannot write to {storage.root}: {error.strerror or error}; name another folder") from error
     if not first or second:
-        raise ClusterError(
-            f"{what}: {storage.root} overwrites what it was told to create only; commits need another storage"
-        )
+        raise ClusterError(f"{what}: {storage.root} overwrites what it was told to create only; commits need another storage")
 
 
 def _temporary_beside(target: Path) -> Path:

@@ -125,9 +125,7 @@ class Retriever(_Part):
         if values.get("encoder") is None:
             return {"analyzer": "english"} | {k: v for k, v in values.items() if v is not None}
         if values.get("analyzer") is not None:
-            raise ValueError(
-                "has analyzer (BM25) and encoder (dense); make two retrievers of it, they may share one index"
-            )
+            raise ValueError("has analyzer (BM25) and encoder (dense); make two retrievers of it, they may share one index")
         return values
 
 
@@ -246,9 +244,7 @@ class Config(_Part):
                 if strategy not in lists:
                     raise ValueError(f"{where}: {strategy!r} is not among the strategies{nearest(strategy, lists)}")
                 if retriever and retriever not in self.retrieve.retrievers:
-                    raise ValueError(
-                        f"{where}: no retriever {retriever!r}{nearest(retriever, self.retrieve.retrievers)}"
-                    )
+                    raise ValueError(f"{where}: no retriever {retriever!r}{nearest(retriever, self.retrieve.retrievers)}")
         if self.rerank.kind == "bi_encoder" and self.reranking_encoder is None:
             raise ValueError("rerank: bi_encoder needs rerank.encoder, since no retriever is dense")
         return self
@@ -260,6 +256,12 @@ class Config(_Part):
             return self.rerank.encoder
         dense = self.dense_retriever
         return None if dense is None else self.retrieve.retrievers[dense].encoder
+
+    @property
+    def reranking(self) -> dict[str, Any]:
+        """`rerank` with the encoder that a bi_encoder falls back to."""
+        encoder = self.reranking_encoder if self.rerank.kind == "bi_encoder" else None
+        return self.rerank.model_dump() | {"encoder": encoder.model_dump() if encoder else None}
 
     @property
     def dense_retriever(self) -> str | None:

@@ -1,0 +1,155 @@
+"""The command line: `dmqr plan | run | index`, also as `python -m jobs`.
+
+Standard output has only what was asked for: the table and, as the last line of `run`, the run's folder. Exit codes: 0 done,
+1 failed or stopped (the same command goes on), 2 refused (config, input or cluster), 130 / 143 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import NoReturn
+
+from cluster import ClusterError
+from jobs.config import ConfigError, nearest
+from jobs.log import LogError
+from retrievers.retriever import RetrieverError
+from rewriters.errors import RewriterError
+
+REFUSALS = (ConfigError, LogError, RewriterError, RetrieverError, ClusterError)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one verb; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.verb_function(options))
+    except REFUSALS as error:
+        return _say(options.verb, error, 2)
+    except KeyboardInterrupt:
+        return _say(options.verb, "interrupted", 130)
+    except OSError as error:
+        where = f" {error.filename}" if error.filename else ""
+        return _say(options.verb, f"{error.strerror or error}{where}", 1)
+
+
+def _say(verb: str, words: object, code: int) -> int:
+    print(f"dmqr {verb}: {words}", file=sys.stderr)
+    return code
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse, whose errors are one line with the nearest name."""
+
+    def error(self, message: str) -> NoReturn:
+        if "invalid choice" in message and self.prog == "dmqr":
+            given = message.split("'")[1]
+            message = f"unknown verb {given!r}{nearest(given, VERBS)}"
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="dmqr", description="Rewrite a query log, retrieve, fuse, rerank; see README.md.")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="|".join(VERBS))
+    for name, (function, words) in VERBS.items():
+        verb = verbs.add_parser(name, help=words, description=words)
+        verb.add_argument("config", metavar="CONFIG", help="a YAML file, e.g. configs/quickstart.yaml")
+        verb.add_argument("--set", action="append", default=[], metavar="A.B=VALUE", help="override one key of the config")
+        verb.add_argument("--date", metavar="YYYY-MM-DD", help="what {date} stands for (default: today)")
+        if name == "index":
+            verb.add_argument(
+                "--corpus", required=True, nargs="+", metavar="PATH", help="Parquet file or folder: doc_id, title, text"
+            )
+        verb.set_defaults(verb_function=function)
+    return parser
+
+
+def _plan(options: argparse.Namespace) -> int:
+    from jobs.load import load_config
+    from jobs.plan import plan
+    from jobs.prepare import prepare
+    from jobs.progress import apart
+
+    prepared = prepare(load_config(options.config, options.set, options.date), options.config)
+    with apart(f"{prepared.config.name}-plan") as (progress, _):
+        text = plan(prepared, progress)
+    print(text)
+    return 0
+
+
+def _run(options: argparse.Namespace) -> int:
+    from jobs.load import load_config
+    from jobs.prepare import prepare
+    from jobs.progress import apart
+    from jobs.run import Stopped, run
+    from jobs.summary import closing_text
+
+    prepared = prepare(load_config(options.config, options.set, options.date), options.config)
+    text, failure, code = "", None, 1
+    with apart(prepared.run_id) as (progress, log):
+        progress.tell(f"run {prepared.storage.root}")
+        progress.tell(f"log {log}")
+        try:
+            plan, tally = run(prepared, progress)
+            text = closing_text(prepared, plan, tally.counts, tally.spent, _width())
+        except Stopped as error:
+            failure, code = str(error), error.code
+        except REFUSALS:
+            raise
+        except Exception as error:  # a bug, or a failing worker: the trace is for the log, the line for the person
+            traceback.print_exc()
+            failure = f"{_last_line(error)}; what is committed stays and the same command goes on; details in {log}"
+        finally:
+            _keep_log(prepared, log)
+    if failure is not None:
+        return _say("run", failure, code)
+    print(text)
+    print(prepared.storage.root)
+    return 0
+
+
+def _index(options: argparse.Namespace) -> int:
+    from jobs.index import index
+    from jobs.load import load_config
+    from jobs.progress import apart
+
+    config = load_config(options.config, options.set, options.date)
+    with apart(f"{config.name}-index") as (progress, _):
+        lines = index(config, options.corpus, progress)
+    print("\n".join(lines))
+    return 0
+
+
+def _keep_log(prepared: object, log: object) -> None:
+    """Put the log file beside the tables, if the run got as far as having any."""
+    from pathlib import Path
+
+    from jobs.prepare import Prepared
+
+    assert isinstance(prepared, Prepared)
+    assert isinstance(log, Path)
+    if prepared.storage.get("run.json") is not None:
+        prepared.storage.upload(log, f"logs/{log.name}")
+
+
+def _last_line(error: BaseException) -> str:
+    """The innermost cause, in one line; Ray wraps what a worker raised in text of many lines."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
+
+def _width() -> int:
+    return shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else 100
+
+
+VERBS = {
+    "plan": (_plan, "say what a run would do, and refuse what it would refuse"),
+    "run": (_run, "do what is missing of the job; a killed run goes on, a finished one is shown again"),
+    "index": (_index, "build the index that the config's retrievers name"),
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

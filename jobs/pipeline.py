@@ -1,0 +1,80 @@
+"""The order of the stages, written once.
+
+    shard -> read -> QUERIES -> rewrite -> REWRITTEN -> retrieve -> RETRIEVED -> fuse -> FUSED -> rerank -> RERANKED -> write
+
+One row is one query all the way; every stage is a map; a block is a shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cluster.session import Pool, PoolWish
+from cluster.stage import Stage
+from jobs.config import Config
+from jobs.fuse import Fuse
+from jobs.prepare import Prepared
+from jobs.read import Read
+from jobs.rerank import Rerank
+from jobs.retrieve import Retrieve
+from jobs.rewrite import Rewrite
+from jobs.tables import COMMITTED, FUSED, QUERIES, RERANKED, RETRIEVED, REWRITTEN, SHARD
+from jobs.write import Write
+
+
+def wishes(config: Config) -> dict[str, PoolWish]:
+    """The pools that the job needs, as the config has them."""
+    encodes = config.dense_retriever is not None
+    pools = {"retrieve": PoolWish(**config.cluster.retrieve.model_dump(), device=encodes)}
+    if config.rewrite.planned:
+        pools = {"rewrite": PoolWish(**config.cluster.rewrite.model_dump())} | pools
+    if config.rerank.kind != "none":
+        pools["rerank"] = PoolWish(**config.cluster.rerank.model_dump(), device=True)
+    return pools
+
+
+def stages(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> list[Stage]:
+    """The stages of a run, with what their workers are built from."""
+    config, run = prepared.config, prepared.storage.root
+    retrievers = {name: retriever.model_dump() for name, retriever in config.retrieve.retrievers.items()}
+    rewrite = {
+        "engine": config.rewrite.engine.model_dump() if config.rewrite.engine else None,
+        "strategies": config.rewrite.planned,
+        "calls": config.rewrite.calls,
+        "decoding": config.rewrite.decoding.model_dump(),
+        "run": run,
+        "start": start,
+    }
+    retrieve = {
+        "retrievers": retrievers,
+        "identities": prepared.indexes,
+        "routes": config.retrieve.routes,
+        "depth": config.retrieve.depth,
+        "dense": config.dense_retriever,
+        "device": device(pools["retrieve"]),
+    }
+    fuse = {"settings": config.fuse.model_dump()}
+    rerank = {
+        "settings": config.reranking,
+        "documents": next(iter(retrievers.items())),
+        "device": device(pools["rerank"]) if "rerank" in pools else "cpu",
+    }
+    write = {
+        "run": run,
+        "planned": len(config.rewrite.planned),
+        "keep_runs": config.retrieve.keep_runs,
+        "start": start,
+    }
+    return [
+        Stage("read", Read, {"run": run}, SHARD, QUERIES),
+        Stage("rewrite", Rewrite, rewrite, QUERIES, REWRITTEN, pools.get("rewrite")),
+        Stage("retrieve", Retrieve, retrieve, REWRITTEN, RETRIEVED, pools["retrieve"]),
+        Stage("fuse", Fuse, fuse, RETRIEVED, FUSED),
+        Stage("rerank", Rerank, rerank, FUSED, RERANKED, pools.get("rerank")),
+        Stage("write", Write, write, RERANKED, COMMITTED),
+    ]
+
+
+def device(pool: Pool) -> str:
+    """Where a worker of the pool computes; Ray shows each worker its own accelerator as the first."""
+    return "cuda:0" if pool.gpus else "cpu"

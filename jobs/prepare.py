@@ -1,0 +1,124 @@
+"""Everything a run is checked for before it costs anything, and the fingerprint that names it.
+
+The fingerprint holds what decides what comes out: the log's path and columns, strategies with their prompts and decoding,
+the engine's model, indexes by content, fusion, reranking. Not in it: name, output, limits, cluster, addresses.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from cluster import ClusterError
+from cluster.costs import Prices, load_prices
+from cluster.shards import SUCCESS
+from cluster.storage import Storage, check_writable, open_storage
+from jobs.config import Config, ConfigError
+from jobs.evaluate import Judgements, read_qrels
+from jobs.log import LogColumns, LogFile, check_log, find_log_files
+from retrievers.reranker import reranker_identity
+from retrievers.retriever import retriever_identity
+from rewriters.engines import open_engine
+from rewriters.rewriter import Rewriter
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A job that is ready to be run."""
+
+    config: Config
+    files: list[LogFile]
+    columns: LogColumns
+    identity: dict[str, Any]
+    indexes: dict[str, dict[str, Any]]  # retriever -> what its index is
+    judgements: Judgements | None
+    prices: Prices | None
+    output: Storage
+    run_id: str
+
+    @property
+    def storage(self) -> Storage:
+        """The run's own folder."""
+        return open_storage(self.output.url(self.run_id))
+
+    @property
+    def inputs(self) -> list[dict[str, Any]]:
+        """The log's files as the plan keeps them."""
+        return [{"path": file.path, "size": file.size, "mtime_ns": file.mtime_ns} for file in self.files]
+
+
+def prepare(config: Config, config_path: str) -> Prepared:
+    """Check what the job reads and writes, cheapest first, and name the run.
+
+    Raises LogError, RewriterError, RetrieverError, ClusterError or ConfigError: one line each, nothing is written.
+    """
+    log = config.log
+    files = find_log_files(log.path)
+    columns = LogColumns(log.query_column, log.id_column, log.count_column, log.max_chars)
+    check_log(files, columns)
+    judgements = read_qrels(config.evaluate.qrels) if config.evaluate.qrels else None
+    prices = load_prices(Path(config_path).with_name("prices.yaml"))
+    if prices is None and config.limits.max_cost_usd is not None:
+        raise ConfigError(f"limits.max_cost_usd needs prices, and there is no prices.yaml beside {config_path}")
+    output = open_storage(config.output)
+    check_writable(output, "output")
+    indexes = {name: retriever_identity(name, retriever.model_dump()) for name, retriever in config.retrieve.retrievers.items()}
+    identity = {
+        "schema_version": SCHEMA_VERSION,
+        "log": {"path": log.path, **asdict(columns)},
+        "rewrite": _rewrite_identity(config),
+        "retrieve": config.retrieve.model_dump(include={"depth", "keep_runs", "routes"}) | {"retrievers": indexes},
+        "fuse": config.fuse.model_dump(),
+        "rerank": _rerank_identity(config),
+    }
+    return Prepared(config, files, columns, identity, indexes, judgements, prices, output, _run_id(config.name, identity))
+
+
+def check_not_replaced(prepared: Prepared) -> None:
+    """Refuse to begin anew where an unfinished run of this very config had another index: it cannot be resumed now."""
+    mine = _without_indexes(prepared.identity)
+    for entry in prepared.output.list():
+        run_id, _, key = entry.key.partition("/")
+        if key != "run.json" or run_id == prepared.run_id or not run_id.startswith(f"{prepared.config.name}-"):
+            continue
+        other = json.loads(prepared.output.get(entry.key) or b"{}")
+        if prepared.output.get(f"{run_id}/{SUCCESS}") is None and _without_indexes(other["identity"]) == mine:
+            raise ClusterError(
+                f"{prepared.output.url(run_id)} was started with another index, which has been replaced since, and is not "
+                "finished; put the index back, or remove that folder (or take another name) to start anew"
+            )
+
+
+def _rewrite_identity(config: Config) -> dict[str, Any]:
+    rewrite = config.rewrite
+    if not rewrite.planned or rewrite.engine is None:
+        return {"strategies": []}
+    rewriter = Rewriter(rewrite.planned, rewrite.calls, rewrite.decoding.model_dump())
+    engine = open_engine(rewrite.engine.model_dump())
+    try:
+        return {"rewriter": rewriter.identity(), "engine": engine.identity()}
+    finally:
+        engine.close()
+
+
+def _rerank_identity(config: Config) -> dict[str, Any]:
+    """The weights behind the config's words, and what is kept; keys that the kind does not use are left out."""
+    identity = reranker_identity(config.reranking)
+    if config.rerank.kind == "none":
+        return identity
+    return identity | config.rerank.model_dump(include={"keep", "combine"})
+
+
+def _run_id(name: str, identity: dict[str, Any]) -> str:
+    canonical = json.dumps(identity, sort_keys=True, ensure_ascii=False)
+    return f"{name}-{hashlib.sha256(canonical.encode()).hexdigest()[:12]}"
+
+
+def _without_indexes(identity: dict[str, Any]) -> str:
+    retrieve = {key: value for key, value in identity["retrieve"].items() if key != "retrievers"}
+    return json.dumps(identity | {"retrieve": retrieve}, sort_keys=True)
