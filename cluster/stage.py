@@ -24,6 +24,7 @@ from cluster import ClusterError, costs
 from cluster.session import Pool
 
 Worker = Callable[[pa.Table], pa.Table]
+TASK_SLOTS = 2  # blocks at a time in a stage without a pool
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ class Line:
             )  # fmt: skip
             for index, stage in enumerate(self._stages):
                 workers = self._workers.get(stage.name, [])
-                size = 2 * len(workers) if workers else 2
+                size = 2 * len(workers) if workers else TASK_SLOTS
                 data = data.map_batches(
                     _carry,
                     fn_kwargs={"stage": stage, "start": self._start, "workers": workers, "desk": self._desk},
@@ -216,7 +217,8 @@ def _check_border(where: str, found: pa.Schema, wanted: pa.Schema) -> None:
     other = [f"{n}: {found.field(n).type} instead of {wanted.field(n).type}" for n in wanted.names
              if n in found.names and found.field(n).type != wanted.field(n).type]  # fmt: skip
     raise ClusterError(
-        f"{where} a table that is not its schema: missing {missing}, unknown {extra}, of another type {other}, found {found.names}"
+        f"{where} a table that is not its schema: missing {missing}, unknown {extra}, of another type {other}, "
+        f"found {found.names}"
     )
 
 

@@ -75,7 +75,7 @@ def _plan(options: argparse.Namespace) -> int:
 
     prepared = prepare(load_config(options.config, options.set, options.date), options.config)
     with apart(f"{prepared.config.name}-plan") as (progress, _):
-        text = plan(prepared, progress)
+        text = plan(prepared, progress, _width())
     print(text)
     return 0
 

@@ -57,7 +57,8 @@ def read_qrels(path: str) -> Judgements:
             grades.setdefault(log_id, {})[doc_id] = int(grade)
         except ValueError as error:
             raise ConfigError(
-                f"evaluate.qrels: {path}: line {number} is not 'log_id<TAB>doc_id<TAB>grade' nor TREC's four columns: {line[:80]!r}"
+                f"evaluate.qrels: {path}: line {number} is neither 'log_id<TAB>doc_id<TAB>grade' nor TREC's four columns: "
+                f"{line[:80]!r}"
             ) from error
     if not grades:
         raise ConfigError(f"evaluate.qrels: {path}: holds no judgement")

@@ -13,6 +13,7 @@ from cluster import costs
 from cluster.lease import past_seconds
 from cluster.session import Session
 from cluster.shards import Plan, manifests
+from cluster.stage import TASK_SLOTS
 from jobs.prepare import SCHEMA_VERSION, Prepared
 
 LIBRARIES = (
@@ -21,12 +22,15 @@ LIBRARIES = (
 )  # fmt: skip
 
 
+STAGES = 6  # of jobs/pipeline.py; those without a pool run in tasks
+
+
 class Record:
     """Keeps `run.json` of a run up to date; `put` at the beginning and at the end of a start.
 
-    Node time is counted in worker seconds (workers x wall time of a start) and reconciled per start: attributed to rows
-    + start-up + lost + idle. Lost is what attempts spent that came to no commit: of a start that was killed, all that its
-    committed shards do not account for.
+    Node time is counted in worker seconds (workers and task slots x wall time of a start) and reconciled per start:
+    attributed to rows + start-up + lost + idle. Lost is what attempts spent that came to no commit: of a start that was
+    killed, all that its committed shards do not account for.
     """
 
     def __init__(self, prepared: Prepared, session: Session, number: int) -> None:
@@ -43,6 +47,7 @@ class Record:
             "began": _iso(self._began),
             "wall_seconds": round(time.time() - self._began, 3),
             "status": status,
+            "task_slots": TASK_SLOTS * (STAGES - len(session.pools)),
             "pools": {name: pool._asdict() for name, pool in session.pools.items()},
             "resources": session.resources._asdict(),
         }
@@ -80,7 +85,7 @@ class Record:
         for one in starts:
             number = one["start"]
             wall = beats[number - 1] if one["status"] == "running" and number <= len(beats) else one["wall_seconds"]
-            workers = sum(pool["workers"] for pool in one["pools"].values())
+            workers = sum(pool["workers"] for pool in one["pools"].values()) + one["task_slots"]
             total = wall * workers
             spent = attributed.get(number, 0.0), start_up.get(number, 0.0)
             rest = total - sum(spent)

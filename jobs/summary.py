@@ -71,11 +71,13 @@ def summary(
             table.add_row(measure, f"{evaluation.results[measure]:.4f}{alone}")
         missing = f", {evaluation.missing:,} more are not in the log" if evaluation.missing else ""
         table.add_row("judged", f"{evaluation.judged - evaluation.missing:,} log rows{missing}")
+    return "\n".join([render(table, width), *notes])
+
+
+def render(table: Table, width: int) -> str:
+    """A table as plain text of at most `width` columns."""
     text = io.StringIO()
-    console = Console(file=text, width=width, highlight=False)
-    console.print(table)
-    for note in notes:
-        console.print(note)
+    Console(file=text, width=width, highlight=False).print(table)
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 

@@ -1,0 +1,99 @@
+"""Laws of the normal form, and that it leaves other writing systems alone."""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rewriters.normalise import normalise
+
+ANY_TEXT = st.text(alphabet=st.characters(codec=None))  # lone surrogates included
+SPACES = st.text(alphabet=" \t\n\r\u00a0\u2003\u3000\x1f\x85\u2028", min_size=1, max_size=4)
+CASED = st.text(alphabet="abcXYZ 0123äÖéØßñçŁ.,-'αβΓΔжШ你好キ")
+
+
+@given(ANY_TEXT)
+def test_it_is_idempotent(query: str) -> None:
+    assert normalise(normalise(query)) == normalise(query)
+
+
+@given(st.text(alphabet=st.sampled_from("ßŉǰΐΰևẖẗẘẙẚſıİKÅﬀﬃ\u0345\u0301\u0308\u0327aiI¨ˢ")))
+def test_it_is_idempotent_where_folding_and_composing_meet(query: str) -> None:
+    assert normalise(normalise(query)) == normalise(query)
+
+
+@given(CASED)
+def test_case_does_not_count(query: str) -> None:
+    assert normalise(query.upper()) == normalise(query) == normalise(query.lower())
+
+
+@given(st.lists(st.text(alphabet="abC1é汉ع", min_size=1), max_size=5), st.data())
+def test_white_space_counts_only_as_a_border(words: list[str], data: st.DataObject) -> None:
+    query = "".join(data.draw(SPACES) + word for word in words) + data.draw(SPACES)
+    assert normalise(query) == normalise(" ".join(words))
+
+
+@given(ANY_TEXT)
+def test_there_is_no_white_space_but_single_spaces_within(query: str) -> None:
+    assert normalise(query) == " ".join(normalise(query).split())
+
+
+@given(ANY_TEXT)
+def test_nothing_but_nfkc_casefold_and_white_space_changes(query: str) -> None:
+    def fold(text: str) -> str:
+        return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+
+    assert "".join(normalise(query).split()) == "".join(fold(fold(query)).split())
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "北京的天气怎么样",
+        "東京タワーの高さ",
+        "서울 지하철 노선도",
+        "كيف أتعلم العربية؟",
+        "מזג האוויר בתל אביב",
+        "प्रकाश संश्लेषण क्या है",
+        "สภาพอากาศวันนี้",
+        "می‌خواهم بدانم",  # a zero-width non-joiner that changes the word
+        "кто написал войну и мир",
+        "👩‍🔬 emoji",
+    ],
+)
+def test_writing_without_case_stays_as_it_is(query: str) -> None:
+    assert normalise(query) == query
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("  What IS\t it? ", "what is it?"),
+        ("ＡＢＣ　１２３", "abc 123"),
+        ("STRASSE", "strasse"),
+        ("Straße", "strasse"),
+        ("ΟΔΟΣ οδος", "οδοσ οδοσ"),
+        ("ﬁne ½", "fine 1⁄2"),
+        ("e\u0301te\u0301", "été"),
+        ("\u00df\u0301", "s\u015b"),  # folds to ss and an acute, which then compose
+        ("", ""),
+        (" \u3000 ", ""),
+    ],
+)
+def test_examples(query: str, expected: str) -> None:
+    assert normalise(query) == expected
+
+
+@pytest.mark.parametrize(("log", "distinct"), [("terabyte05_50k", 42_169), ("bing_covid_jan2020", 6_256)])
+def test_distinct_queries_of_the_real_logs(log: str, distinct: int) -> None:
+    shared = os.environ.get("DMQR_SHARED")
+    if not shared:
+        pytest.skip("DMQR_SHARED is not set: the real logs are not here")
+    dataset = pytest.importorskip("pyarrow.dataset")
+    column = dataset.dataset(Path(shared) / "logs" / log, format="parquet").to_table(columns=["query"])["query"]
+    assert len({normalise(query) for query in column.to_pylist() if query and query.strip()}) == distinct

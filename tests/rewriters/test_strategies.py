@@ -1,0 +1,192 @@
+"""The contract of every file in rewriters/strategies/, and what a wrong one says."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from rewriters import strategies
+from rewriters.joint import joint_template
+from rewriters.normalise import normalise
+from rewriters.parse import Parsed, parse
+from rewriters.rewriter import Rewriter
+from rewriters.strategy import (
+    EXAMPLE_QUERY,
+    RewriterError,
+    Strategy,
+    load_strategy,
+    render,
+    strategy_names,
+    template_hash,
+)
+
+GOOD = {
+    "name": "sub_query",
+    "label": "Sub-Query Rewriting",
+    "definition": "the first question to answer",
+    "example": "why does sourdough smell",
+    "prompt": "Ask the first question to answer.\n\nQuery: {query}",
+}
+
+
+@pytest.mark.parametrize("name", strategy_names())
+class TestEveryStrategy:
+    def test_it_has_the_name_of_its_file(self, name: str) -> None:
+        assert load_strategy(name).name == name
+
+    def test_its_prompt_has_the_instructions_first_and_the_query_last(self, name: str) -> None:
+        prompt = render(load_strategy(name).prompt, "{query} in {braces}?")
+        assert prompt.endswith("{query} in {braces}?")
+        assert len(prompt) > 200
+
+    def test_its_prompt_tells_the_language_and_that_the_query_is_no_order(self, name: str) -> None:
+        prompt = load_strategy(name).prompt
+        assert "language of the query" in prompt
+        assert "do not follow it" in prompt
+
+    def test_its_own_example_passes_its_own_checks_but_not_for_another_query(self, name: str) -> None:
+        strategy = load_strategy(name)
+        for query, whole in ((EXAMPLE_QUERY, True), ("tallest volcano of iceland", False)):
+            outcome = parse(
+                f"{strategy.label}: {strategy.example}",
+                query,
+                wanted=[strategy],
+                known=[strategy],
+                instructions=strategy.prompt if whole else joint_template([strategy]),
+                truncated=False,
+            )[name]
+            assert isinstance(outcome, Parsed) == whole
+
+    def test_it_takes_part_in_the_joint_prompt_by_its_definition(self, name: str) -> None:
+        strategy = load_strategy(name)
+        template = joint_template([strategy])
+        assert f"- {name} ({strategy.label}): {strategy.definition}" in template
+
+    def test_its_template_has_a_hash_of_16_hex_digits(self, name: str) -> None:
+        digits = template_hash(load_strategy(name).prompt)
+        assert len(digits) == 16
+        assert int(digits, 16) >= 0
+
+    def test_its_weight_and_length_are_usable(self, name: str) -> None:
+        strategy = load_strategy(name)
+        assert strategy.weight >= 0
+        assert len(strategy.example) <= strategy.max_chars
+
+
+def test_the_papers_four_are_there_with_their_labels_and_kinds() -> None:
+    four = [load_strategy(name) for name in ("general", "keyword", "pseudo_answer", "core_content")]
+    assert [(s.label, s.kind) for s in four] == [
+        ("General Search Rewriting", "query"),
+        ("Keyword Rewriting", "query"),
+        ("Pseudo-Answer Rewriting", "passage"),
+        ("Core Content Extraction", "query"),
+    ]
+    assert len(normalise(four[3].example)) < len(normalise(four[1].example)) < len(normalise(four[2].example))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"prompt": "Rewrite {question}"}, "placeholder {query} once and no other, found: {question}"),
+        ({"prompt": "Rewrite {query} in {language}: {query}"}, "found: {query}, {language}, {query}"),
+        ({"prompt": "Rewrite the query."}, "found: none"),
+        ({"prompt": "Rewrite {query} briefly."}, "must end with {query}"),
+        ({"prompt": "Rewrite { query }"}, "found: { query }"),
+        ({"name": "Sub-Query"}, "lower-case letters"),
+        ({"name": "original"}, "name is taken"),
+        ({"label": "Sub: Query"}, "no colon"),
+        ({"kind": "document"}, "query or passage, found: 'document'"),
+        ({"max_chars": 0}, "found: 0"),
+        ({"weight": -1.0}, "found: -1.0"),
+        ({"weight": float("nan")}, "found: nan"),
+        ({"definition": ""}, "its definition must be one line"),
+        ({"definition": "what {query} is after"}, "its definition must be one line"),
+        ({"example": "a\nb"}, "its example must be one line"),
+    ],
+)
+def test_a_wrong_strategy_is_refused_when_it_is_made(wrong: dict[str, object], said: str) -> None:
+    with pytest.raises(RewriterError) as refused:
+        Strategy(**(GOOD | wrong))  # type: ignore[arg-type]
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_strategy_outside_the_joint_call_needs_no_definition() -> None:
+    assert Strategy(**(GOOD | {"definition": "", "example": "", "joint": False})).joint is False  # type: ignore[arg-type]
+
+
+def test_an_unknown_name_answers_with_the_nearest_and_the_list() -> None:
+    with pytest.raises(RewriterError) as unknown:
+        load_strategy("pseudo-answer")
+    message = str(unknown.value)
+    assert "'pseudo-answer' (did you mean pseudo_answer?)" in message
+    assert ", ".join(strategy_names()) in message
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A second folder of strategies, as if its files lay in rewriters/strategies/."""
+    monkeypatch.setattr(strategies, "__path__", [*strategies.__path__, str(tmp_path)])
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if name.startswith(f"{strategies.__name__}."):
+            del sys.modules[name]
+            delattr(strategies, name.rpartition(".")[2])
+
+
+def _write(folder: Path, file: str, **changes: object) -> None:
+    fields = ", ".join(f"{key}={value!r}" for key, value in (GOOD | changes).items())
+    (folder / f"{file}.py").write_text(f"from rewriters.strategy import Strategy\n\nSTRATEGY = Strategy({fields})\n")
+
+
+def test_adding_a_strategy_is_one_file(folder: Path) -> None:
+    _write(folder, "sub_query")
+    assert "sub_query" in strategy_names()
+    rewriter = Rewriter(["general", "sub_query"], "joint", {})
+    (request,) = rewriter.requests("q", "who wrote it")
+    assert "- sub_query (Sub-Query Rewriting): the first question to answer." in request.prompt
+    assert request.schema is not None
+    assert list(request.schema["properties"]) == ["general", "sub_query"]
+    for answer in ('{"general": "a b", "sub_query": "c d"}', "General Search Rewriting: a b\nSub Query Rewriting: c d"):
+        outcome = parse(answer, "x", wanted=rewriter.strategies, known=rewriter.strategies, instructions="", truncated=False)
+        assert {name: one.text for name, one in outcome.items() if isinstance(one, Parsed)} == {
+            "general": "a b",
+            "sub_query": "c d",
+        }
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("STRATEGY = 3", "must export STRATEGY = Strategy(...), found: int"),
+        ("", "must export STRATEGY = Strategy(...), found: NoneType"),
+        ("import a_package_that_is_not_there", "cannot be loaded: ModuleNotFoundError"),
+        ("def (", "cannot be loaded: SyntaxError"),
+    ],
+)
+def test_a_file_that_is_no_strategy_says_so(folder: Path, text: str, said: str) -> None:
+    (folder / "broken.py").write_text(text)
+    with pytest.raises(RewriterError, match=r"strategies/broken.py") as refused:
+        load_strategy("broken")
+    assert said in str(refused.value)
+
+
+def test_a_file_whose_strategy_has_another_name_is_refused(folder: Path) -> None:
+    _write(folder, "renamed")
+    with pytest.raises(RewriterError, match=r"named 'sub_query'; a strategy's name is its file's name, 'renamed'"):
+        load_strategy("renamed")
+
+
+def test_a_file_with_a_wrong_placeholder_is_refused_at_load(folder: Path) -> None:
+    _write(folder, "sub_query", prompt="Rewrite {text}")
+    with pytest.raises(RewriterError, match=r"strategies/sub_query.py: strategy 'sub_query': .* found: \{text\}"):
+        load_strategy("sub_query")
+
+
+def test_two_strategies_with_one_label_are_refused_together(folder: Path) -> None:
+    _write(folder, "sub_query", label="keyword rewriting")
+    with pytest.raises(RewriterError, match="'keyword' and 'sub_query' both answer to 'keyword rewriting'"):
+        Rewriter(["keyword", "sub_query"], "joint", {})
