@@ -122,5 +122,5 @@ def _pid_began(pid: int) -> str | None:
 
 def _alive(holder: dict[str, Any], now: float) -> bool:
     if holder["machine"] and holder["machine"] == _machine():
-        return _pid_began(holder["pid"]) == holder["pid_began"]
-    return now - holder["beat"] < STALE_SECONDS
+        return bool(_pid_began(holder["pid"]) == holder["pid_began"])
+    return bool(now - holder["beat"] < STALE_SECONDS)

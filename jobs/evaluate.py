@@ -83,7 +83,7 @@ def evaluate(
         ).fetchall()
         query_of = dict(rows)
         connection.execute("CREATE TABLE wanted AS SELECT unnest(?) AS query_id", [sorted(set(query_of.values()))])
-        ranked = {}
+        ranked: dict[str, list[tuple[str, float]]] = {}
         for query_id, doc_id, score in _select(connection, storage, plan, "results", "query_id, doc_id, -rank"):
             ranked.setdefault(query_id, []).append((doc_id, score))
         original = None
@@ -143,4 +143,5 @@ def _select(
     if not names:
         return []
     query = f"SELECT {columns} FROM read_parquet(?) SEMI JOIN wanted USING (query_id) WHERE {condition}"
-    return connection.execute(query, [names]).fetchall()
+    rows: list[tuple[Any, ...]] = connection.execute(query, [names]).fetchall()
+    return rows

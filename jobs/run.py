@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import queue
 import signal
-import tempfile
 import threading
 import time
-import uuid
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -22,24 +19,22 @@ from cluster.lease import Lease, check_free
 from cluster.session import Session
 from cluster.shards import (
     SUCCESS,
-    File,
     Manifest,
     Plan,
     Shard,
     check_inputs,
     manifests,
-    put_plan,
     read_manifest,
     read_plan,
 )
 from cluster.stage import Line
 from cluster.storage import Storage
-from jobs.dedup import LogSummary, dedup
 from jobs.finish import finish
 from jobs.pipeline import stages, wishes
 from jobs.prepare import Prepared, check_not_replaced
 from jobs.progress import Progress
 from jobs.record import Record
+from jobs.shard import draft_queries, fix_plan
 from jobs.tables import SHARD
 
 JUDGED_FROM = 100  # queries done before limits.error_rate can stop a run: below, a single error would
@@ -85,29 +80,27 @@ def run(prepared: Prepared, progress: Progress) -> tuple[Plan, Tally]:
     progress.phase("starting Ray")
     session = Session(prepared.config.cluster.address, wishes(prepared.config))
     try:
-        with tempfile.TemporaryDirectory(prefix="dmqr-plan-") as folder:
-            progress.phase("reading the log")
-            summary = (
-                dedup(prepared.files, prepared.columns, Path(folder), prepared.config.cluster.shard_size)
-                if plan is None
-                else None
-            )
-            lease = Lease.acquire(storage)  # from here on things are written
+        progress.phase("reading the log")
+        draft = draft_queries(prepared) if plan is None else None
+        lease = Lease.acquire(storage)  # from here on things are written
+        try:
+            record = Record(prepared, session, lease.number)
+            plan = fix_plan(prepared, draft) if draft else plan
+            assert plan is not None
+            tally = tally_of(storage)
             try:
-                record = Record(prepared, session, lease.number)
-                plan = plan or plan_shards(prepared, Path(folder), summary)
-                tally = tally_of(storage)
-                try:
-                    _work(prepared, plan, session, lease, tally, progress)
-                    progress.phase("checking and closing")
-                    finish(prepared, plan, tally.counts)
-                except BaseException as error:
-                    record.put("stopped" if isinstance(error, Stopped) else "failed", plan, tally.counts, tally.spent)
-                    raise
-                record.put("finished", plan, tally.counts, tally.spent)
-                return plan, tally
-            finally:
-                lease.release()
+                _work(prepared, plan, session, lease, tally, progress)
+                progress.phase("checking and closing")
+                finish(prepared, plan, tally.counts)
+            except BaseException as error:
+                record.put("stopped" if isinstance(error, Stopped) else "failed", plan, tally.counts, tally.spent)
+                raise
+            record.put("finished", plan, tally.counts, tally.spent)
+            return plan, tally
+        except ClusterError as error:  # work was begun, so it is not refused: it has failed
+            raise Stopped(str(error)) from error
+        finally:
+            lease.release()
     finally:
         session.close()
 
@@ -120,31 +113,15 @@ def tally_of(storage: Storage) -> Tally:
     return tally
 
 
-def plan_shards(prepared: Prepared, folder: Path, summary: LogSummary) -> Plan:
-    """Store what dedup left in `folder`, and fix the shards; the first to put `shards.json` decides."""
-    storage = prepared.storage
-    attempt = uuid.uuid4().hex[:12]
-    tables = {
-        table: [_store(storage, folder / name, f"{table}/plan-{attempt}-{name}", table) for name in summary.files[written]]
-        for table, written in (("queries", "queries"), ("query_map", "query_map"), ("errors", "rejected"))
-    }
-    shards = [
-        Shard(number, f"queries/plan-{attempt}-{shard.file}", shard.row_group, shard.rows)
-        for number, shard in enumerate(summary.shards)
-    ]
-    counts = {"log_rows": summary.rows, "queries": summary.queries, "rejected": sum(summary.rejected.values())}
-    return put_plan(storage, Plan(prepared.inputs, counts, prepared.config.cluster.shard_size, tables, shards))
-
-
 def _work(prepared: Prepared, plan: Plan, session: Session, lease: Lease, tally: Tally, progress: Progress) -> None:
     """Stream the shards that are not committed; keep the display, the limits and the signals in view."""
     pending = [shard for shard in plan.shards if shard.number not in tally.shards]
     state, limits = progress.state, prepared.config.limits
     state.total, state.before = plan.counts["queries"], tally.counts["queries"]
     state.done = state.before
+    if (stop := _limit(prepared, plan, tally)) is not None:
+        raise stop
     if not pending:
-        if (stop := _limit(prepared, plan, tally)) is not None:
-            raise stop
         return
     if state.before:
         progress.tell(f"going on: {len(tally.shards)} of {len(plan.shards)} shards are committed")
@@ -154,7 +131,6 @@ def _work(prepared: Prepared, plan: Plan, session: Session, lease: Lease, tally:
     threading.Thread(target=_stream, args=(line, pending, arrived), name="stream", daemon=True).start()
     state.began = last = time.monotonic()
     with _Signals(line, progress) as signals:
-        stop: Stopped | None = None
         while True:
             try:
                 row = arrived.get(timeout=0.5)
@@ -191,7 +167,7 @@ def _work(prepared: Prepared, plan: Plan, session: Session, lease: Lease, tally:
     if stop is not None:
         raise stop
     if len(tally.shards) < len(plan.shards):
-        raise ClusterError(f"only {len(tally.shards)} of {len(plan.shards)} shards came to an end; run the same command again")
+        raise Stopped(f"only {len(tally.shards)} of {len(plan.shards)} shards came to an end; run the same command again")
 
 
 def _stream(line: Line, pending: list[Shard], arrived: queue.Queue[dict[str, Any] | BaseException | None]) -> None:
@@ -253,32 +229,3 @@ class _Signals:
         self.received = number
         self._progress.state.phase = "stopping: committing what is under way"
         self._line.close()
-
-
-def _store(storage: Storage, path: Path, key: str, table: str) -> File:
-    """Store a planned file with the columns of its table."""
-    import pyarrow.parquet as pq
-
-    if table == "errors":
-        _as_errors(path)
-    storage.upload(path, key)
-    return File(key, pq.read_metadata(path).num_rows, path.stat().st_size)
-
-
-def _as_errors(path: Path) -> None:
-    """Give dedup's rejected rows the columns of errors/, a row group at a time."""
-    import pyarrow.parquet as pq
-
-    from jobs.tables import STORED
-
-    schema = STORED["errors"]
-    with (
-        pq.ParquetFile(path) as source,
-        pq.ParquetWriter(path.with_suffix(".errors"), schema, compression="zstd") as sink,
-    ):
-        for batch in source.iter_batches():
-            rows = {name: batch.column(name) for name in batch.schema.names}
-            rows |= {"stage": pa.repeat("log", len(batch)), "attempts": pa.repeat(pa.scalar(1, pa.int32()), len(batch))}
-            arrays = [rows.get(f.name, pa.nulls(len(batch), f.type)) for f in schema]
-            sink.write_table(pa.Table.from_arrays(arrays, schema=schema))
-    path.with_suffix(".errors").replace(path)

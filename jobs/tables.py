@@ -5,6 +5,8 @@ In flight one row is one query, and each stage adds columns. On storage the tabl
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import pyarrow as pa
 
 from cluster.costs import COST, COSTS
@@ -121,9 +123,9 @@ COMPLETIONS = pa.schema(
 )
 
 
-def with_appended(table: pa.Table, column: str, more: list[list[dict[str, object]]]) -> pa.Table:
+def with_appended(table: pa.Table, column: str, more: Sequence[Sequence[Mapping[str, object]]]) -> pa.Table:
     """The table with each row's `more` appended to its list in `column` (costs, errors)."""
     index = table.schema.get_field_index(column)
     kind = table.schema.field(index).type
-    joined = [old + new for old, new in zip(table.column(column).to_pylist(), more, strict=True)]
+    joined = [[*old, *new] for old, new in zip(table.column(column).to_pylist(), more, strict=True)]
     return table.set_column(index, pa.field(column, kind), pa.array(joined, kind))

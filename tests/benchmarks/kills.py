@@ -122,18 +122,16 @@ def main() -> int:
         run = run_folder(folder, name)
         assert run is not None
         different = [table for table in TABLES if rows(run, table) != expected[table]]
-        made, distinct = duckdb.sql(
-            f"SELECT count(*), count(DISTINCT (query_id, request)) FROM read_parquet('{run}/completions/*/*.parquet')"
-        ).fetchone() or (0, 0)
-        later = duckdb.sql(
-            f"SELECT count(*) FROM read_parquet('{run}/completions/*/*.parquet') WHERE start > 1"
-        ).fetchone() or (0,)
+        ((made, distinct, later),) = duckdb.sql(
+            "SELECT count(*), count(DISTINCT (query_id, request)), count(*) FILTER (start > 1) "
+            f"FROM read_parquet('{run}/completions/*/*.parquet')"
+        ).fetchall()
         good = code == 0 and not different
         bad += not good
         print(
             f"{'ok ' if good else 'BAD'} {what} ({title if what == 'worker' else 'pid ' + str(victim)}) killed {moment}{again}: "
             f"exit {code}, tables that differ: {different or 'none'}; completions {distinct}, made by the second start "
-            f"{later[0]}, made twice {made - distinct}",
+            f"{later}, made twice {made - distinct}",
             flush=True,
         )
     print(f"{2 * options.rounds - bad} passed, {bad} failed")
