@@ -65,8 +65,8 @@ def dedup(
     rejected-*.parquet: log_id, reason (a key of REASONS), message, raw (its first 200 characters).
     Files of an earlier dedup in `out_folder` are replaced; nothing appears there when it fails.
 
-    `memory_limit` and `threads` are DuckDB's (20 million log ids fit 128 MB with two threads, not with four); what does
-    not fit goes to `temp_folder` (default: inside `out_folder`). `progress` is told the rows read so far.
+    `memory_limit` and `threads` are DuckDB's; what does not fit goes to `temp_folder` (default: inside `out_folder`).
+    `progress` is told the rows read so far.
     Raises LogError: no rows, no usable query, a damaged file, a bad count, an id that stands for different queries.
     """
     if shard_size < 1:
@@ -84,7 +84,7 @@ def dedup(
             raise LogError(_nothing_left(files, columns, rejected))
         with connect(memory_limit, threads, temp) as connection:
             if columns.id_column is not None:
-                _refuse_ambiguous(ambiguous_id(connection, str(built / "query_map-*.parquet")), columns.id_column)
+                _refuse_ambiguous(ambiguous_id(connection, str(built / "query_map-*.parquet"), temp), columns.id_column)
                 clock.lap("ids")
             with RowGroups(built, "queries", QUERIES, shard_size) as queries:
                 log_count = 0

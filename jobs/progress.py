@@ -33,23 +33,24 @@ class State:
     phase: str = "starting"
     done: int = 0  # queries
     total: int = 0
-    before: int = 0  # of `done`, by earlier starts of the run: they tell nothing about the rate
+    before: int = 0  # of `done`, when the clock began: they tell nothing about the rate
     errors: int = 0
     usd: float | None = None
-    began: float = 0.0
+    began: float = 0.0  # when the first shard of this start came: what went before was start-up
 
     def rate(self, now: float) -> float:
-        """Queries per second since work began."""
+        """Queries per second since the first shard came; 0 while that is all there is to go by."""
         return (self.done - self.before) / max(1e-9, now - self.began) if self.began else 0.0
 
     def words(self, now: float) -> str:
         """The state in one line."""
-        if not self.began:
+        if not self.total:
             return self.phase
-        rate = self.rate(now)
-        parts = [f"{self.done:,}/{self.total:,} queries", f"{rate:,.1f}/s"]
-        if rate > 0 and self.done < self.total:
-            parts.append(f"ETA {clock((self.total - self.done) / rate)}")
+        parts = [f"{self.done:,}/{self.total:,} queries"]
+        if rate := self.rate(now):
+            parts.append(f"{rate:,.1f}/s")
+            if self.done < self.total:
+                parts.append(f"ETA {clock((self.total - self.done) / rate)}")
         parts.append(f"{self.errors:,} error{'s' * (self.errors != 1)}")
         if self.usd is not None:
             parts.append(f"${self.usd:.4f}" if self.usd < 1 else f"${self.usd:,.2f}")
@@ -93,7 +94,7 @@ class Progress:
 
     def _line(self) -> Table | Text:
         words = Text(self.state.words(time.monotonic()), no_wrap=True, overflow="ellipsis")
-        if not self.state.began:
+        if not self.state.total:
             return words
         grid = Table.grid(padding=(0, 1))
         grid.add_row(ProgressBar(total=max(1, self.state.total), completed=self.state.done, width=16), words)

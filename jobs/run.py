@@ -117,19 +117,18 @@ def _work(prepared: Prepared, plan: Plan, session: Session, lease: Lease, tally:
     """Stream the shards that are not committed; keep the display, the limits and the signals in view."""
     pending = [shard for shard in plan.shards if shard.number not in tally.shards]
     state, limits = progress.state, prepared.config.limits
-    state.total, state.before = plan.counts["queries"], tally.counts["queries"]
-    state.done = state.before
+    state.total, state.done = plan.counts["queries"], tally.counts["queries"]
     if (stop := _limit(prepared, plan, tally)) is not None:
         raise stop
     if not pending:
         return
-    if state.before:
+    if state.done:
         progress.tell(f"going on: {len(tally.shards)} of {len(plan.shards)} shards are committed")
     progress.phase("starting the workers")
     line = Line(stages(prepared, session.pools, lease.number), lease.number)
     arrived: queue.Queue[dict[str, Any] | BaseException | None] = queue.Queue()
     threading.Thread(target=_stream, args=(line, pending, arrived), name="stream", daemon=True).start()
-    state.began = last = time.monotonic()
+    last = time.monotonic()
     with _Signals(line, progress) as signals:
         while True:
             try:
@@ -144,8 +143,9 @@ def _work(prepared: Prepared, plan: Plan, session: Session, lease: Lease, tally:
                 last = time.monotonic()
                 tally.add(read_manifest(row["manifest"]))
                 line.committed(row["shard"])
-                progress.state.phase = "working"
             state.done, state.errors = tally.counts["queries"], tally.counts["failed_queries"]
+            if row and not state.began:
+                state.phase, state.began, state.before = "working", last, state.done
             state.usd = prepared.prices.usd(tally.spent) if prepared.prices else None
             progress.tick()
             if stop is None and (stop := _limit(prepared, plan, tally)) is not None:

@@ -87,9 +87,7 @@ class Query(NamedTuple):
 def main() -> int:
     """Print the table; 1 where a figure is too far away."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--indexes", type=Path, default=Path("/tmp/dmqr-benchmark-indexes"), help="where indexes are kept"
-    )
+    parser.add_argument("--indexes", type=Path, default=Path("/tmp/dmqr-benchmark-indexes"), help="where indexes are kept")
     folder = parser.parse_args().indexes
     shared = Path(os.environ.get("DMQR_SHARED") or sys.exit("set DMQR_SHARED to the folder with data/ and recorded/"))
     far = 0
@@ -134,18 +132,14 @@ def search(shared: Path, data: str, recorded: str, index: Path) -> list[Query]:
     vectors = dense.embed(flat)  # type: ignore[attr-defined]
     found = {"bm25": bm25.search(flat, DEPTH), "dense": dense.search(flat, DEPTH)}
     hits = {
-        name: [
-            (lists.doc_ids[a:b].to_pylist(), lists.scores[a:b].tolist()) for a, b in pairwise(lists.offsets.tolist())
-        ]
+        name: [(lists.doc_ids[a:b].to_pylist(), lists.scores[a:b].tolist()) for a, b in pairwise(lists.offsets.tolist())]
         for name, lists in found.items()
     }
     queries, start = [], 0
     for query_id, each in zip(ids, texts, strict=True):
         own = vectors[start : start + len(each)]
         runs = [
-            RunList(strategy, 1, name, *hits[name][start + i])
-            for i, strategy in enumerate(each)
-            for name in ("bm25", "dense")
+            RunList(strategy, 1, name, *hits[name][start + i]) for i, strategy in enumerate(each) for name in ("bm25", "dense")
         ]
         queries.append(Query(query_id, runs, Similarity([(strategy, 1) for strategy in each], own @ own.T)))
         start += len(each)
@@ -176,9 +170,7 @@ def read_qrels(path: Path, wanted: set[str]) -> list[ir_measures.Qrel]:
         parse_options=pyarrow.csv.ParseOptions(delimiter="\t"),
         convert_options=pyarrow.csv.ConvertOptions(column_types={"query_id": "string", "doc_id": "string"}),
     ).to_pylist()
-    return [
-        ir_measures.Qrel(row["query_id"], row["doc_id"], row["relevance"]) for row in rows if row["query_id"] in wanted
-    ]
+    return [ir_measures.Qrel(row["query_id"], row["doc_id"], row["relevance"]) for row in rows if row["query_id"] in wanted]
 
 
 if __name__ == "__main__":

@@ -129,7 +129,7 @@ def main() -> int:
         good = code == 0 and not different
         bad += not good
         print(
-            f"{'ok ' if good else 'BAD'} {what} ({title if what == 'worker' else 'pid ' + str(victim)}) killed {moment}{again}: "
+            f"{'ok ' if good else 'BAD'} {title if what == 'worker' else what} killed {moment}{again}: "
             f"exit {code}, tables that differ: {different or 'none'}; completions {distinct}, made by the second start "
             f"{later}, made twice {made - distinct}",
             flush=True,
