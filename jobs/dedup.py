@@ -63,7 +63,8 @@ def dedup(
     smallest code points; `log_count` the rows, or the sum of the count column, which then also weighs the forms.
     query_map-*.parquet: log_id, query_id (null: rejected), a line per log row in the order of the log.
     rejected-*.parquet: log_id, reason (a key of REASONS), message, raw (its first 200 characters).
-    Files of an earlier dedup in `out_folder` are replaced; nothing appears there when it fails.
+    Files of an earlier dedup in `out_folder`, finished or killed, are replaced; nothing appears there when it fails. The
+    folder belongs to one dedup at a time; a kill during the last moves may leave some files, the next dedup replaces them.
 
     `memory_limit` and `threads` are DuckDB's; what does not fit goes to `temp_folder` (default: inside `out_folder`).
     `progress` is told the rows read so far.
@@ -72,6 +73,8 @@ def dedup(
     if shard_size < 1:
         raise ValueError(f"shard_size {shard_size}: must be 1 or more")
     out_folder.mkdir(parents=True, exist_ok=True)
+    for killed in out_folder.glob("_dedup-*"):
+        shutil.rmtree(killed, ignore_errors=True)
     built = Path(tempfile.mkdtemp(prefix="_dedup-", dir=out_folder))
     temp = Path(tempfile.mkdtemp(prefix="_dedup-temp-", dir=temp_folder or out_folder))
     clock = _Clock()

@@ -69,7 +69,8 @@ def workers_of(driver: int) -> list[int]:
     found = []
     for pid in below:
         try:
-            if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::"):
+            name = Path(f"/proc/{pid}/cmdline").read_bytes()
+            if name.startswith(b"ray::") and not name.startswith(b"ray::IDLE"):
                 found.append(pid)
         except OSError:
             continue
