@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cluster import ClusterError
 
@@ -52,22 +52,28 @@ class Resources(NamedTuple):
 
 
 class Session:
-    """A connection to Ray; `close` stops a Ray that we started, and only that."""
+    """A connection to Ray; `close` stops a Ray that we started, and only that.
 
-    def __init__(self, address: str, wishes: Mapping[str, PoolWish]) -> None:
+    Args:
+        address: local, auto, or an address.
+        wishes: the pools that are wanted, in the order of the stages.
+        modules: folders of the packages that workers import; a Ray that is not ours gets a copy of them.
+    """
+
+    def __init__(self, address: str, wishes: Mapping[str, PoolWish], modules: Sequence[str] = ()) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere but to the engines named
         os.environ.setdefault("RAY_DATA_DISABLE_PROGRESS_BARS", "1")
         import ray
 
         self.local = address == "local"
         quiet = {"log_to_driver": False, "logging_level": logging.WARNING, "configure_logging": True}
-        environment = {"env_vars": WORKER_ENVIRONMENT}
+        environment: dict[str, Any] = {"env_vars": WORKER_ENVIRONMENT}
         try:
             if self.local:
                 logical = sum(pool.workers * pool.cpus for pool in local_pools(wishes, gpus=0).values())
                 ray.init("local", num_cpus=int(logical + CARRIERS), include_dashboard=False, runtime_env=environment, **quiet)
             else:
-                ray.init(address, runtime_env=environment, **quiet)
+                ray.init(address, runtime_env=environment | {"py_modules": list(modules)}, **quiet)
         except ConnectionError as error:
             raise ClusterError(
                 f"cluster.address: no Ray answers at {address!r}; start one (ray start --head), set RAY_ADDRESS, "

@@ -8,7 +8,12 @@ One row is one query all the way; every stage is a map; a block is a shard.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
+import cluster
+import jobs
+import retrievers
+import rewriters
 from cluster.session import Pool, PoolWish
 from cluster.stage import Stage
 from jobs.config import Config
@@ -73,6 +78,11 @@ def stages(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> list[St
         Stage("rerank", Rerank, rerank, FUSED, RERANKED, pools.get("rerank")),
         Stage("write", Write, write, RERANKED, COMMITTED),
     ]
+
+
+def code() -> list[str]:
+    """The folders of the four packages, for workers on machines that have not installed them."""
+    return [str(Path(package.__path__[0])) for package in (cluster, jobs, retrievers, rewriters)]
 
 
 def device(pool: Pool) -> str:

@@ -12,7 +12,7 @@ from cluster.lease import check_free
 from cluster.session import Pool, Session, local_pools
 from cluster.shards import SUCCESS, check_inputs, manifests, read_plan
 from jobs.dedup import dedup
-from jobs.pipeline import wishes
+from jobs.pipeline import code, wishes
 from jobs.prepare import Prepared, check_not_replaced
 from jobs.progress import Progress
 from jobs.summary import render
@@ -65,6 +65,6 @@ def _pools(prepared: Prepared, progress: Progress) -> dict[str, Pool]:
     if prepared.config.cluster.address == "local" and not any(wish.gpus for wish in wanted.values()):
         return local_pools(wanted, gpus=0)
     progress.phase("asking Ray what is there")
-    session = Session(prepared.config.cluster.address, wanted)
+    session = Session(prepared.config.cluster.address, wanted, code())
     session.close()
     return session.pools

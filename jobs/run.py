@@ -30,7 +30,7 @@ from cluster.shards import (
 from cluster.stage import Line
 from cluster.storage import Storage
 from jobs.finish import finish
-from jobs.pipeline import stages, wishes
+from jobs.pipeline import code, stages, wishes
 from jobs.prepare import Prepared, check_not_replaced
 from jobs.progress import Progress
 from jobs.record import Record
@@ -78,7 +78,7 @@ def run(prepared: Prepared, progress: Progress) -> tuple[Plan, Tally]:
     if plan is None:
         check_not_replaced(prepared)
     progress.phase("starting Ray")
-    session = Session(prepared.config.cluster.address, wishes(prepared.config))
+    session = Session(prepared.config.cluster.address, wishes(prepared.config), code())
     try:
         progress.phase("reading the log")
         draft = draft_queries(prepared) if plan is None else None
