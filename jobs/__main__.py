@@ -7,6 +7,7 @@ Standard output has only what was asked for: the table and, as the last line of 
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import sys
 import traceback
@@ -19,6 +20,7 @@ from jobs.log import LogError
 from retrievers.retriever import RetrieverError
 from rewriters.errors import RewriterError
 
+PACKAGES = ("jobs.", "rewriters.", "retrievers.", "cluster.")  # whose errors are one line for the person already
 REFUSALS = (ConfigError, LogError, RewriterError, RetrieverError, ClusterError)
 
 
@@ -101,7 +103,7 @@ def _run(options: argparse.Namespace) -> int:
             raise
         except Exception as error:  # a bug, or a failing worker: the trace is for the log, the line for the person
             traceback.print_exc()
-            failure = f"{_last_line(error)}; what is committed stays and the same command goes on; details in {log}"
+            failure = f"{_cause(error)}; what is committed stays and the same command goes on; details in {log}"
         finally:
             _keep_log(prepared, log)
     if failure is not None:
@@ -135,10 +137,12 @@ def _keep_log(prepared: object, log: object) -> None:
         prepared.storage.upload(log, f"logs/{log.name}")
 
 
-def _last_line(error: BaseException) -> str:
+def _cause(error: BaseException) -> str:
     """The innermost cause, in one line; Ray wraps what a worker raised in text of many lines."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
+    causes = [line for line in lines if re.match(r"[A-Za-z_][\w.]*(Error|Exception|Exit)(:|$)", line)]
+    ours = [line.split(": ", 1)[-1] if line.startswith(PACKAGES) else line for line in causes if not line.startswith("ray.")]
+    return (ours or lines or [type(error).__name__])[0]
 
 
 def _width() -> int:

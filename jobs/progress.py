@@ -62,9 +62,17 @@ class Progress:
 
     def __init__(self, stream: TextIO) -> None:
         self.state = State()
+        self._phase_began, self._said = time.monotonic(), ("", 0.0)
         self._console = Console(file=stream, highlight=False, soft_wrap=True)
-        self._live = Live(get_renderable=self._line, console=self._console, refresh_per_second=4, transient=True)
-        self._said = ("", 0.0)
+        # rich would else bring back to the terminal what was led into the log file
+        self._live = Live(
+            get_renderable=self._line,
+            console=self._console,
+            refresh_per_second=4,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
         if self._console.is_terminal:
             self._live.start()
 
@@ -74,7 +82,7 @@ class Progress:
 
     def phase(self, phase: str) -> None:
         """What the job is at."""
-        self.state.phase = phase
+        self.state.phase, self._phase_began = phase, time.monotonic()
         self.tick()
 
     def tick(self) -> None:
@@ -93,7 +101,9 @@ class Progress:
             self._live.stop()
 
     def _line(self) -> Table | Text:
-        words = Text(self.state.words(time.monotonic()), no_wrap=True, overflow="ellipsis")
+        now = time.monotonic()
+        waiting = "" if self.state.began else f" ({clock(now - self._phase_began)})"  # something is going on
+        words = Text(self.state.words(now) + waiting, no_wrap=True, overflow="ellipsis")
         if not self.state.total:
             return words
         grid = Table.grid(padding=(0, 1))
@@ -113,17 +123,19 @@ def apart(name: str) -> Iterator[tuple[Progress, Path]]:
     with log.open("ab", buffering=0) as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
-    with os.fdopen(os.dup(kept[1]), "w", encoding="utf-8", errors="replace") as stream:
-        progress = Progress(stream)
-        try:
-            yield progress, log
-        finally:
-            progress.close()
-            sys.stdout.flush()
-            sys.stderr.flush()
-            for number, descriptor in zip((1, 2), kept, strict=True):
-                os.dup2(descriptor, number)
-                os.close(descriptor)
+    try:
+        with os.fdopen(os.dup(kept[1]), "w", encoding="utf-8", errors="replace") as stream:
+            progress = Progress(stream)
+            try:
+                yield progress, log
+            finally:
+                progress.close()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for number, descriptor in zip((1, 2), kept, strict=True):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
 
 
 def clock(seconds: float) -> str:

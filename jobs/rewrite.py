@@ -32,7 +32,7 @@ class Rewrite:
     """A worker: QUERIES -> REWRITTEN.
 
     Args:
-        engine: the config's `rewrite.engine`.
+        engine: the config's `rewrite.engine`; None where no strategy is asked for.
         strategies, calls, decoding: of the config's `rewrite`.
         run: the run's folder; completions go to `completions/<shard>/`.
         start: the start of the run that this is, from 1.
@@ -40,7 +40,7 @@ class Rewrite:
 
     def __init__(
         self,
-        engine: Mapping[str, Any],
+        engine: Mapping[str, Any] | None,
         strategies: list[str],
         calls: str,
         decoding: Mapping[str, Any],
@@ -48,14 +48,14 @@ class Rewrite:
         start: int,
     ) -> None:
         self._rewriter = Rewriter(strategies, calls, dict(decoding))
-        self._engine = open_engine(engine)
+        self._engine = open_engine(engine) if engine and strategies else None
         self._storage, self._start = open_storage(run), start
 
     def __call__(self, table: pa.Table) -> pa.Table:
         shard = table.column("shard")[0].as_py()
         queries = zip(table.column("query_id").to_pylist(), table.column("query").to_pylist(), strict=True)
         requests = [self._rewriter.requests(query_id, query) for query_id, query in queries]
-        made = self._stored(shard)
+        made = self._stored(shard) if any(requests) else {}
         self._make(shard, [r for asked in requests for r in asked if _key(r) not in made], made)
         rewrites, errors, spent = [], [], []
         for asked in requests:
@@ -90,7 +90,7 @@ class Rewrite:
             portion.clear()
             flushed = now
 
-        for request, completion in self._engine.complete(requests):
+        for request, completion in self._engine.complete(requests) if self._engine else ():
             portion.append((request, completion))
             if len(portion) >= FLUSH_COMPLETIONS or time.perf_counter() - flushed > FLUSH_SECONDS:
                 flush()
@@ -130,8 +130,9 @@ class Rewrite:
 
     def _cost(self, request: Request, made: Made) -> dict[str, Any]:
         c = made.completion
+        engine = self._engine.kind if self._engine else None
         return costs.entry(
-            "rewrite", request.name, c.seconds, engine=self._engine.kind, model=c.model, attempt=c.attempts,
+            "rewrite", request.name, c.seconds, engine=engine, model=c.model, attempt=c.attempts,
             requests=c.attempts, prompt_tokens=c.prompt_tokens, cached_tokens=c.cached_tokens,
             completion_tokens=c.completion_tokens, error=c.error_reason, start=made.start,
         )  # fmt: skip
