@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import cluster
 import jobs
@@ -41,9 +42,9 @@ def wishes(config: Config) -> dict[str, PoolWish]:
 def stages(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> list[Stage]:
     """The stages of a run, with what their workers are built from."""
     config, run = prepared.config, prepared.storage.root
-    retrievers = {name: retriever.model_dump() for name, retriever in config.retrieve.retrievers.items()}
+    retrievers = {name: _absolute(retriever.model_dump()) for name, retriever in config.retrieve.retrievers.items()}
     rewrite = {
-        "engine": config.rewrite.engine.model_dump() if config.rewrite.engine else None,
+        "engine": _absolute(config.rewrite.engine.model_dump()) if config.rewrite.engine else None,
         "strategies": config.rewrite.planned,
         "calls": config.rewrite.calls,
         "decoding": config.rewrite.decoding.model_dump(),
@@ -60,7 +61,7 @@ def stages(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> list[St
     }
     fuse = {"settings": config.fuse.model_dump()}
     rerank = {
-        "settings": config.reranking,
+        "settings": _absolute(config.reranking),
         "documents": next(iter(retrievers.items())),
         "device": device(pools["rerank"]) if "rerank" in pools else "cpu",
     }
@@ -78,6 +79,18 @@ def stages(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> list[St
         Stage("rerank", Rerank, rerank, FUSED, RERANKED, pools.get("rerank")),
         Stage("write", Write, write, RERANKED, COMMITTED),
     ]
+
+
+def _absolute(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings whose names of files are absolute: a worker of another Ray has another current folder."""
+    return {
+        key: _absolute(value)
+        if isinstance(value, dict)
+        else str(Path(value).absolute())
+        if key in {"index", "path", "model"} and value and Path(value).exists()
+        else value
+        for key, value in settings.items()
+    }
 
 
 def code() -> list[str]:
