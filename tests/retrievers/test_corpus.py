@@ -1,0 +1,176 @@
+"""What a corpus may look like, and what is refused with which words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from retrievers import corpus as corpus_module
+from retrievers.corpus import DOCUMENTS, Written, corpus_files, corpus_schema, open_arrow, write_documents
+from retrievers.local import LocalDocuments
+from retrievers.local_build import build_local_index
+from retrievers.retriever import RetrieverError
+
+doc_ids = st.text(st.characters(codec="utf-8"), max_size=4)
+
+
+def written(folder: Path, paths: Any) -> Written:
+    folder.mkdir(parents=True)
+    files = corpus_files(paths)
+    return write_documents(files, corpus_schema(files), folder, lambda what, done, total: None)
+
+
+@settings(max_examples=30, deadline=None)
+@given(ids=st.lists(doc_ids, min_size=1, max_size=40, unique=True), batch=st.integers(1, 9))
+def test_rows_come_in_code_point_order(
+    tmp_path_factory: pytest.TempPathFactory, write_corpus: Callable[..., Path], ids: list[str], batch: int
+) -> None:
+    folder = tmp_path_factory.mktemp("written") / "index"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(corpus_module, "_ROWS", batch)
+        patch.setattr(corpus_module, "_GATHERED", 2 * batch)
+        written(folder, write_corpus({"doc_id": ids, "text": [f"text of {doc_id}" for doc_id in ids]}))
+    rows = pa.Table.from_batches(open_arrow(folder / DOCUMENTS))
+    assert rows["doc_id"].to_pylist() == sorted(ids)
+    assert rows["text"].to_pylist() == [f"text of {doc_id}" for doc_id in sorted(ids)]
+
+
+@settings(max_examples=15, deadline=None)
+@given(ids=st.lists(doc_ids, min_size=1, max_size=30, unique=True), data=st.data())
+def test_every_document_is_found_again(
+    tmp_path_factory: pytest.TempPathFactory, write_corpus: Callable[..., Path], ids: list[str], data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("index") / "index"
+    build_local_index(folder, write_corpus({"doc_id": ids, "text": [f"<{doc_id}>" for doc_id in ids]}), bm25={})
+    wanted = data.draw(st.lists(st.sampled_from(ids)))
+    assert LocalDocuments(folder).texts(wanted) == [f"<{doc_id}>" for doc_id in wanted]
+
+
+def test_the_same_rows_in_other_files_are_the_same_corpus(write_corpus: Callable[..., Path], tmp_path: Path) -> None:
+    rows = pa.table({"doc_id": ["b", "a", "c"], "text": ["1", "2", "3"], "title": ["x", None, ""]})
+    whole = written(tmp_path / "1", write_corpus(rows))
+    parts = [write_corpus(rows.slice(2, 1).select(["text", "title", "doc_id"])), write_corpus(rows.slice(0, 2))]
+    assert written(tmp_path / "2", parts) == whole
+    moved = rows.set_column(1, "text", pa.array(["2", "1", "3"]))
+    assert written(tmp_path / "3", write_corpus(moved)).content != whole.content
+
+
+def test_a_folder_and_its_subfolders(tmp_path: Path) -> None:
+    (tmp_path / "corpus" / "more").mkdir(parents=True)
+    for name, doc_id in (("a.parquet", "1"), ("more/b.parquet", "2"), ("_left.parquet", "3"), ("notes.txt", None)):
+        if doc_id is None:
+            (tmp_path / "corpus" / name).write_text("no corpus")
+        else:
+            pq.write_table(pa.table({"doc_id": [doc_id], "text": ["t"]}), tmp_path / "corpus" / name)
+    assert written(tmp_path / "out", tmp_path / "corpus").documents == 2
+
+
+def test_types_and_further_columns(write_corpus: Callable[..., Path], tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "page": pa.array([3, None], pa.int16()),
+            "doc_id": pa.array([20, 7], pa.uint32()),
+            "text": pa.array(["one", None], pa.large_string()),
+            "source": pa.array(["web", "web"]).dictionary_encode(),
+            "where": pa.array([{"chapter": 1}, None]),
+        }
+    )
+    assert written(tmp_path / "out", write_corpus(table)).columns == ["doc_id", "title", "text", "page", "source", "where"]
+    rows = pa.Table.from_batches(open_arrow(tmp_path / "out" / DOCUMENTS)).to_pylist()
+    assert rows == [
+        {"doc_id": "20", "title": None, "text": "one", "page": 3, "source": "web", "where": {"chapter": 1}},
+        {"doc_id": "7", "title": None, "text": None, "page": None, "source": "web", "where": None},
+    ]
+
+
+def test_duplicates_are_found_by_their_words(bm25_index: Path) -> None:
+    assert LocalDocuments(bm25_index).duplicates == {"d10": "d03"}
+
+
+def test_titles(bm25_index: Path) -> None:
+    assert LocalDocuments(bm25_index).texts(["d03", "d04", "d05", "e1"]) == [
+        "Bread. Sour dough rises slowly because wild yeast is in no hurry.",
+        "Rye bread keeps for a week in a linen bag.",
+        "The yeast of beer and the yeast of bread are cousins.",
+        "Blank. ",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"id": ["1"], "text": ["t"]}, "no column 'doc_id'; it has: id, text"),
+        ({"doc_id": ["1"], "body": ["t"]}, "no column 'text'; it has: doc_id, body"),
+        ({"doc_id": [1.5], "text": ["t"]}, "column 'doc_id' must be string or integer, found double"),
+        ({"doc_id": ["1"], "text": [b"t"]}, "column 'text' must be string, found binary"),
+        ({"doc_id": ["1"], "text": ["t"], "title": [7]}, "column 'title' must be string, found int64"),
+        ({"doc_id": ["1", None], "text": ["t", "u"]}, "a null doc_id in row 1"),
+        ({"doc_id": ["1", "2", "1"], "text": ["t", "u", "v"]}, "doc_id '1' is there twice"),
+        ({"doc_id": pa.array([], pa.string()), "text": pa.array([], pa.string())}, "no documents in it"),
+    ],
+)
+def test_refused(write_corpus: Callable[..., Path], tmp_path: Path, columns: dict[str, Any], message: str) -> None:
+    file = write_corpus(columns)
+    with pytest.raises(RetrieverError) as refusal:
+        build_local_index(tmp_path / "index", file, bm25={})
+    assert message in str(refusal.value)
+    assert str(file) in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+    assert not (tmp_path / "index").exists()
+
+
+def test_text_that_is_not_utf8(write_corpus: Callable[..., Path], tmp_path: Path) -> None:
+    text = pa.array([b"caf\xe9"], pa.binary()).cast(pa.string(), safe=False)
+    with pytest.raises(RetrieverError, match="Invalid UTF8") as refusal:
+        build_local_index(tmp_path / "index", write_corpus({"doc_id": ["1"], "text": text}), bm25={})
+    assert "\n" not in str(refusal.value)
+
+
+def test_an_id_twice_in_two_files(write_corpus: Callable[..., Path], tmp_path: Path) -> None:
+    files = [write_corpus({"doc_id": ["1", "2"], "text": ["a", "b"]}), write_corpus({"doc_id": [2], "text": ["c"]})]
+    with pytest.raises(RetrieverError, match="doc_id '2' is there twice"):
+        build_local_index(tmp_path / "index", files, bm25={})
+
+
+@pytest.mark.parametrize("damage", ["text", "cut", "middle"])
+def test_files_that_are_no_parquet(write_corpus: Callable[..., Path], tmp_path: Path, damage: str) -> None:
+    file = write_corpus({"doc_id": [str(i) for i in range(5000)], "text": [f"words {i}" for i in range(5000)]})
+    whole = file.read_bytes()
+    if damage == "text":
+        file.write_text("doc_id,text\n1,not parquet\n")
+    elif damage == "cut":
+        file.write_bytes(whole[: len(whole) // 2])
+    else:
+        file.write_bytes(whole[:2000] + bytes(3000) + whole[5000:])
+    with pytest.raises(RetrieverError) as refusal:
+        build_local_index(tmp_path / "index", file, bm25={})
+    assert f"corpus {file}: cannot be read as Parquet" in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+    assert not (tmp_path / "index").exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("s3://bucket/corpus/", "s3:// is not supported yet"),
+        ("nowhere.parquet", "no such file or folder"),
+        ([], "no path given"),
+    ],
+)
+def test_paths_that_lead_nowhere(tmp_path: Path, path: Any, message: str) -> None:
+    with pytest.raises(RetrieverError, match=message):
+        build_local_index(tmp_path / "index", path, bm25={})
+    assert not (tmp_path / "index").exists()
+
+
+def test_an_empty_folder(tmp_path: Path) -> None:
+    (tmp_path / "corpus").mkdir()
+    with pytest.raises(RetrieverError, match=r"holds no \*.parquet file"):
+        corpus_files(tmp_path / "corpus")

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from retrievers.models import model_identity, resolve_model
+from retrievers.retriever import RetrieverError
+
+
+def folder_of_a_model(path: Path, weights: bytes = b"weights") -> Path:
+    path.mkdir()
+    (path / "config.json").write_text("{}")
+    (path / "tokenizer.json").write_text("{}")
+    (path / "model.safetensors").write_bytes(weights)
+    return path
+
+
+def test_identity_is_of_the_content(tmp_path: Path) -> None:
+    first = folder_of_a_model(tmp_path / "first")
+    same = folder_of_a_model(tmp_path / "same")
+    (same / "README.md").write_text("words about it decide nothing")
+    (same / "pytorch_model.bin").write_bytes(b"the same weights once more; the loaders take safetensors")
+    other = folder_of_a_model(tmp_path / "other", b"other weights")
+    assert model_identity(str(first)).startswith("sha256:")
+    assert model_identity(str(first)) == model_identity(str(same)) != model_identity(str(other))
+    (first / "tokenizer.json").write_text('{"changed": true}')
+    assert model_identity(str(first)) != model_identity(str(same))
+
+
+def test_a_package_that_carries_weights(encoder_block: dict[str, str]) -> None:
+    folder = resolve_model(encoder_block["model"])
+    assert (folder / "config.json").is_file()
+    assert model_identity(encoder_block["model"]) == model_identity(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("package:no_such_package", "no package 'no_such_package' is installed; pip install no-such-package"),
+        ("package:json", "package 'json' has no config.json"),
+        ("/no/such/folder", "no such folder; give a folder, package:NAME or a hub name"),
+        ("./here", "no such folder"),
+        ("two words", "no such folder"),
+    ],
+)
+def test_what_is_not_there(name: str, message: str) -> None:
+    for look in (resolve_model, model_identity):
+        with pytest.raises(RetrieverError, match=message):
+            look(name)
+
+
+def test_folders_without_a_model(tmp_path: Path) -> None:
+    with pytest.raises(RetrieverError, match=r"has no config.json"):
+        resolve_model(str(tmp_path))
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(RetrieverError, match=r"no weights there"):
+        model_identity(str(tmp_path))
+
+
+def test_a_hub_name_without_a_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for look in (resolve_model, model_identity):
+        with pytest.raises(RetrieverError, match=r"the hub did not give it \(HF_HUB_OFFLINE is set\)") as refusal:
+            look("somebody/no-such-model@main")
+        assert "\n" not in str(refusal.value)
+        assert "hf download somebody/no-such-model" in str(refusal.value)
+
+
+def test_a_hub_model_in_the_cache_is_known_by_its_commit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from huggingface_hub import constants
+
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    repo = tmp_path / "models--somebody--cached"
+    (repo / "refs").mkdir(parents=True)
+    (repo / "refs" / "main").write_text(commit)
+    (repo / "snapshots").mkdir()
+    folder = folder_of_a_model(repo / "snapshots" / commit)
+    monkeypatch.setattr("huggingface_hub.file_download.constants.HF_HUB_CACHE", str(tmp_path))
+    assert model_identity("somebody/cached") == f"commit:{commit}"
+    assert resolve_model("somebody/cached") == folder

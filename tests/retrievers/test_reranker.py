@@ -1,0 +1,201 @@
+"""Rerankers: one contract, FlagReranker as the oracle, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from retrievers.encoder import Encoder, encoder_settings
+from retrievers.reranker import Reranker, length_batches, open_reranker, reranker_identity
+from retrievers.retriever import RetrieverError, SearchText
+
+PASSAGES = [
+    "Bread. Sour dough rises slowly because wild yeast is in no hurry.",
+    "Tides. The moon pulls the sea twice a day, and harbours fill.",
+    "Telescopes. A mirror gathers the light of faint galaxies.",
+    "",
+]
+QUERIES = ["why does sour dough rise slowly", "what makes the tides", ""]
+
+
+@pytest.fixture(scope="module")
+def tiny_xlmr(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A cross-encoder of the kind of bge-reranker-v2-m3 (XLM-RoBERTa, one logit), tiny and with random weights."""
+    import torch
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+    from transformers import PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaForSequenceClassification
+
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    pieces = Tokenizer(models.Unigram())
+    pieces.normalizer = normalizers.NFKC()
+    pieces.pre_tokenizer = pre_tokenizers.Metaspace()
+    pieces.decoder = decoders.Metaspace()
+    trainer = trainers.UnigramTrainer(vocab_size=200, special_tokens=special, unk_token="<unk>")
+    pieces.train_from_iterator([*PASSAGES, *QUERIES] * 5, trainer)
+    pieces.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=pieces, bos_token="<s>", cls_token="<s>", eos_token="</s>", sep_token="</s>",
+        pad_token="<pad>", unk_token="<unk>", model_max_length=128, model_input_names=["input_ids", "attention_mask"],
+    )  # fmt: skip
+    torch.manual_seed(0)
+    config = XLMRobertaConfig(
+        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
+        max_position_embeddings=130, type_vocab_size=1, num_labels=1, initializer_range=0.5,
+    )  # fmt: skip
+    folder = tmp_path_factory.mktemp("xlmr")
+    XLMRobertaForSequenceClassification(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module", params=["tiny_xlmr", "minilm", "bi_encoder"])
+def settings(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """A new kind of reranker joins here."""
+    if request.param == "bi_encoder":
+        return {"kind": "bi_encoder", "encoder": request.getfixturevalue("encoder_block")}
+    name = "tiny_xlmr" if request.param == "tiny_xlmr" else "cross_encoder"
+    return {"kind": "cross_encoder", "model": request.getfixturevalue(name), "max_length": 64}
+
+
+@pytest.fixture(scope="module")
+def reranker(settings: dict[str, Any]) -> Reranker:
+    opened = open_reranker(settings)
+    assert isinstance(opened, Reranker)
+    return opened
+
+
+@pytest.fixture
+def pairs() -> tuple[list[str], list[str]]:
+    return [query for query in QUERIES for _ in PASSAGES], PASSAGES * len(QUERIES)
+
+
+def test_one_number_for_each_pair(reranker: Reranker, pairs: tuple[list[str], list[str]]) -> None:
+    scores = reranker.score(*pairs)
+    assert scores.shape == (len(pairs[0]),)
+    assert scores.dtype == np.float64
+    assert np.isfinite(scores).all()
+    assert len(set(scores.tolist())) > len(PASSAGES)
+
+
+def test_scores_do_not_depend_on_company_or_order(reranker: Reranker, pairs: tuple[list[str], list[str]]) -> None:
+    scores = reranker.score(*pairs)
+    backwards = reranker.score(pairs[0][::-1], pairs[1][::-1])[::-1]
+    alone = [reranker.score([query], [passage])[0] for query, passage in zip(*pairs, strict=True)]
+    np.testing.assert_allclose(backwards, scores, atol=2e-4)
+    np.testing.assert_allclose(alone, scores, atol=2e-4)
+
+
+def test_equal_pairs_have_equal_scores(reranker: Reranker) -> None:
+    scores = reranker.score([QUERIES[0]] * 3, [PASSAGES[0], PASSAGES[1], PASSAGES[0]])
+    assert scores[0] == scores[2] != scores[1]
+
+
+def test_nothing_to_score(reranker: Reranker) -> None:
+    assert reranker.score([], []).shape == (0,)
+
+
+def test_lists_of_different_lengths(reranker: Reranker) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        reranker.score(QUERIES, PASSAGES[:1])
+
+
+def test_texts_longer_than_the_model_takes(reranker: Reranker) -> None:
+    long = "sour dough rises " * 300
+    assert np.isfinite(reranker.score([long, long, "yeast"], [long, "yeast", long])).all()
+
+
+def test_identity_is_known_before_anything_is_loaded(reranker: Reranker, settings: dict[str, Any]) -> None:
+    assert json.loads(json.dumps(reranker.identity())) == reranker.identity() == reranker_identity(settings)
+
+
+def test_a_query_that_leaves_no_room_is_cut_again(tiny_xlmr: str) -> None:
+    """Three quarters of 16 tokens, and four special ones, leave the passage nothing."""
+    own = open_reranker({"kind": "cross_encoder", "model": tiny_xlmr, "max_length": 16})
+    assert own is not None
+    assert np.isfinite(own.score(["moon " * 50, "moon " * 12, ""], [PASSAGES[1], PASSAGES[1], PASSAGES[1]])).all()
+
+
+@pytest.mark.parametrize("model", ["tiny_xlmr", "cross_encoder"])
+def test_equals_flagreranker(request: pytest.FixtureRequest, model: str) -> None:
+    flag = pytest.importorskip("FlagEmbedding", reason="FlagEmbedding, the oracle, is not installed")
+    folder = request.getfixturevalue(model)
+    random = np.random.default_rng(0)
+    words = " ".join([*PASSAGES, *QUERIES]).split()
+    queries = [" ".join(random.choice(words, random.integers(1, 40))) for _ in range(24)]
+    passages = [" ".join(random.choice(words, random.integers(1, 120))) for _ in range(24)]
+    queries[0] = " ".join(words * 4)  # longer than three quarters of the pair: cut before the passage is
+    oracle = flag.FlagReranker(folder, use_fp16=False, devices="cpu", max_length=96, batch_size=16)
+    oracle.model.float()  # as loaded it has the precision of the file, and half precision on a CPU is slow and coarse
+    expected = np.array(oracle.compute_score(list(zip(queries, passages, strict=True))))
+    own = open_reranker({"kind": "cross_encoder", "model": folder, "max_length": 96})
+    assert own is not None
+    assert expected.std() > 0.01
+    np.testing.assert_allclose(own.score(queries, passages), expected, atol=1e-3)
+
+
+def test_a_trained_cross_encoder_knows_an_answer(cross_encoder: str) -> None:
+    own = open_reranker({"kind": "cross_encoder", "model": cross_encoder})
+    assert own is not None
+    assert own.score([QUERIES[0]] * 3, PASSAGES[:3]).argmax() == 0
+    assert own.score([QUERIES[1]] * 3, PASSAGES[:3]).argmax() == 1
+
+
+def test_bi_encoder_is_the_cosine_of_the_encoder(encoder_block: dict[str, Any]) -> None:
+    block = encoder_block | {"query_prefix": "query: "}
+    encoder = Encoder(encoder_settings(block))
+    own = open_reranker({"kind": "bi_encoder", **block})
+    assert own is not None
+    left = encoder.encode([SearchText(query, "query") for query in QUERIES])
+    right = encoder.encode([SearchText(passage, "passage") for passage in PASSAGES[:3]])
+    np.testing.assert_allclose(own.score(QUERIES, PASSAGES[:3]), (left * right).sum(axis=1), atol=1e-4)
+
+
+def test_none_scores_nothing() -> None:
+    assert open_reranker({"kind": "none", "model": "whatever"}) is None
+    assert reranker_identity({"kind": "none"}) == {"kind": "none"}
+
+
+@pytest.mark.parametrize("tokens", [1, 64, 300, 10**6])
+def test_length_batches(tokens: int) -> None:
+    lengths = np.random.default_rng(1).integers(1, 100, 200)
+    batches = list(length_batches(lengths, tokens))
+    assert sorted(np.concatenate(batches).tolist()) == list(range(200))
+    assert all(len(part) == 1 or len(part) * lengths[part].max() <= tokens for part in batches)
+    longest = [int(lengths[part].max()) for part in batches]
+    assert longest == sorted(longest, reverse=True)
+    assert list(length_batches(np.array([], dtype=int), tokens)) == []
+
+
+def test_refused(encoder_block: dict[str, Any], tiny_xlmr: str, tmp_path: Path) -> None:
+    def refusal(**settings: Any) -> str:
+        with pytest.raises(RetrieverError) as error:
+            open_reranker(settings)
+        assert "\n" not in str(error.value)
+        return str(error.value)
+
+    assert "unknown kind 'crossencoder', did you mean 'cross_encoder'" in refusal(kind="crossencoder")
+    assert "no model is named" in refusal(kind="cross_encoder")
+    assert "no such folder" in refusal(kind="cross_encoder", model="/nowhere")
+    assert "is no cross-encoder: its weights lack classifier" in refusal(kind="cross_encoder", model=encoder_block["model"])
+    assert "max_length 512 does not fit" in refusal(kind="cross_encoder", model=tiny_xlmr)
+    assert "unknown dtype 'half'" in refusal(kind="cross_encoder", model=tiny_xlmr, max_length=64, dtype="half")
+    broken = tmp_path / "broken"
+    shutil.copytree(tiny_xlmr, broken)
+    (broken / "model.safetensors").write_bytes(b"cut off")
+    assert "cannot be loaded" in refusal(kind="cross_encoder", model=str(broken), max_length=64)
+
+
+def test_no_such_device(tiny_xlmr: str) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises(RetrieverError, match="no device cuda:0 here"):
+        open_reranker({"kind": "cross_encoder", "model": tiny_xlmr, "max_length": 64}, device="cuda:0")

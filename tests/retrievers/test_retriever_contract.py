@@ -1,0 +1,135 @@
+"""What holds for every retriever. A new kind joins by a line in SETTINGS."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from retrievers.retriever import (
+    Embedder,
+    RankedLists,
+    Retriever,
+    RetrieverError,
+    SearchText,
+    open_documents,
+    open_retriever,
+    retriever_identity,
+)
+
+TEXTS = [
+    SearchText("light of a lamp at sea"),
+    SearchText("bread and yeast"),
+    SearchText("the moon fills the harbour", "passage"),
+    SearchText("東京タワー"),
+    SearchText("light of a lamp at sea"),
+]
+
+
+@pytest.fixture(params=["bm25", "dense"])
+def settings(request: pytest.FixtureRequest) -> dict[str, Any]:
+    if request.param == "bm25":
+        return {"kind": "local", "index": str(request.getfixturevalue("bm25_index")), "analyzer": "english"}
+    index = request.getfixturevalue("both_index")
+    return {"kind": "local", "index": str(index), "encoder": request.getfixturevalue("encoder_block")}
+
+
+@pytest.fixture
+def retriever(settings: dict[str, Any]) -> Retriever:
+    return open_retriever("under_test", settings)
+
+
+def lists_of(found: RankedLists) -> list[list[tuple[str, float]]]:
+    ids = found.doc_ids.to_pylist()
+    return [list(zip(ids[a:b], found.scores[a:b].tolist(), strict=True)) for a, b in pairwise(found.offsets.tolist())]
+
+
+def test_lists_are_ordered_and_bounded(retriever: Retriever) -> None:
+    assert isinstance(retriever, Retriever)
+    for depth in (1, 3, 1000):
+        found = retriever.search(TEXTS, depth)
+        assert found.offsets.dtype == np.int64
+        assert found.scores.dtype == np.float64
+        assert found.offsets[-1] == len(found.doc_ids) == len(found.scores)
+        lists = lists_of(found)
+        assert len(lists) == len(TEXTS)
+        for hits in lists:
+            assert 0 < len(hits) <= depth
+            assert hits == sorted(hits, key=lambda hit: (-hit[1], hit[0]))
+            assert len({doc_id for doc_id, _ in hits}) == len(hits)
+
+
+def test_a_shallow_list_begins_a_deep_one(retriever: Retriever) -> None:
+    deep, shallow = lists_of(retriever.search(TEXTS, 8)), lists_of(retriever.search(TEXTS, 3))
+    assert [hits[:3] for hits in deep] == shallow
+
+
+def test_a_text_finds_the_same_alone_and_in_a_batch(retriever: Retriever) -> None:
+    batch = lists_of(retriever.search(TEXTS, 5))
+    assert batch[0] == batch[4]
+    for text, hits in zip(TEXTS, batch, strict=True):
+        (alone,) = lists_of(retriever.search([text], 5))
+        assert [doc_id for doc_id, _ in alone] == [doc_id for doc_id, _ in hits]
+        np.testing.assert_allclose([s for _, s in alone], [s for _, s in hits], atol=2e-6)
+
+
+def test_finds_what_was_asked_for(retriever: Retriever) -> None:
+    best = [hits[0][0] for hits in lists_of(retriever.search(TEXTS, 3))]
+    assert best[0] == "d02"
+    assert best[1] in ("d03", "d04", "d05")
+    assert best[3] == "d09"
+
+
+def test_equal_passages_tie_and_stand_in_order(retriever: Retriever) -> None:
+    (hits,) = lists_of(retriever.search([SearchText("sour dough and wild yeast")], 2))
+    assert [doc_id for doc_id, _ in hits] == ["d03", "d10"]
+    assert hits[0][1] == hits[1][1]
+
+
+def test_nothing_and_blank_texts_are_no_errors(retriever: Retriever) -> None:
+    empty = retriever.search([], 5)
+    assert empty.offsets.tolist() == [0]
+    assert len(empty.doc_ids) == len(empty.scores) == 0
+    assert len(lists_of(retriever.search([SearchText(""), SearchText(" \n")], 5))) == 2
+
+
+def test_identity_is_known_before_anything_is_loaded(retriever: Retriever, settings: dict[str, Any]) -> None:
+    identity = retriever.identity()
+    assert json.loads(json.dumps(identity)) == identity == retriever_identity("under_test", settings)
+    assert open_retriever("again", settings, expect_identity=identity).identity() == identity
+
+
+def test_another_index_than_planned_is_refused(retriever: Retriever, settings: dict[str, Any]) -> None:
+    planned = retriever.identity() | {"corpus": "sha256:of another time"}
+    with pytest.raises(RetrieverError, match="was replaced since this run was planned") as refusal:
+        open_retriever("under_test", settings, expect_identity=planned)
+    assert "of another time" in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_documents_give_the_text_of_hits(retriever: Retriever, settings: dict[str, Any]) -> None:
+    documents = open_documents("under_test", settings)
+    found = retriever.search([SearchText("Fresnel lens")], 1).doc_ids.to_pylist()
+    assert documents.texts(found) == ["Lighthouses. Fresnel's lens threw the light of a small lamp across the sea."]
+    with pytest.raises(RetrieverError, match="no document 'd99'"):
+        documents.texts(["d01", "d99"])
+
+
+def test_vectors_are_those_searched_with(retriever: Retriever) -> None:
+    if not isinstance(retriever, Embedder):
+        pytest.skip("searches without vectors")
+    before = retriever.embed(TEXTS)
+    assert before.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(before, axis=1), 1, atol=1e-5)
+    np.testing.assert_array_equal(before[0], before[4])
+    retriever.search(TEXTS[:2], 3)
+    np.testing.assert_allclose(retriever.embed(TEXTS), before, atol=1e-6)
+    assert retriever.embed([]).shape == (0, before.shape[1])
+
+
+def test_unknown_kinds_name_the_nearest() -> None:
+    with pytest.raises(RetrieverError, match="unknown kind 'lokal', did you mean 'local'"):
+        open_retriever("bm25", {"kind": "lokal"})

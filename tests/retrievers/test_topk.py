@@ -1,0 +1,62 @@
+"""The best rows, exactly, with many equal scores, against sorting everything."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retrievers import dense
+from retrievers.dense import nearest
+from retrievers.retriever import distinct, top_rows
+
+few_values = st.lists(st.sampled_from([0.0, 0.5, 0.5, 1.0, 2.0, -1.0]), max_size=60)
+
+
+@given(few_values, st.integers(0, 70), st.sampled_from([-np.inf, 0.0, 0.5]))
+def test_top_rows(scores: list[float], depth: int, floor: float) -> None:
+    expected = [i for i in sorted(range(len(scores)), key=lambda i: (-scores[i], i)) if scores[i] > floor][:depth]
+    assert top_rows(np.array(scores, dtype=np.float64), depth, floor).tolist() == expected
+
+
+def test_nan_is_no_hit() -> None:
+    assert top_rows(np.array([np.nan, 1.0, np.nan, 2.0]), 4).tolist() == [3, 1]
+
+
+@given(
+    st.integers(1, 5),
+    st.integers(1, 40),
+    st.integers(0, 45),
+    st.integers(1, 16),
+    st.integers(0, 2**32 - 1),
+)
+def test_nearest(n: int, rows: int, depth: int, block: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    # small whole numbers: products are exact, so many scores are equal in every block
+    queries = random.integers(-1, 2, (n, 4)).astype(np.float32)
+    vectors = random.integers(-1, 2, (rows, 4)).astype(np.float32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dense, "_ROWS", block)
+        found = nearest(queries, vectors, depth)
+    for query, (hits, scores) in zip(queries, found, strict=True):
+        products = vectors @ query
+        expected = sorted(range(rows), key=lambda i: (-products[i], i))[:depth]
+        assert hits.tolist() == expected
+        assert scores.tolist() == [products[i] for i in expected]
+
+
+def test_nearest_rounds_so_that_noise_does_not_order() -> None:
+    vectors = np.array([[0.5, 0.0], [0.5 + 2e-7, 0.0], [0.6, 0.0]], dtype=np.float32)
+    ((hits, scores),) = nearest(np.array([[1.0, 0.0]], dtype=np.float32), vectors, 3)
+    assert hits.tolist() == [2, 0, 1]
+    assert scores[1] == scores[2] == 0.5
+    ((hits, _),) = nearest(np.array([[1.0, 0.0]], dtype=np.float32), vectors, 2)
+    assert hits.tolist() == [2, 0]
+
+
+@given(st.lists(st.sampled_from("abcd")))
+def test_distinct(items: list[str]) -> None:
+    once, inverse = distinct(items)
+    assert len(set(once)) == len(once)
+    assert [once[i] for i in inverse] == items
