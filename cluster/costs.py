@@ -9,14 +9,14 @@ kept apart. Quantities are stored, money is not: `Prices` turns one into the oth
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cluster import ClusterError
 
@@ -115,13 +115,17 @@ def stage_sums(costs: Totals, stage: str) -> dict[str, float]:
     return result
 
 
-@dataclass(frozen=True)
-class Prices:
+class Prices(BaseModel):
     """USD; from `prices.yaml`, which explains each number."""
 
-    cpu_worker_hour: float = 0.0  # a worker without an accelerator, for one hour of work
-    device_hour: float = 0.0  # one accelerator for one hour
-    tokens: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # model -> prompt, cached, completion: per million
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    cpu_worker_hour: Annotated[float, Field(ge=0)] = 0.0
+    """A worker without an accelerator, for one hour of work."""
+    device_hour: Annotated[float, Field(ge=0)] = 0.0
+    """One accelerator for one hour."""
+    tokens: dict[str, dict[Literal["prompt", "cached", "completion"], Annotated[float, Field(ge=0)]]] = {}
+    """Model -> price of a million tokens of each kind."""
 
     def usd(self, costs: Totals, stages: Iterable[str] | None = None) -> float:
         """Money for `costs` (of the named stages, default all): busy time, accelerators, and tokens of priced models."""
@@ -152,7 +156,11 @@ def load_prices(path: Path) -> Prices | None:
     if not path.exists():
         return None
     try:
-        return Prices(**(yaml.safe_load(path.read_text()) or {}))
-    except (TypeError, yaml.YAMLError) as error:
-        known = ", ".join(Prices.__dataclass_fields__)
-        raise ClusterError(f"{path}: not understood ({str(error).splitlines()[0]}); known keys: {known}") from error
+        return Prices.model_validate(yaml.safe_load(path.read_text()) or {})
+    except yaml.YAMLError as error:
+        raise ClusterError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        known = ", ".join(Prices.model_fields)
+        raise ClusterError(f"{path}: {where}: {first['msg']}, found {first['input']!r} (known keys: {known})") from error

@@ -54,11 +54,17 @@ class Lease:
         self._put(released=True)
 
     def _beat(self) -> None:
+        heard = time.monotonic()
         while not self._stop.wait(BEAT_SECONDS):
-            if self._storage.get(_key(self.number + 1)) is not None:
-                self._lost.set()
-                return
-            self._put(released=False)
+            try:
+                if self._storage.get(_key(self.number + 1)) is not None:
+                    self._lost.set()
+                    return
+                self._put(released=False)
+                heard = time.monotonic()
+            except OSError:  # storage is away for a moment; for too long, and others may take the run
+                if time.monotonic() - heard > STALE_SECONDS:
+                    self._lost.set()
 
     def _put(self, *, released: bool) -> None:
         self._body |= {"beat": time.time(), "released": released}

@@ -117,6 +117,17 @@ def fit(wishes: Mapping[str, PoolWish], there: Resources, local: bool) -> dict[s
                 f"cluster: the pools want {wanted:g} {what}, the cluster has {found:g} ({described}); "
                 f"lower cluster.<stage>.workers or .{what[:-1].lower()}s, or add nodes"
             )
+    for name, pool in pools.items():
+        places = there.nodes * min(
+            int(found // each) if each else pool.workers
+            for each, found in ((pool.cpus, there.largest_node_cpus), (pool.gpus, there.largest_node_gpus))
+        )
+        if 0 < places < pool.workers:
+            raise ClusterError(
+                f"cluster: {pool.workers} workers of {name}, each {pool.cpus:g} CPU and {pool.gpus:g} GPU, do not fit: "
+                f"{there.nodes} nodes of at most {there.largest_node_cpus:g} CPUs and {there.largest_node_gpus:g} GPUs hold "
+                f"{places}; lower cluster.{name}.workers or what each wants"
+            )
     if most_gpus > there.largest_node_gpus or most_cpus > there.largest_node_cpus:
         raise ClusterError(f"cluster: no node can hold one of the workers ({described}); the largest has "
                            f"{there.largest_node_cpus:g} CPUs and {there.largest_node_gpus:g} GPUs")  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -52,6 +52,10 @@ class Storage(Protocol):
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
         """Every object whose key starts with the folder `prefix`, sorted by key; unfinished temporaries included."""
+        ...
+
+    def folders(self) -> Sequence[str]:
+        """The names of the folders right under the root, sorted."""
         ...
 
     def delete(self, key: str) -> None:
@@ -107,16 +111,21 @@ class FileStorage:
         return pa.OSFile(str(self._folder / key), "rb")
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
-        start = self._folder / prefix
-        for folder, folders, files in os.walk(start):
-            folders.sort()
-            for file in sorted(files):
+        found = []
+        for folder, _, files in os.walk(self._folder / prefix):
+            for file in files:
                 path = Path(folder, file)
                 try:
-                    size = path.stat().st_size
+                    found.append(Entry(path.relative_to(self._folder).as_posix(), path.stat().st_size))
                 except FileNotFoundError:  # a temporary that was renamed meanwhile
                     continue
-                yield Entry(path.relative_to(self._folder).as_posix(), size)
+        yield from sorted(found)
+
+    def folders(self) -> Sequence[str]:
+        try:
+            return sorted(entry.name for entry in os.scandir(self._folder) if entry.is_dir())
+        except FileNotFoundError:
+            return []
 
     def delete(self, key: str) -> None:
         (self._folder / key).unlink(missing_ok=True)

@@ -35,10 +35,16 @@ def _no_store(value: Any) -> None:
         raise ValueError(f"the shared store ({value}) is not available yet; leave it null")
 
 
+def _path_or_paths(value: Any) -> Any:
+    if isinstance(value, str) or (isinstance(value, list) and all(isinstance(one, str) for one in value)):
+        return value
+    raise ValueError(f"should be a path or a list of paths, found {value!r}")
+
+
 class Log(_Part):
     """The query log: Parquet files of any columns."""
 
-    path: str | list[str]
+    path: Annotated[str | list[str], BeforeValidator(_path_or_paths)]
     """File, folder (hive partitions included) or list of them."""
     query_column: str
     id_column: str | None = None
@@ -144,6 +150,9 @@ class Retrieve(_Part):
     def _routes_lead_somewhere(self) -> Retrieve:
         if not self.retrievers:
             raise ValueError("retrievers is empty; name at least one")
+        if self.routes.get("original") == []:
+            raise ValueError("routes.original is empty, but the original is always retrieved; to keep it out of the "
+                             "results set fuse.weights.original to 0")  # fmt: skip
         for strategy, names in self.routes.items():
             for name in names:
                 if name not in self.retrievers:

@@ -82,7 +82,8 @@ def evaluate(
             [maps],
         ).fetchall()
         query_of = dict(rows)
-        connection.execute("CREATE TABLE wanted AS SELECT unnest(?) AS query_id", [sorted(set(query_of.values()))])
+        wanted = sorted({query_id for query_id in query_of.values() if query_id is not None})  # null: a rejected row
+        connection.execute("CREATE TABLE wanted AS SELECT unnest(?::VARCHAR[]) AS query_id", [wanted])
         ranked: dict[str, list[tuple[str, float]]] = {}
         for query_id, doc_id, score in _select(connection, storage, plan, "results", "query_id, doc_id, -rank"):
             ranked.setdefault(query_id, []).append((doc_id, score))

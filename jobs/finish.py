@@ -1,4 +1,4 @@
-"""The end of a run: orphans away, balances held, `_SUCCESS.json`, `latest.json`."""
+"""The end of a run: orphans away, balances held, `_SUCCESS.json`; then `latest.json` and the last word in `run.json`."""
 
 from __future__ import annotations
 
@@ -25,8 +25,16 @@ def finish(prepared: Prepared, plan: Plan, counts: Mapping[str, int]) -> None:
             files.append(_put_empty(storage, table))
     remove_orphans(storage, tables, [file for files in tables.values() for file in files])
     put_success(storage, tables, dict(counts) | {"log_rows": plan.counts["log_rows"], "rejected": plan.counts["rejected"]})
-    name = prepared.config.name
-    prepared.output.put(f"{name}/latest.json", json.dumps({"run_id": prepared.run_id, "path": storage.root}).encode())
+
+
+def announce(prepared: Prepared) -> None:
+    """Say in `latest.json` and `run.json` that the run is finished, once: a kill may have come in between."""
+    latest = f"{prepared.config.name}/latest.json"
+    record = json.loads(prepared.storage.get("run.json") or b"{}")
+    if record.get("status") == "finished" and prepared.output.get(latest) is not None:
+        return
+    prepared.output.put(latest, json.dumps({"run_id": prepared.run_id, "path": prepared.storage.root}).encode())
+    prepared.storage.put("run.json", json.dumps(record | {"status": "finished"}, indent=1, ensure_ascii=False).encode())
 
 
 def tables_of(storage: Storage, plan: Plan, keep_runs: bool) -> dict[str, list[File]]:

@@ -31,9 +31,12 @@ def load_config(path: str, settings: list[str] | None = None, date: str | None =
         _set(values, setting)
     day = date or datetime.date.today().isoformat()
     try:
-        datetime.date.fromisoformat(day)
-    except ValueError as error:
-        raise ConfigError(f"--date {day!r} is not a date; write it as 2026-01-31") from error
+        datetime.datetime.strptime(day, "%Y-%m-%d")
+        valid = len(day) == 10
+    except ValueError:
+        valid = False
+    if not valid:
+        raise ConfigError(f"--date {day!r} is not a date; write it as 2026-01-31")
     try:
         return Config.model_validate(_fill(values, day))
     except ValidationError as error:
@@ -45,14 +48,16 @@ class _Loader(yaml.SafeLoader):
 
 
 def _unique_keys(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
+    seen = set()
+    for key_node, _ in node.value:
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise yaml.constructor.ConstructorError(None, None, "a key is a list or a mapping", key_node.start_mark)
+        merged = key_node.tag == "tag:yaml.org,2002:merge"  # what `<<` brings may be overridden
+        if key_node.value in seen and not merged:
+            raise yaml.constructor.ConstructorError(None, None, f"the key {key_node.value!r} stands twice", key_node.start_mark)
+        seen.add(key_node.value)
     loader.flatten_mapping(node)
-    seen: dict[Any, Any] = {}
-    for key_node, value_node in node.value:
-        key = loader.construct_object(key_node, deep=True)
-        if key in seen:
-            raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} stands twice", key_node.start_mark)
-        seen[key] = loader.construct_object(value_node, deep=True)
-    return seen
+    return loader.construct_mapping(node, deep=True)
 
 
 _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _unique_keys)
@@ -104,9 +109,14 @@ def _one_line(error: ValidationError) -> str:
 def _keys_at(location: typing.Sequence[Any]) -> list[str]:
     """The keys that the config knows at a place."""
     model: type[BaseModel] = Config
+    own_name = False  # of the user: what stands after a key like `retrievers`
     for part in location:
-        if part in model.model_fields:  # else a name of the user's own, such as a retriever's
-            model = _model_in(model.model_fields[part].annotation) or model
+        if own_name:
+            own_name = False
+            continue
+        annotation = model.model_fields[part].annotation
+        own_name = typing.get_origin(annotation) is dict
+        model = _model_in(annotation) or model
     return list(model.model_fields)
 
 

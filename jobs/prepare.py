@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,8 @@ def prepare(config: Config, config_path: str) -> Prepared:
         "schema_version": SCHEMA_VERSION,
         "log": {"path": log.path, **asdict(columns)},
         "rewrite": _rewrite_identity(config),
-        "retrieve": config.retrieve.model_dump(include={"depth", "keep_runs", "routes"}) | {"retrievers": indexes},
+        "retrieve": config.retrieve.model_dump(include={"depth", "keep_runs", "routes"})
+        | {"retrievers": indexes, "order": list(indexes)},
         "fuse": config.fuse.model_dump(),
         "rerank": _rerank_identity(config),
     }
@@ -82,12 +84,11 @@ def prepare(config: Config, config_path: str) -> Prepared:
 def check_not_replaced(prepared: Prepared) -> None:
     """Refuse to begin anew where an unfinished run of this very config had another index: it cannot be resumed now."""
     mine = _without_indexes(prepared.identity)
-    for entry in prepared.output.list():
-        run_id, _, key = entry.key.partition("/")
-        if key != "run.json" or run_id == prepared.run_id or not run_id.startswith(f"{prepared.config.name}-"):
+    for run_id in prepared.output.folders():
+        if run_id == prepared.run_id or not re.fullmatch(rf"{re.escape(prepared.config.name)}-[0-9a-f]{{12}}", run_id):
             continue
-        other = json.loads(prepared.output.get(entry.key) or b"{}")
-        if prepared.output.get(f"{run_id}/{SUCCESS}") is None and _without_indexes(other["identity"]) == mine:
+        other = json.loads(prepared.output.get(f"{run_id}/run.json") or b"{}").get("identity")
+        if other and prepared.output.get(f"{run_id}/{SUCCESS}") is None and _without_indexes(other) == mine:
             raise ClusterError(
                 f"{prepared.output.url(run_id)} was started with another index, which has been replaced since, and is not "
                 "finished; put the index back, or remove that folder (or take another name) to start anew"

@@ -29,13 +29,13 @@ from cluster.shards import (
 )
 from cluster.stage import Line
 from cluster.storage import Storage
-from jobs.finish import finish
+from jobs.finish import announce, finish
 from jobs.pipeline import code, stages, wishes
 from jobs.prepare import Prepared, check_not_replaced
 from jobs.progress import Progress
 from jobs.record import Record
 from jobs.shard import draft_queries, fix_plan
-from jobs.tables import SHARD
+from jobs.tables import NOTES, SHARD
 
 JUDGED_FROM = 100  # queries done before limits.error_rate can stop a run: below, a single error would
 
@@ -73,6 +73,7 @@ def run(prepared: Prepared, progress: Progress) -> tuple[Plan, Tally]:
         check_inputs(plan, prepared.inputs, where)
     if plan is not None and storage.get(SUCCESS) is not None:
         progress.tell(f"finished already: {where}")
+        announce(prepared)
         return plan, tally_of(storage)
     check_free(storage, time.time())
     if plan is None:
@@ -92,6 +93,7 @@ def run(prepared: Prepared, progress: Progress) -> tuple[Plan, Tally]:
                 _work(prepared, plan, session, lease, tally, progress)
                 progress.phase("checking and closing")
                 finish(prepared, plan, tally.counts)
+                announce(prepared)
             except BaseException as error:
                 record.put("stopped" if isinstance(error, Stopped) else "failed", plan, tally.counts, tally.spent)
                 raise
@@ -189,7 +191,8 @@ def _limit(prepared: Prepared, plan: Plan, tally: Tally) -> Stopped | None:
     done, failed = counts["queries"], counts["failed_queries"]
     judged = done >= JUDGED_FROM or len(tally.shards) == len(plan.shards)
     if judged and done and failed / done > limits.error_rate:
-        reason, often = max(((name, n) for name, n in counts.items() if name.startswith("error/")), key=lambda item: item[1])
+        failures = {name: n for name, n in counts.items() if name.startswith("error/") and not name.endswith(NOTES)}
+        reason, often = max(failures.items(), key=lambda item: item[1])
         return Stopped(
             f"{failed:,} of {done:,} queries have errors ({failed / done:.1%}, limits.error_rate is "
             f"{limits.error_rate:.1%}), most often {reason.removeprefix('error/')} ({often:,}); the texts are in "

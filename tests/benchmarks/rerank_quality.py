@@ -3,8 +3,9 @@
     DMQR_SHARED=... python tests/benchmarks/rerank_quality.py [--folder /tmp/rerank]
 
 100 recorded claims, four rewrites each, BM25 and MiniLM, the default fusion (30 candidates kept), the small
-cross-encoder. Three whole runs through Ray; nDCG@10 and R@10 from their closing tables, pairs per second of worker time from their costs/. The bare
-speed beside it: the same pairs, sorted by length, through the same network in this process with as many threads.
+cross-encoder. Three whole runs through Ray; nDCG@10 and R@10 from their closing tables, pairs per second of worker time
+from their costs/. Beside it the bare speed: the same pairs, sorted by length, through the same network in this process
+with as many threads.
 """
 
 from __future__ import annotations

@@ -1,0 +1,176 @@
+"""Costs: the seconds of a call are shared out whole, nothing is counted twice, and prices do plain arithmetic."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster import ClusterError, costs
+from cluster.costs import COST, COSTS, QUANTITIES, Prices, add, entry, load_prices, settle, stage_sums, totals
+
+SECONDS = st.floats(0, 1e4)
+ENTRIES = st.builds(
+    lambda stage, component, seconds, model, start, requests, searches: entry(
+        stage, component, seconds, model=model, start=start, requests=requests, searches=searches, device_seconds=seconds / 2
+    ),
+    st.sampled_from(["rewrite", "retrieve"]),
+    st.sampled_from(["dmqr", "bm25", "dense"]),
+    SECONDS,
+    st.sampled_from([None, "m1", "m2"]),
+    st.integers(0, 2),
+    st.integers(0, 5),
+    st.integers(0, 5),
+)
+ROWS = st.lists(st.lists(ENTRIES, max_size=4), min_size=1, max_size=6)
+
+
+def table(rows: list[list[dict[str, Any]]]) -> pa.Table:
+    return pa.table({"n": list(range(len(rows))), "costs": pa.array(rows, COSTS)})
+
+
+def flat(rows: list[list[dict[str, Any]]]) -> pa.StructArray:
+    return pa.array([one for row in rows for one in row], COST)
+
+
+# ---------------------------------------------------------------- settle
+
+
+@given(ROWS, SECONDS, st.sampled_from([0.0, 0.5, 1.0, 4.0]), st.integers(1, 9))
+def test_fresh_entries_share_the_seconds_of_the_call_and_settled_ones_stay(
+    rows: list[list[dict[str, Any]]], seconds: float, devices: float, start: int
+) -> None:
+    after = settle(table(rows), seconds, devices, start).column("costs").to_pylist()
+    assert [len(row) for row in after] == [len(row) for row in rows]
+    pairs = [pair for before, now in zip(rows, after, strict=True) for pair in zip(before, now, strict=True)]
+    fresh = [now for before, now in pairs if before["start"] == 0]
+    assert [now for before, now in pairs if before["start"]] == [before for before, _ in pairs if before["start"]]
+    assert {one["start"] for one in fresh} <= {start}
+    if fresh:
+        assert sum(one["seconds"] for one in fresh) == pytest.approx(seconds)
+        assert sum(one["device_seconds"] for one in fresh) == pytest.approx(seconds * devices)
+    untouched = ("stage", "component", "engine", "model", "attempt", "error", *QUANTITIES)
+    assert all(before[name] == now[name] for before, now in pairs for name in untouched)
+
+
+@given(ROWS, st.integers(0, 5))
+def test_a_slice_of_a_chunked_table_settles_like_a_table_of_its_own(rows: list[list[dict[str, Any]]], cut: int) -> None:
+    chunked = pa.concat_tables([table(rows), table(rows[::-1])]).slice(min(cut, len(rows)))
+    own = table((rows + rows[::-1])[min(cut, len(rows)) :])
+    assert settle(chunked, 7.0, 1.0, 3).column("costs").to_pylist() == settle(own, 7.0, 1.0, 3).column("costs").to_pylist()
+
+
+def test_what_was_measured_decides_the_shares() -> None:
+    settled = settle(table([[entry("s", "a", 3.0)], [entry("s", "b", 1.0)]]), 8.0, 0.0, 1).column("costs").to_pylist()
+    assert [row[0]["seconds"] for row in settled] == [6.0, 2.0]
+
+
+def test_entries_without_a_measurement_share_equally() -> None:
+    settled = settle(table([[entry("s", "a")], [entry("s", "b"), entry("s", "c")]]), 6.0, 2.0, 1).column("costs").to_pylist()
+    assert [one["seconds"] for row in settled for one in row] == [2.0, 2.0, 2.0]
+    assert [one["device_seconds"] for row in settled for one in row] == [4.0, 4.0, 4.0]
+
+
+# ---------------------------------------------------------------- totals
+
+
+@given(ROWS)
+def test_totals_are_the_sums_by_stage_component_and_model(rows: list[list[dict[str, Any]]]) -> None:
+    wanted: dict[tuple[str, str, str], float] = defaultdict(float)
+    for one in (one for row in rows for one in row):
+        for name in ("seconds", "device_seconds", *QUANTITIES):
+            wanted[one["stage"], f"{one['component']}@{one['model'] or ''}", name] += one[name]
+    found = {
+        (stage, key, name): value
+        for stage, components in totals(flat(rows)).items()
+        for key, sums in components.items()
+        for name, value in sums.items()
+    }
+    assert found == pytest.approx({key: value for key, value in wanted.items() if value})
+
+
+@given(ROWS, ROWS)
+def test_totals_of_two_shards_add_up(one: list[list[dict[str, Any]]], other: list[list[dict[str, Any]]]) -> None:
+    both = totals(flat(one))
+    add(both, totals(flat(other)))
+    together = totals(flat(one + other))
+    for stage in ("rewrite", "retrieve"):
+        assert stage_sums(both, stage) == pytest.approx(stage_sums(together, stage))
+
+
+def test_a_stage_without_costs_sums_to_nothing() -> None:
+    assert stage_sums({}, "rerank") == {}
+
+
+# ---------------------------------------------------------------- prices
+
+PRICES = Prices(cpu_worker_hour=0.36, device_hour=3.6, tokens={"m1": {"prompt": 1.0, "cached": 0.1, "completion": 10.0}})
+
+
+@pytest.mark.parametrize(
+    ("sums", "model", "usd"),
+    [
+        ({"seconds": 100.0}, "", 0.01),
+        ({"seconds": 100.0, "device_seconds": 100.0}, "", 0.1),  # the accelerator's hour includes its worker
+        ({"prompt_tokens": 1000, "completion_tokens": 100}, "m1", 0.002),
+        ({"prompt_tokens": 1000, "cached_tokens": 800, "completion_tokens": 100}, "m1", (200 + 80 + 1000) / 1e6),
+        ({"prompt_tokens": 1000, "completion_tokens": 100}, "free", 0.0),  # a model without a price costs its time alone
+        ({"seconds": 100.0, "prompt_tokens": 1000}, "m1", 0.011),
+    ],
+)
+def test_money(sums: dict[str, float], model: str, usd: float) -> None:
+    assert PRICES.usd({"rewrite": {f"dmqr@{model}": sums}}) == pytest.approx(usd)
+
+
+def test_cached_tokens_cost_as_prompt_where_they_have_no_price() -> None:
+    prices = Prices(tokens={"m": {"prompt": 1.0}})
+    assert prices.usd({"s": {"c@m": {"prompt_tokens": 1000, "cached_tokens": 800}}}) == pytest.approx(0.001)
+
+
+def test_money_of_some_stages() -> None:
+    spent = {"rewrite": {"a@": {"seconds": 100.0}}, "retrieve": {"b@": {"seconds": 200.0}}}
+    assert PRICES.usd(spent, ["retrieve"]) == pytest.approx(0.02)
+    assert PRICES.usd(spent, ["rerank"]) == 0
+    assert PRICES.usd(spent) == pytest.approx(0.03)
+
+
+def test_a_model_whose_name_has_an_at_sign_is_found() -> None:
+    prices = Prices(tokens={"org/m@rev": {"prompt": 1.0}})
+    assert prices.usd({"s": {"c@org/m@rev": {"prompt_tokens": 1_000_000}}}) == pytest.approx(1.0)
+
+
+def test_prices_are_read_from_their_file(tmp_path: Path) -> None:
+    path = tmp_path / "prices.yaml"
+    assert load_prices(path) is None
+    path.write_text("device_hour: 2.5\ntokens: {m: {prompt: 1}}\n")
+    assert load_prices(path) == Prices(device_hour=2.5, tokens={"m": {"prompt": 1}})
+    path.write_text("# nothing yet\n")
+    assert load_prices(path) == Prices()
+
+
+@pytest.mark.parametrize("text", ["device_hours: 2.5", "- 1"])
+def test_prices_that_are_not_understood_are_refused_in_one_line(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "prices.yaml"
+    path.write_text(text)
+    with pytest.raises(ClusterError) as refused:
+        load_prices(path)
+    assert str(path) in str(refused.value)
+    assert "known keys: cpu_worker_hour, device_hour, tokens" in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["device_hour: much", "tokens: [m]", "tokens: {m: 3}"])
+def test_prices_of_a_wrong_type_are_refused_when_read_not_when_used(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "prices.yaml"
+    path.write_text(text)
+    with pytest.raises(ClusterError):
+        load_prices(path)
+
+
+def test_an_entry_has_every_column_and_no_other() -> None:
+    assert set(costs.entry("s", "c")) == {field.name for field in COST}

@@ -1,0 +1,214 @@
+"""The lease: one driver per run, told who holds it, and taken over from the dead."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster import ClusterError, lease
+from cluster.lease import STALE_SECONDS, Lease, check_free, past_seconds
+from cluster.storage import Storage
+
+ROOT = Path(__file__).parent.parent.parent
+ACQUIRE = """
+import os, sys, time
+from cluster.lease import Lease
+from cluster.storage import open_storage
+Lease.acquire(open_storage(sys.argv[1]))
+"""
+
+
+@contextmanager
+def held(storage: Storage) -> Iterator[Lease]:
+    mine = Lease.acquire(storage)
+    try:
+        yield mine
+    finally:
+        mine.release()
+
+
+def driver(storage: Storage, then: str) -> subprocess.Popen[str]:
+    """Another process that acquires the lease, says so, and does `then`."""
+    code = f"{ACQUIRE}print('held', flush=True)\n{then}"
+    process = subprocess.Popen([sys.executable, "-c", code, storage.root], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def body(storage: Storage, number: int) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(storage.get(f"lease/{number:06d}.json") or b"null")
+    return found
+
+
+def put_body(storage: Storage, number: int, **changes: Any) -> dict[str, Any]:
+    """A lease as somebody else would have written it."""
+    now = time.time()
+    values = {"host": "far", "machine": "other", "pid": 4711, "pid_began": "1", "began": now, "beat": now, "released": False}
+    values |= changes
+    storage.put(f"lease/{number:06d}.json", json.dumps(values).encode())
+    return values
+
+
+def until(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_a_second_driver_is_refused_and_told_who_holds_the_run(storage: Storage) -> None:
+    with held(storage), pytest.raises(ClusterError) as refused:
+        Lease.acquire(storage)
+    text = str(refused.value)
+    assert storage.root in text
+    assert f"process {os.getpid()} on {socket.gethostname()}" in text
+    assert "\n" not in text
+
+
+def test_a_driver_in_another_process_is_refused_too(storage: Storage) -> None:
+    first = driver(storage, "time.sleep(60)")
+    try:
+        with pytest.raises(ClusterError, match=f"process {first.pid} on "):
+            check_free(storage, time.time())
+    finally:
+        first.kill()
+        first.communicate()
+
+
+def test_a_released_run_is_free_at_once(storage: Storage) -> None:
+    with held(storage) as first:
+        assert first.number == 1
+    with held(storage) as second:
+        assert second.number == 2
+    assert body(storage, 2)["released"]
+
+
+@pytest.mark.parametrize("end", ["os._exit(1)", "os.kill(os.getpid(), 9)"])
+def test_a_process_that_is_dead_on_this_machine_loses_the_run_at_once(storage: Storage, end: str) -> None:
+    gone = driver(storage, end)
+    gone.communicate()
+    assert not body(storage, 1)["released"]
+    with held(storage) as mine:
+        assert mine.number == 2
+
+
+def test_a_zombie_counts_as_dead(storage: Storage) -> None:
+    process = driver(storage, "time.sleep(60)")
+    process.send_signal(signal.SIGKILL)
+    try:
+        stat = Path(f"/proc/{process.pid}/stat")
+        assert until(lambda: stat.read_text().rsplit(")", 1)[1].split()[0] == "Z"), "not a zombie"
+        with held(storage) as mine:
+            assert mine.number == 2
+    finally:
+        process.communicate()
+
+
+def test_another_process_that_got_the_same_number_does_not_hold_the_run(storage: Storage) -> None:
+    with held(storage):
+        mine = body(storage, 1)
+    put_body(storage, 1, **(mine | {"released": False, "pid_began": "12"}))
+    with held(storage) as next_one:
+        assert next_one.number == 2
+
+
+def test_a_driver_on_another_machine_is_taken_for_dead_only_when_its_heart_has_stopped(storage: Storage) -> None:
+    beat = put_body(storage, 1)["beat"]
+    with pytest.raises(ClusterError, match="process 4711 on far, last heard of 59 s ago"):
+        check_free(storage, beat + STALE_SECONDS - 1)
+    assert check_free(storage, beat + STALE_SECONDS + 1) == 1
+    later = Lease.acquire(storage, now=lambda: beat + STALE_SECONDS + 1)
+    later.release()
+    assert later.number == 2
+
+
+def test_only_the_last_lease_counts(storage: Storage) -> None:
+    put_body(storage, 1)
+    put_body(storage, 2, released=True)
+    assert check_free(storage, time.time()) == 2
+
+
+def test_a_temporary_that_a_kill_left_is_no_lease(storage: Storage) -> None:
+    storage.put("lease/.000007.json.0123.tmp", b'{"ha')
+    with held(storage) as mine:
+        assert mine.number == 1
+
+
+def test_of_drivers_that_start_together_one_gets_the_run(storage: Storage) -> None:
+    def attempt(_: int) -> Lease | str:
+        try:
+            return Lease.acquire(storage)
+        except ClusterError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(8) as pool:
+        ends = list(pool.map(attempt, range(8)))
+    leases = [end for end in ends if isinstance(end, Lease)]
+    for mine in leases:
+        mine.release()
+    assert len(leases) == 1
+    assert all("another driver" in end for end in ends if isinstance(end, str))
+
+
+def test_the_heart_beats(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "BEAT_SECONDS", 0.02)
+    with held(storage) as mine:
+        first = body(storage, 1)["beat"]
+        assert until(lambda: body(storage, 1)["beat"] > first)
+        assert not mine.lost()
+        assert not body(storage, 1)["released"]
+
+
+def test_a_holder_that_was_taken_over_knows_it_and_leaves_the_run_alone(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "BEAT_SECONDS", 0.02)
+    with held(storage) as mine:
+        theirs = put_body(storage, 2)
+        assert until(mine.lost)
+    assert body(storage, 2) == theirs
+    with pytest.raises(ClusterError, match="process 4711 on far"):
+        check_free(storage, theirs["beat"])
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_the_heart_goes_on_after_a_write_that_failed(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network mount that is away for a moment must not end the heart for good: the run would be taken over unnoticed."""
+    monkeypatch.setattr(lease, "BEAT_SECONDS", 0.02)
+    failed: list[int] = []
+    fsync = os.fsync
+
+    def away(descriptor: int) -> None:
+        if threading.current_thread().name == "lease" and len(failed) < 2:  # a failed sync of the folder alone is forgiven
+            failed.append(descriptor)
+            raise OSError(5, "Input/output error")
+        fsync(descriptor)
+
+    with held(storage):
+        monkeypatch.setattr(os, "fsync", away)
+        assert until(lambda: bool(failed))
+        after = time.time()
+        assert until(lambda: body(storage, 1)["beat"] > after, 1.0)
+
+
+def test_past_seconds_of_every_start(storage: Storage) -> None:
+    put_body(storage, 1, began=100.0, beat=130.0)
+    put_body(storage, 2, began=200.0, beat=201.5, released=True)
+    storage.put("lease/.000003.json.0123.tmp", b"{")
+    assert past_seconds(storage) == [30.0, 1.5]

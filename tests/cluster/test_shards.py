@@ -1,0 +1,171 @@
+"""The plan and the commits: put once, read by manifest, cleaned of what no manifest names."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cluster import ClusterError
+from cluster.shards import (
+    SUCCESS,
+    File,
+    Manifest,
+    Plan,
+    Shard,
+    check_inputs,
+    commit,
+    committed_files,
+    manifests,
+    put_plan,
+    put_success,
+    read_manifest,
+    read_plan,
+    remove_orphans,
+    write_table,
+)
+from cluster.storage import Storage
+
+INPUT = {"path": "/log/a.parquet", "size": 10, "mtime_ns": 5}
+PLAN = Plan(
+    inputs=[INPUT],
+    counts={"log_rows": 4, "queries": 3, "rejected": 1},
+    shard_size=2,
+    tables={"queries": [File("queries/plan-x.parquet", 3, 99)], "errors": []},
+    shards=[Shard(0, "queries/plan-x.parquet", 0, 2), Shard(1, "queries/plan-x.parquet", 1, 1)],
+)
+ROWS = pa.table({"query_id": ["a", "b"], "n": [1, 2]})
+
+
+def manifest(storage: Storage, shard: int, start: int = 1) -> Manifest:
+    files = {table: write_table(storage, table, shard, ROWS) for table in ("results", "costs")}
+    spent = {"rewrite": {"dmqr@m": {"seconds": 1.5, "requests": 2}}}
+    return Manifest(shard, start, files, {"queries": 2}, spent, {"write": 0.25})
+
+
+def keys(storage: Storage, prefix: str = "") -> list[str]:
+    return [entry.key for entry in storage.list(prefix)]
+
+
+# ---------------------------------------------------------------- the plan
+
+
+def test_a_plan_comes_back_as_it_was_put(storage: Storage) -> None:
+    assert read_plan(storage) is None
+    assert put_plan(storage, PLAN) == PLAN
+    assert read_plan(storage) == PLAN
+
+
+def test_the_first_plan_counts(storage: Storage) -> None:
+    put_plan(storage, PLAN)
+    assert put_plan(storage, replace(PLAN, shard_size=500, shards=[])) == PLAN
+    assert read_plan(storage) == PLAN
+
+
+def test_the_same_inputs_pass(storage: Storage) -> None:
+    check_inputs(PLAN, [dict(INPUT)], "runs/x")
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        ([], "/log/a.parquet is gone since runs/x was started"),
+        ([INPUT | {"size": 11}], "/log/a.parquet has changed since runs/x was started"),
+        ([INPUT | {"mtime_ns": 6}], "/log/a.parquet has changed since"),
+        ([INPUT, INPUT | {"path": "/log/b.parquet"}], "/log/b.parquet is new since"),
+    ],
+)
+def test_changed_inputs_are_refused_by_name(found: list[dict[str, Any]], words: str) -> None:
+    with pytest.raises(ClusterError) as refused:
+        check_inputs(PLAN, found, "runs/x")
+    assert words in str(refused.value)
+    assert "put it back, or start a new run" in str(refused.value)
+
+
+# ---------------------------------------------------------------- commits
+
+
+def test_a_manifest_comes_back_as_it_was_committed(storage: Storage) -> None:
+    mine = manifest(storage, 3)
+    assert commit(storage, mine) == mine
+    assert list(manifests(storage)) == [mine]
+    assert read_manifest(storage.get("commits/000003.json") or b"") == mine
+
+
+def test_written_files_say_what_they_hold(storage: Storage) -> None:
+    file = write_table(storage, "results", 7, ROWS)
+    data = storage.get(file.key) or b""
+    assert (file.rows, file.size) == (2, len(data))
+    assert pq.read_table(io.BytesIO(data)).equals(ROWS)
+    assert write_table(storage, "results", 7, ROWS).key != file.key
+
+
+def test_who_commits_second_drops_its_own_files_and_gets_the_first_manifest(storage: Storage) -> None:
+    theirs = commit(storage, manifest(storage, 0))
+    mine = manifest(storage, 0, start=2)
+    assert commit(storage, mine) == theirs
+    assert not [file for file in mine.files.values() if storage.get(file.key) is not None]
+    assert sorted(keys(storage, "results") + keys(storage, "costs")) == sorted(file.key for file in theirs.files.values())
+
+
+def test_manifests_come_by_shard_and_temporaries_are_none(storage: Storage) -> None:
+    for shard in (11, 2, 100):
+        commit(storage, manifest(storage, shard))
+    storage.put("commits/.000005.json.0f.tmp", b'{"shard"')
+    assert [one.shard for one in manifests(storage)] == [2, 11, 100]
+
+
+def test_what_counts_is_what_the_plan_and_the_manifests_name(storage: Storage) -> None:
+    one = commit(storage, manifest(storage, 1))
+    write_table(storage, "results", 2, ROWS)  # not committed
+    assert committed_files(storage, PLAN, "results") == [one.files["results"]]
+    assert committed_files(storage, PLAN, "queries") == PLAN.tables["queries"]
+    assert committed_files(storage, PLAN, "rewrites") == []
+
+
+# ---------------------------------------------------------------- the end
+
+
+def test_orphans_go_and_the_named_stay(storage: Storage) -> None:
+    named = [write_table(storage, "results", shard, ROWS) for shard in range(2)]
+    write_table(storage, "results", 1, ROWS)
+    write_table(storage, "costs", 1, ROWS)
+    storage.put("results/.shard-000001-a.parquet.ff.tmp", b"half")
+    storage.put("completions/000001/a.parquet", b"another folder's")
+    assert remove_orphans(storage, ["results", "costs", "runs"], named) == 3
+    assert sorted(keys(storage)) == sorted([*(file.key for file in named), "completions/000001/a.parquet"])
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        (lambda storage, key: storage.put(key, b"shorter"), "has not the size it was committed with"),
+        (lambda storage, key: storage.delete(key), "is committed but missing"),
+    ],
+)
+def test_a_changed_or_missing_file_is_refused_before_anything_is_deleted(
+    storage: Storage, harm: Callable[[Storage, str], None], words: str
+) -> None:
+    named = [write_table(storage, "results", shard, ROWS) for shard in range(2)]
+    orphan = write_table(storage, "results", 5, ROWS)
+    harm(storage, named[1].key)
+    with pytest.raises(ClusterError) as refused:
+        remove_orphans(storage, ["results"], named)
+    assert storage.url(named[1].key) in str(refused.value)
+    assert words in str(refused.value)
+    assert storage.get(orphan.key) is not None
+
+
+def test_the_last_word_names_every_file_and_is_said_once(storage: Storage) -> None:
+    put_success(storage, PLAN.tables, {"queries": 3})
+    put_success(storage, {}, {"queries": 0})
+    assert json.loads(storage.get(SUCCESS) or b"") == {
+        "counts": {"queries": 3},
+        "tables": {"queries": ["queries/plan-x.parquet"], "errors": []},
+    }

@@ -1,0 +1,142 @@
+"""A stage's borders and its meter, with workers that are a few lines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from cluster import ClusterError
+from cluster.costs import COSTS, START_UP, entry
+from cluster.session import Pool
+from cluster.stage import Meter, Stage
+
+IN = pa.schema([("n", pa.int64()), ("costs", COSTS)])
+OUT = IN.append(pa.field("double", pa.int64()))
+SLOW = 0.05
+
+
+class Double:
+    """Charges each row its number of seconds, whatever it took."""
+
+    def __init__(self, wait: float = 0.0, start_up: float = 0.0) -> None:
+        time.sleep(start_up)
+        self._wait = wait
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        time.sleep(self._wait)
+        numbers = table.column("n").to_pylist()
+        spent = pa.array([[*old, entry("double", "d", n)] for old, n in zip(costs_of(table), numbers, strict=True)], COSTS)
+        return table.set_column(1, OUT.field("costs"), spent).append_column("double", pa.array([2 * n for n in numbers]))
+
+
+def costs_of(table: pa.Table) -> list[list[dict[str, object]]]:
+    rows: list[list[dict[str, object]]] = table.column("costs").to_pylist()
+    return rows
+
+
+def block(*numbers: int) -> pa.Table:
+    earlier = [[entry("earlier", "e", 5.0, start=1)] for _ in numbers]
+    return pa.table({"n": list(numbers), "costs": pa.array(earlier, COSTS)}, schema=IN)
+
+
+def stage(worker: Callable[..., object] = Double, pool: Pool | None = None, **settings: object) -> Stage:
+    return Stage("double", worker, settings, IN, OUT, pool)  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- borders
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (block(1).drop_columns("costs"), "missing ['costs'], unknown [], of another type [], found ['n']"),
+        (block(1).append_column("x", pa.array([1])), "missing [], unknown ['x'], of another type []"),
+        (block(1).set_column(0, "n", pa.array(["1"])), "of another type ['n: string instead of int64']"),
+        (block(1).select(["costs", "n"]), "found ['costs', 'n']"),
+    ],
+    ids=["missing", "unknown", "type", "order"],
+)
+def test_what_a_stage_is_given_must_be_its_schema(given: pa.Table, words: str) -> None:
+    with pytest.raises(ClusterError) as refused:
+        Meter(stage(), 1)(given)
+    assert str(refused.value).startswith("double was given a table that is not its schema")
+    assert words in str(refused.value)
+
+
+def test_what_a_stage_returns_must_be_its_schema() -> None:
+    with pytest.raises(ClusterError, match=r"double returned a table .* missing \['double'\], unknown \['triple'\]"):
+        Meter(stage(lambda: lambda table: Double()(table).rename_columns(["n", "costs", "triple"])), 1)(block(1))
+
+
+def test_a_block_without_rows_passes_the_worker_by() -> None:
+    def never(table: pa.Table) -> pa.Table:
+        raise AssertionError("the worker was called")
+
+    assert Meter(stage(lambda: never), 1)(pa.table({"any": pa.array([], pa.string())})).equals(OUT.empty_table())
+
+
+# ---------------------------------------------------------------- the meter
+
+
+def test_the_rows_share_the_time_of_the_call_and_earlier_costs_stay() -> None:
+    began = time.perf_counter()
+    result = Meter(stage(wait=SLOW), 7)(block(1, 3))
+    took = time.perf_counter() - began
+    rows = costs_of(result)
+    assert [row[0] for row in rows] == [entry("earlier", "e", 5.0, start=1)] * 2
+    first, second = (row[1] for row in rows)
+    assert SLOW <= first["seconds"] + second["seconds"] <= took  # type: ignore[operator]
+    assert second["seconds"] == pytest.approx(3 * first["seconds"])  # type: ignore[operator]
+    assert (first["start"], second["start"]) == (7, 7)
+    assert result.column("double").to_pylist() == [2, 6]
+
+
+def test_start_up_is_charged_once_and_apart() -> None:
+    meter = Meter(stage(pool=Pool(1, 1, 0), start_up=SLOW), 2)
+    first, second = costs_of(meter(block(1, 2))), costs_of(meter(block(1, 2)))
+    assert [[one["component"] for one in row] for row in first] == [["e", "d", START_UP], ["e", "d"]]
+    assert [[one["component"] for one in row] for row in second] == [["e", "d"], ["e", "d"]]
+    charged = first[0][-1]
+    assert charged["seconds"] >= SLOW  # type: ignore[operator]
+    assert (charged["stage"], charged["start"], charged["device_seconds"]) == ("double", 2, 0.0)
+    assert sum(one["seconds"] for row in first for one in row if one["component"] == "d") < SLOW  # type: ignore[misc]
+
+
+def test_a_worker_that_is_made_for_one_block_has_no_start_up() -> None:
+    assert [one["component"] for row in costs_of(Meter(stage(start_up=0.001), 1)(block(1, 2))) for one in row] == [*"eded"]
+
+
+def test_start_up_waits_for_the_first_block_with_rows() -> None:
+    meter = Meter(stage(pool=Pool(1, 1, 0)), 1)
+    meter(IN.empty_table())
+    assert costs_of(meter(block(4)))[0][-1]["component"] == START_UP
+
+
+def test_seconds_of_accelerators_are_those_of_the_worker_times_what_it_holds() -> None:
+    (row,) = costs_of(Meter(stage(pool=Pool(1, 1, 2.0), wait=0.01), 1)(block(1)))
+    earlier, mine, start_up = row
+    assert earlier["device_seconds"] == 0.0
+    assert mine["device_seconds"] == pytest.approx(2 * mine["seconds"])  # type: ignore[operator]
+    assert start_up["device_seconds"] == pytest.approx(2 * start_up["seconds"])  # type: ignore[operator]
+
+
+def test_a_result_without_costs_is_left_as_it_is() -> None:
+    plain = pa.schema([("n", pa.int64())])
+    last = Stage("last", lambda: lambda table: table.select(["n"]), {}, IN, plain, Pool(1, 1, 0))
+    assert Meter(last, 1)(block(1, 2)).equals(pa.table({"n": [1, 2]}))
+
+
+def test_a_worker_is_built_once_with_the_settings_of_its_stage() -> None:
+    built: list[dict[str, object]] = []
+
+    def worker(**settings: object) -> Double:
+        built.append(settings)
+        return Double()
+
+    meter = Meter(stage(worker, factor=2), 1)
+    meter(block(1))
+    meter(block(2))
+    assert built == [{"factor": 2}]

@@ -1,0 +1,247 @@
+"""Storage: what a key holds is whole, and put-if-absent has one winner, whatever is killed when."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from cluster import ClusterError
+from cluster.storage import Storage, check_writable, open_storage
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+HEAD = """
+import os, signal, sys
+from pathlib import Path
+from cluster.storage import open_storage
+storage = open_storage(sys.argv[1])
+"""
+RACE = """
+sys.stdin.readline()
+for n in range(40):
+    if storage.put_if_absent(f"k/{n}", sys.argv[2].encode() * 5000):
+        print(n)
+"""
+WRITE = """
+for n in range(1_000_000):
+    storage.put("k", str(n % 10).encode() * 500_000)
+    print(n, flush=True)
+"""
+
+
+def child(code: str, *arguments: str) -> subprocess.Popen[str]:
+    """Python in another process, with `storage` open at the first argument."""
+    command = [sys.executable, "-c", HEAD + code, *arguments]
+    return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def keys(storage: Storage, prefix: str = "") -> list[str]:
+    return [entry.key for entry in storage.list(prefix)]
+
+
+# ---------------------------------------------------------------- put_if_absent
+
+
+def test_the_first_to_put_wins_and_stays(storage: Storage) -> None:
+    assert storage.put_if_absent("commits/000001.json", b"first")
+    assert not storage.put_if_absent("commits/000001.json", b"second")
+    assert storage.get("commits/000001.json") == b"first"
+    assert keys(storage) == ["commits/000001.json"]  # the loser left no temporary
+
+
+def test_of_many_threads_exactly_one_wins_and_its_content_is_whole(storage: Storage) -> None:
+    together = threading.Barrier(16)
+
+    def attempt(number: int) -> bool:
+        together.wait()
+        return storage.put_if_absent("key", bytes([number]) * 300_000)
+
+    with ThreadPoolExecutor(16) as pool:
+        won = list(pool.map(attempt, range(16)))
+    assert won.count(True) == 1
+    assert storage.get("key") == bytes([won.index(True)]) * 300_000
+
+
+def test_of_several_processes_exactly_one_wins_each_key(storage: Storage) -> None:
+    racers = {name: child(RACE, storage.root, name) for name in "abc"}
+    for racer in racers.values():
+        assert racer.stdin is not None
+        racer.stdin.write("go\n")
+        racer.stdin.flush()
+    won = {name: racer.communicate(timeout=60)[0].split() for name, racer in racers.items()}
+    assert sorted(int(n) for mine in won.values() for n in mine) == list(range(40))
+    for name, mine in won.items():
+        for n in mine:
+            assert storage.get(f"k/{n}") == name.encode() * 5000
+
+
+@pytest.mark.parametrize("moment", ["os.fsync", "os.link"])
+def test_a_kill_in_the_middle_leaves_nothing_that_is_taken_for_data(storage: Storage, moment: str) -> None:
+    code = f"{moment} = lambda *a: os.kill(os.getpid(), signal.SIGKILL)\nstorage.put_if_absent('commits/000001.json', b'x' * 9)"
+    assert child(code, storage.root).wait(timeout=60) == -signal.SIGKILL
+    assert storage.get("commits/000001.json") is None
+    left = keys(storage, "commits")
+    assert len(left) == 1, "the test has not killed in the middle"
+    assert not left[0].endswith((".json", ".parquet"))
+    assert storage.put_if_absent("commits/000001.json", b"next")
+    assert storage.get("commits/000001.json") == b"next"
+
+
+def test_a_kill_after_the_link_leaves_the_whole_file(storage: Storage) -> None:
+    code = "Path.unlink = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)\nstorage.put_if_absent('k.json', b'x' * 100_000)"
+    assert child(code, storage.root).wait(timeout=60) == -signal.SIGKILL
+    assert storage.get("k.json") == b"x" * 100_000
+    assert not storage.put_if_absent("k.json", b"other")
+
+
+# ---------------------------------------------------------------- put, upload
+
+
+def test_put_replaces(storage: Storage) -> None:
+    storage.put("a/b", b"old")
+    storage.put("a/b", b"new")
+    assert storage.get("a/b") == b"new"
+    assert keys(storage) == ["a/b"]
+
+
+def test_a_reader_sees_the_old_or_the_new_never_a_mixture(storage: Storage) -> None:
+    storage.put("k", b"a" * 200_000)
+    seen: list[bytes] = []
+    done = threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            seen.append(storage.get("k") or b"nothing")
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for n in range(20):
+        storage.put("k", bytes([97 + n % 2]) * 200_000)
+    done.set()
+    reader.join()
+    assert {(len(data), len(set(data))) for data in seen} == {(200_000, 1)}
+
+
+def test_a_put_killed_at_any_moment_leaves_a_whole_object(storage: Storage) -> None:
+    storage.put("k", b"0" * 500_000)
+    chance = random.Random(7)
+    for _ in range(3):
+        writer = child(WRITE, storage.root)
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        time.sleep(chance.uniform(0.01, 0.1))
+        writer.kill()
+        writer.communicate()
+        data = storage.get("k") or b""
+        assert (len(data), len(set(data))) == (500_000, 1)
+
+
+def test_upload_takes_a_whole_file_and_replaces(storage: Storage, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(os.urandom(3_000_000))
+    storage.put("t/file", b"old")
+    storage.upload(source, "t/file")
+    assert storage.get("t/file") == source.read_bytes()
+    assert keys(storage) == ["t/file"]
+
+
+# ---------------------------------------------------------------- reading
+
+
+def test_what_is_not_there(storage: Storage) -> None:
+    assert storage.get("no") is None
+    assert keys(storage) == []
+    assert keys(storage, "commits") == []
+    storage.delete("no")
+    with pytest.raises(FileNotFoundError):
+        storage.open("no")
+
+
+def test_list_knows_sizes_and_stays_in_its_folder(storage: Storage) -> None:
+    for key in ("runs/b", "runs/a", "runs2/x", "other/y"):
+        storage.put(key, key.encode())
+    assert [tuple(entry) for entry in storage.list("runs")] == [("runs/a", 6), ("runs/b", 6)]
+
+
+def test_list_within_a_folder_is_sorted_as_numbered_keys_need(storage: Storage) -> None:
+    numbered = [f"lease/{n:06d}.json" for n in (10, 2, 1, 9, 100)]
+    for key in numbered:
+        storage.put(key, b"1")
+    assert keys(storage, "lease") == sorted(numbered)
+
+
+def test_list_is_sorted_by_key(storage: Storage) -> None:
+    written = ["b", "a/x", "c/y", "a.json", "a-b/z"]
+    for key in written:
+        storage.put(key, b"1")
+    assert keys(storage) == sorted(written)
+
+
+def test_delete_and_open(storage: Storage) -> None:
+    storage.put("a", b"12345")
+    with storage.open("a") as file:
+        assert file.read_at(2, 3) == b"45"
+    assert storage.url("a") == f"{storage.root}/a"
+    storage.delete("a")
+    assert storage.get("a") is None
+
+
+# ---------------------------------------------------------------- which storage
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/runs/", "gs://bucket", "hdfs://name/x"])
+def test_object_storage_is_refused_in_one_line(url: str) -> None:
+    with pytest.raises(ClusterError) as refused:
+        open_storage(url)
+    text = str(refused.value)
+    assert url in text
+    assert f"{url.partition(':')[0]}:// is not supported yet" in text
+    assert "\n" not in text
+
+
+def test_a_file_url_is_a_folder(tmp_path: Path) -> None:
+    open_storage(f"file://{tmp_path}").put("k", b"1")
+    assert (tmp_path / "k").read_bytes() == b"1"
+
+
+def test_a_relative_path_stays_where_it_was_when_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    storage = open_storage("runs/")
+    monkeypatch.chdir("/")
+    storage.put("k", b"1")
+    assert (tmp_path / "runs" / "k").exists()
+
+
+def test_a_writable_folder_passes_and_the_probe_is_gone(storage: Storage) -> None:
+    check_writable(storage, "output")
+    assert keys(storage) == []
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ClusterError, match=f"output: cannot write to {tmp_path}/file/runs: .*name another folder"):
+        check_writable(open_storage(str(tmp_path / "file" / "runs")), "output")
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root writes where it may not")
+def test_a_folder_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(ClusterError, match="Permission denied"):
+        check_writable(open_storage(str(tmp_path)), "output")
+
+
+def test_a_file_system_whose_links_overwrite_is_refused(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "link", shutil.copyfile)
+    with pytest.raises(ClusterError, match="overwrites what it was told to create only"):
+        check_writable(storage, "output")

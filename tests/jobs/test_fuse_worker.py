@@ -1,0 +1,201 @@
+"""The fusing worker against `retrievers.fusion` by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.costs import entry
+from jobs.config import Fuse as FuseConfig
+from jobs.fuse import Fuse, fuse_original
+from jobs.tables import FUSED, RETRIEVED
+from retrievers.fusion import Candidate, RunList, Similarity, Source, fuse
+
+Row = dict[str, Any]
+Hits = list[tuple[str, float]]
+
+
+def settings(**changes: Any) -> dict[str, Any]:
+    return FuseConfig(**changes).model_dump()
+
+
+def run(strategy: str, retriever: str, hits: Hits, position: int = 1) -> Row:
+    found = [{"doc_id": doc_id, "score": score} for doc_id, score in hits]
+    return {"strategy": strategy, "position": position, "retriever": retriever, "hits": found}
+
+
+def rewrite(strategy: str, weight: float = 1.0) -> Row:
+    return {
+        "strategy": strategy, "position": 1, "text": strategy, "weight": weight, "model": "m", "prompt_hash": "h",
+        "parsed_as": "json", "selected_reason": None,
+    }  # fmt: skip
+
+
+def query(query_id: str, rewrites: list[Row], runs: list[Row], cosines: list[list[float]] | None = None) -> Row:
+    return {
+        "shard": 0, "query_id": query_id, "query": "q", "log_count": 1, "costs": [entry("retrieve", "bm25", 1.0, start=1)],
+        "errors": [], "rewrites": rewrites, "runs": runs,
+        "similarity": None if cosines is None else [value for row in cosines for value in row],
+    }  # fmt: skip
+
+
+def block(*rows: Row) -> pa.Table:
+    return pa.Table.from_pylist(list(rows), RETRIEVED)
+
+
+def by_hand(row: Row, **options: Any) -> list[Candidate]:
+    """The candidates of one row, from plain lists."""
+    weights = {"original": 1.0} | {one["strategy"]: one["weight"] for one in row["rewrites"]}
+    lists = [
+        RunList(one["strategy"], 1, one["retriever"], [hit["doc_id"] for hit in one["hits"]],
+                [hit["score"] for hit in one["hits"]], weights[one["strategy"]])
+        for one in row["runs"]
+    ]  # fmt: skip
+    similarity = None
+    if row["similarity"] is not None:
+        texts = [(strategy, 1) for strategy in weights]
+        similarity = Similarity(texts, np.array(row["similarity"], dtype=np.float32).reshape(len(texts), len(texts)))
+    return fuse(lists, **settings(**options), similarity=similarity).candidates
+
+
+def candidates(row: Row) -> list[Candidate]:
+    """What the worker wrote, as the values it was made from."""
+    return [
+        Candidate(one["doc_id"], one["score"], tuple(Source(**source) for source in one["sources"]))
+        for one in row["candidates"]
+    ]
+
+
+BOTH = [
+    run("original", "bm25", [("a", 3.0), ("b", 2.0), ("c", 1.0)]),
+    run("original", "dense", [("b", 0.9), ("d", 0.8)]),
+    run("keyword", "bm25", [("c", 7.0), ("a", 1.0)]),
+    run("keyword", "dense", []),
+]
+ROWS = [
+    query("one", [rewrite("keyword", 0.5)], BOTH, [[1, 0.8], [0.8, 1]]),
+    query("two", [], [run("original", "bm25", [("x", 1.0)]), run("original", "dense", [])], [[1.0]]),
+    query("three", [rewrite("general"), rewrite("keyword")], [run("general", "bm25", [("y", 2.0)])], np.eye(3).tolist()),
+]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"method": "rrf", "redundancy": "none"},
+        {"method": "rrf", "redundancy": "overlap", "k": 1},
+        {"method": "weighted"},
+        {"method": "best", "weights": {"keyword": 3.0}},
+        {"depth": 1},
+        {"keep": 2},
+        {"weights": {"original/bm25": 0.0}},
+    ],
+    ids=str,
+)
+def test_each_row_is_fused_as_by_hand(options: dict[str, Any]) -> None:
+    result = Fuse(settings(**options))(block(*ROWS))
+    assert result.schema == FUSED
+    assert [candidates(row) for row in result.to_pylist()] == [by_hand(row, **options) for row in ROWS]
+
+
+@given(
+    st.lists(
+        st.lists(st.lists(st.tuples(st.sampled_from("abcde"), st.integers(0, 3)), max_size=4, unique_by=lambda hit: hit[0]),
+                 min_size=3, max_size=3),
+        min_size=1, max_size=4,
+    ),
+    st.sampled_from([1, 2, 30]),
+    st.integers(0, 3),
+)  # fmt: skip
+def test_any_block_however_cut_is_fused_as_by_hand(lists: list[list[list[Any]]], depth: int, cut: int) -> None:
+    names = ("original", "general", "keyword")
+    rows = [
+        query(
+            str(n), [rewrite(name, 0.7) for name in names[1:]],
+            [run(name, "r", [(d, float(s)) for d, s in hits]) for name, hits in zip(names, row, strict=True)],
+        )
+        for n, row in enumerate(lists)
+    ]  # fmt: skip
+    cut = min(cut, len(rows) - 1)
+    result = Fuse(settings(depth=depth))(pa.concat_tables([block(*rows[:cut]), block(*rows[cut:])]))
+    assert [candidates(row) for row in result.to_pylist()] == [by_hand(row, depth=depth) for row in rows]
+
+
+def test_sources_say_which_list_which_rank_and_which_score() -> None:
+    (row,) = Fuse(settings())(block(ROWS[0])).to_pylist()
+    sources = {one["doc_id"]: one["sources"] for one in row["candidates"]}
+    assert sources["a"] == [
+        {"strategy": "keyword", "position": 1, "retriever": "bm25", "rank": 2, "score": 1.0},
+        {"strategy": "original", "position": 1, "retriever": "bm25", "rank": 1, "score": 3.0},
+    ]
+
+
+def test_every_query_has_a_cost_and_keeps_the_earlier_ones() -> None:
+    rows = Fuse(settings(method="rrf"))(block(*ROWS)).column("costs").to_pylist()
+    assert [[(one["stage"], one["component"]) for one in row] for row in rows] == [[("retrieve", "bm25"), ("fuse", "rrf")]] * 3
+
+
+# ---------------------------------------------------------------- without hits
+
+
+def notes(table: pa.Table) -> list[list[tuple[str, str]]]:
+    return [[(one["stage"], one["reason"]) for one in row] for row in table.column("errors").to_pylist()]
+
+
+def test_a_query_without_a_hit_says_so() -> None:
+    empty = [run("original", "bm25", []), run("keyword", "bm25", [])]
+    result = Fuse(settings())(block(query("a", [rewrite("keyword")], empty), query("b", [], []), ROWS[1]))
+    assert notes(result) == [[("fuse", "no_hits")], [("fuse", "no_hits")], []]
+    assert [len(row) for row in result.column("candidates").to_pylist()] == [0, 0, 1]
+
+
+def test_the_original_stands_in_where_nothing_else_is_left() -> None:
+    row = query("a", [rewrite("keyword")], [run("original", "bm25", [("a", 2.0), ("b", 1.0)]), run("keyword", "bm25", [])])
+    result = Fuse(settings(weights={"original": 0}))(block(row, ROWS[0]))
+    assert notes(result) == [[("fuse", "original_stands_in")], []]
+    assert [one["doc_id"] for one in result.column("candidates").to_pylist()[0]] == ["a", "b"]
+
+
+def test_an_original_that_has_nothing_to_stand_in_with_is_a_query_without_hits() -> None:
+    row = query("a", [rewrite("keyword")], [run("original", "bm25", []), run("keyword", "bm25", [])])
+    assert notes(Fuse(settings(weights={"original": 0}))(block(row))) == [[("fuse", "no_hits")]]
+
+
+def test_a_text_that_is_routed_nowhere_takes_no_part() -> None:
+    """`similarity` has every text; lists are there only where the routes lead."""
+    cosines = [[1.0, 0.9, 0.1], [0.9, 1.0, 0.2], [0.1, 0.2, 1.0]]
+    lists = [run("original", "bm25", [("a", 2.0), ("b", 1.0)]), run("keyword", "bm25", [("c", 5.0), ("a", 1.0)])]
+    row = query("a", [rewrite("general"), rewrite("keyword")], lists, cosines)
+    (after,) = Fuse(settings())(block(row)).to_pylist()
+    without = query("a", [rewrite("keyword")], lists, [[1.0, 0.1], [0.1, 1.0]])
+    assert candidates(after) == by_hand(row) == by_hand(without)
+
+
+def test_an_original_that_is_routed_nowhere_leaves_the_rewrites() -> None:
+    row = query("a", [rewrite("keyword")], [run("keyword", "bm25", [("c", 5.0)])], [[1.0, 0.5], [0.5, 1.0]])
+    result = Fuse(settings())(block(row))
+    assert notes(result) == [[]]
+    assert [one["doc_id"] for one in result.column("candidates").to_pylist()[0]] == ["c"]
+
+
+# ---------------------------------------------------------------- the original alone
+
+
+def test_the_original_alone_is_the_fusion_of_its_lists() -> None:
+    rows = [
+        {"query_id": "one", "position": 1, "retriever": one["retriever"], **hit}
+        for one in BOTH if one["strategy"] == "original" for hit in one["hits"]
+    ]  # fmt: skip
+    alone = by_hand(query("one", [], BOTH[:2]), redundancy="none")
+    found = fuse_original(rows, settings(weights={"original": 0, "keyword/bm25": 2}, keep=3))
+    assert found == {"one": [(candidate.doc_id, candidate.score) for candidate in alone][:3]}
+
+
+def test_the_original_alone_of_no_rows_is_nothing() -> None:
+    assert fuse_original([], settings()) == {}

@@ -1,0 +1,324 @@
+"""From a YAML file to a config: every refusal is one line that names the key, what was found and what is allowed."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from jobs.config import Config, ConfigError
+from jobs.load import load_config
+
+Write = Callable[[Any], str]
+Values = dict[str, Any]
+
+
+def put(values: Values, dotted: str, value: object) -> None:
+    *parents, last = dotted.split(".")
+    for key in parents:
+        values = values.setdefault(key, {})
+    values[last] = value
+
+
+def refusal(write: Write, content: Any, *settings: str, date: str | None = None) -> str:
+    """The message without the file's name."""
+    path = write(content)
+    with pytest.raises(ConfigError) as refused:
+        load_config(path, list(settings), date)
+    text = str(refused.value)
+    assert "\n" not in text
+    return text.removeprefix(f"{path}: ")
+
+
+# ---------------------------------------------------------------- what is taken
+
+# DESIGN, "The config": its values are the defaults except what is required, `store`, and cluster.
+DEFAULTS = """
+log: {id_column: null, count_column: null, max_chars: 2000}
+rewrite:
+  decoding: {temperature: 0.0, top_p: 1.0, max_tokens: 512, seed: 0, chat_template_kwargs: {enable_thinking: false}}
+  strategies: [general, keyword, pseudo_answer, core_content]
+  select: all
+  calls: joint
+  store: null
+retrieve: {depth: 100, keep_runs: true, routes: {}}
+fuse: {method: minmax, k: 60, depth: 30, keep: 50, weights: {}, redundancy: cosine}
+rerank: {kind: cross_encoder, model: BAAI/bge-reranker-v2-m3, keep: 10, combine: blend, max_length: 512}
+limits: {error_rate: 0.01, max_cost_usd: null, stall_minutes: 15}
+evaluate: {qrels: null}
+cluster: {address: local, shard_size: 1000}
+"""
+
+
+def leaves(values: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(values, dict) or not values:
+        return {prefix: values}
+    return {key: leaf for name, value in values.items() for key, leaf in leaves(value, f"{prefix}.{name}").items()}
+
+
+def test_the_defaults_are_those_of_the_design(config_file: Write, values: Values) -> None:
+    found = leaves(load_config(config_file(values)).model_dump())
+    wanted = leaves(yaml.safe_load(DEFAULTS))
+    assert {key: found.get(key, "absent") for key in wanted} == wanted
+
+
+def test_the_defaults_of_a_retriever_and_an_encoder(config_file: Write, values: Values) -> None:
+    put(values, "retrieve.retrievers.dense", {"kind": "local", "index": "i", "encoder": {"model": "m"}})
+    retrievers = load_config(config_file(values)).retrieve.retrievers
+    assert (retrievers["bm25"].analyzer, retrievers["bm25"].encoder) == ("english", None)
+    assert retrievers["dense"].analyzer is None
+    assert retrievers["dense"].model_dump()["encoder"] == {
+        "model": "m", "pooling": "cls", "query_prefix": "", "passage_prefix": "", "max_length": None,
+    }  # fmt: skip
+
+
+def test_what_the_file_says_comes_through(config_file: Write, values: Values) -> None:
+    put(values, "log.path", ["a.parquet", "b/"])
+    put(values, "fuse.weights", {"original": 0, "keyword/bm25": 0.5})
+    put(values, "retrieve.routes", {"keyword": ["bm25"]})
+    config = load_config(config_file(values))
+    assert config.log.path == ["a.parquet", "b/"]
+    assert config.fuse.weights == {"original": 0, "keyword/bm25": 0.5}
+    assert config.retrieve.route("keyword") == ["bm25"]
+    assert config.retrieve.route("original") == ["bm25"]
+
+
+def test_a_config_cannot_be_changed_afterwards(config_file: Write, values: Values) -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        load_config(config_file(values)).log.max_chars = 5
+
+
+@pytest.mark.parametrize("change", [("rewrite.strategies", []), ("rewrite.select", "never")])
+def test_an_engine_is_needed_only_where_something_is_rewritten(
+    config_file: Write, values: Values, change: tuple[str, object]
+) -> None:
+    del values["rewrite"]["engine"]
+    put(values, *change)
+    assert load_config(config_file(values)).rewrite.planned == []
+
+
+def test_every_config_of_the_project_loads() -> None:
+    paths = [path for path in Path(__file__).parents[2].joinpath("configs").glob("*.yaml") if path.name != "prices.yaml"]
+    assert paths
+    for path in paths:
+        assert isinstance(load_config(str(path), date="2026-01-31"), Config)
+
+
+# ---------------------------------------------------------------- unknown, missing, wrong
+
+MESSAGES: list[tuple[str, object, str]] = [
+    # unknown keys, at every depth, with the nearest and the keys of that very place
+    ("rerang", {}, "rerang: unknown key; did you mean 'rerank'? (known: name, log, rewrite, retrieve, fuse, "),
+    ("fuse.dept", 3, "fuse.dept: unknown key; did you mean 'depth'? (known: method, k, depth, keep, weights, redundancy)"),
+    ("rewrite.decoding.temprature", 1, "rewrite.decoding.temprature: unknown key; did you mean 'temperature'? (known: temp"),
+    ("rewrite.engine.paht", "x", "rewrite.engine.paht: unknown key; did you mean 'path'? (known: kind, path)"),
+    ("cluster.rerank.gpu", 1, "cluster.rerank.gpu: unknown key; did you mean 'gpus'? (known: workers, cpus, gpus)"),
+    ("retrieve.retrievers.bm25.indx", 1, "retrieve.retrievers.bm25.indx: unknown key; did you mean 'index'? (known: kind, "),
+    (
+        "retrieve.retrievers.mine", {"kind": "local", "index": "i", "encoder": {"model": "m", "poling": "cls"}},
+        "retrieve.retrievers.mine.encoder.poling: unknown key; did you mean 'pooling'? (known: model, pooling, query_prefix, ",
+    ),
+    ("log.zzz", 1, "log.zzz: unknown key (known: path, query_column, id_column, count_column, max_chars)"),
+    # wrong values
+    ("log.max_chars", "many", "log.max_chars: input should be a valid integer, unable to parse string as an integer, found "
+                              "'many'"),
+    ("log.max_chars", 0, "log.max_chars: input should be greater than 0, found 0"),
+    ("log", 5, "log: input should be a valid dictionary or instance of Log, found 5"),
+    ("fuse.method", "rff", "fuse.method: input should be 'rrf', 'minmax', 'weighted' or 'best', found 'rff'"),
+    ("fuse.weights", {"keyword": -1}, "fuse.weights.keyword: input should be greater than or equal to 0, found -1"),
+    ("limits.error_rate", 2, "limits.error_rate: input should be less than or equal to 1, found 2"),
+    ("cluster.shard_size", 5001, "cluster.shard_size: input should be less than or equal to 5000, found 5001"),
+    ("name", "a/b", "name: string should match pattern"),
+    ("retrieve.retrievers", {}, "retrieve: retrievers is empty; name at least one"),
+    # what contradicts itself
+    ("rewrite.strategies", ["general", "keyword", "general"], "rewrite: strategies: 'general' must not stand there twice"),
+    ("rewrite.strategies", ["original"], "rewrite: strategies: 'original' must not stand there (the original is always"),
+    ("rewrite.engine", None, "rewrite: engine is missing; name one, or set strategies: []"),
+    ("retrieve.routes", {"keyword": ["bm2"]}, "retrieve: routes.keyword: no retriever 'bm2'; did you mean 'bm25'? (known: b"),
+    ("retrieve.routes", {"keywrd": ["bm25"]}, "retrieve.routes: 'keywrd' is not among the strategies; did you mean 'keyword'"),
+    ("fuse.weights", {"pseudo": 1}, "fuse.weights: 'pseudo' is not among the strategies; did you mean 'pseudo_answer'?"),
+    ("fuse.weights", {"keyword/dense": 1}, "fuse.weights: no retriever 'dense' (known: bm25)"),
+    ("rerank.kind", "bi_encoder", "rerank: bi_encoder needs rerank.encoder, since no retriever is dense"),
+    (
+        "retrieve.retrievers.x", {"kind": "local", "index": "i", "analyzer": "english", "encoder": {"model": "m"}},
+        "retrieve.retrievers.x: has analyzer (BM25) and encoder (dense); make two retrievers of it",
+    ),
+    # what is to come
+    ("rewrite.engine", {"kind": "vllm", "model": "m"}, "rewrite.engine.kind: engine 'vllm' is not available yet; available: "
+                                                       "recorded"),
+    ("rewrite.select", "adaptive", "rewrite.select: selection 'adaptive' is not available yet; available: all, never"),
+    ("rewrite.store", "s3://b/", "rewrite.store: the shared store (s3://b/) is not available yet; leave it null"),
+    ("retrieve.retrievers.bm25.kind", "elastic", "retrieve.retrievers.bm25.kind: retriever kind 'elastic' is not available "
+                                                 "yet; available: local"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "value", "words"), MESSAGES, ids=[f"{key}={value}"[:50] for key, value, _ in MESSAGES])
+def test_refused_by_name(config_file: Write, values: Values, key: str, value: object, words: str) -> None:
+    put(values, key, value)
+    assert refusal(config_file, values).startswith(words)
+
+
+@pytest.mark.parametrize("key", ["name", "log", "log.path", "log.query_column", "rewrite", "retrieve.retrievers", "output"])
+def test_what_is_required(config_file: Write, values: Values, key: str) -> None:
+    *parents, last = key.split(".")
+    place = values
+    for parent in parents:
+        place = place[parent]
+    del place[last]
+    assert refusal(config_file, values) == f"{key}: is missing"
+
+
+def test_several_problems_are_counted(config_file: Write, values: Values) -> None:
+    values |= {"a": 1, "b": 2}
+    del values["output"]
+    assert refusal(config_file, values) == "output: is missing (and 2 more)"
+
+
+def test_a_path_of_a_wrong_type_is_named_as_it_stands_in_the_file(config_file: Write, values: Values) -> None:
+    put(values, "log.path", 5)
+    assert refusal(config_file, values).startswith("log.path: ")
+
+
+def test_the_keys_of_a_retriever_that_is_called_encoder(config_file: Write, values: Values) -> None:
+    put(values, "retrieve.retrievers.encoder", {"kind": "local", "index": "i", "analyser": "english"})
+    assert "did you mean 'analyzer'?" in refusal(config_file, values)
+
+
+# ---------------------------------------------------------------- the file
+
+
+def test_a_key_that_stands_twice_is_refused_with_its_place(config_file: Write, values: Values) -> None:
+    text = yaml.safe_dump(values, sort_keys=False) + "fuse: {k: 1}\nrerank: {kind: none}\nfuse: {k: 2}\n"
+    message = refusal(config_file, text)
+    assert "the key 'fuse' stands twice" in message
+    assert f"line {len(text.splitlines())}" in message
+
+
+def test_a_nested_key_that_stands_twice_is_refused(config_file: Write, values: Values) -> None:
+    text = yaml.safe_dump(values, sort_keys=False) + "fuse:\n  k: 1\n  k: 1\n"
+    assert "the key 'k' stands twice" in refusal(config_file, text)
+
+
+def test_a_merged_block_may_be_overridden(config_file: Write, values: Values) -> None:
+    del values["retrieve"]
+    text = yaml.safe_dump(values) + (
+        "retrieve:\n  retrievers:\n    one: &one {kind: local, index: a}\n    two: {<<: *one, index: b}\n"
+    )
+    assert load_config(config_file(text)).retrieve.retrievers["two"].index == "b"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "holds no keys"),
+        ("- a\n- b\n", "holds no keys"),
+        ("just words", "holds no keys"),
+        ("name: [unclosed", "not YAML"),
+        ("name: a\n\tlog: b", "not YAML"),
+        ("name: !!python/object/apply:os.getcwd []", "not YAML"),
+    ],
+)
+def test_a_file_that_is_no_config(config_file: Write, text: str, words: str) -> None:
+    assert words in refusal(config_file, text)
+
+
+def test_a_key_that_is_a_list_is_refused_in_one_line(config_file: Write) -> None:
+    assert "not YAML" in refusal(config_file, "? [a, b]\n: c\n")
+
+
+def test_a_key_that_is_a_number_is_refused_in_one_line(config_file: Write, values: Values) -> None:
+    assert "5" in refusal(config_file, values | {5: "x"})
+
+
+def test_a_file_that_is_not_there_or_not_text(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no\.yaml: cannot be read: No such file"):
+        load_config(str(tmp_path / "no.yaml"))
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        load_config(str(tmp_path))
+    (tmp_path / "bytes.yaml").write_bytes(b"name: \xff\xfe")
+    with pytest.raises(ConfigError, match=r"bytes\.yaml: cannot be read"):
+        load_config(str(tmp_path / "bytes.yaml"))
+
+
+# ---------------------------------------------------------------- --set
+
+
+@pytest.mark.parametrize(
+    ("setting", "found"),
+    [
+        ("name=other", lambda c: c.name == "other"),
+        ("fuse.k=7", lambda c: c.fuse.k == 7),
+        ("fuse.weights={keyword: 0}", lambda c: c.fuse.weights == {"keyword": 0}),
+        ("fuse.weights.keyword=0.5", lambda c: c.fuse.weights == {"keyword": 0.5}),
+        ("log.path=[a, b]", lambda c: c.log.path == ["a", "b"]),
+        ("log.path=a=b.parquet", lambda c: c.log.path == "a=b.parquet"),
+        ("log.id_column=", lambda c: c.log.id_column is None),
+        ("rerank.kind=none", lambda c: c.rerank.kind == "none"),
+        ("retrieve.keep_runs=false", lambda c: c.retrieve.keep_runs is False),
+        ("retrieve.retrievers.more={kind: local, index: i}", lambda c: list(c.retrieve.retrievers) == ["bm25", "more"]),
+        (" fuse.k =7", lambda c: c.fuse.k == 7),
+    ],
+)
+def test_set(config_file: Write, values: Values, setting: str, found: Callable[[Config], bool]) -> None:
+    assert found(load_config(config_file(values), [setting]))
+
+
+def test_the_last_setting_wins(config_file: Write, values: Values) -> None:
+    assert load_config(config_file(values), ["fuse.k=7", "fuse.k=8"]).fuse.k == 8
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("fuse.k", "--set 'fuse.k' is not of the form a.b=value"),
+        ("=7", "--set '=7' is not of the form a.b=value"),
+        ("fuse..k=7", "--set 'fuse..k=7' is not of the form a.b=value"),
+        ("fuse.k=[", "--set fuse.k: the value is not YAML"),
+        ("name.x=1", "--set name.x: name is a value, it has no keys"),
+        ("log.path.x.y=1", "--set log.path.x.y: log.path is a value, it has no keys"),
+        ("fuse.dept=7", "fuse.dept: unknown key; did you mean 'depth'?"),
+        ("fuse.k=seven", "fuse.k: input should be a valid number"),
+    ],
+)
+def test_set_refused(config_file: Write, values: Values, setting: str, words: str) -> None:
+    assert refusal(config_file, values, setting).startswith(words)
+
+
+# ---------------------------------------------------------------- {date}
+
+
+def test_the_date_is_filled_in_everywhere(config_file: Write, values: Values) -> None:
+    put(values, "log.path", ["a/date={date}/", "b/{date}.parquet"])
+    put(values, "output", "runs/{date}")
+    config = load_config(config_file(values), ["rewrite.engine.path=rec-{date}.jsonl"], "2026-01-31")
+    assert config.log.path == ["a/date=2026-01-31/", "b/2026-01-31.parquet"]
+    assert config.output == "runs/2026-01-31"
+    assert config.rewrite.engine is not None
+    assert config.rewrite.engine.path == "rec-2026-01-31.jsonl"
+
+
+def test_the_date_is_today_unless_it_is_named(config_file: Write, values: Values) -> None:
+    put(values, "output", "{date}")
+    before = datetime.date.today().isoformat()
+    output = load_config(config_file(values)).output
+    assert before <= output <= datetime.date.today().isoformat()
+
+
+@pytest.mark.parametrize("date", ["2026-02-30", "yesterday", "31.01.2026"])
+def test_no_date(config_file: Write, values: Values, date: str) -> None:
+    assert refusal(config_file, values, date=date) == f"--date {date!r} is not a date; write it as 2026-01-31"
+
+
+@pytest.mark.parametrize("date", ["20260131", "2026-W05-6"])
+def test_a_date_in_another_form_is_not_filled_in_as_it_is(config_file: Write, values: Values, date: str) -> None:
+    put(values, "output", "{date}")
+    try:
+        output = load_config(config_file(values), date=date).output
+    except ConfigError:
+        return
+    assert output == "2026-01-31"

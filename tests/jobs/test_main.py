@@ -1,0 +1,134 @@
+"""The command line: verbs, exit codes, and one line on standard error instead of a trace. More in test_bad_input.py."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from jobs.__main__ import main
+
+ROOT = Path(__file__).parents[2]
+
+
+def refused(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> str:
+    """The one line that `main` says when it refuses."""
+    try:
+        code: object = main(arguments)
+    except SystemExit as end:
+        code = end.code
+    printed = capfd.readouterr()
+    assert code == 2
+    assert printed.out == ""
+    (line,) = printed.err.splitlines()
+    return line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["rnu", "config.yaml"], "dmqr: unknown verb 'rnu'; did you mean 'run'? (known: plan, run, index)"),
+        (["indx"], "dmqr: unknown verb 'indx'; did you mean 'index'?"),
+        (["zzz"], "dmqr: unknown verb 'zzz' (known: plan, run, index)"),
+        ([], "dmqr: the following arguments are required: plan|run|index"),
+        (["run"], "dmqr run: the following arguments are required: CONFIG"),
+        (["index", "config.yaml"], "dmqr index: the following arguments are required: --corpus"),
+        (["run", "config.yaml", "--sett", "a=b"], "dmqr: unrecognized arguments: --sett"),
+        (["run", "none.yaml"], "dmqr run: none.yaml: cannot be read: No such file or directory"),
+        (["plan", "none.yaml"], "dmqr plan: none.yaml: cannot be read"),
+        (["index", "none.yaml", "--corpus", "c"], "dmqr index: none.yaml: cannot be read"),
+    ],
+)
+def test_refused_with_exit_code_2_and_one_line(
+    arguments: list[str], words: str, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert refused(arguments, capfd).startswith(words)
+
+
+@pytest.mark.parametrize("verb", ["run", "plan", "index"])
+def test_settings_and_date_reach_every_verb(
+    verb: str, values: dict[str, Any], config_file: Callable[[Any], str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    corpus = ["--corpus", "c.parquet"] if verb == "index" else []
+    line = refused([verb, config_file(values), "--set", "fuse.dept=3", *corpus], capfd)
+    assert "fuse.dept: unknown key; did you mean 'depth'?" in line
+    assert "--date 'soon' is not a date" in refused([verb, config_file(values), "--date", "soon", *corpus], capfd)
+
+
+def test_help_names_the_verbs(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["--help"])
+    assert end.value.code == 0
+    printed = capfd.readouterr().out
+    assert [verb for verb in ("plan", "run", "index") if verb not in printed] == []
+
+
+def test_a_refusal_of_the_real_command_shows_no_trace(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "jobs", "run", str(tmp_path / "none.yaml")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"dmqr run: {tmp_path}/none.yaml: cannot be read: No such file or directory\n"
+
+
+# ---------------------------------------------------------------- index
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_index_builds_what_the_config_names_and_then_has_nothing_to_do(
+    here: Path, values: dict[str, Any], config_file: Callable[[Any], str], corpus: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    values["retrieve"]["retrievers"]["more"] = {"kind": "local", "index": "other", "analyzer": "unicode"}
+    command = ["index", config_file(values), "--corpus", str(corpus)]
+    assert main(command) == 0
+    assert capfd.readouterr().out.splitlines() == ["index: 8 documents, built", "other: 8 documents, built"]
+    assert main(command) == 0
+    assert "there already" in capfd.readouterr().out
+
+
+def test_two_retrievers_that_want_different_analyzers_of_one_index_are_refused(
+    here: Path, values: dict[str, Any], config_file: Callable[[Any], str], corpus: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    values["retrieve"]["retrievers"]["more"] = {"kind": "local", "index": "index", "analyzer": "unicode"}
+    line = refused(["index", config_file(values), "--corpus", str(corpus)], capfd)
+    assert "bm25 and more share the index index but not the analyzer" in line
+    assert not (here / "index").exists()
+
+
+def test_a_corpus_that_is_not_there_is_refused(
+    here: Path, values: dict[str, Any], config_file: Callable[[Any], str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert "none.parquet" in refused(["index", config_file(values), "--corpus", "none.parquet"], capfd)
+
+
+# ---------------------------------------------------------------- plan
+
+
+def test_plan_says_what_a_run_would_do_and_writes_nothing(
+    here: Path, values: dict[str, Any], config_file: Callable[[Any], str], corpus: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pq.write_table(pa.table({"query": ["sea", " Sea", "bread", "", None]}), "log.parquet")
+    (here / "recorded.jsonl").write_text('{"query": "sea", "completions": {"dmqr": "{}"}}\n')
+    values |= {"rerank": {"kind": "none"}, "cluster": {"shard_size": 1}}
+    config = config_file(values)
+    main(["index", config, "--corpus", str(corpus)])
+    capfd.readouterr()
+    assert main(["plan", config]) == 0
+    said = {line.split("  ")[0].strip(): line for line in capfd.readouterr().out.splitlines()}
+    assert "5 rows in 1 files, 2 rejected" in said["log"]
+    assert "2 distinct in 2 shards" in said["queries"]
+    assert "0 of 2 shards committed: nothing done yet" in said["state"]
+    assert "up to 2 (1 a query)" in said["requests"]
+    assert "up to 10 " in said["searches"]  # the original and four rewrites of both
+    assert [path for path in (here / "runs").rglob("*") if path.is_file()] == []

@@ -1,0 +1,231 @@
+"""The fingerprint: it moves with what decides the output and with nothing else; and what is checked before a run."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from cluster import ClusterError
+from jobs.config import ConfigError
+from jobs.load import load_config
+from jobs.prepare import Prepared, check_not_replaced, prepare
+from retrievers.local_build import build_local_index
+
+Values = dict[str, Any]
+Change = Callable[[Values], None]
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bm25: Values, values: Values) -> Values:
+    """A config whose files are all there, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    columns = {"query": ["sea", "bread"], "other": ["x", "y"], "id": ["l1", "l2"], "n": [1, 2]}
+    for name in ("log.parquet", "log2.parquet"):
+        pq.write_table(pa.table(columns), name)
+    Path("recorded.jsonl").write_text('{"query": "sea", "completions": {"dmqr": "a"}}\n')
+    Path("recorded2.jsonl").write_text('{"query": "sea", "completions": {"dmqr": "b"}}\n')
+    Path("qrels.tsv").write_text("l1\td1\t1\n")
+    shutil.copytree(bm25["index"], "index")
+    values["rerank"] = {"kind": "none"}
+    return values
+
+
+def prepared(values: Values) -> Prepared:
+    Path("job.yaml").write_text(yaml.safe_dump(values))
+    return prepare(load_config("job.yaml", [], "2026-01-31"), "job.yaml")
+
+
+def put(dotted: str, value: object) -> Change:
+    def change(values: Values) -> None:
+        *parents, last = dotted.split(".")
+        for key in parents:
+            values = values.setdefault(key, {})
+        values[last] = value
+
+    return change
+
+
+def fingerprint(values: Values, change: Change = lambda values: None) -> str:
+    changed = copy.deepcopy(values)
+    change(changed)
+    found = prepared(changed)
+    assert found.run_id.startswith(f"{changed['name']}-")
+    return found.run_id.removeprefix(f"{changed['name']}-")
+
+
+def rename_index(values: Values) -> None:
+    shutil.copytree("index", "elsewhere")
+    values["retrieve"]["retrievers"]["bm25"]["index"] = "elsewhere"
+
+
+def move_recording(values: Values) -> None:
+    shutil.copy("recorded.jsonl", "moved.jsonl")
+    values["rewrite"]["engine"]["path"] = "moved.jsonl"
+
+
+def rename_retriever(values: Values) -> None:
+    retrievers = values["retrieve"]["retrievers"]
+    retrievers["lexical"] = retrievers.pop("bm25")
+
+
+def rewrite_recording(values: Values) -> None:
+    Path("recorded.jsonl").write_text(Path("recorded2.jsonl").read_text())
+
+
+# ---------------------------------------------------------------- the fingerprint
+
+DECIDES = {
+    "log.path": "log2.parquet",
+    "log.query_column": "other",
+    "log.id_column": "id",
+    "log.count_column": "n",
+    "log.max_chars": 10,
+    "rewrite.strategies": ["general"],
+    "rewrite.select": "never",
+    "rewrite.calls": "separate",
+    "rewrite.engine.path": "recorded2.jsonl",
+    "rewrite.decoding.temperature": 0.5,
+    "rewrite.decoding.seed": 1,
+    "retrieve.depth": 7,
+    "retrieve.keep_runs": False,
+    "retrieve.routes": {"keyword": ["bm25"]},
+    "fuse.method": "rrf",
+    "fuse.k": 1,
+    "fuse.depth": 3,
+    "fuse.keep": 3,
+    "fuse.weights": {"keyword": 0.5},
+    "fuse.redundancy": "none",
+}
+CHANGES: list[tuple[str, Change]] = [(key, put(key, value)) for key, value in DECIDES.items()]
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [*CHANGES, ("the recording's content", rewrite_recording), ("the name of a retriever", rename_retriever)],
+    ids=lambda item: item if isinstance(item, str) else "",
+)
+def test_what_decides_the_output_is_in_it(job: Values, name: str, change: Change) -> None:
+    before = fingerprint(job)
+    assert fingerprint(job, change) != before, name
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda values: None,
+        put("name", "other"),
+        put("output", "elsewhere/runs"),
+        put("limits", {"error_rate": 0.5, "stall_minutes": 1}),
+        put("cluster", {"shard_size": 7, "address": "auto", "retrieve": {"workers": 3}}),
+        put("evaluate.qrels", "qrels.tsv"),
+        put("fuse.weights", {}),
+        put("rewrite.strategies", ["core_content", "general", "pseudo_answer", "keyword"]),
+        put("rerank", {"kind": "none", "keep": 3, "model": "another"}),
+        move_recording,
+        rename_index,
+    ],
+    ids=["again", "name", "output", "limits", "cluster", "qrels", "a default", "order of strategies", "unused keys",
+         "path of the recording", "path of the index"],
+)  # fmt: skip
+def test_what_does_not_decide_the_output_is_not_in_it(job: Values, change: Change) -> None:
+    before = fingerprint(job)
+    assert fingerprint(job, change) == before
+
+
+def test_the_content_of_the_index_is_in_it(job: Values, tmp_path: Path) -> None:
+    before = fingerprint(job)
+    pq.write_table(pa.table({"doc_id": ["d1"], "text": ["other words"]}), "corpus.parquet")
+    build_local_index("index", "corpus.parquet", bm25={"analyzer": "english"})
+    assert fingerprint(job) != before
+
+
+@pytest.mark.parametrize("key", ["kind", "combine", "keep"])
+def test_how_it_is_reranked_is_in_it(job: Values, dense: Values, key: str) -> None:
+    job["rerank"] = {"kind": "bi_encoder", "encoder": dense["encoder"], "combine": "blend", "keep": 10}
+    before = fingerprint(job)
+    assert fingerprint(job, put(f"rerank.{key}", {"kind": "none", "combine": "replace", "keep": 3}[key])) != before
+
+
+def test_which_dense_retriever_is_the_first_is_in_it(job: Values, dense: Values, corpus: Path) -> None:
+    short = dense["encoder"] | {"max_length": 16}
+    build_local_index("short", corpus, dense=short)
+    one, two = {k: v for k, v in dense.items() if v}, {"kind": "local", "index": "short", "encoder": short}
+    first = fingerprint(job, put("retrieve.retrievers", {"one": one, "two": two}))
+    Path("job.yaml").unlink()
+    changed = copy.deepcopy(job)
+    changed["retrieve"]["retrievers"] = {"two": two, "one": one}
+    Path("job.yaml").write_text(yaml.safe_dump(changed, sort_keys=False))
+    config = load_config("job.yaml")
+    assert config.dense_retriever == "two"
+    assert prepare(config, "job.yaml").run_id.removeprefix("small-") != first
+
+
+# ---------------------------------------------------------------- what is checked
+
+
+def test_nothing_is_left_behind(job: Values) -> None:
+    found = prepared(job)
+    assert [path for path in Path("runs").rglob("*") if path.is_file()] == []
+    assert found.storage.root == str(Path("runs", found.run_id).absolute())
+    assert [one["path"] for one in found.inputs] == ["log.parquet"]
+
+
+def test_a_budget_needs_prices(job: Values) -> None:
+    put("limits.max_cost_usd", 5)(job)
+    with pytest.raises(ConfigError, match=r"limits\.max_cost_usd needs prices, and there is no prices\.yaml beside job\.yaml"):
+        prepared(job)
+    Path("prices.yaml").write_text("cpu_worker_hour: 1\n")
+    assert prepared(job).prices is not None
+
+
+# ---------------------------------------------------------------- an index that was replaced
+
+
+def begin(found: Prepared) -> None:
+    """What a start of the run leaves before its first shard is committed."""
+    found.storage.put("run.json", json.dumps({"identity": found.identity, "status": "running"}).encode())
+
+
+def replace_index() -> None:
+    pq.write_table(pa.table({"doc_id": ["d1"], "text": ["other words"]}), "corpus.parquet")
+    build_local_index("index", "corpus.parquet", bm25={"analyzer": "english"})
+
+
+def test_an_unfinished_run_whose_index_was_replaced_is_refused(job: Values) -> None:
+    before = prepared(job)
+    begin(before)
+    replace_index()
+    after = prepared(job)
+    with pytest.raises(ClusterError) as refused:
+        check_not_replaced(after)
+    assert before.storage.root in str(refused.value)
+    assert "another index, which has been replaced since" in str(refused.value)
+
+
+def test_the_same_run_and_finished_ones_and_other_configs_are_no_obstacle(job: Values) -> None:
+    before = prepared(job)
+    begin(before)
+    check_not_replaced(before)
+    replace_index()
+    other = copy.deepcopy(job)
+    put("fuse.k", 7)(other)
+    check_not_replaced(prepared(other))
+    before.storage.put("_SUCCESS.json", b"{}")
+    check_not_replaced(prepared(job))
+
+
+def test_a_job_whose_name_begins_alike_is_no_obstacle(job: Values) -> None:
+    other = copy.deepcopy(job)
+    other["name"] = f"{job['name']}-test"
+    begin(prepared(other))
+    replace_index()
+    check_not_replaced(prepared(job))

@@ -1,0 +1,38 @@
+"""The reading worker: one row group of a planned file is one shard."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from jobs.read import Read
+from jobs.tables import QUERIES, SHARD, STORED
+
+ROWS = [{"query_id": f"id{n}", "query": f"q {n} 東京", "log_count": n + 1} for n in range(5)]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    (tmp_path / "queries").mkdir()
+    table = pa.Table.from_pylist(ROWS, STORED["queries"])
+    pq.write_table(table, tmp_path / "queries" / "plan-x.parquet", row_group_size=2)
+    return tmp_path
+
+
+def place(shard: int, row_group: int, key: str = "queries/plan-x.parquet") -> pa.Table:
+    return pa.table({"shard": [shard], "key": [key], "row_group": [row_group]}, schema=SHARD)
+
+
+@pytest.mark.parametrize(("row_group", "rows"), [(0, ROWS[:2]), (1, ROWS[2:4]), (2, ROWS[4:])])
+def test_a_shard_is_its_row_group(run: Path, row_group: int, rows: list[dict[str, object]]) -> None:
+    table = Read(str(run))(place(17, row_group))
+    assert table.schema == QUERIES
+    assert table.to_pylist() == [{"shard": 17, **row, "costs": [], "errors": []} for row in rows]
+
+
+def test_a_planned_file_that_is_gone_is_an_error(run: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        Read(str(run))(place(0, 0, "queries/other.parquet"))

@@ -1,0 +1,152 @@
+"""The walls of the house: who imports whom, what is loaded when, how the stages chain, what lies where."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from cluster.session import Pool
+from cluster.stage import Stage
+from cluster.storage import FileStorage
+from jobs.config import Config
+from jobs.log import LogColumns
+from jobs.pipeline import stages, wishes
+from jobs.prepare import Prepared
+from jobs.tables import COMMITTED, SHARD
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("cluster", "jobs", "retrievers", "rewriters")
+HEAVY = ("torch", "sentence_transformers", "transformers", "FlagEmbedding", "elasticsearch", "vllm", "bm25s")
+MOST_LINES = 330
+TOP_FOLDERS = {".ci", "configs", "tests", *PACKAGES}
+VAGUE_FILES = {"utils", "core", "base", "common", "helpers"}
+VAGUE_SUFFIXES = ("Manager", "Handler", "Service")
+
+FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def imported(nodes: Iterator[ast.AST]) -> set[str]:
+    """The top names of the packages that import statements among `nodes` name."""
+    names: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names.add((node.module or "").partition(".")[0])
+    return names
+
+
+def at_import(node: ast.AST) -> Iterator[ast.AST]:
+    """What runs when the module is imported: everything outside functions and `if TYPE_CHECKING`."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            continue
+        yield child
+        yield from at_import(child)
+
+
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def test_the_packages_are_found() -> None:
+    assert {path.relative_to(ROOT).parts[0] for path in FILES} == set(PACKAGES)
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_only_jobs_imports_the_other_packages(path: Path) -> None:
+    package = path.relative_to(ROOT).parts[0]
+    ours = imported(ast.walk(tree(path))) & set(PACKAGES)
+    assert package == "jobs" or ours <= {package}, f"{name_of(path)} imports {ours - {package}}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_only_cluster_imports_ray(path: Path) -> None:
+    if path.relative_to(ROOT).parts[0] != "cluster":
+        assert "ray" not in imported(ast.walk(tree(path)))
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_heavy_libraries_are_imported_where_they_are_used(path: Path) -> None:
+    assert not imported(at_import(tree(path))) & {*HEAVY, "ray"}
+
+
+def test_the_walk_sees_an_import_in_a_class_but_not_in_a_function() -> None:
+    code = "class A:\n    import torch\n    def f(self):\n        import vllm\nif TYPE_CHECKING:\n    import bm25s\n"
+    assert imported(at_import(ast.parse(code))) == {"torch"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_files_are_short_and_named_for_what_they_hold(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= MOST_LINES
+    assert path.stem not in VAGUE_FILES
+    classes = [node.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)]
+    assert not [name for name in classes if name.endswith(VAGUE_SUFFIXES)]
+
+
+@pytest.mark.parametrize("module", ["jobs.__main__", "jobs.run", "jobs.prepare", "cluster.stage"])
+def test_importing_a_module_loads_nothing_heavy(module: str) -> None:
+    code = f"import sys, {module}; print(*(name for name in {(*HEAVY, 'ray.data')!r} if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == []
+
+
+def test_top_level_folders() -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout: what is tracked cannot be told")
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    folders = {path.partition("/")[0] for path in listed if "/" in path}
+    assert folders <= TOP_FOLDERS, folders - TOP_FOLDERS
+    assert {"cluster", "jobs", "configs"} <= folders
+
+
+def a_config(rerank: str) -> Config:
+    return Config.model_validate(
+        {
+            "name": "chain",
+            "log": {"path": "log.parquet", "query_column": "query"},
+            "rewrite": {"engine": {"kind": "recorded", "path": "completions.jsonl"}},
+            "retrieve": {"retrievers": {"bm25": {"kind": "local", "index": "index"}}},
+            "rerank": {"kind": rerank},
+            "output": "runs",
+        }
+    )
+
+
+@pytest.fixture(params=["none", "cross_encoder"])
+def line(request: pytest.FixtureRequest, tmp_path: Path) -> list[Stage]:
+    config = a_config(request.param)
+    prepared = Prepared(config, [], LogColumns("query"), {}, {}, None, None, FileStorage(str(tmp_path)), "chain-0")
+    return stages(prepared, {name: Pool(1, 1, 0) for name in wishes(config)}, 1)
+
+
+def test_each_stage_consumes_what_the_one_before_produces(line: list[Stage]) -> None:
+    assert line[0].consumes == SHARD
+    assert line[-1].produces == COMMITTED
+    for before, after in pairwise(line):
+        assert after.consumes.equals(before.produces), f"{before.name} -> {after.name}"
+
+
+def test_a_stage_only_adds_columns_until_the_last(line: list[Stage]) -> None:
+    for stage in line[1:-1]:
+        assert stage.produces.names[: len(stage.consumes)] == stage.consumes.names, stage.name
+
+
+def test_every_pool_that_is_wished_for_has_a_stage(line: list[Stage]) -> None:
+    rerank = next(stage for stage in line if stage.name == "rerank")
+    pooled = [stage.name for stage in line if stage.pool]
+    assert pooled == ["rewrite", "retrieve", *(["rerank"] if rerank.settings["settings"]["kind"] != "none" else [])]
