@@ -30,7 +30,7 @@ class Record:
 
     Node time is counted in worker seconds (workers and task slots x wall time of a start) and reconciled per start:
     attributed to rows + start-up + lost + idle. Lost is what attempts spent that came to no commit: of a start that was
-    killed, all that its committed shards do not account for.
+    killed or failed, all that its committed shards do not account for.
     """
 
     def __init__(self, prepared: Prepared, session: Session, number: int) -> None:
@@ -89,7 +89,7 @@ class Record:
             total = wall * workers
             spent = attributed.get(number, 0.0), start_up.get(number, 0.0)
             rest = total - sum(spent)
-            killed = one["status"] == "running"
+            broken = one["status"] in {"running", "failed"}
             result.append(
                 {
                     "start": number,
@@ -98,8 +98,8 @@ class Record:
                     "worker_seconds": total,
                     "attributed": spent[0],
                     "start_up": spent[1],
-                    "lost": rest if killed else 0.0,
-                    "idle": 0.0 if killed else rest,
+                    "lost": rest if broken else 0.0,
+                    "idle": 0.0 if broken else rest,
                 }
             )
         return result

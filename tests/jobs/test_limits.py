@@ -1,0 +1,58 @@
+"""When a run stops by itself: the share of failed queries, and money."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cluster.costs import Prices
+from cluster.storage import FileStorage
+from jobs.config import Limits
+from jobs.run import Tally, _limit
+
+HOUR = {"rewrite": {"dmqr@m": {"seconds": 3600.0}}}
+
+
+def stop(done: int, failed: int, shards: int = 2, committed: int = 1, **limits: Any) -> str | None:
+    """What the driver would say."""
+    config = SimpleNamespace(limits=Limits(**limits))
+    prepared: Any = SimpleNamespace(config=config, prices=Prices(cpu_worker_hour=2.0), storage=FileStorage("/runs/r"))
+    plan: Any = SimpleNamespace(shards=list(range(shards)))
+    counts = Counter(queries=done, failed_queries=failed)
+    counts["error/rewrite/keyword/truncated"] = failed
+    counts["error/fuse//no_hits"] = 1000  # a note, not a failure
+    stopped = _limit(prepared, plan, Tally(set(range(committed)), counts, HOUR))
+    return None if stopped is None else str(stopped)
+
+
+@pytest.mark.parametrize(
+    ("done", "failed", "committed", "stops"),
+    [
+        (100, 1, 1, False),  # at the limit
+        (100, 2, 1, True),
+        (99, 50, 1, False),  # too few to judge by
+        (20, 1, 2, True),  # at the end all are judged
+        (20, 0, 2, False),
+    ],
+)
+def test_the_share_of_failed_queries(done: int, failed: int, committed: int, stops: bool) -> None:
+    assert (stop(done, failed, committed=committed, error_rate=0.01) is not None) == stops
+
+
+def test_the_message_names_the_failure_and_the_way_on() -> None:
+    said = stop(200, 10, error_rate=0.01)
+    assert said is not None
+    assert "10 of 200 queries have errors (5.0%, limits.error_rate is 1.0%), most often rewrite/keyword/truncated (10)" in said
+    assert "--set limits.error_rate=0.06" in said
+    assert "\n" not in said
+
+
+def test_money() -> None:
+    assert stop(200, 0, max_cost_usd=2.5) is None
+    said = stop(200, 0, max_cost_usd=1.5)
+    assert said is not None
+    assert said.startswith("$2.00 are spent, limits.max_cost_usd is $1.50; 1 of 2 shards are committed")
+    assert stop(200, 0, committed=2, max_cost_usd=1.5) is None  # all is done: nothing left to stop
