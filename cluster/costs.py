@@ -97,6 +97,16 @@ def totals(flat: pa.StructArray) -> Totals:
     return result
 
 
+def by_start(flat: pa.StructArray) -> dict[str, dict[str, float]]:
+    """Seconds of a flat array of COST entries by the start of the run that spent them: attributed to rows, start_up."""
+    result: dict[str, dict[str, float]] = {}
+    columns = (flat.field(name).to_pylist() for name in ("start", "component", "seconds"))
+    for start, component, seconds in zip(*columns, strict=True):
+        sums = result.setdefault(str(start), {"attributed": 0.0, "start_up": 0.0})
+        sums["start_up" if component == START_UP else "attributed"] += seconds
+    return result
+
+
 def add(into: Totals, more: Totals) -> None:
     """Add `more` to `into`, in place."""
     for stage, components in more.items():

@@ -7,6 +7,7 @@ any worker starts, and a plan that does not fit is refused with what it wants an
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -71,12 +72,15 @@ class Session:
         try:
             if self.local:
                 logical = sum(pool.workers * pool.cpus for pool in local_pools(wishes, gpus=0).values())
-                ray.init("local", num_cpus=int(logical + CARRIERS), include_dashboard=False, runtime_env=environment, **quiet)
+                ray.init(
+                    "local", num_cpus=math.ceil(logical) + CARRIERS, include_dashboard=False, runtime_env=environment, **quiet
+                )
             else:
                 ray.init(address, runtime_env=environment | {"py_modules": list(modules)}, **quiet)
-        except ConnectionError as error:
+        except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+            why = "" if isinstance(error, ConnectionError) else f" ({str(error).splitlines()[0]})"
             raise ClusterError(
-                f"cluster.address: no Ray answers at {address!r}; start one (ray start --head), set RAY_ADDRESS, "
+                f"cluster.address: no Ray answers at {address!r}{why}; start one (ray start --head), set RAY_ADDRESS, "
                 "or use cluster.address: local"
             ) from error
         self.resources = _resources(ray.nodes())

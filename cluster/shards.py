@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -61,7 +62,9 @@ class Manifest:
     files: dict[str, File]
     counts: dict[str, int]
     costs: Totals
-    seconds: dict[str, float] = field(default_factory=dict)  # busy time that no row caused: read, write
+    seconds: dict[str, float] = field(default_factory=dict)  # busy time that no row caused: write
+    # start of the run -> busy seconds that it put into this shard's rows, and into starting workers up
+    by_start: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
 def put_plan(storage: Storage, plan: Plan) -> Plan:
@@ -159,7 +162,11 @@ def remove_orphans(storage: Storage, tables: Iterable[str], named: Iterable[File
 
 def put_success(storage: Storage, tables: Mapping[str, list[File]], counts: Mapping[str, int]) -> None:
     """The last word of a run."""
-    body = {"counts": counts, "tables": {table: [file.key for file in files] for table, files in tables.items()}}
+    body = {
+        "finished_at": time.time(),
+        "counts": counts,
+        "tables": {table: [file.key for file in files] for table, files in tables.items()},
+    }
     storage.put_if_absent(SUCCESS, json.dumps(body, indent=1).encode())
 
 

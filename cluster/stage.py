@@ -15,7 +15,7 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -37,7 +37,18 @@ class Stage:
     consumes: pa.Schema
     produces: pa.Schema
     pool: Pool | None = None
-    retries: int = field(default=3)  # of a block whose worker died under it
+    retries: int = 3  # of a block whose worker died under it
+    # What becomes of a row on which the worker raises: the row as the stage would give it, with the error on it; it may
+    # raise the error instead, where that is not the row's fault. None: the stage fails.
+    fallback: Callable[[pa.Table, Exception], pa.Table] | None = None
+
+
+_pulse: Callable[[], object] = lambda: None  # noqa: E731  set in a worker's process by its actor
+
+
+def pulse() -> None:
+    """Say from inside a long call that work goes on; the stall watch counts from the last such word."""
+    _pulse()
 
 
 class Meter:
@@ -55,7 +66,7 @@ class Meter:
             return stage.produces.empty_table()
         _check_border(f"{stage.name} was given", table.schema, stage.consumes)
         began = time.perf_counter()
-        result = self._worker(table)
+        result = self._work(table)
         seconds = time.perf_counter() - began
         _check_border(f"{stage.name} returned", result.schema, stage.produces)
         if "costs" not in result.column_names:
@@ -66,6 +77,30 @@ class Meter:
             settled = _charge_start_up(settled, stage.name, self._start_up, devices, self._start)
             self._start_up = None
         return settled
+
+    def _work(self, table: pa.Table) -> pa.Table:
+        try:
+            return self._worker(table)
+        except Exception as error:
+            if self._stage.fallback is None:
+                raise
+            return self._isolate(table, error, [max(1, table.num_rows // 20)])
+
+    def _isolate(self, table: pa.Table, error: Exception, left: list[int]) -> pa.Table:
+        """Halve the block until the rows stand alone on which the worker raises. With too many of them (more than `left`)
+        it is not the rows' fault, and the error is the stage's."""
+        if table.num_rows == 1:
+            if not left[0] or self._stage.fallback is None:
+                raise error
+            left[0] -= 1
+            return self._stage.fallback(table, error)
+        parts = []
+        for part in (table.slice(0, table.num_rows // 2), table.slice(table.num_rows // 2)):
+            try:
+                parts.append(self._worker(part))
+            except Exception as inner:
+                parts.append(self._isolate(part, inner, left))
+        return pa.concat_tables(parts)
 
 
 class Desk:
@@ -79,6 +114,7 @@ class Desk:
         self._admitted: set[int] = set()
         self._busy = {stage: Counter(dict.fromkeys(range(workers), 0)) for stage, workers in pools.items()}
         self._changed = asyncio.Condition()
+        self._heard = time.monotonic()
 
     async def admit(self, shard: int) -> bool:
         """Wait until fewer than `limit` shards are under way; False once closed."""
@@ -104,6 +140,14 @@ class Desk:
         """The worker has answered."""
         self._busy[stage][worker] -= 1
 
+    async def pulse(self) -> None:
+        """A worker is at work."""
+        self._heard = time.monotonic()
+
+    async def quiet(self) -> float:
+        """Seconds since a worker was last heard of."""
+        return time.monotonic() - self._heard
+
     async def close(self) -> None:
         """Admit no more shards."""
         async with self._changed:
@@ -118,7 +162,12 @@ class Line:
         import ray
 
         self._stages, self._start, self._wave = stages, start, wave
+        self._closed = False
         self._workers: dict[str, list[Any]] = {}
+        pools = {stage.name: stage.pool.workers for stage in stages if stage.pool}
+        limit = 2 * max(1, sum(pools.values()))
+        desk = ray.remote(Desk).options(num_cpus=0, max_restarts=-1, max_task_retries=-1, max_concurrency=1000)
+        self._desk = desk.remote(limit, pools)
         for stage in stages:
             if stage.pool is None:
                 continue
@@ -130,12 +179,7 @@ class Line:
                 "max_task_retries": stage.retries,
             }
             remote = ray.remote(named).options(**options)
-            self._workers[stage.name] = [remote.remote(stage, start) for _ in range(stage.pool.workers)]
-        workers = {name: len(pool) for name, pool in self._workers.items()}
-        limit = 2 * max(1, sum(workers.values()))
-        desk = ray.remote(Desk).options(num_cpus=0, max_restarts=-1, max_task_retries=-1, max_concurrency=1000)
-        self._desk = desk.remote(limit, workers)
-        self._limit = limit
+            self._workers[stage.name] = [remote.remote(stage, start, self._desk) for _ in range(stage.pool.workers)]
 
     def run(self, shards: Iterable[pa.Table]) -> Iterator[dict[str, Any]]:
         """Stream one-row tables (with the column `shard`) through all stages; yields the last stage's rows as they come."""
@@ -149,7 +193,7 @@ class Line:
         context.execution_options.preserve_order = False
         context.execution_no_progress_timeout_s = -1  # the job has a stall watch of its own
         waves = iter(shards)
-        while wave := list(itertools.islice(waves, self._wave)):
+        while not self._closed and (wave := list(itertools.islice(waves, self._wave))):
             data = ray.data.from_arrow(wave)
             data = data.map_batches(
                 _admit, fn_kwargs={"desk": self._desk}, batch_size=None, batch_format="pyarrow",
@@ -173,19 +217,34 @@ class Line:
         """Make room for the next shard."""
         self._desk.committed.remote(shard)
 
+    def quiet(self) -> float:
+        """Seconds since a worker was last heard of; 0 where the desk does not answer at once."""
+        import ray
+
+        try:
+            return float(ray.get(self._desk.quiet.remote(), timeout=5))
+        except ray.exceptions.RayError:
+            return 0.0
+
     def close(self) -> None:
-        """Admit no more shards; those under way go on."""
+        """Admit no more shards; those under way go on. Said again, it reaches a desk that was started anew."""
+        self._closed = True
         self._desk.close.remote()
 
 
 class _Seat:
     """The actor: a worker with its meter."""
 
-    def __init__(self, stage: Stage, start: int) -> None:
+    def __init__(self, stage: Stage, start: int, desk: Any) -> None:
+        global _pulse  # noqa: PLW0603  one worker is one process
+        _pulse = desk.pulse.remote
         self._meter = Meter(stage, start)
+        pulse()
 
     def run(self, table: pa.Table) -> pa.Table:
-        return self._meter(table)
+        result = self._meter(table)
+        pulse()
+        return result
 
 
 def _admit(table: pa.Table, desk: Any) -> pa.Table:

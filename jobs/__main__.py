@@ -9,7 +9,9 @@ from __future__ import annotations
 import argparse
 import re
 import shutil
+import signal
 import sys
+import tempfile
 import traceback
 from collections.abc import Sequence
 from typing import NoReturn
@@ -33,9 +35,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _say(options.verb, error, 2)
     except KeyboardInterrupt:
         return _say(options.verb, "interrupted", 130)
+    except SystemExit as stop:  # Ray answers SIGTERM with it while it starts
+        return _say(options.verb, "interrupted", 143) if stop.code == signal.SIGTERM else 1
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
         return _say(options.verb, f"{error.strerror or error}{where}", 1)
+    except Exception as error:  # a bug: one line for the person, the trace where it can be found
+        with tempfile.NamedTemporaryFile("w", prefix="dmqr-", suffix=".log", delete=False) as log:
+            traceback.print_exc(file=log)
+        return _say(options.verb, f"{_cause(error)}; details in {log.name}", 1)
 
 
 def _say(verb: str, words: object, code: int) -> int:

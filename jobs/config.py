@@ -168,12 +168,12 @@ class Fuse(_Part):
     """How the lists of one query become one."""
 
     method: Literal["rrf", "minmax", "weighted", "best"] = "minmax"
-    k: Annotated[float, Field(gt=0)] = 60
+    k: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 60
     depth: Annotated[int, Field(gt=0)] = 30
     """How much of each list takes part."""
     keep: Annotated[int, Field(gt=0)] = 50
     """Candidates handed on."""
-    weights: dict[str, Annotated[float, Field(ge=0)]] = {}
+    weights: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = {}
     """strategy or strategy/retriever -> weight, in place of the strategy's own; 0 leaves the list out."""
     redundancy: Literal["none", "overlap", "cosine"] = "cosine"
 
@@ -188,7 +188,7 @@ class Rerank(_Part):
     """For bi_encoder; null: the encoder of the first dense retriever."""
     keep: Annotated[int, Field(gt=0)] = 10
     combine: Literal["replace", "blend"] = "blend"
-    max_length: Annotated[int, Field(gt=7)] = 512
+    max_length: Annotated[int, Field(ge=16)] = 512
     """Tokens of query and passage together."""
 
 

@@ -1,22 +1,25 @@
-"""The end of a run: orphans away, balances held, `_SUCCESS.json`; then `latest.json` and the last word in `run.json`."""
+"""The end of a run: orphans away, balances held, `run.json`, `_SUCCESS.json`, `latest.json`."""
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pyarrow.parquet as pq
 
 from cluster import ClusterError
-from cluster.shards import File, Plan, manifests, put_success, remove_orphans
+from cluster.shards import SUCCESS, File, Plan, manifests, put_success, remove_orphans
 from cluster.storage import Storage
 from jobs.prepare import Prepared
 from jobs.tables import STORED
 
 
-def finish(prepared: Prepared, plan: Plan, counts: Mapping[str, int]) -> None:
-    """Close a run whose every shard is committed; ClusterError if anything is missing or does not add up."""
+def finish(prepared: Prepared, plan: Plan, counts: Mapping[str, int], record: Callable[[], None] = lambda: None) -> None:
+    """Close a run whose every shard is committed; ClusterError if anything is missing or does not add up.
+
+    `record` is called when all is well, right before `_SUCCESS.json` says so.
+    """
     storage = prepared.storage
     tables = tables_of(storage, plan, prepared.config.retrieve.keep_runs)
     check_balances(prepared, plan, counts, tables)
@@ -24,17 +27,17 @@ def finish(prepared: Prepared, plan: Plan, counts: Mapping[str, int]) -> None:
         if not files:  # a table without rows still has one file
             files.append(_put_empty(storage, table))
     remove_orphans(storage, tables, [file for files in tables.values() for file in files])
+    record()
     put_success(storage, tables, dict(counts) | {"log_rows": plan.counts["log_rows"], "rejected": plan.counts["rejected"]})
 
 
 def announce(prepared: Prepared) -> None:
-    """Say in `latest.json` and `run.json` that the run is finished, once: a kill may have come in between."""
+    """Let `latest.json` point here, unless it points to a run that finished later; a kill may have prevented it before."""
     latest = f"{prepared.config.name}/latest.json"
-    record = json.loads(prepared.storage.get("run.json") or b"{}")
-    if record.get("status") == "finished" and prepared.output.get(latest) is not None:
-        return
-    prepared.output.put(latest, json.dumps({"run_id": prepared.run_id, "path": prepared.storage.root}).encode())
-    prepared.storage.put("run.json", json.dumps(record | {"status": "finished"}, indent=1, ensure_ascii=False).encode())
+    finished = json.loads(prepared.storage.get(SUCCESS) or b"{}").get("finished_at", 0.0)
+    if json.loads(prepared.output.get(latest) or b"{}").get("finished_at", -1.0) < finished:
+        body = {"run_id": prepared.run_id, "path": prepared.storage.root, "finished_at": finished}
+        prepared.output.put(latest, json.dumps(body).encode())
 
 
 def tables_of(storage: Storage, plan: Plan, keep_runs: bool) -> dict[str, list[File]]:

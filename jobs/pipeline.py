@@ -8,6 +8,7 @@ One row is one query all the way; every stage is a map; a block is a shard.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ from jobs.config import Config
 from jobs.fuse import Fuse
 from jobs.prepare import Prepared
 from jobs.read import Read
-from jobs.rerank import Rerank
-from jobs.retrieve import Retrieve
+from jobs.rerank import Rerank, fused_order
+from jobs.retrieve import Retrieve, without_lists
 from jobs.rewrite import Rewrite
 from jobs.tables import COMMITTED, FUSED, QUERIES, RERANKED, RETRIEVED, REWRITTEN, SHARD
 from jobs.write import Write
@@ -63,6 +64,7 @@ def stages(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> list[St
     rerank = {
         "settings": _absolute(config.reranking),
         "documents": next(iter(retrievers.items())),
+        "corpus": prepared.indexes.get(next(iter(retrievers)), {}).get("corpus"),
         "device": device(pools["rerank"]) if "rerank" in pools else "cpu",
     }
     write = {
@@ -71,12 +73,13 @@ def stages(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> list[St
         "keep_runs": config.retrieve.keep_runs,
         "start": start,
     }
+    in_fused_order = partial(fused_order, keep=config.rerank.keep)
     return [
         Stage("read", Read, {"run": run}, SHARD, QUERIES),
         Stage("rewrite", Rewrite, rewrite, QUERIES, REWRITTEN, pools.get("rewrite")),
-        Stage("retrieve", Retrieve, retrieve, REWRITTEN, RETRIEVED, pools["retrieve"]),
+        Stage("retrieve", Retrieve, retrieve, REWRITTEN, RETRIEVED, pools["retrieve"], fallback=without_lists),
         Stage("fuse", Fuse, fuse, RETRIEVED, FUSED),
-        Stage("rerank", Rerank, rerank, FUSED, RERANKED, pools.get("rerank")),
+        Stage("rerank", Rerank, rerank, FUSED, RERANKED, pools.get("rerank"), fallback=in_fused_order),
         Stage("write", Write, write, RERANKED, COMMITTED),
     ]
 

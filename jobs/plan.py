@@ -55,6 +55,8 @@ def plan(prepared: Prepared, progress: Progress, width: int) -> str:
     table.add_row("pairs", f"up to {pairs:,} to rerank" if pairs else "none to rerank")
     for name, pool in _pools(prepared, progress).items():
         table.add_row(f"  {name}", f"{pool.workers} workers, each {pool.cpus:g} CPU, {pool.gpus:g} GPU")
+    if config.cluster.address == "local":
+        table.add_row("", "without accelerators; where Ray finds some, reranking and retrieving get one each")
     table.add_row("folder", storage.root)
     return render(table, width)
 

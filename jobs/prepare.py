@@ -69,6 +69,11 @@ def prepare(config: Config, config_path: str) -> Prepared:
     output = open_storage(config.output)
     check_writable(output, "output")
     indexes = {name: retriever_identity(name, retriever.model_dump()) for name, retriever in config.retrieve.retrievers.items()}
+    if config.rerank.kind != "none" and len({index.get("corpus") for index in indexes.values()}) > 1:
+        raise ConfigError(
+            f"retrieve.retrievers: {', '.join(indexes)} search indexes of different corpora, but the reranker takes its texts "
+            "from one; index one corpus for all, or set rerank.kind: none"
+        )
     identity = {
         "schema_version": SCHEMA_VERSION,
         "log": {"path": log.path, **asdict(columns)},

@@ -74,12 +74,10 @@ class Record:
         start_up: dict[int, float] = {}
         storage = self._prepared.storage
         for manifest in manifests(storage):
-            for components in manifest.costs.values():
-                for key, sums in components.items():
-                    into = start_up if key.startswith(costs.START_UP) else attributed
-                    into[manifest.start] = into.get(manifest.start, 0.0) + sums.get("seconds", 0.0)
-            into = attributed
-            into[manifest.start] = into.get(manifest.start, 0.0) + sum(manifest.seconds.values())
+            for number, sums in manifest.by_start.items():
+                attributed[int(number)] = attributed.get(int(number), 0.0) + sums["attributed"]
+                start_up[int(number)] = start_up.get(int(number), 0.0) + sums["start_up"]
+            attributed[manifest.start] = attributed.get(manifest.start, 0.0) + sum(manifest.seconds.values())
         beats = past_seconds(storage)
         result = []
         for one in starts:
@@ -89,7 +87,7 @@ class Record:
             total = wall * workers
             spent = attributed.get(number, 0.0), start_up.get(number, 0.0)
             rest = total - sum(spent)
-            broken = one["status"] in {"running", "failed"}
+            broken = one["status"] in {"running", "failed"}  # killed, or ended with work under way
             result.append(
                 {
                     "start": number,

@@ -10,9 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cluster import costs
-from jobs.tables import RERANKED, RESULT, with_appended
+from cluster.stage import pulse
+from jobs.tables import RERANKED, RESULT, failed, with_appended
 from retrievers.reranker import combine, open_reranker
-from retrievers.retriever import distinct, open_documents
+from retrievers.retriever import RetrieverError, distinct, open_documents
+
+PORTION = 2048  # pairs scored between two signs of life: some minutes on two CPU cores, sorted by length inside
 
 
 class Rerank:
@@ -22,12 +25,22 @@ class Rerank:
         settings: the config's `rerank`.
         documents: (name, block) of the retriever whose index has the texts.
         device: where the model computes.
+        corpus: what the plan found the documents to be; others are refused.
     """
 
-    def __init__(self, settings: Mapping[str, Any], documents: tuple[str, Mapping[str, Any]], device: str) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        documents: tuple[str, Mapping[str, Any]],
+        device: str,
+        corpus: str | None = None,
+    ) -> None:
         self._settings = settings
         self._reranker = open_reranker(settings, device)
         self._documents = open_documents(*documents) if self._reranker else None
+        found = getattr(self._documents, "entry", {}).get("corpus")
+        if corpus is not None and found is not None and found != corpus:
+            raise RetrieverError(f"index of {documents[0]}: its documents were replaced since this run was planned")
         model = settings["model"] if settings["kind"] == "cross_encoder" else (settings["encoder"] or {}).get("model")
         self._model = model if self._reranker else None
 
@@ -65,7 +78,12 @@ class Rerank:
             return None
         once, place = distinct(doc_ids)
         texts = self._documents.texts(once)
-        return self._reranker.score(queries, [texts[i] for i in place])
+        scores = np.empty(len(doc_ids))
+        for begin in range(0, len(doc_ids), PORTION):
+            part = slice(begin, begin + PORTION)
+            scores[part] = self._reranker.score(queries[part], [texts[i] for i in place[part]])
+            pulse()
+        return scores
 
     def _order(self, doc_ids: list[str], fused: list[float], scores: np.ndarray | None) -> list[tuple[str, float]]:
         """The results of one query, best first, with what they are ordered by."""
@@ -73,3 +91,14 @@ class Rerank:
             return list(zip(doc_ids, fused, strict=True))
         how, keep = self._settings["combine"], self._settings["keep"]
         return [(hit.doc_id, hit.score) for hit in combine(doc_ids, fused, scores.tolist(), how, keep)]
+
+
+def fused_order(table: pa.Table, error: Exception, keep: int) -> pa.Table:
+    """What becomes of a query that the reranker fails on: its candidates in fused order, and a row in errors."""
+    if isinstance(error, RetrieverError):  # the index or the model, not this query
+        raise error
+    candidates = table.column("candidates").to_pylist()
+    hits = [[hit | {"fused_score": hit["score"]} for hit in found[:keep]] for found in candidates]
+    table = with_appended(table, "errors", [[failed("rerank", error)]])
+    field = RERANKED.field("hits")
+    return table.append_column(field, pa.array(hits, field.type))

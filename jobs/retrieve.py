@@ -10,8 +10,16 @@ import numpy as np
 import pyarrow as pa
 
 from cluster import costs
-from jobs.tables import HIT, ORIGINAL, RETRIEVED, RUN, with_appended
-from retrievers.retriever import Embedder, RankedLists, SearchText, distinct, open_retriever
+from cluster.stage import pulse
+from jobs.tables import HIT, ORIGINAL, RETRIEVED, RUN, failed, with_appended
+from retrievers.retriever import (
+    Embedder,
+    RankedLists,
+    RetrieverError,
+    SearchText,
+    distinct,
+    open_retriever,
+)
 from rewriters.strategy import load_strategy
 
 
@@ -71,6 +79,7 @@ class Retrieve:
             where[searched] = np.arange(len(searched))
             found[name] = np.where(routed, where[place], -1), lists
             self._charge(name, texts, found[name][0], time.perf_counter() - began, spent)
+            pulse()
         table = with_appended(table, "costs", spent)
         return table.append_column(RETRIEVED.field("runs"), _runs(table.num_rows, texts, found)).append_column(
             RETRIEVED.field("similarity"), _similarity(table.num_rows, texts, vectors)
@@ -168,3 +177,14 @@ def _similarity(rows: int, texts: list[Text], vectors: np.ndarray | None) -> pa.
 
 def _offsets(lengths: np.ndarray) -> pa.Array:
     return pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
+
+
+def without_lists(table: pa.Table, error: Exception) -> pa.Table:
+    """What becomes of a query that a retriever fails on: no lists, and a row in errors."""
+    if isinstance(error, RetrieverError):  # the index or the server, not this query
+        raise error
+    table = with_appended(table, "errors", [[failed("retrieve", error)]])
+    for name, empty in (("runs", [[]]), ("similarity", [None])):
+        field = RETRIEVED.field(name)
+        table = table.append_column(field, pa.array(empty, field.type))
+    return table

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cluster import costs
+from cluster.stage import pulse
 from cluster.storage import open_storage
 from jobs.tables import COMPLETIONS, REWRITTEN, with_appended
 from rewriters.engines import Completion, Request, open_engine
@@ -90,11 +91,14 @@ class Rewrite:
             portion.clear()
             flushed = now
 
-        for request, completion in self._engine.complete(requests) if self._engine else ():
-            portion.append((request, completion))
-            if len(portion) >= FLUSH_COMPLETIONS or time.perf_counter() - flushed > FLUSH_SECONDS:
-                flush()
-        flush()
+        try:
+            for request, completion in self._engine.complete(requests) if self._engine else ():
+                portion.append((request, completion))
+                if len(portion) >= FLUSH_COMPLETIONS or time.perf_counter() - flushed > FLUSH_SECONDS:
+                    flush()
+                    pulse()
+        finally:
+            flush()
 
     def _store(self, shard: int, portion: Iterable[tuple[Request, Completion]]) -> None:
         """Failed requests are not kept: another start of the run tries them again."""

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -34,18 +35,21 @@ from jobs.pipeline import code, stages, wishes
 from jobs.prepare import Prepared, check_not_replaced
 from jobs.progress import Progress
 from jobs.record import Record
-from jobs.shard import draft_queries, fix_plan
+from jobs.shard import Draft, draft_queries, fix_plan
 from jobs.tables import NOTES, SHARD
 
 JUDGED_FROM = 100  # queries done before limits.error_rate can stop a run: below, a single error would
 
 
 class Stopped(Exception):
-    """The job ended before its end; the text says why and how to go on. Exit code 1, or 128 + the signal."""
+    """The job ended before its end; the text says why and how to go on. Exit code 1, or 128 + the signal.
 
-    def __init__(self, words: str, code: int = 1) -> None:
+    orderly: what was under way was committed first, so nothing is lost.
+    """
+
+    def __init__(self, words: str, code: int = 1, *, orderly: bool = True) -> None:
         super().__init__(words)
-        self.code = code
+        self.code, self.orderly = code, orderly
 
 
 @dataclass
@@ -81,30 +85,45 @@ def run(prepared: Prepared, progress: Progress) -> tuple[Plan, Tally]:
     progress.phase("starting Ray")
     session = Session(prepared.config.cluster.address, wishes(prepared.config), code())
     try:
-        progress.phase("reading the log")
-        draft = draft_queries(prepared) if plan is None else None
-        lease = Lease.acquire(storage)  # from here on things are written
-        try:
-            record = Record(prepared, session, lease.number)
-            plan = fix_plan(prepared, draft) if draft else plan
-            assert plan is not None
-            tally = tally_of(storage)
+        with _Signals(progress) as signals:
+            progress.phase("reading the log")
+            draft = draft_queries(prepared) if plan is None else None
+            lease = Lease.acquire(storage)  # from here on things are written
             try:
-                _work(prepared, plan, session, lease, tally, progress)
-                progress.phase("checking and closing")
-                finish(prepared, plan, tally.counts)
-                announce(prepared)
-            except BaseException as error:
-                record.put("stopped" if isinstance(error, Stopped) else "failed", plan, tally.counts, tally.spent)
-                raise
-            record.put("finished", plan, tally.counts, tally.spent)
-            return plan, tally
-        except ClusterError as error:  # work was begun, so it is not refused: it has failed
-            raise Stopped(str(error)) from error
-        finally:
-            lease.release()
+                return _hold(prepared, plan, draft, session, lease, signals, progress)
+            except ClusterError as error:  # work was begun, so it is not refused: it has failed
+                raise Stopped(str(error), orderly=False) from error
+            finally:
+                lease.release()
     finally:
         session.close()
+
+
+def _hold(
+    prepared: Prepared,
+    plan: Plan | None,
+    draft: Draft | None,
+    session: Session,
+    lease: Lease,
+    signals: _Signals,
+    progress: Progress,
+) -> tuple[Plan, Tally]:
+    """The run while its lease is held: fix the plan, work, close."""
+    record = Record(prepared, session, lease.number)
+    plan = fix_plan(prepared, draft) if draft else plan
+    assert plan is not None
+    tally = tally_of(prepared.storage)
+    try:
+        _work(prepared, plan, session, lease, tally, signals, progress)
+        progress.phase("checking and closing")
+        finish(prepared, plan, tally.counts, partial(record.put, "finished", plan, tally.counts, tally.spent))
+        announce(prepared)
+    except BaseException as error:
+        if not lease.lost():  # else run.json is another driver's
+            orderly = isinstance(error, Stopped) and error.orderly
+            record.put("stopped" if orderly else "failed", plan, tally.counts, tally.spent)
+        raise
+    return plan, tally
 
 
 def tally_of(storage: Storage) -> Tally:
@@ -115,7 +134,15 @@ def tally_of(storage: Storage) -> Tally:
     return tally
 
 
-def _work(prepared: Prepared, plan: Plan, session: Session, lease: Lease, tally: Tally, progress: Progress) -> None:
+def _work(
+    prepared: Prepared,
+    plan: Plan,
+    session: Session,
+    lease: Lease,
+    tally: Tally,
+    signals: _Signals,
+    progress: Progress,
+) -> None:
     """Stream the shards that are not committed; keep the display, the limits and the signals in view."""
     pending = [shard for shard in plan.shards if shard.number not in tally.shards]
     state, limits = progress.state, prepared.config.limits
@@ -130,46 +157,72 @@ def _work(prepared: Prepared, plan: Plan, session: Session, lease: Lease, tally:
     line = Line(stages(prepared, session.pools, lease.number), lease.number)
     arrived: queue.Queue[dict[str, Any] | BaseException | None] = queue.Queue()
     threading.Thread(target=_stream, args=(line, pending, arrived), name="stream", daemon=True).start()
-    last = time.monotonic()
-    with _Signals(line, progress) as signals:
-        while True:
-            try:
-                row = arrived.get(timeout=0.5)
-            except queue.Empty:
-                row = {}
-            if row is None:
-                break
-            if isinstance(row, BaseException):
-                raise row
-            if row:
-                last = time.monotonic()
-                tally.add(read_manifest(row["manifest"]))
-                line.committed(row["shard"])
-            state.done, state.errors = tally.counts["queries"], tally.counts["failed_queries"]
-            if row and not state.began:
-                state.phase, state.began, state.before = "working", last, state.done
-            state.usd = prepared.prices.usd(tally.spent) if prepared.prices else None
-            progress.tick()
-            if stop is None and (stop := _limit(prepared, plan, tally)) is not None:
-                line.close()
-                progress.phase("stopping")
-            if lease.lost():
-                raise Stopped("another driver has taken this run over; this one ends")
-            if time.monotonic() - last > limits.stall_minutes * 60:
-                raise Stopped(
-                    f"no shard was committed for {limits.stall_minutes:g} minutes (limits.stall_minutes); "
-                    "what is committed stays, the same command goes on"
-                )
-    if signals.received is not None:
-        left = len(plan.shards) - len(tally.shards)
-        words = f"interrupted: {len(tally.shards)} of {len(plan.shards)} shards are committed; the same command goes on"
-        if left:
-            raise Stopped(words, 128 + signals.received)
-    stop = stop or _limit(prepared, plan, tally)
-    if stop is not None:
+    signals.line = line
+    stall = _Stall(line, limits.stall_minutes)
+    while (row := _next(arrived)) is not None:
+        if row:
+            stall.restart()
+            tally.add(read_manifest(row["manifest"]))
+            line.committed(row["shard"])
+        state.done, state.errors = tally.counts["queries"], tally.counts["failed_queries"]
+        if row and not state.began:
+            state.phase, state.began, state.before = "working", time.monotonic(), state.done
+        state.usd = prepared.prices.usd(tally.spent) if prepared.prices else None
+        progress.tick()
+        if stop is None and (stop := _limit(prepared, plan, tally)) is not None:
+            progress.phase("stopping")
+        if stop is not None or signals.received is not None:
+            line.close()
+        if lease.lost():
+            raise Stopped("another driver has taken this run over; this one ends", orderly=False)
+        stall.check()
+    left = len(plan.shards) - len(tally.shards)
+    if signals.received is not None and left:
+        raise Stopped(
+            f"interrupted: {len(tally.shards)} of {len(plan.shards)} shards are committed; the same command goes on",
+            128 + signals.received,
+        )
+    if (stop := stop or _limit(prepared, plan, tally)) is not None:
         raise stop
-    if len(tally.shards) < len(plan.shards):
-        raise Stopped(f"only {len(tally.shards)} of {len(plan.shards)} shards came to an end; run the same command again")
+    if left:
+        raise Stopped(f"{left} of {len(plan.shards)} shards came to no end; run the same command again", orderly=False)
+
+
+def _next(arrived: queue.Queue[dict[str, Any] | BaseException | None]) -> dict[str, Any] | None:
+    """What came: a row; nothing for now ({}); the end (None). What the stream raised is raised here."""
+    try:
+        row = arrived.get(timeout=0.5)
+    except queue.Empty:
+        return {}
+    if isinstance(row, BaseException):
+        raise row
+    return row
+
+
+class _Stall:
+    """Ends a run in which no shard is committed and no worker is heard of for too long: hung pools give no error."""
+
+    def __init__(self, line: Line, minutes: float) -> None:
+        self._line, self._minutes = line, minutes
+        self.restart()
+
+    def restart(self) -> None:
+        """Something was committed."""
+        self._since = self._asked = time.monotonic()
+
+    def check(self) -> None:
+        """Stopped, if it is too long ago; workers are asked now and then only."""
+        now = time.monotonic()
+        patience = self._minutes * 60
+        if now - self._since <= patience or now - self._asked <= min(30.0, patience):
+            return
+        self._asked = now
+        if self._line.quiet() > patience:
+            raise Stopped(
+                f"no shard was committed and no worker was heard of for {self._minutes:g} minutes (limits.stall_minutes); "
+                "what is committed stays, the same command goes on",
+                orderly=False,
+            )
 
 
 def _stream(line: Line, pending: list[Shard], arrived: queue.Queue[dict[str, Any] | BaseException | None]) -> None:
@@ -210,11 +263,13 @@ def _limit(prepared: Prepared, plan: Plan, tally: Tally) -> Stopped | None:
 
 
 class _Signals:
-    """SIGINT and SIGTERM: admit no more shards, commit what is under way; a second one ends at once."""
+    """SIGINT and SIGTERM: admit no more shards, commit what is under way; before and after the work, or the second time,
+    end at once."""
 
-    def __init__(self, line: Line, progress: Progress) -> None:
+    def __init__(self, progress: Progress) -> None:
         self.received: int | None = None
-        self._line, self._progress = line, progress
+        self.line: Line | None = None
+        self._progress = progress
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> _Signals:
@@ -227,8 +282,7 @@ class _Signals:
             signal.signal(number, handler)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
-        if self.received is not None:
-            raise Stopped("interrupted twice: ended at once; the same command goes on", 128 + number)
+        if self.line is None or self.received is not None:
+            raise Stopped("interrupted; what is committed stays, the same command goes on", 128 + number, orderly=False)
         self.received = number
         self._progress.state.phase = "stopping: committing what is under way"
-        self._line.close()

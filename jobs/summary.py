@@ -77,7 +77,7 @@ def summary(
 def render(table: Table, width: int) -> str:
     """A table as plain text of at most `width` columns."""
     text = io.StringIO()
-    Console(file=text, width=width, highlight=False).print(table)
+    Console(file=text, width=width, highlight=False, markup=False).print(table)
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 

@@ -129,3 +129,9 @@ def with_appended(table: pa.Table, column: str, more: Sequence[Sequence[Mapping[
     kind = table.schema.field(index).type
     joined = [[*old, *new] for old, new in zip(table.column(column).to_pylist(), more, strict=True)]
     return table.set_column(index, pa.field(column, kind), pa.array(joined, kind))
+
+
+def failed(stage: str, error: Exception) -> dict[str, object]:
+    """The ERROR of a query on which a stage's worker raised."""
+    message = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    return {"stage": stage, "component": None, "reason": "failed", "message": message, "raw": None, "attempts": 1}

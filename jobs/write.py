@@ -41,9 +41,11 @@ class Write:
         tables = flatten(table, self._keep_runs)
         files = {name: write_table(self._storage, name, shard, rows) for name, rows in tables.items() if rows.num_rows}
         counts = count(table, tables, self._planned)
-        spent = costs.totals(pa.concat_arrays([chunk.flatten() for chunk in table.column("costs").chunks]))
+        entries = table.column("costs").combine_chunks().flatten()
         seconds = {"write": time.perf_counter() - began}
-        manifest = commit(self._storage, Manifest(shard, self._start, files, counts, spent, seconds))
+        spent = costs.totals(entries)
+        manifest = Manifest(shard, self._start, files, counts, spent, seconds, costs.by_start(entries))
+        manifest = commit(self._storage, manifest)
         return pa.table({"shard": [shard], "manifest": [json.dumps(asdict(manifest))]}, schema=COMMITTED)
 
 

@@ -26,7 +26,7 @@ def resolve_model(name: str) -> Path:
     Raises:
         RetrieverError: nothing there, saying what was looked for.
     """
-    local = _local_folder(name)
+    local = local_folder(name)
     return local if local else _fetch(name)
 
 
@@ -38,7 +38,7 @@ def model_identity(name: str) -> str:
     Raises:
         RetrieverError: nothing there.
     """
-    folder = _local_folder(name)
+    folder = local_folder(name)
     if folder is None:
         return f"commit:{_commit(name)}"
     files = tuple((str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in _model_files(folder))
@@ -52,7 +52,7 @@ def quiet_loading() -> None:
     logging.disable_progress_bar()
 
 
-def _local_folder(name: str) -> Path | None:
+def local_folder(name: str) -> Path | None:
     """The folder that a path or ``package:`` names, None where the name must be a hub's."""
     if name.startswith("package:"):
         return _package_folder(name)

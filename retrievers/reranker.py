@@ -5,6 +5,7 @@ Pairs are always (original query, document). A scorer knows texts only; `combine
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from retrievers.encoder import Encoder, EncoderSettings, encoder_identity, encoder_settings, own_positions
-from retrievers.models import model_identity, quiet_loading, resolve_model
+from retrievers.models import local_folder, model_identity, quiet_loading, resolve_model
 from retrievers.retriever import FIRST_RANK, RetrieverError, SearchText, distinct, unknown
 
 KINDS = ("cross_encoder", "bi_encoder", "none")
@@ -98,7 +99,22 @@ def _cross_settings(settings: Mapping[str, Any]) -> tuple[str, int, str]:
 
 
 def _cross_identity(model: str, max_length: int, dtype: str) -> dict[str, Any]:
+    _check_fit(model, max_length)
     return {"kind": "cross_encoder", "model": model_identity(model), "max_length": max_length, "dtype": dtype}
+
+
+def _check_fit(model: str, max_length: int) -> None:
+    """Refuse, by its config.json alone, a model that is no reranker or has too few positions; hub models when loaded."""
+    folder = local_folder(model)
+    if folder is None:
+        return
+    positions = own_positions(folder)
+    if not 16 <= max_length <= positions:
+        raise RetrieverError(f"rerank: max_length {max_length} does not fit {model}; give 16 to {positions}")
+    said = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    labels = len(said.get("id2label") or {"0": ""})
+    if labels != 1:
+        raise RetrieverError(f"rerank: model {model} has {labels} labels, a reranker has 1")
 
 
 class CrossEncoder:

@@ -140,3 +140,52 @@ def test_a_worker_is_built_once_with_the_settings_of_its_stage() -> None:
     meter(block(1))
     meter(block(2))
     assert built == [{"factor": 2}]
+
+
+# ---------------------------------------------------------------- a row on which the worker raises
+
+
+class Fragile(Double):
+    """Raises on blocks that hold one of the numbers in `on`."""
+
+    def __init__(self, on: tuple[int, ...]) -> None:
+        super().__init__()
+        self._on = set(on)
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        if broken := self._on & set(table.column("n").to_pylist()):
+            raise ValueError(f"cannot double {sorted(broken)}")
+        return super().__call__(table)
+
+
+def zero(table: pa.Table, error: Exception) -> pa.Table:
+    return table.append_column("double", pa.array([0] * table.num_rows))
+
+
+def fragile(*on: int, fallback: Callable[[pa.Table, Exception], pa.Table] | None = zero) -> Stage:
+    return Stage("double", Fragile, {"on": on}, IN, OUT, fallback=fallback)
+
+
+def test_one_bad_row_touches_one_row() -> None:
+    numbers = list(range(1, 42))
+    result = Meter(fragile(7, 40), start=2)(block(*numbers))
+    assert result.column("double").to_pylist() == [0 if n in (7, 40) else 2 * n for n in numbers]
+    assert result.column("n").to_pylist() == numbers
+
+
+def test_too_many_bad_rows_are_the_stages_fault() -> None:
+    with pytest.raises(ValueError, match="cannot double"):
+        Meter(fragile(*range(1, 11)), start=1)(block(*range(1, 42)))
+
+
+def test_without_a_fallback_the_stage_fails() -> None:
+    with pytest.raises(ValueError, match=r"cannot double \[2\]"):
+        Meter(fragile(2, fallback=None), start=1)(block(1, 2, 3))
+
+
+def test_a_fallback_may_say_that_it_is_not_the_rows_fault() -> None:
+    def refuse(table: pa.Table, error: Exception) -> pa.Table:
+        raise error
+
+    with pytest.raises(ValueError, match="cannot double"):
+        Meter(fragile(2, fallback=refuse), start=1)(block(1, 2, 3))

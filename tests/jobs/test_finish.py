@@ -114,7 +114,7 @@ def test_a_closed_run_has_what_was_committed_and_one_file_for_an_empty_table(pre
     assert len(success["tables"]["results"]) == 1
     announce(prepared)
     latest = json.loads(prepared.output.get("small/latest.json") or b"")
-    assert latest == {"run_id": "small-0f", "path": prepared.storage.root}
+    assert latest == {"run_id": "small-0f", "path": prepared.storage.root, "finished_at": success["finished_at"]}
 
 
 def test_closing_twice_changes_nothing(prepared: Prepared, committed: Plan) -> None:
@@ -136,3 +136,13 @@ def test_a_run_that_does_not_balance_is_left_as_it_is(prepared: Prepared, commit
 def test_runs_that_were_not_kept_are_no_table(values: dict[str, Any], prepared: Prepared, committed: Plan) -> None:
     assert "runs" not in tables_of(prepared.storage, committed, keep_runs=False)
     assert tables_of(prepared.storage, committed, keep_runs=True)["runs"] == []
+
+
+def test_latest_points_to_what_finished_last(prepared: Prepared, committed: Plan) -> None:
+    finish(prepared, committed, COUNTS)
+    prepared.output.put("small/latest.json", json.dumps({"run_id": "small-later", "finished_at": 1e12}).encode())
+    announce(prepared)
+    assert json.loads(prepared.output.get("small/latest.json") or b"")["run_id"] == "small-later"
+    prepared.output.put("small/latest.json", json.dumps({"run_id": "small-before", "finished_at": 1.0}).encode())
+    announce(prepared)
+    assert json.loads(prepared.output.get("small/latest.json") or b"")["run_id"] == "small-0f"

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from jobs.config import Rerank as RerankConfig
-from jobs.rerank import Rerank
+from jobs.rerank import Rerank, fused_order
 from jobs.tables import FUSED, RERANKED
 from retrievers.encoder import Encoder, encoder_settings
 from retrievers.reranker import combine
@@ -120,3 +120,19 @@ def test_a_block_in_pieces_is_reranked_like_a_whole_one(worker: Callable[..., Re
 def test_a_candidate_that_the_index_does_not_have_is_refused(worker: Callable[..., Rerank]) -> None:
     with pytest.raises(RetrieverError, match="no document 'd99'"):
         worker(keep=1)(block(query("a", ("d99", 1.0))))
+
+
+def test_a_query_that_the_reranker_fails_on_keeps_its_fused_order() -> None:
+    sources = [{"strategy": "original", "position": 1, "retriever": "bm25", "rank": 1, "score": 2.0}]
+    candidates = [{"doc_id": f"d{n}", "score": 3.0 - n, "sources": sources} for n in range(3)]
+    row = {"shard": 0, "query_id": "q", "query": "x", "log_count": 1, "costs": [], "errors": [], "rewrites": [], "runs": []}
+    table = pa.Table.from_pylist([row | {"similarity": None, "candidates": candidates}], schema=FUSED)
+    result = fused_order(table, RuntimeError("device-side\nassert"), keep=2)
+    assert result.schema.equals(RERANKED)
+    (after,) = result.to_pylist()
+    assert [(hit["doc_id"], hit["score"], hit["fused_score"]) for hit in after["hits"]] == [("d0", 3.0, 3.0), ("d1", 2.0, 2.0)]
+    assert [(e["stage"], e["reason"], e["message"]) for e in after["errors"]] == [
+        ("rerank", "failed", "RuntimeError: device-side assert")
+    ]
+    with pytest.raises(RetrieverError):
+        fused_order(table, RetrieverError("index replaced"), keep=2)
