@@ -84,8 +84,9 @@ def _plan(options: argparse.Namespace) -> int:
     from jobs.progress import apart
 
     prepared = prepare(load_config(options.config, options.set, options.date), options.config)
+    width = _width()
     with apart(f"{prepared.config.name}-plan") as (progress, _):
-        text = plan(prepared, progress, _width())
+        text = plan(prepared, progress, width)
     print(text)
     return 0
 
@@ -98,13 +99,13 @@ def _run(options: argparse.Namespace) -> int:
     from jobs.summary import closing_text
 
     prepared = prepare(load_config(options.config, options.set, options.date), options.config)
-    text, failure, code = "", None, 1
+    text, failure, code, width = "", None, 1, _width()
     with apart(prepared.run_id) as (progress, log):
         progress.tell(f"run {prepared.storage.root}")
         progress.tell(f"log {log}")
         try:
             plan, tally = run(prepared, progress)
-            text = closing_text(prepared, plan, tally.counts, tally.spent, _width())
+            text = closing_text(prepared, plan, tally.counts, tally.spent, width)
         except Stopped as error:
             failure, code = str(error), error.code
         except REFUSALS:
@@ -154,6 +155,7 @@ def _cause(error: BaseException) -> str:
 
 
 def _width() -> int:
+    """Columns for a table; to be asked while standard output is still where it was."""
     return shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else 100
 
 
