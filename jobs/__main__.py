@@ -151,7 +151,7 @@ def _cause(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line for line in lines if re.match(r"[A-Za-z_][\w.]*(Error|Exception|Exit)(:|$)", line)]
     ours = [line.split(": ", 1)[-1] if line.startswith(PACKAGES) else line for line in causes if not line.startswith("ray.")]
-    return (ours or lines or [type(error).__name__])[0]
+    return (ours or lines or [type(error).__name__])[0].rstrip(".")
 
 
 def _width() -> int:

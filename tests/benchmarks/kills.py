@@ -70,7 +70,7 @@ def workers_of(driver: int) -> list[int]:
     for pid in below:
         try:
             name = Path(f"/proc/{pid}/cmdline").read_bytes()
-            if name.startswith(b"ray::") and not name.startswith(b"ray::IDLE"):
+            if name.startswith(b"ray::") and not name.startswith((b"ray::IDLE", b"ray::DashboardAgent")):
                 found.append(pid)
         except OSError:
             continue
