@@ -349,3 +349,18 @@ def test_a_driver_is_killed_and_then_a_worker_and_the_rows_are_the_same(calm: Do
     assert (once["start"], once["idle"], again["start"]) == (1, 0, 2)
     assert once["attributed"] > 0
     assert once["attributed"] + once["start_up"] + once["lost"] == pytest.approx(once["worker_seconds"])
+
+
+def test_a_driver_that_is_asked_to_stop_commits_what_is_under_way(place: Path) -> None:
+    output = place / "asked"
+    process = start([*command("run", place, output), "--set", "cluster.shard_size=4"])  # 44 shards: some must be left
+    wait_for_commits(process, output, 0)
+    process.terminate()
+    done = finish(process)
+    assert (done.code, done.out) == (143, "")
+    (folder,) = output.glob("quickstart-*")
+    left = committed(output)
+    assert 0 < left < 44
+    assert done.err.splitlines()[-1] == (f"dmqr run: interrupted: {left} of 44 shards are committed; the same command goes on")
+    assert json.loads((folder / "run.json").read_text())["status"] == "stopped"
+    assert len(list((folder / "results").iterdir())) == left  # no file without its manifest
