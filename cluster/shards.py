@@ -132,10 +132,13 @@ def manifests(storage: Storage) -> Iterator[Manifest]:
                 yield read_manifest(data)
 
 
-def committed_files(storage: Storage, plan: Plan, table: str) -> list[File]:
-    """The files of a table that count, at any moment of the run."""
-    planned = plan.tables.get(table, [])
-    return planned + [manifest.files[table] for manifest in manifests(storage) if table in manifest.files]
+def committed_tables(storage: Storage, plan: Plan) -> dict[str, list[File]]:
+    """The files of every table that count, at any moment of the run; one pass over the manifests."""
+    tables = {table: list(files) for table, files in plan.tables.items()}
+    for manifest in manifests(storage):
+        for table, file in manifest.files.items():
+            tables.setdefault(table, []).append(file)
+    return tables
 
 
 def remove_orphans(storage: Storage, tables: Iterable[str], named: Iterable[File]) -> int:

@@ -14,13 +14,17 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
-from typing import NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
 from cluster import ClusterError
 from jobs.config import ConfigError, nearest
 from jobs.log import LogError
 from retrievers.retriever import RetrieverError
 from rewriters.errors import RewriterError
+
+if TYPE_CHECKING:
+    from jobs.prepare import Prepared
 
 PACKAGES = ("jobs.", "rewriters.", "retrievers.", "cluster.")  # whose errors are one line for the person already
 REFUSALS = (ConfigError, LogError, RewriterError, RetrieverError, ClusterError)
@@ -134,14 +138,8 @@ def _index(options: argparse.Namespace) -> int:
     return 0
 
 
-def _keep_log(prepared: object, log: object) -> None:
+def _keep_log(prepared: Prepared, log: Path) -> None:
     """Put the log file beside the tables, if the run got as far as having any."""
-    from pathlib import Path
-
-    from jobs.prepare import Prepared
-
-    assert isinstance(prepared, Prepared)
-    assert isinstance(log, Path)
     if prepared.storage.get("run.json") is not None:
         prepared.storage.upload(log, f"logs/{log.name}")
 

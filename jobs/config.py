@@ -259,6 +259,12 @@ class Config(_Part):
         return self
 
     @property
+    def used_redundancy(self) -> str:
+        """The redundancy weights that can be had: cosine needs embeddings, so a dense retriever."""
+        asked = self.fuse.redundancy
+        return "overlap" if asked == "cosine" and self.dense_retriever is None else asked
+
+    @property
     def reranking_encoder(self) -> Encoder | None:
         """The encoder of a bi_encoder reranker."""
         if self.rerank.encoder is not None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import duckdb
 
-from cluster.shards import Plan, committed_files
+from cluster.shards import Plan, committed_tables
 from cluster.storage import Storage
 from jobs.config import ConfigError
 from jobs.tables import ORIGINAL
@@ -73,28 +73,26 @@ def evaluate(
     Args:
         fuse_original: makes ranked lists of the `original` rows of runs/; None where the run kept none.
     """
+    names = {table: [storage.url(file.key) for file in files] for table, files in committed_tables(storage, plan).items()}
     with duckdb.connect(config={"memory_limit": "256MB"}) as connection:
         connection.execute("CREATE TABLE judged (log_id VARCHAR)")
         connection.executemany("INSERT INTO judged VALUES (?)", [[log_id] for log_id in judgements.grades])
-        maps = _names(storage, plan, "query_map")
         rows = connection.execute(
             "SELECT DISTINCT log_id, query_id FROM read_parquet(?) JOIN judged USING (log_id)",
-            [maps],
+            [names["query_map"]],
         ).fetchall()
         query_of = dict(rows)
         wanted = sorted({query_id for query_id in query_of.values() if query_id is not None})  # null: a rejected row
         connection.execute("CREATE TABLE wanted AS SELECT unnest(?::VARCHAR[]) AS query_id", [wanted])
         ranked: dict[str, list[tuple[str, float]]] = {}
-        for query_id, doc_id, score in _select(connection, storage, plan, "results", "query_id, doc_id, -rank"):
+        for query_id, doc_id, score in _select(connection, names.get("results", []), "query_id, doc_id, -rank"):
             ranked.setdefault(query_id, []).append((doc_id, score))
         original = None
         if fuse_original is not None:
             columns = ("query_id", "strategy", "position", "retriever", "doc_id", "rank", "score")
             found = _select(
                 connection,
-                storage,
-                plan,
-                "runs",
+                names.get("runs", []),
                 ", ".join(columns),
                 f"strategy = '{ORIGINAL}' ORDER BY query_id, retriever, rank",
             )
@@ -114,10 +112,9 @@ def measure(judgements: Judgements, query_of: Mapping[str, str], ranked: Ranked)
     measures = [ir_measures.parse_measure(name) for name in MEASURES]
     qrels = {log_id: judgements.grades[log_id] for log_id in query_of}
     run = {log_id: _by_place(ranked.get(query_id, [])) for log_id, query_id in query_of.items()}
-    means = dict.fromkeys(MEASURES, 0.0)
-    if not qrels:
-        return means
     sums = dict.fromkeys(MEASURES, 0.0)
+    if not qrels:
+        return sums
     for metric in ir_measures.iter_calc(measures, qrels, run):
         sums[str(metric.measure)] += metric.value
     return {name: sums[name] / len(qrels) for name in MEASURES}
@@ -128,19 +125,12 @@ def _by_place(hits: Iterable[tuple[str, float]]) -> dict[str, float]:
     return {doc_id: -float(place) for place, (doc_id, _) in enumerate(hits)}
 
 
-def _names(storage: Storage, plan: Plan, table: str) -> list[str]:
-    return [storage.url(file.key) for file in committed_files(storage, plan, table)]
-
-
 def _select(
     connection: duckdb.DuckDBPyConnection,
-    storage: Storage,
-    plan: Plan,
-    table: str,
+    names: list[str],
     columns: str,
     condition: str = "true ORDER BY query_id, rank",
 ) -> list[tuple[Any, ...]]:
-    names = _names(storage, plan, table)
     if not names:
         return []
     query = f"SELECT {columns} FROM read_parquet(?) SEMI JOIN wanted USING (query_id) WHERE {condition}"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import pyarrow.parquet as pq
 
 from cluster import ClusterError
-from cluster.shards import SUCCESS, File, Plan, manifests, put_success, remove_orphans
+from cluster.shards import SUCCESS, File, Plan, committed_tables, put_success, remove_orphans
 from cluster.storage import Storage
 from jobs.prepare import Prepared
 from jobs.tables import STORED
@@ -41,12 +41,9 @@ def announce(prepared: Prepared) -> None:
 
 
 def tables_of(storage: Storage, plan: Plan, keep_runs: bool) -> dict[str, list[File]]:
-    """Every committed file, by table."""
-    tables: dict[str, list[File]] = {name: list(plan.tables.get(name, [])) for name in STORED if keep_runs or name != "runs"}
-    for manifest in manifests(storage):
-        for table, file in manifest.files.items():
-            tables[table].append(file)
-    return tables
+    """Every committed file, by table; tables without rows are there, empty."""
+    found = committed_tables(storage, plan)
+    return {name: found.get(name, []) for name in STORED if keep_runs or name != "runs"}
 
 
 def check_balances(prepared: Prepared, plan: Plan, counts: Mapping[str, int], tables: Mapping[str, list[File]]) -> None:

@@ -57,7 +57,7 @@ def stages(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> list[St
         "identities": prepared.indexes,
         "routes": config.retrieve.routes,
         "depth": config.retrieve.depth,
-        "dense": config.dense_retriever if config.fuse.redundancy == "cosine" else None,
+        "dense": config.dense_retriever if config.used_redundancy == "cosine" else None,
         "device": device(pools["retrieve"]),
     }
     fuse = {"settings": config.fuse.model_dump()}

@@ -60,7 +60,7 @@ class Record:
             "identity": prepared.identity,
             "versions": {"python": platform.python_version(), **{name: _version(name) for name in LIBRARIES}},
             "indexes": prepared.indexes,
-            "redundancy": _redundancy(prepared),
+            "redundancy": {"asked": prepared.config.fuse.redundancy, "used": prepared.config.used_redundancy},
             "counts": (plan.counts if plan else {}) | {"committed": dict(counts)},
             "costs": spent,
             "starts": starts,
@@ -101,13 +101,6 @@ class Record:
                 }
             )
         return result
-
-
-def _redundancy(prepared: Prepared) -> dict[str, Any]:
-    """What redundancy the config asked for, and what could be had."""
-    asked = prepared.config.fuse.redundancy
-    used = "overlap" if asked == "cosine" and prepared.config.dense_retriever is None else asked
-    return {"asked": asked, "used": used}
 
 
 def _version(name: str) -> str | None:

@@ -29,7 +29,7 @@ def closing_text(prepared: Prepared, plan: Plan, counts: Mapping[str, int], spen
         evaluation = evaluate(prepared.storage, plan, prepared.judgements, runs)
         if runs is None:
             notes.append("original alone: not measured, since retrieve.keep_runs is false")
-    if config.fuse.redundancy == "cosine" and config.dense_retriever is None:
+    if config.used_redundancy != config.fuse.redundancy:
         notes.append("redundancy: overlap in place of cosine, since no retriever is dense")
     return summary(prepared.run_id, plan.counts, counts, spent, prepared.prices, evaluation, notes, width)
 

@@ -58,17 +58,21 @@ def local_indexes(retrievers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict
         RetrieverError: two retrievers want different analyzers or encoders of one index.
     """
     wanted: dict[str, dict[str, Any]] = {}
+    owners: dict[tuple[str, str], str] = {}  # the first retriever that wants a field of an index
     for name, block in retrievers.items():
         if block.get("kind") != "local":
             continue
         settings = local_block(name, block)
-        fields = wanted.setdefault(str(index_path(name, settings)), {"bm25": None, "dense": None})
+        path = str(index_path(name, settings))
+        fields = wanted.setdefault(path, {"bm25": None, "dense": None})
         field = "dense" if is_dense(settings) else "bm25"
         value = dict(settings["encoder"]) if field == "dense" else {"analyzer": settings.get("analyzer", "english")}
+        first = owners.setdefault((path, field), name)
         if fields[field] not in (None, value):
+            what = "encoder" if field == "dense" else "analyzer"
             raise RetrieverError(
-                f"retrieve.retrievers.{name}: another retriever wants index {settings['index']} with {fields[field]}, "
-                f"this one with {value}; give them an index each"
+                f"retrieve.retrievers.{name}: another retriever wants index {path} otherwise: {first} and {name} share "
+                f"the index {path} but not the {what}; give each its own"
             )
         fields[field] = value
     return wanted

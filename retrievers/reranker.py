@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -99,18 +100,20 @@ def _cross_settings(settings: Mapping[str, Any]) -> tuple[str, int, str]:
 
 
 def _cross_identity(model: str, max_length: int, dtype: str) -> dict[str, Any]:
-    _check_fit(model, max_length)
+    folder = local_folder(model)
+    if folder is not None:  # a hub's model is looked at when it is loaded
+        _check_positions(model, folder, max_length)
+        _check_labels(model, folder)
     return {"kind": "cross_encoder", "model": model_identity(model), "max_length": max_length, "dtype": dtype}
 
 
-def _check_fit(model: str, max_length: int) -> None:
-    """Refuse, by its config.json alone, a model that is no reranker or has too few positions; hub models when loaded."""
-    folder = local_folder(model)
-    if folder is None:
-        return
+def _check_positions(model: str, folder: Path, max_length: int) -> None:
     positions = own_positions(folder)
     if not 16 <= max_length <= positions:
         raise RetrieverError(f"rerank: max_length {max_length} does not fit {model}; give 16 to {positions}")
+
+
+def _check_labels(model: str, folder: Path) -> None:
     said = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     labels = len(said.get("id2label") or {"0": ""})
     if labels != 1:
@@ -136,9 +139,7 @@ class CrossEncoder:
         if dtype not in ("float32", "float16", "bfloat16"):
             raise RetrieverError(f"rerank: {unknown('dtype', dtype, ('float32', 'float16', 'bfloat16'))}")
         folder = resolve_model(model)
-        positions = own_positions(folder)
-        if not 16 <= max_length <= positions:
-            raise RetrieverError(f"rerank: max_length {max_length} does not fit {model}; give 16 to {positions}")
+        _check_positions(model, folder, max_length)
         import torch
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
