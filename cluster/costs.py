@@ -1,14 +1,17 @@
 """What each stage spent: entries carried on the rows that caused them, totals, and prices.
 
 A worker appends one entry per row x component and says how long it measured for it; the stage's meter (`settle`) then
-scales the entries of a call so that their seconds add up to the call's own busy time, overhead included. So the sum over
-a table is the time its workers worked, nothing is counted twice, and what no row caused (start-up, reading, writing) is
-kept apart. Quantities are stored, money is not: `Prices` turns one into the other when somebody asks.
+scales the entries of a call so that their seconds add up to the call's own share of the worker's busy time (`Busy`),
+overhead included. So the sum over a table is the time its workers worked, nothing is counted twice, and what no row caused
+(start-up, reading, writing) is kept apart. Quantities are stored, money is not: `Prices` turns one into the other when somebody asks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from cluster import ClusterError
 
 QUANTITIES = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens", "searches", "pairs")
-START_UP = "start_up"  # component of what a worker spent before its first row
+START_UP = "start_up"  # component of what a worker spent before its first row; also start_up.load and the like
 
 COST = pa.struct(
     [
@@ -33,6 +36,7 @@ COST = pa.struct(
         ("seconds", pa.float64()),  # worker busy time
         ("device_seconds", pa.float64()),  # seconds x accelerators of the worker
         *((name, pa.int64()) for name in QUANTITIES),
+        ("usage", pa.string()),  # who counted the tokens: "reported" by the engine, or "counted" here
         ("error", pa.string()),
         ("start", pa.int32()),  # the start of the run that spent it, from 1; 0 inside a stage: not settled yet
     ]
@@ -47,6 +51,7 @@ def entry(stage: str, component: str, seconds: float = 0.0, **values: Any) -> di
         "model": None,
         "attempt": 1,
         "device_seconds": 0.0,
+        "usage": None,
         "error": None,
         "start": 0,
     }
@@ -81,6 +86,38 @@ def settle(table: pa.Table, seconds: float, devices: float, start: int) -> pa.Ta
     return table.set_column(table.schema.get_field_index("costs"), pa.field("costs", COSTS), costs)
 
 
+class Busy:
+    """A worker's time, shared out among the calls that it has under way at the same moment (processor sharing): the shares
+    of all calls add up to the time in which there was at least one. Calls may come from several threads."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock, self._lock = clock, threading.Lock()
+        self._calls, self._at, self._shared = 0, 0.0, 0.0  # _shared: what a call would have that was there all the time
+
+    @contextlib.contextmanager
+    def share(self) -> Iterator[Callable[[], float]]:
+        """For the time of one call; what it gives says how many seconds the call's share is since it was asked last."""
+        last = self._advance(+1)
+
+        def lap() -> float:
+            nonlocal last
+            before, last = last, self._advance(0)
+            return last - before
+
+        try:
+            yield lap
+        finally:
+            self._advance(-1)
+
+    def _advance(self, calls: int) -> float:
+        with self._lock:
+            now = self._clock()
+            if self._calls:
+                self._shared += (now - self._at) / self._calls
+            self._at, self._calls = now, self._calls + calls
+            return self._shared
+
+
 Totals = dict[str, dict[str, dict[str, float]]]  # stage -> component@model -> quantity -> sum
 
 
@@ -103,7 +140,7 @@ def by_start(flat: pa.StructArray) -> dict[str, dict[str, float]]:
     columns = (flat.field(name).to_pylist() for name in ("start", "component", "seconds"))
     for start, component, seconds in zip(*columns, strict=True):
         sums = result.setdefault(str(start), {"attributed": 0.0, "start_up": 0.0})
-        sums["start_up" if component == START_UP else "attributed"] += seconds
+        sums["start_up" if component.startswith(START_UP) else "attributed"] += seconds
     return result
 
 

@@ -17,6 +17,7 @@ from cluster import ClusterError
 
 # Ray Data's own tasks, beside the pools: they carry blocks from worker to worker and mostly wait.
 CARRIERS = 2
+_MOST_LOCAL_GPUS = 16
 WORKER_ENVIRONMENT = {
     "OMP_WAIT_POLICY": "PASSIVE",  # stages share cores: a waiting OpenMP thread must not spin
     "TOKENIZERS_PARALLELISM": "false",
@@ -34,12 +35,14 @@ class Pool(NamedTuple):
 
 @dataclass(frozen=True)
 class PoolWish:
-    """What the config says of a pool; None: sized to what is there. `device`: can the worker use an accelerator?"""
+    """What the config says of a pool; None: sized to what is there. `device`: can the worker use an accelerator? `fills`: it
+    has as many workers as the accelerators hold that the other pools leave."""
 
     workers: int | None = None
     cpus: float | None = None
     gpus: float | None = None
     device: bool = False
+    fills: bool = False
 
 
 class Resources(NamedTuple):
@@ -71,9 +74,8 @@ class Session:
         environment: dict[str, Any] = {"env_vars": WORKER_ENVIRONMENT}
         try:
             if self.local:
-                logical = sum(pool.workers * pool.cpus for pool in local_pools(wishes, gpus=0).values())
                 ray.init(
-                    "local", num_cpus=math.ceil(logical) + CARRIERS, include_dashboard=False, runtime_env=environment, **quiet
+                    "local", num_cpus=_logical_cpus(wishes) + CARRIERS, include_dashboard=False, runtime_env=environment, **quiet
                 )
             else:
                 ray.init(address, runtime_env=environment | {"py_modules": list(modules)}, **quiet)
@@ -101,6 +103,12 @@ def local_pools(wishes: Mapping[str, PoolWish], gpus: float) -> dict[str, Pool]:
     """Pools for one machine: one worker a stage, with the machine's cores for those that compute."""
     cores = os.cpu_count() or 1
     return _size(wishes, workers=1, compute_cpus=cores, gpus=gpus)
+
+
+def _logical_cpus(wishes: Mapping[str, PoolWish]) -> int:
+    """As many as the pools could want on this machine: which accelerators it has is for Ray to find out."""
+    guesses = (0, _MOST_LOCAL_GPUS) if any(wish.fills for wish in wishes.values()) else (0,)
+    return max(math.ceil(sum(p.workers * p.cpus for p in local_pools(wishes, gpus).values())) for gpus in guesses)
 
 
 def fit(wishes: Mapping[str, PoolWish], there: Resources, local: bool) -> dict[str, Pool]:
@@ -142,8 +150,10 @@ def _size(wishes: Mapping[str, PoolWish], workers: int, compute_cpus: float, gpu
     """Fill in what the config leaves open. Accelerators go to the last stages first: reranking needs them most."""
     pools: dict[str, Pool] = {}
     for name, wish in reversed(list(wishes.items())):
-        count = workers if wish.workers is None else wish.workers
         devices = wish.gpus
+        count = workers if wish.workers is None else wish.workers
+        if wish.fills and wish.workers is None and devices:
+            count = max(1, int(gpus // devices))
         if devices is None:
             devices = 1.0 if wish.device and gpus >= count else 0.0
         gpus -= count * devices

@@ -11,6 +11,7 @@ A block is one shard from the first stage to the last: tasks take whole blocks a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import time
 from collections import Counter
@@ -24,6 +25,8 @@ from cluster import ClusterError, costs
 from cluster.session import Pool
 
 Worker = Callable[[pa.Table], pa.Table]
+_CONTROL = "control"  # a worker is told to close on a thread of its own, whatever it is working on
+_GOODBYE = 30.0
 TASK_SLOTS = 2  # blocks at a time in a stage without a pool
 
 
@@ -37,6 +40,7 @@ class Stage:
     consumes: pa.Schema
     produces: pa.Schema
     pool: Pool | None = None
+    blocks: int = 1  # that a worker has under way at a time, each on a thread of its own
     retries: int = 3  # of a block whose worker died under it
     # What becomes of a row on which the worker raises: the row as the stage would give it, with the error on it; it may
     # raise the error instead, where that is not the row's fault. None: the stage fails.
@@ -52,31 +56,43 @@ def pulse() -> None:
 
 
 class Meter:
-    """A worker with its borders checked and its time attributed. Every stage's call goes through here."""
+    """A worker with its borders checked and its time attributed. Every stage's call goes through here, several at a time
+    where the stage allows it.
+
+    A worker may have `start_up`, seconds by what they were spent on while it was built, and `close()`, which gives back
+    what it holds.
+    """
 
     def __init__(self, stage: Stage, start: int) -> None:
         began = time.perf_counter()
         self._stage, self._start = stage, start
         self._worker = stage.worker(**stage.settings)
-        self._start_up: float | None = time.perf_counter() - began if stage.pool else None
+        self._busy = costs.Busy()
+        parts = {f"{costs.START_UP}.{part}": spent for part, spent in getattr(self._worker, "start_up", {}).items()}
+        rest = time.perf_counter() - began - sum(parts.values())
+        self._start_up = [parts | {costs.START_UP: rest}] if stage.pool else []  # taken by the first block
 
     def __call__(self, table: pa.Table) -> pa.Table:
         stage = self._stage
         if table.num_rows == 0:  # a shard that was not admitted
             return stage.produces.empty_table()
         _check_border(f"{stage.name} was given", table.schema, stage.consumes)
-        began = time.perf_counter()
-        result = self._work(table)
-        seconds = time.perf_counter() - began
+        with self._busy.share() as share:
+            result = self._work(table)
+            seconds = share()
         _check_border(f"{stage.name} returned", result.schema, stage.produces)
         if "costs" not in result.column_names:
             return result
         devices = stage.pool.gpus if stage.pool else 0.0
         settled = costs.settle(result, seconds, devices, self._start)
-        if self._start_up is not None:
-            settled = _charge_start_up(settled, stage.name, self._start_up, devices, self._start)
-            self._start_up = None
+        with contextlib.suppress(IndexError):
+            settled = _charge_start_up(settled, stage.name, self._start_up.pop(), devices, self._start)
         return settled
+
+    def close(self) -> None:
+        """Let the worker give back what it holds."""
+        if hasattr(self._worker, "close"):
+            self._worker.close()
 
     def _work(self, table: pa.Table) -> pa.Table:
         try:
@@ -165,7 +181,7 @@ class Line:
         self._closed = False
         self._workers: dict[str, list[Any]] = {}
         pools = {stage.name: stage.pool.workers for stage in stages if stage.pool}
-        limit = 2 * max(1, sum(pools.values()))
+        limit = max(2, sum(stage.pool.workers * (stage.blocks + 1) for stage in stages if stage.pool))
         desk = ray.remote(Desk).options(num_cpus=0, max_restarts=-1, max_task_retries=-1, max_concurrency=1000)
         self._desk = desk.remote(limit, pools)
         for stage in stages:
@@ -177,8 +193,9 @@ class Line:
                 "num_gpus": stage.pool.gpus,
                 "max_restarts": -1,  # a worker that dies comes back; a block that kills it is given up after `retries`
                 "max_task_retries": stage.retries,
+                "max_concurrency": stage.blocks,
             }
-            remote = ray.remote(named).options(**options)
+            remote = ray.remote(concurrency_groups={_CONTROL: 1})(named).options(**options)
             self._workers[stage.name] = [remote.remote(stage, start, self._desk) for _ in range(stage.pool.workers)]
 
     def run(self, shards: Iterable[pa.Table]) -> Iterator[dict[str, Any]]:
@@ -201,7 +218,7 @@ class Line:
             )  # fmt: skip
             for index, stage in enumerate(self._stages):
                 workers = self._workers.get(stage.name, [])
-                size = 2 * len(workers) if workers else TASK_SLOTS
+                size = (stage.blocks + 1) * len(workers) if workers else TASK_SLOTS  # one more: it is there when another ends
                 data = data.map_batches(
                     _carry,
                     fn_kwargs={"stage": stage, "start": self._start, "workers": workers, "desk": self._desk},
@@ -231,6 +248,14 @@ class Line:
         self._closed = True
         self._desk.close.remote()
 
+    def dismiss(self) -> None:
+        """Let the workers give back what they hold; those that do not within `_GOODBYE` seconds are left to Ray."""
+        import ray
+
+        leaving = [worker.close.options(concurrency_group=_CONTROL).remote() for workers in self._workers.values() for worker in workers]
+        with contextlib.suppress(ray.exceptions.RayError):
+            ray.wait(leaving, num_returns=len(leaving), timeout=_GOODBYE)
+
 
 class _Seat:
     """The actor: a worker with its meter."""
@@ -245,6 +270,9 @@ class _Seat:
         result = self._meter(table)
         pulse()
         return result
+
+    def close(self) -> None:
+        self._meter.close()
 
 
 def _admit(table: pa.Table, desk: Any) -> pa.Table:
@@ -281,10 +309,10 @@ def _check_border(where: str, found: pa.Schema, wanted: pa.Schema) -> None:
     )
 
 
-def _charge_start_up(table: pa.Table, stage: str, seconds: float, devices: float, start: int) -> pa.Table:
-    """Put what the worker spent before its first row on the first row, as a component of its own."""
-    entry = costs.entry(stage, costs.START_UP, seconds, device_seconds=seconds * devices, start=start)
+def _charge_start_up(table: pa.Table, stage: str, parts: Mapping[str, float], devices: float, start: int) -> pa.Table:
+    """Put what the worker spent before its first row on the first row, as components of their own."""
+    entries = [costs.entry(stage, part, spent, device_seconds=spent * devices, start=start) for part, spent in parts.items()]
     column = table.column("costs")
-    first = pa.array([[*column[0].as_py(), entry]], costs.COSTS)
+    first = pa.array([[*column[0].as_py(), *entries]], costs.COSTS)
     joined = pa.concat_arrays([first, *column.slice(1).chunks])
     return table.set_column(table.schema.get_field_index("costs"), pa.field("costs", costs.COSTS), joined)

@@ -55,12 +55,58 @@ class Log(_Part):
     """Longer queries are rejected (a row in errors/), not cut."""
 
 
-class Engine(_Part):
-    """Who answers the rewriter's prompts."""
+class Vllm(_Part):
+    """vLLM inside the workers, one engine each."""
 
-    kind: Annotated[Literal["recorded"], _not_built("engine", "recorded")]
+    kind: Literal["vllm"]
+    model: str
+    """Folder, hub name or `package:NAME`."""
+    revision: str = "main"
+    """Of a hub's model: branch, tag or commit; it is resolved to a commit when the run begins."""
+    lora: str | None = None
+    """A LoRA adapter of the model: folder, hub name or NAME@REVISION."""
+    timeout_seconds: Annotated[float, Field(gt=0)] = 600
+    """For one request, from its sending on."""
+    args: dict[str, Any] = {}
+    """More of vLLM's engine arguments, such as max_model_len, tensor_parallel_size, quantization."""
+
+    @property
+    def gpus(self) -> int:
+        """Accelerators that one engine spans."""
+        return int(self.args.get("tensor_parallel_size", 1)) * int(self.args.get("pipeline_parallel_size", 1))
+
+
+class Openai(_Part):
+    """A server with OpenAI's Chat Completions, such as `vllm serve`."""
+
+    kind: Literal["openai"]
+    model: str
+    base_url: str
+    """Up to and with /v1."""
+    api_key_env: str | None = None
+    """Name of the environment variable that holds the key; null: the server wants none."""
+    max_in_flight: Annotated[int, Field(gt=0)] = 256
+    """Requests of one worker at a time, at most; how many there are is found out."""
+    timeout_seconds: Annotated[float, Field(gt=0)] = 60
+    attempts: Annotated[int, Field(gt=0)] = 5
+    """Of a request that times out or is answered badly."""
+    patience_minutes: Annotated[float, Field(gt=0)] = 10
+    """How long a request waits for a server that is overloaded or away."""
+    tokenizer: str | None = None
+    """Counts the tokens where the server does not: folder, hub name or `package:NAME`; null: the model's own, if it is here."""
+    args: dict[str, Any] = {}
+    """More keys of the request's body."""
+
+
+class Recorded(_Part):
+    """Completions from a file."""
+
+    kind: Literal["recorded"]
     path: str
     """JSON lines of recorded completions."""
+
+
+Engine = Annotated[Vllm | Openai | Recorded, Field(discriminator="kind")]
 
 
 class Decoding(_Part):
@@ -70,6 +116,8 @@ class Decoding(_Part):
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     max_tokens: Annotated[int, Field(gt=0)] = 512
     seed: int = 0
+    stop: list[str] = []
+    """Texts that end an answer; they are not part of it."""
     chat_template_kwargs: dict[str, Any] = {"enable_thinking": False}
 
 

@@ -91,38 +91,62 @@ def _fill(value: Any, date: str) -> Any:
 
 def _one_line(error: ValidationError) -> str:
     problems = error.errors()
-    first = problems[0]
-    where = ".".join(str(part) for part in first["loc"])
+    first = next((one for one in problems if one["type"] == "extra_forbidden"), problems[0])  # often why another is missing
+    shown, model = _place(first["loc"])
     if first["type"] == "extra_forbidden":
-        *parents, key = first["loc"]
-        what = f"unknown key{nearest(str(key), _keys_at(parents))}"
+        what = f"unknown key{nearest(shown[-1], list(_place(first['loc'][:-1])[1].model_fields))}"
     elif first["type"] == "missing":
         what = "is missing"
+    elif first["type"] == "union_tag_not_found":
+        shown.append("kind")
+        what = "is missing (known: " + ", ".join(_kinds(model)) + ")"
+    elif first["type"] == "union_tag_invalid":
+        shown.append("kind")
+        kind = str(first["ctx"]["tag"])
+        what = f"no kind {kind!r}{nearest(kind, _kinds(model))}"
     else:
         what = first["msg"].removeprefix("Value error, ")
         if first["type"] != "value_error":
             what = f"{what[0].lower()}{what[1:]}, found {first['input']!r}"
+    where = ".".join(shown)
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     return f"{where}: {what}{more}" if where else f"{what}{more}"
 
 
-def _keys_at(location: typing.Sequence[Any]) -> list[str]:
-    """The keys that the config knows at a place."""
-    model: type[BaseModel] = Config
-    own_name = False  # of the user: what stands after a key like `retrievers`
+def _place(location: typing.Sequence[Any]) -> tuple[list[str], Any]:
+    """A location as the config's author sees it (without the kinds by which a model was chosen), and what stands there: a
+    model, or the models to choose from."""
+    shown: list[str] = []
+    here: Any = Config
     for part in location:
-        if own_name:
-            own_name = False
+        if isinstance(here, dict):  # of models by kind
+            here = here[part]
             continue
-        annotation = model.model_fields[part].annotation
-        own_name = typing.get_origin(annotation) is dict
-        model = _model_in(annotation) or model
-    return list(model.model_fields)
+        shown.append(str(part))
+        field = here.model_fields.get(part) if isinstance(here, type) else None
+        if field is not None:
+            here = _model_in(field.annotation) or here
+            if typing.get_origin(field.annotation) is dict and here is not Config:
+                here = _Named(here)
+        elif isinstance(here, _Named):  # a name of the user's, such as that of a retriever
+            here = here.model
+    return shown, here
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """The config model inside `X | None` or `dict[str, X]`."""
+def _kinds(models: Any) -> list[str]:
+    return list(models)
+
+
+class _Named(typing.NamedTuple):
+    """Models under names of the user's own."""
+
+    model: type[BaseModel]
+
+
+def _model_in(annotation: Any) -> Any:
+    """The config model inside `X | None` or `dict[str, X]`; of several, the models by their `kind`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    found = (_model_in(part) for part in typing.get_args(annotation))
-    return next((model for model in found if model is not None), None)
+    found = [model for part in typing.get_args(annotation) if (model := _model_in(part)) is not None]
+    kinds = {typing.get_args(m.model_fields["kind"].annotation)[0]: m for m in found if isinstance(m, type) and len(found) > 1}
+    return kinds or (found[0] if found else None)

@@ -8,6 +8,7 @@ One row is one query all the way; every stage is a map; a block is a shard.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ import retrievers
 import rewriters
 from cluster.session import Pool, PoolWish
 from cluster.stage import Stage
-from jobs.config import Config
+from jobs import engine
+from jobs.config import Config, Openai, Vllm
 from jobs.fuse import Fuse
 from jobs.prepare import Prepared
 from jobs.read import Read
@@ -34,7 +36,7 @@ def wishes(config: Config) -> dict[str, PoolWish]:
     encodes = config.dense_retriever is not None
     pools = {"retrieve": PoolWish(**config.cluster.retrieve.model_dump(), device=encodes)}
     if config.rewrite.planned:
-        pools = {"rewrite": PoolWish(**config.cluster.rewrite.model_dump())} | pools
+        pools = {"rewrite": _rewriting(config)} | pools
     if config.rerank.kind != "none":
         pools["rerank"] = PoolWish(**config.cluster.rerank.model_dump(), device=True)
     return pools
@@ -45,12 +47,13 @@ def stages(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> list[St
     config, run = prepared.config, prepared.storage.root
     retrievers = {name: _absolute(retriever.model_dump()) for name, retriever in config.retrieve.retrievers.items()}
     rewrite = {
-        "engine": _absolute(config.rewrite.engine.model_dump()) if config.rewrite.engine else None,
+        "engine": prepared.engine,
         "strategies": config.rewrite.planned,
         "calls": config.rewrite.calls,
         "decoding": config.rewrite.decoding.model_dump(),
         "run": run,
         "start": start,
+        "gpus": pools["rewrite"].gpus if "rewrite" in pools else 0.0,
     }
     retrieve = {
         "retrievers": retrievers,
@@ -76,12 +79,27 @@ def stages(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> list[St
     in_fused_order = partial(fused_order, keep=config.rerank.keep)
     return [
         Stage("read", Read, {"run": run}, SHARD, QUERIES),
-        Stage("rewrite", Rewrite, rewrite, QUERIES, REWRITTEN, pools.get("rewrite")),
+        Stage("rewrite", Rewrite, rewrite, QUERIES, REWRITTEN, pools.get("rewrite"), blocks=_blocks(config)),
         Stage("retrieve", Retrieve, retrieve, REWRITTEN, RETRIEVED, pools["retrieve"], fallback=without_lists),
         Stage("fuse", Fuse, fuse, RETRIEVED, FUSED),
         Stage("rerank", Rerank, rerank, FUSED, RERANKED, pools.get("rerank"), fallback=in_fused_order),
         Stage("write", Write, write, RERANKED, COMMITTED),
     ]
+
+
+def _rewriting(config: Config) -> PoolWish:
+    """A vLLM engine computes, on as many accelerators as its arguments say; one worker is enough to talk to a server."""
+    wish = PoolWish(**config.cluster.rewrite.model_dump())
+    if isinstance(config.rewrite.engine, Vllm):
+        gpus = float(config.rewrite.engine.gpus) if wish.gpus is None else wish.gpus
+        return replace(wish, gpus=gpus, device=True, fills=True)
+    if isinstance(config.rewrite.engine, Openai):
+        return replace(wish, workers=wish.workers or 1)
+    return wish
+
+
+def _blocks(config: Config) -> int:
+    return engine.blocks(config.rewrite.engine, config.cluster.shard_size) if config.rewrite.engine else 1
 
 
 def _absolute(settings: Mapping[str, Any]) -> dict[str, Any]:

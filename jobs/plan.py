@@ -13,7 +13,7 @@ from cluster.session import Pool, Session, local_pools
 from cluster.shards import SUCCESS, check_inputs, manifests, read_plan
 from jobs.dedup import dedup
 from jobs.pipeline import code, wishes
-from jobs.prepare import Prepared, check_not_replaced
+from jobs.prepare import Prepared, check_engine, check_not_replaced
 from jobs.progress import Progress
 from jobs.summary import render
 from rewriters.rewriter import Rewriter
@@ -38,6 +38,7 @@ def plan(prepared: Prepared, progress: Progress, width: int) -> str:
     finished = storage.get(SUCCESS) is not None
     if not finished:
         check_free(storage, time.time())
+        check_engine(prepared)
     left = queries - sum(manifest.counts["queries"] for manifest in done)
     strategies = config.rewrite.planned
     calls = len(Rewriter(strategies, config.rewrite.calls, {}).requests("", "")) if strategies else 0

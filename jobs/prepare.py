@@ -17,12 +17,12 @@ from cluster import ClusterError
 from cluster.costs import Prices, load_prices
 from cluster.shards import SUCCESS
 from cluster.storage import Storage, check_writable, open_storage
+from jobs import engine
 from jobs.config import Config, ConfigError
 from jobs.evaluate import Judgements, read_qrels
 from jobs.log import LogColumns, LogFile, check_log, find_log_files
 from retrievers.reranker import reranker_identity
 from retrievers.retriever import retriever_identity
-from rewriters.engines import open_engine
 from rewriters.rewriter import Rewriter
 
 SCHEMA_VERSION = 1
@@ -36,6 +36,7 @@ class Prepared:
     files: list[LogFile]
     columns: LogColumns
     identity: dict[str, Any]
+    engine: dict[str, Any] | None  # what rewriting workers open theirs with
     indexes: dict[str, dict[str, Any]]  # retriever -> what its index is
     judgements: Judgements | None
     prices: Prices | None
@@ -74,16 +75,17 @@ def prepare(config: Config, config_path: str) -> Prepared:
             f"retrieve.retrievers: {', '.join(indexes)} search indexes of different corpora, but the reranker takes its texts "
             "from one; index one corpus for all, or set rerank.kind: none"
         )
+    opened, rewriting = _rewriting(config)
     identity = {
         "schema_version": SCHEMA_VERSION,
         "log": {"path": log.path, **asdict(columns)},
-        "rewrite": _rewrite_identity(config),
+        "rewrite": rewriting,
         "retrieve": config.retrieve.model_dump(include={"depth", "keep_runs", "routes"})
         | {"retrievers": indexes, "order": list(indexes)},
         "fuse": config.fuse.model_dump(),
         "rerank": _rerank_identity(config),
     }
-    return Prepared(config, files, columns, identity, indexes, judgements, prices, output, _run_id(config.name, identity))
+    return Prepared(config, files, columns, identity, opened, indexes, judgements, prices, output, _run_id(config.name, identity))
 
 
 def check_not_replaced(prepared: Prepared) -> None:
@@ -100,16 +102,20 @@ def check_not_replaced(prepared: Prepared) -> None:
             )
 
 
-def _rewrite_identity(config: Config) -> dict[str, Any]:
+def check_engine(prepared: Prepared) -> None:
+    """RewriterError for an engine with which no query would be rewritten; it may ask a server."""
+    if prepared.engine is not None:
+        engine.check(prepared.engine, prepared.config.cluster.address == "local")
+
+
+def _rewriting(config: Config) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+    """The engine's settings for workers, and what decides which rewrites come out."""
     rewrite = config.rewrite
     if not rewrite.planned or rewrite.engine is None:
-        return {"strategies": []}
+        return None, {"strategies": []}
     rewriter = Rewriter(rewrite.planned, rewrite.calls, rewrite.decoding.model_dump())
-    engine = open_engine(rewrite.engine.model_dump())
-    try:
-        return {"rewriter": rewriter.identity(), "engine": engine.identity()}
-    finally:
-        engine.close()
+    settings, identity = engine.resolve(rewrite.engine)
+    return settings, {"rewriter": rewriter.identity(), "engine": identity}
 
 
 def _rerank_identity(config: Config) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cluster import costs
+from cluster.costs import Busy, entry
 from cluster.stage import pulse
 from cluster.storage import open_storage
 from jobs.tables import COMPLETIONS, REWRITTEN, with_appended
@@ -23,20 +23,23 @@ FLUSH_SECONDS = 20.0  # or after so long: a kill repeats no more than this
 
 
 class Made(NamedTuple):
-    """A completion and the start of the run that paid for it (0: this call)."""
+    """A completion, and the start of the run that paid for it with what (0: this call, which is not settled yet)."""
 
     completion: Completion
     start: int
+    device_seconds: float = 0.0
 
 
 class Rewrite:
-    """A worker: QUERIES -> REWRITTEN.
+    """A worker: QUERIES -> REWRITTEN, several shards at a time, so that the engine always has enough requests and no shard
+    waits for another's slowest.
 
     Args:
-        engine: the config's `rewrite.engine`; None where no strategy is asked for.
+        engine: settings for `open_engine`; None where no strategy is asked for.
         strategies, calls, decoding: of the config's `rewrite`.
         run: the run's folder; completions go to `completions/<shard>/`.
         start: the start of the run that this is, from 1.
+        gpus: the worker's accelerators.
     """
 
     def __init__(
@@ -47,10 +50,18 @@ class Rewrite:
         decoding: Mapping[str, Any],
         run: str,
         start: int,
+        gpus: float = 0.0,
     ) -> None:
         self._rewriter = Rewriter(strategies, calls, dict(decoding))
         self._engine = open_engine(engine) if engine and strategies else None
-        self._storage, self._start = open_storage(run), start
+        self.start_up = self._engine.start() if self._engine else {}
+        self._storage, self._start, self._gpus = open_storage(run), start, gpus
+        self._busy = Busy()
+
+    def close(self) -> None:
+        """End the engine."""
+        if self._engine:
+            self._engine.close()
 
     def __call__(self, table: pa.Table) -> pa.Table:
         shard = table.column("shard")[0].as_py()
@@ -79,26 +90,28 @@ class Rewrite:
 
     def _make(self, shard: int, requests: list[Request], made: dict[tuple[str, str, str], Made]) -> None:
         """Complete the requests into `made`, putting them to storage in portions."""
+        if self._engine is None or not requests:
+            return
         portion: list[tuple[Request, Completion]] = []
         flushed = time.perf_counter()
+        with self._busy.share() as share:
 
-        def flush() -> None:
-            nonlocal flushed
-            now = time.perf_counter()
-            shared = _share(portion, now - flushed)
-            self._store(shard, shared)
-            made.update({_key(request): Made(completion, 0) for request, completion in shared})
-            portion.clear()
-            flushed = now
+            def flush() -> None:
+                nonlocal flushed
+                shared = _share(portion, share())
+                self._store(shard, shared)
+                made.update({_key(request): Made(completion, 0) for request, completion in shared})
+                portion.clear()
+                flushed = time.perf_counter()
 
-        try:
-            for request, completion in self._engine.complete(requests) if self._engine else ():
-                portion.append((request, completion))
-                if len(portion) >= FLUSH_COMPLETIONS or time.perf_counter() - flushed > FLUSH_SECONDS:
-                    flush()
-                    pulse()
-        finally:
-            flush()
+            try:
+                for request, completion in self._engine.complete(requests):
+                    portion.append((request, completion))
+                    if len(portion) >= FLUSH_COMPLETIONS or time.perf_counter() - flushed > FLUSH_SECONDS:
+                        flush()
+                        pulse()
+            finally:
+                flush()
 
     def _store(self, shard: int, portion: Iterable[tuple[Request, Completion]]) -> None:
         """Failed requests are not kept: another start of the run tries them again."""
@@ -107,8 +120,8 @@ class Rewrite:
                 "query_id": request.query_id, "request": request.name, "prompt_hash": request.prompt_hash,
                 "prompt": request.prompt, "text": c.text, "finish_reason": c.finish_reason, "model": c.model,
                 "prompt_tokens": c.prompt_tokens, "cached_tokens": c.cached_tokens,
-                "completion_tokens": c.completion_tokens, "seconds": c.seconds, "attempts": c.attempts,
-                "start": self._start,
+                "completion_tokens": c.completion_tokens, "usage": c.usage, "seconds": c.seconds,
+                "device_seconds": c.seconds * self._gpus, "attempts": c.attempts, "start": self._start,
             }
             for request, c in portion
             if c.error_reason is None
@@ -129,16 +142,17 @@ class Rewrite:
             for row in rows:
                 key = row.pop("query_id"), row.pop("request"), row.pop("prompt_hash")
                 row.pop("prompt")
-                made[key] = Made(start=row.pop("start"), completion=Completion(**row))
+                made[key] = Made(start=row.pop("start"), device_seconds=row.pop("device_seconds"), completion=Completion(**row))
         return made
 
     def _cost(self, request: Request, made: Made) -> dict[str, Any]:
         c = made.completion
         engine = self._engine.kind if self._engine else None
-        return costs.entry(
+        return entry(
             "rewrite", request.name, c.seconds, engine=engine, model=c.model, attempt=c.attempts,
             requests=c.attempts, prompt_tokens=c.prompt_tokens, cached_tokens=c.cached_tokens,
-            completion_tokens=c.completion_tokens, error=c.error_reason, start=made.start,
+            completion_tokens=c.completion_tokens, usage=c.usage, error=c.error_reason, start=made.start,
+            device_seconds=made.device_seconds,
         )  # fmt: skip
 
 

@@ -32,7 +32,7 @@ from cluster.stage import Line
 from cluster.storage import Storage
 from jobs.finish import announce, finish
 from jobs.pipeline import code, stages, wishes
-from jobs.prepare import Prepared, check_not_replaced
+from jobs.prepare import Prepared, check_engine, check_not_replaced
 from jobs.progress import Progress
 from jobs.record import Record
 from jobs.shard import Draft, draft_queries, fix_plan
@@ -82,6 +82,7 @@ def run(prepared: Prepared, progress: Progress) -> tuple[Plan, Tally]:
     check_free(storage, time.time())
     if plan is None:
         check_not_replaced(prepared)
+    check_engine(prepared)
     progress.phase("starting Ray")
     session = Session(prepared.config.cluster.address, wishes(prepared.config), code())
     try:
@@ -176,6 +177,7 @@ def _work(
         if lease.lost():
             raise Stopped("another driver has taken this run over; this one ends", orderly=False)
         stall.check()
+    line.dismiss()
     left = len(plan.shards) - len(tally.shards)
     if signals.received is not None and left:
         raise Stopped(

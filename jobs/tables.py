@@ -116,7 +116,9 @@ COMPLETIONS = pa.schema(
         ("prompt_tokens", pa.int64()),
         ("cached_tokens", pa.int64()),
         ("completion_tokens", pa.int64()),
+        ("usage", pa.string()),
         ("seconds", pa.float64()),
+        ("device_seconds", pa.float64()),
         ("attempts", pa.int32()),
         ("start", pa.int32()),
     ]

@@ -117,7 +117,7 @@ def _places(lists: pa.ListArray) -> pa.Array:
 
 def _costs(columns: Columns) -> Columns:
     """What a worker spent on starting up was put on some row, but is no query's cost."""
-    own = pc.not_equal(columns["component"], costs.START_UP)
+    own = pc.invert(pc.starts_with(columns["component"], costs.START_UP))
     return columns | {"query_id": pc.if_else(own, columns["query_id"], pa.scalar(None, pa.string()))}
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from retrievers.retriever import RetrieverError
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?(@[\w./-]+)?")
-_TEXT_FILES = {".json", ".txt", ".model", ".tiktoken"}
+_TEXT_FILES = {".json", ".txt", ".model", ".tiktoken", ".jinja"}
 _WEIGHTS = (".safetensors", ".bin")  # the first kind that is there is what the loaders take
 
 
@@ -58,7 +58,7 @@ def local_folder(name: str) -> Path | None:
         return _package_folder(name)
     folder = Path(name).expanduser()
     if folder.is_dir():
-        if not (folder / "config.json").is_file():
+        if not any((folder / file).is_file() for file in ("config.json", "adapter_config.json")):
             raise RetrieverError(f"model {name}: the folder has no config.json; give the folder of a model's files")
         return folder
     if folder.is_absolute() or name.startswith((".", "~")) or not _HUB_NAME.fullmatch(name):

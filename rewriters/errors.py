@@ -13,6 +13,10 @@ class RewriterError(Exception):
 def unknown_name(what: str, name: object, allowed: Iterable[str]) -> RewriterError:
     """The error for an unknown `name` of a `what`: the nearest allowed name, and the whole list."""
     names = sorted(allowed)
-    nearest = difflib.get_close_matches(str(name).casefold(), names, n=1, cutoff=0.5)
-    meant = f" (did you mean {nearest[0]}?)" if nearest else ""
-    return RewriterError(f"unknown {what} {str(name)!r}{meant}; there are: {', '.join(names) or 'none'}")
+    return RewriterError(f"unknown {what} {str(name)!r}{nearest(str(name), names)}; there are: {', '.join(names) or 'none'}")
+
+
+def nearest(name: str, allowed: Iterable[str]) -> str:
+    """" (did you mean X?)", or nothing where no allowed name is near."""
+    close = difflib.get_close_matches(name.casefold(), list(allowed), n=1, cutoff=0.5)
+    return f" (did you mean {close[0]}?)" if close else ""

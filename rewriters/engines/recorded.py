@@ -46,6 +46,7 @@ class RecordedEngine:
     """
 
     kind = "recorded"
+    max_in_flight = 1
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self._path = fspath(path)
@@ -61,6 +62,13 @@ class RecordedEngine:
         except RewriterError:
             self.close()
             raise
+
+    def check(self) -> None:
+        """The file was checked when it was opened."""
+
+    def start(self) -> dict[str, float]:
+        """It is ready as it is."""
+        return {}
 
     def complete(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Completion]]:
         """The recorded completion of each request, in their order."""

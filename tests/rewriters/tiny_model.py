@@ -1,0 +1,89 @@
+"""A causal language model of 2 layers with random weights, made on the spot: real files of a real architecture, 3 MB.
+
+    python tests/rewriters/tiny_model.py FOLDER
+
+It writes nonsense, but as a model does: token by token, the same for the same prompt at temperature 0. The end-of-text
+token is never likeliest, so free text has as many tokens as are asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+CHAT = (
+    "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% if enable_thinking is defined and not enable_thinking %}"
+    "<think></think>{% endif %}{% endif %}"
+)
+SPECIAL = ["<|end|>", "<|pad|>", "<|system|>", "<|user|>", "<|assistant|>", "<think>", "</think>"]
+
+
+def make_model(folder: Path, seed: int = 0, hidden: int = 128, layers: int = 2, vocabulary: int = 1024) -> Path:
+    """A Llama with a byte-level BPE, in `folder`."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    folder.mkdir(parents=True, exist_ok=True)
+    size = _tokenizer(folder, vocabulary)
+    config = LlamaConfig(
+        vocab_size=size, hidden_size=hidden, intermediate_size=2 * hidden, num_hidden_layers=layers,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=4096, bos_token_id=None, eos_token_id=0,
+        pad_token_id=1, tie_word_embeddings=False, dtype="float32",
+    )  # fmt: skip
+    torch.manual_seed(seed)
+    model = LlamaForCausalLM(config).float()
+    with torch.no_grad():
+        model.lm_head.weight.mul_(8)  # logits far apart: which token is likeliest does not hang on the last bit
+        model.lm_head.weight[: len(SPECIAL)] = 0  # of hundreds of others one is always above zero
+    model.save_pretrained(folder)
+    return folder
+
+
+def make_lora(folder: Path, model: Path, seed: int = 1, rank: int = 4) -> Path:
+    """A LoRA adapter of `model` (rank `rank`, on the query and value projections), in `folder`."""
+    import torch
+    from safetensors.torch import save_file
+
+    config = json.loads((model / "config.json").read_text())
+    hidden, heads, kv = config["hidden_size"], config["num_attention_heads"], config["num_key_value_heads"]
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {}
+    for layer in range(config["num_hidden_layers"]):
+        for name, out in (("q_proj", hidden), ("v_proj", hidden // heads * kv)):
+            key = f"base_model.model.model.layers.{layer}.self_attn.{name}"
+            tensors[f"{key}.lora_A.weight"] = torch.randn(rank, hidden, generator=generator)
+            tensors[f"{key}.lora_B.weight"] = torch.randn(out, rank, generator=generator)
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, folder / "adapter_model.safetensors")
+    settings = {
+        "peft_type": "LORA", "task_type": "CAUSAL_LM", "r": rank, "lora_alpha": rank, "lora_dropout": 0.0, "bias": "none",
+        "target_modules": ["q_proj", "v_proj"], "base_model_name_or_path": str(model),
+    }  # fmt: skip
+    (folder / "adapter_config.json").write_text(json.dumps(settings))
+    return folder
+
+
+def _tokenizer(folder: Path, vocabulary: int) -> int:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    text = [path.read_text(encoding="utf-8") for path in sorted(Path(__file__).parents[2].glob("rewriters/**/*.py"))]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    tokenizer.train_from_iterator(
+        text, trainers.BpeTrainer(vocab_size=vocabulary, special_tokens=SPECIAL, initial_alphabet=alphabet)
+    )
+    tokenizer.save(str(folder / "tokenizer.json"))
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|end|>", "pad_token": "<|pad|>",
+        "model_max_length": 4096, "chat_template": CHAT, "clean_up_tokenization_spaces": False,
+    }  # fmt: skip
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    return int(tokenizer.get_vocab_size())
+
+
+if __name__ == "__main__":
+    print(make_model(Path(sys.argv[1])))
