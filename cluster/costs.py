@@ -3,7 +3,8 @@
 A worker appends one entry per row x component and says how long it measured for it; the stage's meter (`settle`) then
 scales the entries of a call so that their seconds add up to the call's own share of the worker's busy time (`Busy`),
 overhead included. So the sum over a table is the time its workers worked, nothing is counted twice, and what no row caused
-(start-up, reading, writing) is kept apart. Quantities are stored, money is not: `Prices` turns one into the other when somebody asks.
+(start-up, reading, writing) is kept apart. Quantities are stored, money is not: `Prices` turns one into the other when
+somebody asks.
 """
 
 from __future__ import annotations

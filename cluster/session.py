@@ -75,7 +75,11 @@ class Session:
         try:
             if self.local:
                 ray.init(
-                    "local", num_cpus=_logical_cpus(wishes) + CARRIERS, include_dashboard=False, runtime_env=environment, **quiet
+                    "local",
+                    num_cpus=_logical_cpus(wishes) + CARRIERS,
+                    include_dashboard=False,
+                    runtime_env=environment,
+                    **quiet,
                 )
             else:
                 ray.init(address, runtime_env=environment | {"py_modules": list(modules)}, **quiet)

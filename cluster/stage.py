@@ -252,7 +252,11 @@ class Line:
         """Let the workers give back what they hold; those that do not within `_GOODBYE` seconds are left to Ray."""
         import ray
 
-        leaving = [worker.close.options(concurrency_group=_CONTROL).remote() for workers in self._workers.values() for worker in workers]
+        leaving = [
+            worker.close.options(concurrency_group=_CONTROL).remote()
+            for workers in self._workers.values()
+            for worker in workers
+        ]
         with contextlib.suppress(ray.exceptions.RayError):
             ray.wait(leaving, num_returns=len(leaving), timeout=_GOODBYE)
 

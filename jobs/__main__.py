@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from cluster import ClusterError
-from jobs.config import ConfigError, nearest
 from jobs.log import LogError
+from jobs.part import ConfigError, nearest
 from retrievers.retriever import RetrieverError
 from rewriters.errors import RewriterError
 

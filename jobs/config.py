@@ -6,19 +6,12 @@ current folder.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-
-class ConfigError(Exception):
-    """The config is not understood; the text is one line for the person who reads it."""
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True)
+from jobs.engine_config import Engine
+from jobs.part import Part, nearest
 
 
 def _not_built(what: str, allowed: str) -> BeforeValidator:
@@ -41,7 +34,7 @@ def _path_or_paths(value: Any) -> Any:
     raise ValueError(f"should be a path or a list of paths, found {value!r}")
 
 
-class Log(_Part):
+class Log(Part):
     """The query log: Parquet files of any columns."""
 
     path: Annotated[str | list[str], BeforeValidator(_path_or_paths)]
@@ -55,61 +48,7 @@ class Log(_Part):
     """Longer queries are rejected (a row in errors/), not cut."""
 
 
-class Vllm(_Part):
-    """vLLM inside the workers, one engine each."""
-
-    kind: Literal["vllm"]
-    model: str
-    """Folder, hub name or `package:NAME`."""
-    revision: str = "main"
-    """Of a hub's model: branch, tag or commit; it is resolved to a commit when the run begins."""
-    lora: str | None = None
-    """A LoRA adapter of the model: folder, hub name or NAME@REVISION."""
-    timeout_seconds: Annotated[float, Field(gt=0)] = 600
-    """For one request, from its sending on."""
-    args: dict[str, Any] = {}
-    """More of vLLM's engine arguments, such as max_model_len, tensor_parallel_size, quantization."""
-
-    @property
-    def gpus(self) -> int:
-        """Accelerators that one engine spans."""
-        return int(self.args.get("tensor_parallel_size", 1)) * int(self.args.get("pipeline_parallel_size", 1))
-
-
-class Openai(_Part):
-    """A server with OpenAI's Chat Completions, such as `vllm serve`."""
-
-    kind: Literal["openai"]
-    model: str
-    base_url: str
-    """Up to and with /v1."""
-    api_key_env: str | None = None
-    """Name of the environment variable that holds the key; null: the server wants none."""
-    max_in_flight: Annotated[int, Field(gt=0)] = 256
-    """Requests of one worker at a time, at most; how many there are is found out."""
-    timeout_seconds: Annotated[float, Field(gt=0)] = 60
-    attempts: Annotated[int, Field(gt=0)] = 5
-    """Of a request that times out or is answered badly."""
-    patience_minutes: Annotated[float, Field(gt=0)] = 10
-    """How long a request waits for a server that is overloaded or away."""
-    tokenizer: str | None = None
-    """Counts the tokens where the server does not: folder, hub name or `package:NAME`; null: the model's own, if it is here."""
-    args: dict[str, Any] = {}
-    """More keys of the request's body."""
-
-
-class Recorded(_Part):
-    """Completions from a file."""
-
-    kind: Literal["recorded"]
-    path: str
-    """JSON lines of recorded completions."""
-
-
-Engine = Annotated[Vllm | Openai | Recorded, Field(discriminator="kind")]
-
-
-class Decoding(_Part):
+class Decoding(Part):
     """How an engine samples; part of a completion's identity."""
 
     temperature: Annotated[float, Field(ge=0)] = 0.0
@@ -121,7 +60,7 @@ class Decoding(_Part):
     chat_template_kwargs: dict[str, Any] = {"enable_thinking": False}
 
 
-class Rewrite(_Part):
+class Rewrite(Part):
     """Which rewrites are made, and how."""
 
     engine: Engine | None = None
@@ -151,7 +90,7 @@ class Rewrite(_Part):
         return [] if self.select == "never" else self.strategies
 
 
-class Encoder(_Part):
+class Encoder(Part):
     """The dense encoder: weights, and how texts are put into it."""
 
     model: str
@@ -163,7 +102,7 @@ class Encoder(_Part):
     """Tokens; null: the model's own limit."""
 
 
-class Retriever(_Part):
+class Retriever(Part):
     """One way to search: BM25 (`analyzer`) or, with `encoder`, dense."""
 
     kind: Annotated[Literal["local"], _not_built("retriever kind", "local")]
@@ -183,7 +122,7 @@ class Retriever(_Part):
         return values
 
 
-class Retrieve(_Part):
+class Retrieve(Part):
     """What is searched, where, how deep."""
 
     retrievers: dict[str, Retriever]
@@ -212,7 +151,7 @@ class Retrieve(_Part):
         return self.routes.get(strategy, list(self.retrievers))
 
 
-class Fuse(_Part):
+class Fuse(Part):
     """How the lists of one query become one."""
 
     method: Literal["rrf", "minmax", "weighted", "best"] = "minmax"
@@ -226,7 +165,7 @@ class Fuse(_Part):
     redundancy: Literal["none", "overlap", "cosine"] = "cosine"
 
 
-class Rerank(_Part):
+class Rerank(Part):
     """How the candidates are put into their final order, against the original query."""
 
     kind: Literal["cross_encoder", "bi_encoder", "none"] = "cross_encoder"
@@ -240,7 +179,7 @@ class Rerank(_Part):
     """Tokens of query and passage together."""
 
 
-class Limits(_Part):
+class Limits(Part):
     """When the job stops by itself (exit code 1; what is committed stays, and the run can go on)."""
 
     error_rate: Annotated[float, Field(ge=0, le=1)] = 0.01
@@ -251,7 +190,7 @@ class Limits(_Part):
     """Longest time without a committed shard."""
 
 
-class Pool(_Part):
+class Pool(Part):
     """Workers of a stage; null: sized to what is there."""
 
     workers: Annotated[int, Field(gt=0)] | None = None
@@ -259,7 +198,7 @@ class Pool(_Part):
     gpus: Annotated[float, Field(ge=0)] | None = None
 
 
-class Cluster(_Part):
+class Cluster(Part):
     """Where it runs."""
 
     address: str = "local"
@@ -271,14 +210,14 @@ class Cluster(_Part):
     rerank: Pool = Pool()
 
 
-class Evaluate(_Part):
+class Evaluate(Part):
     """Relevance judgements, if there are any."""
 
     qrels: str | None = None
     """log_id, doc_id, relevance in tab-separated columns, or TREC's four."""
 
 
-class Config(_Part):
+class Config(Part):
     """A whole job."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -330,10 +269,3 @@ class Config(_Part):
     def dense_retriever(self) -> str | None:
         """The first dense retriever: its embeddings tell how alike two texts are."""
         return next((name for name, retriever in self.retrieve.retrievers.items() if retriever.encoder), None)
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """'; did you mean X? (known: ...)' for a message about an unknown name."""
-    known = list(known)
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return (f"; did you mean {close[0]!r}?" if close else "") + f" (known: {', '.join(known)})"

@@ -7,7 +7,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from jobs.config import ConfigError, Engine, Recorded, Vllm
+from jobs.engine_config import Engine, Recorded, Vllm
+from jobs.part import ConfigError
 from retrievers.models import local_folder, model_identity
 from rewriters.engines import open_engine
 

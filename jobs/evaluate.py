@@ -15,7 +15,7 @@ import duckdb
 
 from cluster.shards import Plan, committed_tables
 from cluster.storage import Storage
-from jobs.config import ConfigError
+from jobs.part import ConfigError
 from jobs.tables import ORIGINAL
 
 MEASURES = ("nDCG@10", "R@10")

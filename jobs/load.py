@@ -14,7 +14,8 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from jobs.config import Config, ConfigError, nearest
+from jobs.config import Config
+from jobs.part import ConfigError, nearest
 
 
 def load_config(path: str, settings: list[str] | None = None, date: str | None = None) -> Config:
@@ -123,7 +124,7 @@ def _place(location: typing.Sequence[Any]) -> tuple[list[str], Any]:
             here = here[part]
             continue
         shown.append(str(part))
-        field = here.model_fields.get(part) if isinstance(here, type) else None
+        field = here.model_fields.get(part) if isinstance(here, type) and issubclass(here, BaseModel) else None
         if field is not None:
             here = _model_in(field.annotation) or here
             if typing.get_origin(field.annotation) is dict and here is not Config:
@@ -147,6 +148,7 @@ def _model_in(annotation: Any) -> Any:
     """The config model inside `X | None` or `dict[str, X]`; of several, the models by their `kind`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    found = [model for part in typing.get_args(annotation) if (model := _model_in(part)) is not None]
-    kinds = {typing.get_args(m.model_fields["kind"].annotation)[0]: m for m in found if isinstance(m, type) and len(found) > 1}
-    return kinds or (found[0] if found else None)
+    found: list[Any] = [model for part in typing.get_args(annotation) if (model := _model_in(part)) is not None]
+    if len(found) > 1:
+        return {typing.get_args(model.model_fields["kind"].annotation)[0]: model for model in found}
+    return found[0] if found else None

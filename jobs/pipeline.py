@@ -20,7 +20,8 @@ import rewriters
 from cluster.session import Pool, PoolWish
 from cluster.stage import Stage
 from jobs import engine
-from jobs.config import Config, Openai, Vllm
+from jobs.config import Config
+from jobs.engine_config import Openai, Vllm
 from jobs.fuse import Fuse
 from jobs.prepare import Prepared
 from jobs.read import Read

@@ -18,9 +18,10 @@ from cluster.costs import Prices, load_prices
 from cluster.shards import SUCCESS
 from cluster.storage import Storage, check_writable, open_storage
 from jobs import engine
-from jobs.config import Config, ConfigError
+from jobs.config import Config
 from jobs.evaluate import Judgements, read_qrels
 from jobs.log import LogColumns, LogFile, check_log, find_log_files
+from jobs.part import ConfigError
 from retrievers.reranker import reranker_identity
 from retrievers.retriever import retriever_identity
 from rewriters.rewriter import Rewriter
@@ -85,7 +86,9 @@ def prepare(config: Config, config_path: str) -> Prepared:
         "fuse": config.fuse.model_dump(),
         "rerank": _rerank_identity(config),
     }
-    return Prepared(config, files, columns, identity, opened, indexes, judgements, prices, output, _run_id(config.name, identity))
+    return Prepared(
+        config, files, columns, identity, opened, indexes, judgements, prices, output, _run_id(config.name, identity)
+    )
 
 
 def check_not_replaced(prepared: Prepared) -> None:

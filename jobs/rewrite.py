@@ -134,10 +134,10 @@ class Rewrite:
     def _stored(self, shard: int) -> dict[tuple[str, str, str], Made]:
         """What earlier attempts at this shard have left."""
         made: dict[tuple[str, str, str], Made] = {}
-        for entry in self._storage.list(f"completions/{shard:06d}"):
-            if not entry.key.endswith(".parquet"):
+        for portion in self._storage.list(f"completions/{shard:06d}"):
+            if not portion.key.endswith(".parquet"):
                 continue
-            with self._storage.open(entry.key) as file:
+            with self._storage.open(portion.key) as file:
                 rows = pq.read_table(file, schema=COMPLETIONS).to_pylist()
             for row in rows:
                 key = row.pop("query_id"), row.pop("request"), row.pop("prompt_hash")

@@ -17,6 +17,6 @@ def unknown_name(what: str, name: object, allowed: Iterable[str]) -> RewriterErr
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str:
-    """" (did you mean X?)", or nothing where no allowed name is near."""
+    """ " (did you mean X?)", or nothing where no allowed name is near."""
     close = difflib.get_close_matches(name.casefold(), list(allowed), n=1, cutoff=0.5)
     return f" (did you mean {close[0]}?)" if close else ""

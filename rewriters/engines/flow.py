@@ -76,7 +76,7 @@ class Flow:
             arrived.put(None)
         except BaseExceptionGroup as group:
             arrived.put(_first(group))
-        except BaseException as error:  # cancelled by the caller, or a `requests` that raised: either way the caller hears of it
+        except BaseException as error:  # cancelled, or `requests` raised: the caller hears of it
             arrived.put(error)
 
 

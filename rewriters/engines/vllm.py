@@ -37,15 +37,13 @@ _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 _SHUTDOWN_SECONDS = 10.0
 _CPU_CACHE_GIB = 4  # KV cache on CPUs where nothing is said; vLLM alone would take 92 % of the machine's memory
 # What decides how fast it goes and what it needs, but not which text comes out (beyond the last bit of a sum).
-_RUNTIME_ARGS = frozenset(
-    """
-    gpu_memory_utilization kv_cache_memory_bytes max_num_seqs max_num_batched_tokens enforce_eager tensor_parallel_size
-    pipeline_parallel_size distributed_executor_backend enable_prefix_caching enable_chunked_prefill block_size
-    disable_log_stats load_format download_dir max_loras max_cpu_loras compilation_config max_parallel_loading_workers
-    """.split()
-)
+_RUNTIME_ARGS = frozenset({
+    "gpu_memory_utilization", "kv_cache_memory_bytes", "max_num_seqs", "max_num_batched_tokens", "enforce_eager",
+    "tensor_parallel_size", "pipeline_parallel_size", "distributed_executor_backend", "enable_prefix_caching",
+    "enable_chunked_prefill", "block_size", "disable_log_stats", "load_format", "download_dir", "max_loras",
+    "max_cpu_loras", "compilation_config", "max_parallel_loading_workers",
+})  # fmt: skip
 _log = logging.getLogger(__name__)
-
 
 
 class VllmEngine:
@@ -174,12 +172,10 @@ class VllmEngine:
         from vllm.inputs import tokens_input
 
         await self._alive.wait()
-        output = None
         prompt = tokens_input(self._tokens(request))
         number = str(next(self._numbers))
-        async for output in self._engine.generate(prompt, _sampling(request), number, lora_request=self._adapter):
-            pass
-        assert output is not None
+        outputs = self._engine.generate(prompt, _sampling(request), number, lora_request=self._adapter)
+        output = [one async for one in outputs][-1]
         said = output.outputs[0]
         return Completion(
             said.text.encode("utf-8", "replace").decode("utf-8"),
@@ -299,7 +295,7 @@ def _sampling(request: Request) -> Any:
     decoding.pop("chat_template_kwargs", None)
     if not decoding.get("temperature"):
         decoding.pop("seed", None)  # greedy; a seed would only cost a generator per request
-    schema = request.schema and StructuredOutputsParams(json=request.schema)
+    schema = None if request.schema is None else StructuredOutputsParams(json=request.schema)
     return SamplingParams(**decoding, structured_outputs=schema, output_kind=RequestOutputKind.FINAL_ONLY)
 
 

@@ -117,7 +117,7 @@ CASES = [
     ("output below a file", nothing, set_("output", to="log.parquet/runs"), ["log.parquet/runs", "cannot write"]),
     ("output on s3", nothing, set_("output", to="s3://bucket/runs"), ["s3://", "not supported yet"]),
     ("log on s3", nothing, set_("log", "path", to="s3://bucket/log/"), ["s3://", "not supported yet"]),
-    ("engine to come", nothing, set_("rewrite", "engine", to={"kind": "vllm", "model": "m"}), ["vllm", "not available yet"]),
+    ("engine's folder", nothing, set_("rewrite", "engine", to={"kind": "vllm", "model": "./m"}), ["./m", "no such folder"]),
     ("missing judgements", nothing, set_("evaluate", "qrels", to="qrels.tsv"), ["qrels.tsv", "cannot be read"]),
 ]  # fmt: skip
 

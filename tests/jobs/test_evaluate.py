@@ -12,10 +12,10 @@ import pytest
 
 from cluster.shards import File, Manifest, Plan, commit
 from cluster.storage import FileStorage, Storage
-from jobs.config import ConfigError
 from jobs.config import Fuse as FuseConfig
 from jobs.evaluate import Evaluation, Judgements, evaluate, measure, read_qrels
 from jobs.fuse import fuse_original
+from jobs.part import ConfigError
 from jobs.tables import STORED
 
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from jobs.config import Config, ConfigError
+from jobs.config import Config
 from jobs.load import load_config
+from jobs.part import ConfigError
 
 Write = Callable[[Any], str]
 Values = dict[str, Any]
@@ -116,6 +117,10 @@ MESSAGES: list[tuple[str, object, str]] = [
     ("fuse.dept", 3, "fuse.dept: unknown key; did you mean 'depth'? (known: method, k, depth, keep, weights, redundancy)"),
     ("rewrite.decoding.temprature", 1, "rewrite.decoding.temprature: unknown key; did you mean 'temperature'? (known: temp"),
     ("rewrite.engine.paht", "x", "rewrite.engine.paht: unknown key; did you mean 'path'? (known: kind, path)"),
+    ("rewrite.engine", {"kind": "vlm"}, "rewrite.engine.kind: no kind 'vlm'; did you mean 'vllm'? (known: vllm, openai, rec"),
+    ("rewrite.engine", {"model": "m"}, "rewrite.engine.kind: is missing (known: vllm, openai, recorded)"),
+    ("rewrite.engine", {"kind": "vllm", "modle": "m"}, "rewrite.engine.modle: unknown key; did you mean 'model'? (known: kin"),
+    ("rewrite.engine", {"kind": "openai", "model": "m"}, "rewrite.engine.base_url: is missing"),
     ("cluster.rerank.gpu", 1, "cluster.rerank.gpu: unknown key; did you mean 'gpus'? (known: workers, cpus, gpus)"),
     ("retrieve.retrievers.bm25.indx", 1, "retrieve.retrievers.bm25.indx: unknown key; did you mean 'index'? (known: kind, "),
     (
@@ -148,8 +153,6 @@ MESSAGES: list[tuple[str, object, str]] = [
         "retrieve.retrievers.x: has analyzer (BM25) and encoder (dense); make two retrievers of it",
     ),
     # what is to come
-    ("rewrite.engine", {"kind": "vllm", "model": "m"}, "rewrite.engine.kind: engine 'vllm' is not available yet; available: "
-                                                       "recorded"),
     ("rewrite.select", "adaptive", "rewrite.select: selection 'adaptive' is not available yet; available: all, never"),
     ("rewrite.store", "s3://b/", "rewrite.store: the shared store (s3://b/) is not available yet; leave it null"),
     ("retrieve.retrievers.bm25.kind", "elastic", "retrieve.retrievers.bm25.kind: retriever kind 'elastic' is not available "
@@ -176,7 +179,8 @@ def test_what_is_required(config_file: Write, values: Values, key: str) -> None:
 def test_several_problems_are_counted(config_file: Write, values: Values) -> None:
     values |= {"a": 1, "b": 2}
     del values["output"]
-    assert refusal(config_file, values) == "output: is missing (and 2 more)"
+    known = "name, log, rewrite, retrieve, fuse, rerank, limits, evaluate, output, cluster"
+    assert refusal(config_file, values) == f"a: unknown key (known: {known}) (and 2 more)"
 
 
 def test_a_path_of_a_wrong_type_is_named_as_it_stands_in_the_file(config_file: Write, values: Values) -> None:

@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 from cluster import ClusterError
-from jobs.config import ConfigError
 from jobs.load import load_config
+from jobs.part import ConfigError
 from jobs.prepare import Prepared, check_not_replaced, prepare
 from retrievers.local_build import build_local_index
 

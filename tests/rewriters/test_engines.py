@@ -96,10 +96,10 @@ class TestEveryEngine:
     [
         (
             {"kind": "recordd", "path": "x"},
-            r"unknown engine kind 'recordd' \(did you mean recorded\?\); there are: recorded",
+            r"unknown engine kind 'recordd' \(did you mean recorded\?\); there are: openai, recorded, vllm",
         ),
         ({"path": "x"}, "unknown engine kind 'None'"),
-        ({"kind": "recorded"}, "engine 'recorded' needs the path of its file"),
+        ({"kind": "recorded"}, "engine 'recorded' needs path"),
         (
             {"kind": "recorded", "path": "x", "pth": "y"},
             r"unknown key of engine 'recorded' 'pth' \(did you mean path\?\)",
@@ -112,4 +112,4 @@ def test_settings_that_name_no_engine_are_refused(settings: dict[str, str], mess
 
 
 def test_a_completion_says_nothing_unless_told() -> None:
-    assert Completion("x", "stop", "m") == Completion("x", "stop", "m", 0, 0, 0, 0.0, 1, None, None)
+    assert Completion("x", "stop", "m") == Completion("x", "stop", "m", 0, 0, 0, None, 0.0, 1, None, None)
