@@ -85,6 +85,7 @@ class VllmEngine:
         self._engine: Any = None
         self._starting, self._alive = asyncio.Lock(), asyncio.Event()
         self._closed = False
+        self._broken: RewriterError | None = None  # why it cannot be started anew
         self._generation = 0  # how often the engine was started
         self._answers = 0
         self._deaths = 0  # since the last answer
@@ -134,6 +135,8 @@ class VllmEngine:
 
     def close(self) -> None:
         """End the engine and its processes."""
+        if self._closed:
+            return
         self._closed = True
         if self._flow is not None:
             with contextlib.suppress(Exception):  # of an engine that is dead already
@@ -147,6 +150,9 @@ class VllmEngine:
         seconds, attempt = 0.0, 0
         while True:
             async with self._places:
+                await self._alive.wait()
+                if self._broken is not None:
+                    raise self._broken
                 attempt += 1
                 generation, answers, began = self._generation, self._answers, perf_counter()
                 reason, message, dead = "", "", False
@@ -171,7 +177,6 @@ class VllmEngine:
     async def _generate(self, request: Request) -> Completion:
         from vllm.inputs import tokens_input
 
-        await self._alive.wait()
         prompt = tokens_input(self._tokens(request))
         number = str(next(self._numbers))
         outputs = self._engine.generate(prompt, _sampling(request), number, lora_request=self._adapter)
@@ -233,16 +238,21 @@ class VllmEngine:
     async def _revive(self, generation: int, message: str) -> None:
         """Start the engine anew, once for all requests that it died under."""
         async with self._starting:
-            if generation != self._generation:
+            if generation != self._generation or self._broken is not None:
                 return
             self._deaths += 1
-            if self._deaths >= DEATHS:
-                raise RewriterError(
-                    f"engine 'vllm': it died {self._deaths} times in a row without an answer ({message}); its own words are in "
-                    "the run's logs"
-                )
-            _log.warning("vLLM's engine died (%s); it is started anew and its requests go again", message)
-            await self._load()
+            try:
+                if self._deaths >= DEATHS:
+                    raise RewriterError(
+                        f"engine 'vllm': it died {self._deaths} times in a row without an answer ({message}); its own words "
+                        "are in the logs of Ray's workers"
+                    )
+                _log.warning("vLLM's engine died (%s); it is started anew and its requests go again", message)
+                await self._load()
+            except RewriterError as error:
+                self._broken = error
+                self._alive.set()  # those who wait for it hear why it does not come
+                raise
 
     async def _shut(self) -> None:
         engine, self._engine = self._engine, None

