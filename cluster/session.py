@@ -151,20 +151,25 @@ def fit(wishes: Mapping[str, PoolWish], there: Resources, local: bool) -> dict[s
 
 
 def _size(wishes: Mapping[str, PoolWish], workers: int, compute_cpus: float, gpus: float) -> dict[str, Pool]:
-    """Fill in what the config leaves open. Accelerators go to the last stages first: reranking needs them most."""
+    """Fill in what the config leaves open. Accelerators go to the pools that name them; what is left to the last stages
+    first (reranking needs them most), one each; and what is left then to the pool that takes all."""
+    counts = {name: wish.workers or (1 if wish.fills else workers) for name, wish in wishes.items()}
+    left = gpus - sum(counts[name] * (wish.gpus or 0) for name, wish in wishes.items())
     pools: dict[str, Pool] = {}
     for name, wish in reversed(list(wishes.items())):
-        devices = wish.gpus
-        count = workers if wish.workers is None else wish.workers
-        if wish.fills and wish.workers is None and devices:
-            count = max(1, int(gpus // devices))
+        count, devices = counts[name], wish.gpus
         if devices is None:
-            devices = 1.0 if wish.device and gpus >= count else 0.0
-        gpus -= count * devices
+            devices = 1.0 if wish.device and left >= count else 0.0
+            left -= count * devices
         cpus = wish.cpus
         if cpus is None:
             cpus = compute_cpus if wish.device and not devices else 1
         pools[name] = Pool(count, cpus, devices)
+    for name, wish in wishes.items():
+        if wish.fills and wish.workers is None and pools[name].gpus:
+            more = max(0, int(left // pools[name].gpus))
+            left -= more * pools[name].gpus
+            pools[name] = pools[name]._replace(workers=pools[name].workers + more)
     return {name: pools[name] for name in wishes}
 
 

@@ -21,7 +21,7 @@ def build_vectors(
     texts: Iterable[list[str]], encoder: Encoder, total: int, path: Path, progress: Callable[[str, int, int], None]
 ) -> None:
     """Encode the texts (given in lists, in row order) as passages, straight into a memory map of float32."""
-    vectors = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(total, encoder.dim))
+    vectors = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(total, encoder.dim))  # type: ignore[no-untyped-call, unused-ignore]  # newer NumPys have its types
     done = 0
     for part in texts:
         vectors[done : done + len(part)] = encoder.encode([SearchText(text, "passage") for text in part])

@@ -199,7 +199,7 @@ def main() -> None:
                 )
                 if ended.returncode:
                     sys.exit(f"{name}: {ended.stderr[-3000:]}")
-                result = json.loads(ended.stdout.splitlines()[-1])
+                result = json.loads(next(line for line in ended.stdout.splitlines() if line.startswith('{"seconds')))
                 rates[name].append(chosen.queries / result["seconds"])
                 print(f"round {number + 1}  {name:14} {rates[name][-1]:7.1f} rows/s  {result['tokens']:,} tokens", flush=True)
     medians = {name: statistics.median(found) for name, found in rates.items()}

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import defaultdict
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +16,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster import ClusterError, costs
-from cluster.costs import COST, COSTS, QUANTITIES, Prices, add, entry, load_prices, settle, stage_sums, totals
+from cluster.costs import (
+    COST,
+    COSTS,
+    QUANTITIES,
+    START_UP,
+    Busy,
+    Prices,
+    add,
+    by_start,
+    entry,
+    load_prices,
+    settle,
+    stage_sums,
+    totals,
+)
 
 SECONDS = st.floats(0, 1e4)
 ENTRIES = st.builds(
@@ -174,3 +192,75 @@ def test_prices_of_a_wrong_type_are_refused_when_read_not_when_used(tmp_path: Pa
 
 def test_an_entry_has_every_column_and_no_other() -> None:
     assert set(costs.entry("s", "c")) == {field.name for field in COST}
+
+
+# ---------------------------------------------------------------- calls that overlap
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_calls_that_overlap_share_the_time_and_nothing_is_counted_twice() -> None:
+    clock = Clock()
+    busy = Busy(clock)
+    with busy.share() as first:
+        clock.now += 4
+        with busy.share() as second:
+            clock.now += 6
+            assert second() == pytest.approx(3)
+        clock.now += 1
+        assert first() == pytest.approx(4 + 3 + 1)
+        clock.now += 2
+        assert first() == pytest.approx(2)  # since it was asked last
+    clock.now += 50  # nobody is there
+    with busy.share() as third:
+        clock.now += 1
+        assert third() == pytest.approx(1)
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.floats(0, 10)), max_size=40))
+def test_the_shares_add_up_to_the_time_in_which_there_was_a_call(events: list[tuple[int, float]]) -> None:
+    clock = Clock()
+    busy, total, shares = Busy(clock), 0.0, 0.0
+    open_calls: dict[int, tuple[ExitStack, Callable[[], float]]] = {}
+    for call, seconds in [*events, *((call, 0.0) for call in range(5))]:
+        total += seconds if open_calls else 0.0
+        clock.now += seconds
+        if call in open_calls:
+            stack, share = open_calls.pop(call)
+            shares += share()
+            stack.close()
+        elif len(events):
+            stack = ExitStack()
+            open_calls[call] = stack, stack.enter_context(busy.share())
+    for stack, share in open_calls.values():
+        shares += share()
+        stack.close()
+    assert shares == pytest.approx(total)
+
+
+def test_shares_of_threads_add_up() -> None:
+    busy, shares = Busy(), []
+
+    def call() -> None:
+        with busy.share() as share:
+            time.sleep(0.05)
+            shares.append(share())
+
+    threads = [threading.Thread(target=call) for _ in range(8)]
+    began = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert 0.05 <= sum(shares) <= time.perf_counter() - began
+
+
+def test_every_part_of_a_start_up_is_start_up() -> None:
+    rows = [entry("rewrite", name, 1.0, start=2) for name in ("dmqr", START_UP, f"{START_UP}.load", f"{START_UP}.warm_up")]
+    assert by_start(pa.array(rows, COST)) == {"2": {"attributed": 1.0, "start_up": 3.0}}

@@ -76,6 +76,36 @@ def test_accelerators_that_the_config_names_leave_fewer_for_the_others() -> None
     assert (pools["rerank"].gpus, pools["retrieve"].gpus) == (0.5, 0.0)
 
 
+VLLM = {
+    "rewrite": PoolWish(gpus=1, device=True, fills=True),
+    "retrieve": PoolWish(device=True),
+    "rerank": PoolWish(device=True),
+}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "engines", "retrieve", "rerank"),
+    [(1, 1, 0.0, 0.0), (2, 1, 0.0, 1.0), (3, 1, 1.0, 1.0), (8, 6, 1.0, 1.0), (8.5, 6, 1.0, 1.0)],
+)
+def test_engines_come_before_the_others_and_take_what_these_leave(
+    gpus: float, engines: int, retrieve: float, rerank: float
+) -> None:
+    pools = fit(VLLM, machine(100, gpus), local=True)
+    assert pools["rewrite"] == Pool(engines, 1, 1)
+    assert (pools["retrieve"].gpus, pools["rerank"].gpus) == (retrieve, rerank)
+
+
+def test_engines_that_span_several_accelerators() -> None:
+    wishes = VLLM | {"rewrite": PoolWish(gpus=4, device=True, fills=True)}
+    assert fit(wishes, machine(100, 8), local=True)["rewrite"] == Pool(1, 1, 4)
+    assert fit(wishes, machine(100, 10), local=True)["rewrite"] == Pool(2, 1, 4)
+
+
+def test_an_engine_without_its_accelerator_is_refused() -> None:
+    with pytest.raises(ClusterError, match="the pools want 1 GPUs, the cluster has 0"):
+        fit(VLLM, machine(100), local=True)
+
+
 # ---------------------------------------------------------------- a cluster
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 
@@ -189,3 +190,49 @@ def test_a_fallback_may_say_that_it_is_not_the_rows_fault() -> None:
 
     with pytest.raises(ValueError, match="cannot double"):
         Meter(fragile(2, fallback=refuse), start=1)(block(1, 2, 3))
+
+
+# ---------------------------------------------------------------- several blocks at a time, and the end
+
+
+class Engine(Double):
+    """Knows what its start-up was spent on, and what was given back."""
+
+    closed = 0
+
+    def __init__(self) -> None:
+        super().__init__(wait=0.1)
+        time.sleep(2 * SLOW)
+        self.start_up = {"load": SLOW}
+
+    def close(self) -> None:
+        Engine.closed += 1
+
+
+def test_a_start_up_is_charged_by_its_parts() -> None:
+    (row,) = costs_of(Meter(stage(Engine, Pool(1, 1, 0)), 1)(block(1)))
+    parts = {one["component"]: one["seconds"] for one in row[2:]}
+    assert parts.keys() == {START_UP, f"{START_UP}.load"}
+    assert parts[f"{START_UP}.load"] == SLOW
+    assert parts[START_UP] >= SLOW  # the rest  # type: ignore[operator]
+
+
+def test_blocks_that_overlap_share_the_workers_time() -> None:
+    meter = Meter(stage(Engine, Pool(1, 1, 0)), 1)
+    results: list[pa.Table] = []
+    threads = [threading.Thread(target=lambda: results.append(meter(block(1, 1)))) for _ in range(4)]
+    began = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    took = time.perf_counter() - began
+    mine = [one for table in results for row in costs_of(table) for one in row if one["stage"] == "double"]
+    assert 0.1 <= sum(one["seconds"] for one in mine if one["component"] == "d") <= took < 0.4  # type: ignore[misc]
+    assert len([one for one in mine if one["component"] == START_UP]) == 1
+
+
+def test_a_worker_that_holds_something_is_closed_and_another_needs_nothing() -> None:
+    Meter(stage(Engine, Pool(1, 1, 0)), 1).close()
+    Meter(stage(), 1).close()
+    assert Engine.closed == 1

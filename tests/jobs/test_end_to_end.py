@@ -7,24 +7,19 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
-import time
 from collections import Counter, defaultdict
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 import pytest
+from whole_runs import ROOT, Done, Row, check_files, check_same_rows, children, committed, finish, rows, start, wait_for_commits
 
 from rewriters.normalise import normalise
 
-ROOT = Path(__file__).parents[2]
 SHARD_SIZE = 20
 SHARDS = 9  # of 176 queries
 STRATEGIES = {"general", "keyword", "pseudo_answer", "core_content"}
-SAME = ("queries", "query_map", "rewrites", "runs", "results")  # tables whose rows depend on the config alone
-Row = dict[str, Any]
 
 
 def command(verb: str, folder: Path, output: Path, *more: str) -> list[str]:
@@ -35,88 +30,10 @@ def command(verb: str, folder: Path, output: Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "jobs", verb, "configs/quickstart.yaml", *flags, *more]
 
 
-def start(arguments: list[str]) -> subprocess.Popen[str]:
-    environment = os.environ | {"RAY_AUTH_MODE": "disabled"}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(arguments, cwd=ROOT, env=environment, **pipes)  # type: ignore[call-overload,no-any-return]
-
-
-class Done(NamedTuple):
-    """A process that has ended, and the folder it named last."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def folder(self) -> Path:
-        assert self.code == 0, self.err
-        return Path(self.out.splitlines()[-1])
-
-
-def finish(process: subprocess.Popen[str]) -> Done:
-    out, err = process.communicate(timeout=180)
-    return Done(process.returncode, out, err)
-
-
-def rows(folder: Path, table: str) -> list[Row]:
-    """A table as a plain folder read finds it."""
-    found: list[Row] = []
-    for path in sorted((folder / table).iterdir()):
-        found += pq.read_table(path).to_pylist()
-    return found
-
-
-def in_order(found: list[Row]) -> list[str]:
-    return sorted(map(repr, found))
-
-
-def check_same_rows(folder: Path, calm: Path) -> None:
-    for table in SAME:
-        assert in_order(rows(folder, table)) == in_order(rows(calm, table)), table
-    assert in_order(rows(folder, "errors")) == in_order(rows(calm, "errors"))
-
-
-def check_files(folder: Path) -> None:
-    """`_SUCCESS.json` names every data file, nothing else lies beside them, and every shard has its manifest."""
-    named = json.loads((folder / "_SUCCESS.json").read_text())["tables"]
-    for table in (*SAME, "costs", "errors"):
-        assert sorted(path.relative_to(folder).as_posix() for path in (folder / table).iterdir()) == sorted(named[table])
-    assert sorted(path.name for path in (folder / "commits").iterdir()) == [f"{n:06d}.json" for n in range(SHARDS)]
-
-
-def committed(output: Path) -> int:
-    return len(list(output.glob("quickstart-*/commits/0*.json")))
-
-
-def children(parent: int) -> dict[int, str]:
-    """Every process below `parent`: pid -> how it calls itself."""
-    parents: dict[int, int] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents[int(stat.parent.name)] = int(stat.read_text().rsplit(")", 1)[1].split()[1])
-        except OSError:  # gone meanwhile
-            continue
-    below = {parent}
-    while more := {pid for pid, above in parents.items() if above in below} - below:
-        below |= more
-    names = {}
-    for pid in below - {parent}:
-        try:
-            names[pid] = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()
-        except OSError:
-            continue
-    return names
-
-
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(sample_place: Path) -> Path:
     """A folder with the index of the sample."""
-    folder = tmp_path_factory.mktemp("night")
-    built = finish(start(command("index", folder, folder / "runs", "--corpus", "configs/sample/corpus.parquet")))
-    assert built.code == 0, built.err
-    assert built.out == f"{folder}/index: 331 documents, built\n"
-    return folder
+    return sample_place
 
 
 @pytest.fixture(scope="module")
@@ -244,7 +161,7 @@ def test_costs_reconcile_from_the_rows_up_to_the_record(calm: Done, queries: dic
 
 
 def test_success_names_every_file_and_nothing_else_lies_there(calm: Done) -> None:
-    check_files(calm.folder)
+    check_files(calm.folder, SHARDS)
     shards = json.loads((calm.folder / "shards.json").read_text())["shards"]
     assert len(shards) == SHARDS == -(-len(rows(calm.folder, "queries")) // SHARD_SIZE)
 
@@ -296,7 +213,7 @@ def test_a_run_that_lost_its_last_word_and_two_commits_is_completed(calm: Done, 
     assert done.folder == folder
     assert f"going on: {SHARDS - 2} of {SHARDS} shards are committed" in done.err
     check_same_rows(folder, calm.folder)
-    check_files(folder)
+    check_files(folder, SHARDS)
     assert snapshot(folder / "completions") == completions
     starts = {
         stage: {(row["query_id"] in redone, row["start"]) for row in rows(folder, "costs")
@@ -310,15 +227,6 @@ def test_a_run_that_lost_its_last_word_and_two_commits_is_completed(calm: Done, 
 
 
 # ---------------------------------------------------------------- killed
-
-
-def wait_for_commits(process: subprocess.Popen[str], output: Path, more_than: int) -> int:
-    """Wait until the run has committed more shards than that, and say how many: not all, if it is to be disturbed."""
-    end = time.monotonic() + 150
-    while committed(output) <= more_than and time.monotonic() < end:
-        assert process.poll() is None, finish(process).err
-        time.sleep(0.002)
-    return committed(output)
 
 
 def test_a_driver_is_killed_and_then_a_worker_and_the_rows_are_the_same(calm: Done, place: Path) -> None:
@@ -342,7 +250,7 @@ def test_a_driver_is_killed_and_then_a_worker_and_the_rows_are_the_same(calm: Do
     assert done.folder == folder
     assert f"going on: {left} of {SHARDS} shards are committed" in done.err
     check_same_rows(folder, calm.folder)
-    check_files(folder)
+    check_files(folder, SHARDS)
     starts_up = [row["start"] for row in rows(folder, "costs") if row["stage"] == "retrieve" and row["query_id"] is None]
     assert starts_up.count(2) == 2, "the killed worker did not come back"
     once, again = json.loads((folder / "run.json").read_text())["node_time"]

