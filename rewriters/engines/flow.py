@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from typing import Any, TypeVar
 
 from rewriters.engines import Completion, Request
+from rewriters.errors import RewriterError
 
 _T = TypeVar("_T")
 _Answered = tuple[Request, Completion]
@@ -38,6 +39,8 @@ class Flow:
         feed = asyncio.run_coroutine_threadsafe(self._feed(requests, answer, arrived), self._loop)
         try:
             while (one := arrived.get()) is not None:
+                if isinstance(one, asyncio.CancelledError):
+                    raise RewriterError("the engine was closed while requests were under way")
                 if isinstance(one, BaseException):
                     raise one
                 yield one

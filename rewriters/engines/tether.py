@@ -8,11 +8,16 @@ gone the pipe ends, and the shell kills what it was told of.
 from __future__ import annotations
 
 import contextlib
-import os
 import subprocess
 import threading
+from collections.abc import Iterator
 
-_SHELL = 'while read -r pid; do pids="$pids $pid"; done; [ -z "$pids" ] || kill -9 $pids 2>/dev/null'
+_SHELL = """
+while read -r pid; do
+  case $pid in new) pids= ;; *) pids="$pids $pid" ;; esac
+done
+[ -z "$pids" ] || kill -9 $pids 2>/dev/null
+"""
 _EVERY = 0.5  # seconds between two looks for new children while something starts
 
 
@@ -22,17 +27,17 @@ class Tether:
     def __init__(self) -> None:
         # A session of its own: a signal to this process's group must not end the watcher first.
         self._shell = subprocess.Popen(["/bin/sh", "-c", _SHELL], stdin=subprocess.PIPE, start_new_session=True)
-        self._known = {os.getpid(), self._shell.pid}
+        self._known: set[int] = set()
 
     @contextlib.contextmanager
-    def starting(self):  # type: ignore[no-untyped-def]  # Iterator[None]
+    def starting(self) -> Iterator[None]:
         """While something starts its processes."""
         before = _descendants()
         done = threading.Event()
 
         def watch() -> None:
             while not done.wait(_EVERY):
-                self._tie(_descendants() - before)
+                self._tie(_descendants() - before - self._known)
 
         watcher = threading.Thread(target=watch, daemon=True)
         watcher.start()
@@ -41,6 +46,7 @@ class Tether:
         finally:
             done.set()
             watcher.join()
+            self._write("new")  # only what stays: the number of a process that has ended may be another's one day
             self._tie(_descendants() - before)
 
     def close(self) -> None:
@@ -49,10 +55,12 @@ class Tether:
         self._shell.wait()
 
     def _tie(self, pids: set[int]) -> None:
+        self._known |= pids
+        self._write(*map(str, sorted(pids)))
+
+    def _write(self, *words: str) -> None:
         assert self._shell.stdin is not None
-        for pid in sorted(pids - self._known):
-            self._known.add(pid)
-            self._shell.stdin.write(f"{pid}\n".encode())
+        self._shell.stdin.write("".join(f"{word}\n" for word in words).encode())
         self._shell.stdin.flush()
 
 

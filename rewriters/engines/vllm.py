@@ -13,7 +13,6 @@ import contextlib
 import dataclasses
 import importlib.util
 import itertools
-import json
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from typing import Any
 
 from rewriters.engines import Completion, Request
 from rewriters.engines.flow import Flow
+from rewriters.engines.lora import adapter_folder, rank_for
 from rewriters.engines.tether import Tether
 from rewriters.errors import RewriterError, nearest
 
@@ -33,7 +33,6 @@ _OURS = frozenset({"model", "revision", "tokenizer_revision", "enable_lora"})
 # Free white space would let a model fill its tokens with it (vllm#13260); vLLM 0.32 heeds this for the engine only, and of
 # a named backend.
 _TIGHT_JSON = {"backend": "xgrammar", "disable_any_whitespace": True}
-_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 _SHUTDOWN_SECONDS = 10.0
 _CPU_CACHE_GIB = 4  # KV cache on CPUs where nothing is said; vLLM alone would take 92 % of the machine's memory
 # What decides how fast it goes and what it needs, but not which text comes out (beyond the last bit of a sum).
@@ -90,7 +89,7 @@ class VllmEngine:
         self._answers = 0
         self._deaths = 0  # since the last answer
         self.max_in_flight = int(self._args.get("max_num_seqs", 256))
-        self._places = asyncio.Semaphore(self.max_in_flight)
+        self._places, self._last_chance = asyncio.Semaphore(self.max_in_flight), asyncio.Lock()
 
     def check(self) -> None:
         """RewriterError where vLLM is not installed or does not know an argument; the model is looked at by `start`."""
@@ -149,7 +148,10 @@ class VllmEngine:
         """One request, sent until it is answered or has had its attempts."""
         seconds, attempt = 0.0, 0
         while True:
-            async with self._places:
+            async with contextlib.AsyncExitStack() as turn:
+                if attempt and attempt + 1 == ATTEMPTS:  # one of those that an engine died under may be the one that kills it
+                    await turn.enter_async_context(self._last_chance)
+                await turn.enter_async_context(self._places)
                 await self._alive.wait()
                 if self._broken is not None:
                     raise self._broken
@@ -182,8 +184,9 @@ class VllmEngine:
         outputs = self._engine.generate(prompt, _sampling(request), number, lora_request=self._adapter)
         output = [one async for one in outputs][-1]
         said = output.outputs[0]
+        text = said.text or self._engine.get_tokenizer().decode(said.token_ids, skip_special_tokens=True)
         return Completion(
-            said.text.encode("utf-8", "replace").decode("utf-8"),
+            text.encode("utf-8", "replace").decode("utf-8"),
             "length" if said.finish_reason == "length" else "stop",
             self._name,
             prompt_tokens=len(output.prompt_token_ids or ()),
@@ -218,9 +221,9 @@ class VllmEngine:
         if self._lora:
             from vllm.lora.request import LoRARequest
 
-            folder = _adapter_folder(self._lora)
+            folder = adapter_folder(self._lora)
             self._adapter = LoRARequest(lora_name=self._name, lora_int_id=1, lora_path=str(folder))
-            args = {"max_lora_rank": _rank(folder)} | args | {"enable_lora": True}
+            args = {"max_lora_rank": rank_for(folder)} | args | {"enable_lora": True}
         try:
             settings = AsyncEngineArgs(model=self._weights, revision=self._revision, tokenizer_revision=self._revision, **args)
             with self._tether.starting():
@@ -275,28 +278,6 @@ def _argument_names() -> set[str]:
     return {field.target.id for field in fields if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)}
 
 
-def _adapter_folder(name: str) -> Path:
-    """The folder of a LoRA adapter; NAME or NAME@REVISION of a hub is fetched."""
-    folder = Path(name).expanduser()
-    if not folder.is_dir():
-        from huggingface_hub import snapshot_download
-
-        repo, _, revision = name.partition("@")
-        try:
-            folder = Path(snapshot_download(repo, revision=revision or None))
-        except Exception as error:
-            raise RewriterError(f"engine 'vllm': lora {name}: no such folder, and the hub gave none: {error}") from error
-    if not (folder / "adapter_config.json").is_file():
-        raise RewriterError(f"engine 'vllm': lora {name}: no adapter_config.json there; give the folder of an adapter")
-    return folder
-
-
-def _rank(folder: Path) -> int:
-    """The smallest `max_lora_rank` that vLLM knows and that holds the adapter."""
-    rank = int(json.loads((folder / "adapter_config.json").read_text())["r"])
-    return next((known for known in _RANKS if known >= rank), rank)
-
-
 def _sampling(request: Request) -> Any:
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
@@ -306,7 +287,13 @@ def _sampling(request: Request) -> Any:
     if not decoding.get("temperature"):
         decoding.pop("seed", None)  # greedy; a seed would only cost a generator per request
     schema = None if request.schema is None else StructuredOutputsParams(json=request.schema)
-    return SamplingParams(**decoding, structured_outputs=schema, output_kind=RequestOutputKind.FINAL_ONLY)
+    # Only stop texts need the text while it grows; without them it is made once, at the end.
+    return SamplingParams(
+        **decoding,
+        structured_outputs=schema,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+        detokenize=bool(decoding.get("stop")),
+    )
 
 
 def _failure(error: Exception) -> tuple[str, str, bool]:

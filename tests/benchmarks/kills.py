@@ -1,8 +1,10 @@
 """Kill a run with SIGKILL at random moments, start it again, and compare with an undisturbed run.
 
     python tests/benchmarks/kills.py [--rounds 5] [--folder /tmp/kills]
+    python tests/benchmarks/kills.py --config configs/vllm-cpu.yaml --set rewrite.engine.model=FOLDER --victim ray::Rewrite
 
-Rounds alternate: the driver, then one worker process; every second kill comes right when a manifest appears. Shown per
+Rounds alternate: the driver, then one worker process (with --victim: that one only); every second kill comes right when a
+manifest appears. Shown per
 round: what was killed when, whether the rows of queries, rewrites, runs and results equal the undisturbed run's, rows
 that are there twice, and how many completions were made again although they had been stored.
 """
@@ -25,12 +27,15 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 TABLES = ("queries", "query_map", "rewrites", "runs", "results")
 
 
+CONFIG, SETS = "configs/quickstart.yaml", ["cluster.shard_size=8"]
+
+
 def command(verb: str, folder: Path, name: str, *more: str) -> list[str]:
-    """The quickstart, with index and output in `folder`, in small shards."""
-    sets = ["cluster.shard_size=8", f"output={folder}/runs", f"name={name}"]
+    """The job in small shards, with index and output in `folder`."""
+    sets = [*SETS, f"output={folder}/runs", f"name={name}"]
     sets += [f"retrieve.retrievers.{retriever}.index={folder}/index" for retriever in ("bm25", "dense")]
     flags = [word for setting in sets for word in ("--set", setting)]
-    return [sys.executable, "-m", "jobs", verb, "configs/quickstart.yaml", *flags, *more]
+    return [sys.executable, "-m", "jobs", verb, CONFIG, *flags, *more]
 
 
 def start(folder: Path, name: str) -> subprocess.Popen[str]:
@@ -55,8 +60,8 @@ def commits(run: Path | None) -> int:
     return len(list((run / "commits").glob("[0-9]*.json"))) if run else 0
 
 
-def workers_of(driver: int) -> list[int]:
-    """The Ray worker processes below the driver."""
+def workers_of(driver: int, kind: str) -> list[int]:
+    """The Ray worker processes below the driver whose title begins so."""
     parents: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -70,7 +75,7 @@ def workers_of(driver: int) -> list[int]:
     for pid in below:
         try:
             name = Path(f"/proc/{pid}/cmdline").read_bytes()
-            if name.startswith(b"ray::") and not name.startswith((b"ray::IDLE", b"ray::DashboardAgent")):
+            if name.startswith(kind.encode()) and not name.startswith((b"ray::IDLE", b"ray::DashboardAgent")):
                 found.append(pid)
         except OSError:
             continue
@@ -78,11 +83,16 @@ def workers_of(driver: int) -> list[int]:
 
 
 def main() -> int:
+    global CONFIG, SETS  # noqa: PLW0603
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", type=Path, default=Path("/tmp/dmqr-kills"))
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--config", default=CONFIG)
+    parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("--victim", help="begins the title of the worker to kill; the driver is let alone then")
     options = parser.parse_args()
+    CONFIG, SETS = options.config, SETS + options.set
     folder, chance = options.folder, random.Random(options.seed)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -96,7 +106,7 @@ def main() -> int:
     total = commits(calm)
     bad = 0
     for number in range(2 * options.rounds):
-        what = ("driver", "worker")[number % 2]
+        what = "worker" if options.victim else ("driver", "worker")[number % 2]
         at_commit = (number // 2) % 2 == 1
         name = f"round{number}"
         process = start(folder, name)
@@ -110,7 +120,7 @@ def main() -> int:
             time.sleep(delay)
             moment = f"after {delay:.1f} s of {length:.1f}"
         alive = process.poll() is None
-        victims = [process.pid] if what == "driver" else workers_of(process.pid)
+        victims = [process.pid] if what == "driver" else workers_of(process.pid, options.victim or "ray::")
         victim = chance.choice(victims) if victims else 0
         title = Path(f"/proc/{victim}/cmdline").read_bytes().split(b"\0")[0].decode() if victim and alive else "nothing"
         if victim and alive:
