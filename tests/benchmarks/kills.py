@@ -83,7 +83,7 @@ def workers_of(driver: int, kind: str) -> list[int]:
 
 
 def main() -> int:
-    global CONFIG, SETS  # noqa: PLW0603
+    global CONFIG, SETS
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", type=Path, default=Path("/tmp/dmqr-kills"))
