@@ -132,10 +132,10 @@ def manifests(storage: Storage) -> Iterator[Manifest]:
                 yield read_manifest(data)
 
 
-def committed_tables(storage: Storage, plan: Plan) -> dict[str, list[File]]:
-    """The files of every table that count, at any moment of the run; one pass over the manifests."""
+def committed_tables(plan: Plan, committed: Iterable[Manifest]) -> dict[str, list[File]]:
+    """The files of every table that count: those of planning and those that the manifests name."""
     tables = {table: list(files) for table, files in plan.tables.items()}
-    for manifest in manifests(storage):
+    for manifest in committed:
         for table, file in manifest.files.items():
             tables.setdefault(table, []).append(file)
     return tables

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import duckdb
 
-from cluster.shards import Plan, committed_tables
+from cluster.shards import Plan, committed_tables, manifests
 from cluster.storage import Storage
 from jobs.part import ConfigError
 from jobs.tables import ORIGINAL
@@ -73,7 +73,8 @@ def evaluate(
     Args:
         fuse_original: makes ranked lists of the `original` rows of runs/; None where the run kept none.
     """
-    names = {table: [storage.url(file.key) for file in files] for table, files in committed_tables(storage, plan).items()}
+    tables = committed_tables(plan, manifests(storage))
+    names = {table: [storage.url(file.key) for file in files] for table, files in tables.items()}
     with duckdb.connect(config={"memory_limit": "256MB"}) as connection:
         connection.execute("CREATE TABLE judged (log_id VARCHAR)")
         connection.executemany("INSERT INTO judged VALUES (?)", [[log_id] for log_id in judgements.grades])

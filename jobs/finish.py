@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import pyarrow.parquet as pq
 
 from cluster import ClusterError
-from cluster.shards import SUCCESS, File, Plan, committed_tables, put_success, remove_orphans
+from cluster.shards import SUCCESS, File, Plan, committed_tables, manifests, put_success, remove_orphans
 from cluster.storage import Storage
 from jobs.prepare import Prepared
 from jobs.tables import STORED
@@ -42,7 +42,7 @@ def announce(prepared: Prepared) -> None:
 
 def tables_of(storage: Storage, plan: Plan, keep_runs: bool) -> dict[str, list[File]]:
     """Every committed file, by table; tables without rows are there, empty."""
-    found = committed_tables(storage, plan)
+    found = committed_tables(plan, manifests(storage))
     return {name: found.get(name, []) for name in STORED if keep_runs or name != "runs"}
 
 

@@ -100,11 +100,11 @@ def _one_line(error: ValidationError) -> str:
         what = "is missing"
     elif first["type"] == "union_tag_not_found":
         shown.append("kind")
-        what = "is missing (known: " + ", ".join(_kinds(model)) + ")"
+        what = "is missing (known: " + ", ".join(model) + ")"
     elif first["type"] == "union_tag_invalid":
         shown.append("kind")
         kind = str(first["ctx"]["tag"])
-        what = f"no kind {kind!r}{nearest(kind, _kinds(model))}"
+        what = f"no kind {kind!r}{nearest(kind, list(model))}"
     else:
         what = first["msg"].removeprefix("Value error, ")
         if first["type"] != "value_error":
@@ -132,10 +132,6 @@ def _place(location: typing.Sequence[Any]) -> tuple[list[str], Any]:
         elif isinstance(here, _Named):  # a name of the user's, such as that of a retriever
             here = here.model
     return shown, here
-
-
-def _kinds(models: Any) -> list[str]:
-    return list(models)
 
 
 class _Named(typing.NamedTuple):

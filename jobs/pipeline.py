@@ -109,7 +109,7 @@ def _absolute(settings: Mapping[str, Any]) -> dict[str, Any]:
         key: _absolute(value)
         if isinstance(value, dict)
         else str(Path(value).absolute())
-        if key in {"index", "path", "model"} and value and Path(value).exists()
+        if key in {"index", "model"} and value and Path(value).exists()
         else value
         for key, value in settings.items()
     }

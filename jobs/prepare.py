@@ -34,6 +34,7 @@ class Prepared:
     """A job that is ready to be run."""
 
     config: Config
+    config_file: str
     files: list[LogFile]
     columns: LogColumns
     identity: dict[str, Any]
@@ -86,9 +87,9 @@ def prepare(config: Config, config_path: str) -> Prepared:
         "fuse": config.fuse.model_dump(),
         "rerank": _rerank_identity(config),
     }
-    return Prepared(
-        config, files, columns, identity, opened, indexes, judgements, prices, output, _run_id(config.name, identity)
-    )
+    run_id = _run_id(config.name, identity)
+    config_file = str(Path(config_path).absolute())
+    return Prepared(config, config_file, files, columns, identity, opened, indexes, judgements, prices, output, run_id)
 
 
 def check_not_replaced(prepared: Prepared) -> None:

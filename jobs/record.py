@@ -56,6 +56,7 @@ class Record:
             "schema_version": SCHEMA_VERSION,
             "run_id": prepared.run_id,
             "status": status,
+            "config_file": prepared.config_file,
             "config": prepared.config.model_dump(),
             "identity": prepared.identity,
             "versions": {"python": platform.python_version(), **{name: _version(name) for name in LIBRARIES}},

@@ -130,7 +130,9 @@ def a_config(rerank: str) -> Config:
 @pytest.fixture(params=["none", "cross_encoder"])
 def line(request: pytest.FixtureRequest, tmp_path: Path) -> list[Stage]:
     config = a_config(request.param)
-    prepared = Prepared(config, [], LogColumns("query"), {}, None, {}, None, None, FileStorage(str(tmp_path)), "chain-0")
+    prepared = Prepared(
+        config, "config.yaml", [], LogColumns("query"), {}, None, {}, None, None, FileStorage(str(tmp_path)), "chain-0"
+    )
     return stages(prepared, {name: Pool(1, 1, 0) for name in wishes(config)}, 1)
 
 

@@ -64,12 +64,10 @@ class Engine(Protocol):
     start: makes it ready, seconds by what they were spent on (load, warm_up); a second call does nothing.
     complete: yields every request once with its completion, in the order in which they come; it raises only what ends
     the whole engine. Several threads may call it at a time.
-    max_in_flight: requests that it works on at a time.
     identity: JSON-able, what decides which text comes out. close: gives everything back; a second call does nothing.
     """
 
     kind: str
-    max_in_flight: int
 
     def check(self) -> None: ...
 

@@ -77,7 +77,7 @@ class OpenaiEngine:
         _check_numbers(0, patience_minutes=patience_minutes)
         if not model:
             raise RewriterError("engine 'openai' needs the name of a model, as the server lists it")
-        self.max_in_flight = max_in_flight
+        self._max_in_flight = max_in_flight
         self._model, self._args = model, _checked(args or {})
         self._server = Server(base_url, api_key_env, timeout_seconds)
         self._attempts, self._patience = attempts, 60 * patience_minutes
@@ -108,7 +108,7 @@ class OpenaiEngine:
             if self._closed:
                 raise RewriterError("engine 'openai' is closed")
             if self._flow is None:
-                self._flow = Flow(_AHEAD * self.max_in_flight)
+                self._flow = Flow(_AHEAD * self._max_in_flight)
                 self._flow.run(self._server.open())
         return {}
 
@@ -249,7 +249,7 @@ def _checked(args: Mapping[str, Any]) -> dict[str, Any]:
         if name in args:
             raise RewriterError(f"engine 'openai': args must not have {name}, which the engine sets itself")
     try:
-        json.dumps(args if isinstance(args, dict) else dict(args), allow_nan=False)
+        json.dumps(dict(args), allow_nan=False)
     except (TypeError, ValueError) as error:
         raise RewriterError(f"engine 'openai': args cannot be written as JSON: {error}") from None
     return dict(args)

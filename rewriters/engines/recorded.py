@@ -46,7 +46,6 @@ class RecordedEngine:
     """
 
     kind = "recorded"
-    max_in_flight = 1
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self._path = fspath(path)

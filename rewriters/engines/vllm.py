@@ -88,8 +88,7 @@ class VllmEngine:
         self._generation = 0  # how often the engine was started
         self._answers = 0
         self._deaths = 0  # since the last answer
-        self.max_in_flight = int(self._args.get("max_num_seqs", 256))
-        self._places, self._last_chance = asyncio.Semaphore(self.max_in_flight), asyncio.Lock()
+        self._places, self._last_chance = asyncio.Semaphore(), asyncio.Lock()  # how many places, only a loaded engine says
 
     def check(self) -> None:
         """RewriterError where vLLM is not installed or does not know an argument; the model is looked at by `start`."""
@@ -234,8 +233,7 @@ class VllmEngine:
         self._generation += 1
         self._alive.set()
         # Twice what it works on: where many end in one step, as many are ready (vllm_rate.py: .56 -> .7 of bare).
-        self.max_in_flight = 2 * self._engine.vllm_config.scheduler_config.max_num_seqs
-        self._places = asyncio.Semaphore(self.max_in_flight)
+        self._places = asyncio.Semaphore(2 * self._engine.vllm_config.scheduler_config.max_num_seqs)
 
     async def _revive(self, generation: int, message: str) -> None:
         """Start the engine anew, once for all requests that it died under."""

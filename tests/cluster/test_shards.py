@@ -124,9 +124,9 @@ def test_manifests_come_by_shard_and_temporaries_are_none(storage: Storage) -> N
 def test_what_counts_is_what_the_plan_and_the_manifests_name(storage: Storage) -> None:
     one = commit(storage, manifest(storage, 1))
     write_table(storage, "results", 2, ROWS)  # not committed
-    assert committed_tables(storage, PLAN)["results"] == [one.files["results"]]
-    assert committed_tables(storage, PLAN)["queries"] == PLAN.tables["queries"]
-    assert committed_tables(storage, PLAN).get("rewrites", []) == []
+    assert committed_tables(PLAN, manifests(storage))["results"] == [one.files["results"]]
+    assert committed_tables(PLAN, manifests(storage))["queries"] == PLAN.tables["queries"]
+    assert committed_tables(PLAN, manifests(storage)).get("rewrites", []) == []
 
 
 # ---------------------------------------------------------------- the end

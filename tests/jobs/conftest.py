@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from hypothesis import settings
-from whole_runs import finish, start
+from whole_runs import finish, flags, start
 
 from retrievers.local_build import build_local_index
 
@@ -97,9 +97,8 @@ def dense(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
 def sample_place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the index of the sample, built once by the verb `index` for all whole runs."""
     folder = tmp_path_factory.mktemp("night")
-    sets = [word for name in ("bm25", "dense") for word in ("--set", f"retrieve.retrievers.{name}.index={folder}/index")]
     command = [sys.executable, "-m", "jobs", "index", "configs/quickstart.yaml", "--corpus", "configs/sample/corpus.parquet"]
-    built = finish(start([*command, *sets]))
+    built = finish(start([*command, *flags(folder)]))
     assert built.code == 0, built.err
     assert built.out == f"{folder}/index: 331 documents, built\n"
     return folder

@@ -13,7 +13,20 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from whole_runs import ROOT, Done, Row, check_files, check_same_rows, children, committed, finish, rows, start, wait_for_commits
+from whole_runs import (
+    ROOT,
+    Done,
+    Row,
+    check_files,
+    check_same_rows,
+    children,
+    committed,
+    finish,
+    flags,
+    rows,
+    start,
+    wait_for_commits,
+)
 
 from rewriters.normalise import normalise
 
@@ -24,10 +37,8 @@ STRATEGIES = {"general", "keyword", "pseudo_answer", "core_content"}
 
 def command(verb: str, folder: Path, output: Path, *more: str) -> list[str]:
     """The quickstart in small shards, with its index in `folder`."""
-    settings = [f"cluster.shard_size={SHARD_SIZE}", f"output={output}"]
-    settings += [f"retrieve.retrievers.{name}.index={folder}/index" for name in ("bm25", "dense")]
-    flags = [word for setting in settings for word in ("--set", setting)]
-    return [sys.executable, "-m", "jobs", verb, "configs/quickstart.yaml", *flags, *more]
+    settings = flags(folder, **{"cluster.shard_size": SHARD_SIZE, "output": output})
+    return [sys.executable, "-m", "jobs", verb, "configs/quickstart.yaml", *settings, *more]
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from fake_server import FakeServer
 from tiny_model import make_model
-from whole_runs import check_files, check_same_rows, children, finish, rows, start, wait_for_commits
+from whole_runs import check_files, check_same_rows, children, finish, flags, rows, start, wait_for_commits
 
 QUERIES = 176
 STRATEGIES = ("general", "keyword", "pseudo_answer", "core_content")
@@ -25,14 +25,6 @@ vllm_is_there = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, rea
 def place(sample_place: Path) -> Path:
     """A folder with the index of the sample."""
     return sample_place
-
-
-def settings(place: Path, output: Path, **more: object) -> list[str]:
-    values: dict[str, object] = {
-        "output": output,
-        **{f"retrieve.retrievers.{name}.index": place / "index" for name in ("bm25", "dense")},
-    }
-    return [word for key, value in (values | more).items() for word in ("--set", f"{key}={value}")]
 
 
 def rewritten(body: dict[str, Any]) -> str:
@@ -48,7 +40,7 @@ def openai(place: Path, output: Path, server: FakeServer) -> list[str]:
         "rewrite.engine.base_url": server.address, "rewrite.engine.model": "tiny", "rewrite.engine.timeout_seconds": 1,
         "rewrite.engine.max_in_flight": 16, "cluster.shard_size": 8,
     }  # fmt: skip
-    return [sys.executable, "-m", "jobs", "run", "configs/openai.yaml", *settings(place, output, **engine)]
+    return [sys.executable, "-m", "jobs", "run", "configs/openai.yaml", *flags(place, output=output, **engine)]
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +119,7 @@ def cores() -> set[int]:
 def test_vllm_in_the_worker_survives_a_kill_and_answers_for_every_query(place: Path) -> None:
     output, before = place / "vllm", cores()
     values = {"rewrite.engine.model": make_model(place / "tiny"), "rewrite.decoding.max_tokens": 128}
-    running = start([sys.executable, "-m", "jobs", "run", "configs/vllm-cpu.yaml", *settings(place, output, **values)])
+    running = start([sys.executable, "-m", "jobs", "run", "configs/vllm-cpu.yaml", *flags(place, output=output, **values)])
     end = time.monotonic() + 120
     while not list(output.glob("*/completions/*/*")) and time.monotonic() < end:
         assert running.poll() is None, finish(running).err

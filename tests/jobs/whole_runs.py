@@ -16,6 +16,12 @@ SAME = ("queries", "query_map", "rewrites", "runs", "results")  # tables whose r
 Row = dict[str, Any]
 
 
+def flags(place: Path, **values: object) -> list[str]:
+    """`--set` for each of `values` (`a.b` as key), and for the sample's index, which lies in `place`."""
+    index = {f"retrieve.retrievers.{name}.index": place / "index" for name in ("bm25", "dense")}
+    return [word for key, value in (index | values).items() for word in ("--set", f"{key}={value}")]
+
+
 def start(arguments: list[str]) -> subprocess.Popen[str]:
     environment = os.environ | {"RAY_AUTH_MODE": "disabled"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

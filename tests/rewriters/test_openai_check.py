@@ -63,7 +63,6 @@ def test_settings_that_cannot_work(monkeypatch: pytest.MonkeyPatch, changes: dic
 
 def test_the_defaults_are_those_of_the_config() -> None:
     engine = an_engine()
-    assert engine.max_in_flight == 256
     assert engine.identity() == {"kind": "openai", "model": "tiny", "args": {}}
     engine.close()
 

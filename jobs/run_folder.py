@@ -1,0 +1,61 @@
+"""A run as it lies on storage, finished or not: what `evaluate` and `report` read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from cluster.shards import SUCCESS, Manifest, Plan, committed_tables, manifests, read_plan
+from cluster.storage import Storage, open_storage
+from jobs.config import Config
+from jobs.part import ConfigError
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """What is committed of a run, at the moment at which it was opened."""
+
+    storage: Storage
+    record: dict[str, Any]
+    """`run.json`: resolved config, identity, versions, starts, node time."""
+    plan: Plan
+    manifests: list[Manifest]
+    """By shard."""
+    finished: bool
+
+    @cached_property
+    def config(self) -> Config:
+        """The config that it was run with."""
+        return Config.model_validate(self.record["config"])
+
+    @cached_property
+    def tables(self) -> dict[str, list[str]]:
+        """Table -> where its committed files lie."""
+        files = committed_tables(self.plan, self.manifests)
+        return {table: [self.storage.url(file.key) for file in named] for table, named in files.items()}
+
+    @property
+    def state(self) -> str:
+        """'finished', or how far it is."""
+        if self.finished:
+            return "finished"
+        return f"{self.record['status']}: {len(self.manifests):,} of {len(self.plan.shards):,} shards are committed"
+
+
+def open_run(path: str) -> RunFolder:
+    """The run in a folder: its own (the last line of `run`), or `<output>/<name>`, whose `latest.json` names the newest
+    finished one. ConfigError where there is none."""
+    storage = open_storage(path)
+    if latest := storage.get("latest.json"):
+        storage = open_storage(json.loads(latest)["path"])
+    record, plan = storage.get("run.json"), read_plan(storage)
+    if record is None:
+        raise ConfigError(
+            f"{storage.root}: no run lies there (no run.json); give a run's folder, the last line that `run` prints, or "
+            "<output>/<name> for its newest finished one"
+        )
+    if plan is None:
+        raise ConfigError(f"{storage.root}: the run was stopped before its log was read; nothing is committed yet")
+    return RunFolder(storage, json.loads(record), plan, list(manifests(storage)), finished=storage.get(SUCCESS) is not None)
