@@ -10,24 +10,28 @@ A block is one shard from the first stage to the last: tasks take whole blocks a
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import itertools
+import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from cluster import ClusterError, costs
+from cluster import costs
+from cluster.border import check_border
+from cluster.desk import TASK_SLOTS, Desk, Page, account
 from cluster.session import Pool
+
+__all__ = ["TASK_SLOTS", "Line", "Meter", "Stage", "Worker", "pulse"]
 
 Worker = Callable[[pa.Table], pa.Table]
 _CONTROL = "control"  # a worker is told to close on a thread of its own, whatever it is working on
 _GOODBYE = 30.0
-TASK_SLOTS = 2  # blocks at a time in a stage without a pool
+_ANSWER = 0.2  # seconds that the driver's loop gives the desk for its books
 
 
 @dataclass(frozen=True)
@@ -45,14 +49,18 @@ class Stage:
     # What becomes of a row on which the worker raises: the row as the stage would give it, with the error on it; it may
     # raise the error instead, where that is not the row's fault. None: the stage fails.
     fallback: Callable[[pa.Table, Exception], pa.Table] | None = None
+    # What to count of what this stage has put onto a block, for the books: what is under way is shown before it is committed.
+    counts: Callable[[pa.Table], Mapping[str, int]] | None = None
 
 
-_pulse: Callable[[], object] = lambda: None  # noqa: E731  set in a worker's process by its actor
+_block = threading.local()  # .tell: how the thread speaks to the desk of the block that it works on
 
 
-def pulse() -> None:
-    """Say from inside a long call that work goes on; the stall watch counts from the last such word."""
-    _pulse()
+def pulse(share: float | None = None) -> None:
+    """Say from inside a long call that work goes on, and which share of the block (0 to 1) is done; the stall watch counts
+    from the last such word. To be said on the thread on which the worker was called; elsewhere it is not heard."""
+    if tell := getattr(_block, "tell", None):
+        tell(share)
 
 
 class Meter:
@@ -65,7 +73,7 @@ class Meter:
 
     def __init__(self, stage: Stage, start: int) -> None:
         began = time.perf_counter()
-        self._stage, self._start = stage, start
+        self.stage, self._start = stage, start
         self._worker = stage.worker(**stage.settings)
         self._busy = costs.Busy()
         parts = {f"{costs.START_UP}.{part}": spent for part, spent in getattr(self._worker, "start_up", {}).items()}
@@ -73,14 +81,14 @@ class Meter:
         self._start_up = [parts | {costs.START_UP: rest}] if stage.pool else []  # taken by the first block
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        stage = self._stage
+        stage = self.stage
         if table.num_rows == 0:  # a shard that was not admitted
             return stage.produces.empty_table()
-        _check_border(f"{stage.name} was given", table.schema, stage.consumes)
+        check_border(f"{stage.name} was given", table.schema, stage.consumes)
         with self._busy.share() as share:
             result = self._work(table)
             seconds = share()
-        _check_border(f"{stage.name} returned", result.schema, stage.produces)
+        check_border(f"{stage.name} returned", result.schema, stage.produces)
         if "costs" not in result.column_names:
             return result
         devices = stage.pool.gpus if stage.pool else 0.0
@@ -98,7 +106,7 @@ class Meter:
         try:
             return self._worker(table)
         except Exception as error:
-            if self._stage.fallback is None:
+            if self.stage.fallback is None:
                 raise
             return self._isolate(table, error, [max(1, table.num_rows // 20)])
 
@@ -106,10 +114,10 @@ class Meter:
         """Halve the block until the rows stand alone on which the worker raises. With too many of them (more than `left`)
         it is not the rows' fault, and the error is the stage's."""
         if table.num_rows == 1:
-            if not left[0] or self._stage.fallback is None:
+            if not left[0] or self.stage.fallback is None:
                 raise error
             left[0] -= 1
-            return self._stage.fallback(table, error)
+            return self.stage.fallback(table, error)
         parts = []
         for part in (table.slice(0, table.num_rows // 2), table.slice(table.num_rows // 2)):
             try:
@@ -117,58 +125,6 @@ class Meter:
             except Exception as inner:
                 parts.append(self._isolate(part, inner, left))
         return pa.concat_tables(parts)
-
-
-class Desk:
-    """Admits shards, hands out workers, and closes when no more shard shall begin. One asynchronous actor per run.
-
-    If its process dies Ray starts it anew with empty books: admission is then wider for a moment, nothing is lost.
-    """
-
-    def __init__(self, limit: int, pools: Mapping[str, int]) -> None:
-        self._limit, self._closed = limit, False
-        self._admitted: set[int] = set()
-        self._busy = {stage: Counter(dict.fromkeys(range(workers), 0)) for stage, workers in pools.items()}
-        self._changed = asyncio.Condition()
-        self._heard = time.monotonic()
-
-    async def admit(self, shard: int) -> bool:
-        """Wait until fewer than `limit` shards are under way; False once closed."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._closed or len(self._admitted - {shard}) < self._limit)
-            if not self._closed:
-                self._admitted.add(shard)
-            return not self._closed
-
-    async def committed(self, shard: int) -> None:
-        """A shard is done with."""
-        async with self._changed:
-            self._admitted.discard(shard)
-            self._changed.notify_all()
-
-    async def take(self, stage: str) -> int:
-        """The least busy worker of a stage."""
-        worker, _ = min(self._busy[stage].items(), key=lambda item: item[1])
-        self._busy[stage][worker] += 1
-        return worker
-
-    async def give(self, stage: str, worker: int) -> None:
-        """The worker has answered."""
-        self._busy[stage][worker] -= 1
-
-    async def pulse(self) -> None:
-        """A worker is at work."""
-        self._heard = time.monotonic()
-
-    async def quiet(self) -> float:
-        """Seconds since a worker was last heard of."""
-        return time.monotonic() - self._heard
-
-    async def close(self) -> None:
-        """Admit no more shards."""
-        async with self._changed:
-            self._closed = True
-            self._changed.notify_all()
 
 
 class Line:
@@ -180,10 +136,12 @@ class Line:
         self._stages, self._start, self._wave = stages, start, wave
         self._closed = False
         self._workers: dict[str, list[Any]] = {}
-        pools = {stage.name: stage.pool.workers for stage in stages if stage.pool}
+        self._books: dict[str, Page] = {}
+        self._asked: Any = None  # what the desk was asked for and has not answered
+        crews = {stage.name: stage.pool.workers if stage.pool else 0 for stage in stages}
         limit = max(2, sum(stage.pool.workers * (stage.blocks + 1) for stage in stages if stage.pool))
         desk = ray.remote(Desk).options(num_cpus=0, max_restarts=-1, max_task_retries=-1, max_concurrency=1000)
-        self._desk = desk.remote(limit, pools)
+        self._desk = desk.remote(limit, crews)
         for stage in stages:
             if stage.pool is None:
                 continue
@@ -196,7 +154,7 @@ class Line:
                 "max_concurrency": stage.blocks,
             }
             remote = ray.remote(concurrency_groups={_CONTROL: 1})(named).options(**options)
-            self._workers[stage.name] = [remote.remote(stage, start, self._desk) for _ in range(stage.pool.workers)]
+            self._workers[stage.name] = [remote.remote(stage, start, self._desk, seat) for seat in range(stage.pool.workers)]
 
     def run(self, shards: Iterable[pa.Table]) -> Iterator[dict[str, Any]]:
         """Stream one-row tables (with the column `shard`) through all stages; yields the last stage's rows as they come."""
@@ -234,6 +192,19 @@ class Line:
         """Make room for the next shard."""
         self._desk.committed.remote(shard)
 
+    def books(self) -> dict[str, Page]:
+        """The books of what is not committed, by stage; as they were last, where the desk does not answer at once."""
+        import ray
+
+        try:
+            self._asked = self._asked or self._desk.books.remote()
+            self._books, self._asked = ray.get(self._asked, timeout=_ANSWER), None
+        except ray.exceptions.GetTimeoutError:
+            pass
+        except ray.exceptions.RayError:
+            self._asked = None
+        return self._books
+
     def quiet(self) -> float:
         """Seconds since a worker was last heard of; 0 where the desk does not answer at once."""
         import ray
@@ -262,21 +233,32 @@ class Line:
 
 
 class _Seat:
-    """The actor: a worker with its meter."""
+    """The actor: a worker with its meter, at its place among the workers of its stage."""
 
-    def __init__(self, stage: Stage, start: int, desk: Any) -> None:
-        global _pulse  # noqa: PLW0603  one worker is one process
-        _pulse = desk.pulse.remote
+    def __init__(self, stage: Stage, start: int, desk: Any, seat: int) -> None:
+        self._desk, self._seat = desk, seat
         self._meter = Meter(stage, start)
-        pulse()
+        desk.seated.remote(stage.name, seat)
 
     def run(self, table: pa.Table) -> pa.Table:
-        result = self._meter(table)
-        pulse()
-        return result
+        return _work(self._meter, table, self._desk, self._seat)
 
     def close(self) -> None:
         self._meter.close()
+
+
+def _work(meter: Meter, table: pa.Table, desk: Any, seat: int | None) -> pa.Table:
+    """Call the worker with a block and let the desk know how it goes; without a pool a block has a seat of its own."""
+    stage, shard = meter.stage, table.column("shard")[0].as_py()
+    _block.tell = partial(desk.pulse.remote, stage.name, shard)
+    desk.began.remote(stage.name, shard, table.num_rows, shard if seat is None else seat)
+    try:
+        result = meter(table)
+    finally:
+        del _block.tell
+    counts = stage.counts(result) if stage.counts else {}
+    desk.ended.remote(stage.name, shard, result.num_rows, account(stage.name, result, counts))
+    return result
 
 
 def _admit(table: pa.Table, desk: Any) -> pa.Table:
@@ -292,25 +274,12 @@ def _carry(table: pa.Table, stage: Stage, start: int, workers: list[Any], desk: 
     if table.num_rows == 0:
         return stage.produces.empty_table()
     if not workers:
-        return Meter(stage, start)(table)
+        return _work(Meter(stage, start), table, desk, None)
     index = ray.get(desk.take.remote(stage.name))
     try:
         return ray.get(workers[index].run.remote(table))
     finally:
         desk.give.remote(stage.name, index)
-
-
-def _check_border(where: str, found: pa.Schema, wanted: pa.Schema) -> None:
-    if found.equals(wanted, check_metadata=False):
-        return
-    missing = [name for name in wanted.names if name not in found.names]
-    extra = [name for name in found.names if name not in wanted.names]
-    other = [f"{n}: {found.field(n).type} instead of {wanted.field(n).type}" for n in wanted.names
-             if n in found.names and found.field(n).type != wanted.field(n).type]  # fmt: skip
-    raise ClusterError(
-        f"{where} a table that is not its schema: missing {missing}, unknown {extra}, of another type {other}, "
-        f"found {found.names}"
-    )
 
 
 def _charge_start_up(table: pa.Table, stage: str, parts: Mapping[str, float], devices: float, start: int) -> pa.Table:

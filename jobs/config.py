@@ -217,6 +217,15 @@ class Evaluate(Part):
     """log_id, doc_id, relevance in tab-separated columns, or TREC's four."""
 
 
+class Report(Part):
+    """The page that a run ends with."""
+
+    texts: bool = True
+    """false: no query, rewrite or document stands in it, only ids, names and numbers."""
+    samples: Annotated[int, Field(ge=0)] = 100
+    """Queries that are shown with their rewrites and hits."""
+
+
 class Config(Part):
     """A whole job."""
 
@@ -228,6 +237,7 @@ class Config(Part):
     rerank: Rerank = Rerank()
     limits: Limits = Limits()
     evaluate: Evaluate = Evaluate()
+    report: Report = Report()
     output: str
     cluster: Cluster = Cluster()
 

@@ -41,6 +41,18 @@ def query_id_bytes(normalised: str) -> bytes:
     return sha256(normalised.encode()).digest()[:ID_BYTES]
 
 
+def judge(text: str, max_chars: int) -> bytes | Rejection:
+    """The 16 bytes of a query's id, or why the text is no query."""
+    if len(text) > max_chars and not text.isspace():
+        message = f"the query has {len(text):,} characters, log.max_chars is {max_chars:,}"
+        return Rejection("too_long", message, text[:RAW_SHOWN])
+    normalised = normalise(text)
+    if not normalised:
+        message = "the query is only white space" if text else "the query is empty"
+        return Rejection("empty", message, text[:RAW_SHOWN])
+    return query_id_bytes(normalised)
+
+
 def hex_ids(digests: Digests) -> pa.StringArray:
     """(n, 16) bytes -> n query_ids of 32 hex digits; hex order is byte order."""
     offsets = np.arange(len(digests) + 1, dtype=np.int32) * (2 * ID_BYTES)
@@ -117,7 +129,7 @@ class DistinctTexts:
         for code, text in zip(codes.tolist(), _decoded(texts), strict=True):
             slot = self._slots.get(text)
             if slot is None:
-                entry = self._judge(text) if isinstance(text, str) else text
+                entry = judge(text, self.max_chars) if isinstance(text, str) else text
                 if isinstance(entry, Rejection):
                     self._rejections[code] = entry
                     slot = REFUSED
@@ -128,17 +140,6 @@ class DistinctTexts:
             slots.append(slot)
         self._dictionary_slots[codes] = slots
         self._append(b"".join(fresh))
-
-    def _judge(self, text: str) -> bytes | Rejection:
-        """The 16 bytes of a query's id, or why the text is none."""
-        if len(text) > self.max_chars and not text.isspace():
-            message = f"the query has {len(text):,} characters, log.max_chars is {self.max_chars:,}"
-            return Rejection("too_long", message, text[:RAW_SHOWN])
-        normalised = normalise(text)
-        if not normalised:
-            message = "the query is only white space" if text else "the query is empty"
-            return Rejection("empty", message, text[:RAW_SHOWN])
-        return query_id_bytes(normalised)
 
     def _append(self, digests: bytes) -> None:
         fresh = np.frombuffer(digests, np.uint8).reshape(-1, ID_BYTES)

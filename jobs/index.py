@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from jobs.config import Config
 from jobs.progress import Progress
 from retrievers.local_build import build_local_index, local_indexes
 
 
-def index(config: Config, corpus: Sequence[str], progress: Progress) -> list[str]:
-    """Build each index from the corpus; the same corpus and settings again cost nothing. Returns a line for each."""
+def index(config: Config, corpus: Sequence[str], progress: Progress) -> list[dict[str, Any]]:
+    """Build each index from the corpus; the same corpus and settings again cost nothing. Says for each what was done."""
     blocks = {name: retriever.model_dump() for name, retriever in config.retrieve.retrievers.items()}
-    lines = []
+    result = []
     for folder, fields in local_indexes(blocks).items():
 
         def show(phase: str, done: int, total: int, folder: str = folder) -> None:
@@ -20,5 +21,5 @@ def index(config: Config, corpus: Sequence[str], progress: Progress) -> list[str
 
         built = build_local_index(folder, corpus, **fields, progress=show)
         done = "built" if built.built else "there already, nothing to do"
-        lines.append(f"{folder}: {built.documents:,} documents, {done}")
-    return lines
+        result.append({"index": folder, "documents": built.documents, "done": done})
+    return result

@@ -30,7 +30,7 @@ def load_config(path: str, settings: list[str] | None = None, date: str | None =
         raise ConfigError(f"{path}: holds no keys; see configs/quickstart.yaml for an example")
     for setting in settings or []:
         _set(values, setting)
-    day = date or datetime.date.today().isoformat()
+    day = date or today()
     try:
         datetime.datetime.strptime(day, "%Y-%m-%d")
         valid = len(day) == 10
@@ -42,6 +42,11 @@ def load_config(path: str, settings: list[str] | None = None, date: str | None =
         return Config.model_validate(_fill(values, day))
     except ValidationError as error:
         raise ConfigError(f"{path}: {_one_line(error)}") from error
+
+
+def today() -> str:
+    """What `{date}` stands for where nothing is said."""
+    return datetime.date.today().isoformat()
 
 
 class _Loader(yaml.SafeLoader):

@@ -22,6 +22,7 @@ from cluster.stage import Stage
 from jobs import engine
 from jobs.config import Config
 from jobs.engine_config import Openai, Vllm
+from jobs.failures import failures
 from jobs.fuse import Fuse
 from jobs.prepare import Prepared
 from jobs.read import Read
@@ -78,14 +79,15 @@ def stages(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> list[St
         "start": start,
     }
     in_fused_order = partial(fused_order, keep=config.rerank.keep)
-    return [
+    line = [
         Stage("read", Read, {"run": run}, SHARD, QUERIES),
         Stage("rewrite", Rewrite, rewrite, QUERIES, REWRITTEN, pools.get("rewrite"), blocks=_blocks(config)),
         Stage("retrieve", Retrieve, retrieve, REWRITTEN, RETRIEVED, pools["retrieve"], fallback=without_lists),
         Stage("fuse", Fuse, fuse, RETRIEVED, FUSED),
         Stage("rerank", Rerank, rerank, FUSED, RERANKED, pools.get("rerank"), fallback=in_fused_order),
-        Stage("write", Write, write, RERANKED, COMMITTED),
     ]
+    counted = [replace(stage, counts=partial(failures, stage=stage.name)) for stage in line]
+    return [*counted, Stage("write", Write, write, RERANKED, COMMITTED)]
 
 
 def _rewriting(config: Config) -> PoolWish:

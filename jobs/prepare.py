@@ -66,11 +66,24 @@ def prepare(config: Config, config_path: str) -> Prepared:
     columns = LogColumns(log.query_column, log.id_column, log.count_column, log.max_chars)
     check_log(files, columns)
     judgements = read_qrels(config.evaluate.qrels) if config.evaluate.qrels else None
+    output = open_storage(config.output)
+    check_writable(output, "output")
+    return _prepare(config, config_path, files, judgements, output)
+
+
+def prepare_query(config: Config, config_path: str, folder: str) -> Prepared:
+    """The same for one query that somebody tries: a folder in place of the output, log and judgements not looked at."""
+    return _prepare(config, config_path, [], None, open_storage(folder))
+
+
+def _prepare(
+    config: Config, config_path: str, files: list[LogFile], judgements: Judgements | None, output: Storage
+) -> Prepared:
+    log = config.log
+    columns = LogColumns(log.query_column, log.id_column, log.count_column, log.max_chars)
     prices = load_prices(Path(config_path).with_name("prices.yaml"))
     if prices is None and config.limits.max_cost_usd is not None:
         raise ConfigError(f"limits.max_cost_usd needs prices, and there is no prices.yaml beside {config_path}")
-    output = open_storage(config.output)
-    check_writable(output, "output")
     indexes = {name: retriever_identity(name, retriever.model_dump()) for name, retriever in config.retrieve.retrievers.items()}
     if config.rerank.kind != "none" and len({index.get("corpus") for index in indexes.values()}) > 1:
         raise ConfigError(

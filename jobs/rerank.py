@@ -82,7 +82,7 @@ class Rerank:
         for begin in range(0, len(doc_ids), PORTION):
             part = slice(begin, begin + PORTION)
             scores[part] = self._reranker.score(queries[part], [texts[i] for i in place[part]])
-            pulse()
+            pulse(min(1.0, (begin + PORTION) / len(doc_ids)))
         return scores
 
     def _order(self, doc_ids: list[str], fused: list[float], scores: np.ndarray | None) -> list[tuple[str, float]]:

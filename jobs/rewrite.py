@@ -20,6 +20,7 @@ from rewriters.rewriter import Rewriter
 
 FLUSH_COMPLETIONS = 256  # put to storage after so many,
 FLUSH_SECONDS = 20.0  # or after so long: a kill repeats no more than this
+PULSE_SECONDS = 5.0  # between two words on how far a shard is
 
 
 class Made(NamedTuple):
@@ -93,7 +94,8 @@ class Rewrite:
         if self._engine is None or not requests:
             return
         portion: list[tuple[Request, Completion]] = []
-        flushed = time.perf_counter()
+        flushed = said = time.perf_counter()
+        total = len(made) + len(requests)
         with self._busy.share() as share:
 
             def flush() -> None:
@@ -107,9 +109,12 @@ class Rewrite:
             try:
                 for request, completion in self._engine.complete(requests):
                     portion.append((request, completion))
-                    if len(portion) >= FLUSH_COMPLETIONS or time.perf_counter() - flushed > FLUSH_SECONDS:
+                    now = time.perf_counter()
+                    if len(portion) >= FLUSH_COMPLETIONS or now - flushed > FLUSH_SECONDS:
                         flush()
-                        pulse()
+                    if now - said > PULSE_SECONDS or not portion:
+                        pulse((len(made) + len(portion)) / total)
+                        said = now
             finally:
                 flush()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import signal
 import threading
@@ -37,6 +38,7 @@ from jobs.progress import Progress
 from jobs.record import Record
 from jobs.shard import Draft, draft_queries, fix_plan
 from jobs.tables import NOTES, SHARD
+from jobs.watch import Watch
 
 JUDGED_FROM = 100  # queries done before limits.error_rate can stop a run: below, a single error would
 
@@ -68,10 +70,10 @@ class Tally:
             costs.add(self.spent, manifest.costs)
 
 
-def run(prepared: Prepared, progress: Progress) -> tuple[Plan, Tally]:
-    """Bring the run to its end; what is there already is not done again. Stopped if it had to end early."""
-    storage = prepared.storage
-    where = storage.root
+def run(prepared: Prepared, progress: Progress, again: str = "the same command") -> tuple[Plan, Tally]:
+    """Bring the run to its end; what is there already is not done again. Stopped, naming the command `again`, if it had to
+    end early."""
+    storage, where = prepared.storage, prepared.storage.root
     plan = read_plan(storage)
     if plan is not None:
         check_inputs(plan, prepared.inputs, where)
@@ -86,12 +88,12 @@ def run(prepared: Prepared, progress: Progress) -> tuple[Plan, Tally]:
     progress.phase("starting Ray")
     session = Session(prepared.config.cluster.address, wishes(prepared.config), code())
     try:
-        with _Signals(progress) as signals:
+        with _Signals(progress, again) as signals:
             progress.phase("reading the log")
             draft = draft_queries(prepared) if plan is None else None
             lease = Lease.acquire(storage)  # from here on things are written
             try:
-                return _hold(prepared, plan, draft, session, lease, signals, progress)
+                return _hold(prepared, plan, draft, session, lease, signals, progress, again)
             except ClusterError as error:  # work was begun, so it is not refused: it has failed
                 raise Stopped(str(error), orderly=False) from error
             finally:
@@ -108,6 +110,7 @@ def _hold(
     lease: Lease,
     signals: _Signals,
     progress: Progress,
+    again: str,
 ) -> tuple[Plan, Tally]:
     """The run while its lease is held: fix the plan, work, close."""
     record = Record(prepared, session, lease.number)
@@ -115,7 +118,7 @@ def _hold(
     assert plan is not None
     tally = tally_of(prepared.storage)
     try:
-        _work(prepared, plan, session, lease, tally, signals, progress)
+        _work(prepared, plan, session, lease, tally, signals, progress, again)
         progress.phase("checking and closing")
         finish(prepared, plan, tally.counts, partial(record.put, "finished", plan, tally.counts, tally.spent))
         announce(prepared)
@@ -143,12 +146,15 @@ def _work(
     tally: Tally,
     signals: _Signals,
     progress: Progress,
+    again: str,
 ) -> None:
     """Stream the shards that are not committed; keep the display, the limits and the signals in view."""
     pending = [shard for shard in plan.shards if shard.number not in tally.shards]
     state, limits = progress.state, prepared.config.limits
     state.total, state.done = plan.counts["queries"], tally.counts["queries"]
-    if (stop := _limit(prepared, plan, tally)) is not None:
+    watch = Watch(prepared.prices, state)
+    watch.still(tally.counts, tally.spent)
+    if (stop := _limit(prepared, plan, tally, again)) is not None:
         raise stop
     if not pending:
         return
@@ -159,35 +165,36 @@ def _work(
     arrived: queue.Queue[dict[str, Any] | BaseException | None] = queue.Queue()
     threading.Thread(target=_stream, args=(line, pending, arrived), name="stream", daemon=True).start()
     signals.line = line
-    stall = _Stall(line, limits.stall_minutes)
+    stall = _Stall(line, limits.stall_minutes, again)
     while (row := _next(arrived)) is not None:
         if row:
             stall.restart()
             tally.add(read_manifest(row["manifest"]))
             line.committed(row["shard"])
-        state.done, state.errors = tally.counts["queries"], tally.counts["failed_queries"]
+        state.done = tally.counts["queries"]
         if row and not state.began:
             state.phase, state.began, state.before = "working", time.monotonic(), state.done
-        state.usd = prepared.prices.usd(tally.spent) if prepared.prices else None
+        watch.look(line, tally.counts, tally.spent)
         progress.tick()
-        if stop is None and (stop := _limit(prepared, plan, tally)) is not None:
+        if stop is None and (stop := _limit(prepared, plan, tally, again)) is not None:
             progress.phase("stopping")
         if stop is not None or signals.received is not None:
             line.close()
         if lease.lost():
             raise Stopped("another driver has taken this run over; this one ends", orderly=False)
         stall.check()
+    watch.still(tally.counts, tally.spent)
     line.dismiss()
     left = len(plan.shards) - len(tally.shards)
     if signals.received is not None and left:
         raise Stopped(
-            f"interrupted: {len(tally.shards)} of {len(plan.shards)} shards are committed; the same command goes on",
+            f"interrupted: {len(tally.shards)} of {len(plan.shards)} shards are committed; go on with: {again}",
             128 + signals.received,
         )
-    if (stop := stop or _limit(prepared, plan, tally)) is not None:
+    if (stop := stop or _limit(prepared, plan, tally, again)) is not None:
         raise stop
     if left:
-        raise Stopped(f"{left} of {len(plan.shards)} shards came to no end; run the same command again", orderly=False)
+        raise Stopped(f"{left} of {len(plan.shards)} shards came to no end; go on with: {again}", orderly=False)
 
 
 def _next(arrived: queue.Queue[dict[str, Any] | BaseException | None]) -> dict[str, Any] | None:
@@ -204,8 +211,8 @@ def _next(arrived: queue.Queue[dict[str, Any] | BaseException | None]) -> dict[s
 class _Stall:
     """Ends a run in which no shard is committed and no worker is heard of for too long: hung pools give no error."""
 
-    def __init__(self, line: Line, minutes: float) -> None:
-        self._line, self._minutes = line, minutes
+    def __init__(self, line: Line, minutes: float, again: str) -> None:
+        self._line, self._minutes, self._again = line, minutes, again
         self.restart()
 
     def restart(self) -> None:
@@ -222,7 +229,7 @@ class _Stall:
         if self._line.quiet() > patience:
             raise Stopped(
                 f"no shard was committed and no worker was heard of for {self._minutes:g} minutes (limits.stall_minutes); "
-                "what is committed stays, the same command goes on",
+                f"what is committed stays; go on with: {self._again}",
                 orderly=False,
             )
 
@@ -240,8 +247,8 @@ def _stream(line: Line, pending: list[Shard], arrived: queue.Queue[dict[str, Any
         arrived.put(error)
 
 
-def _limit(prepared: Prepared, plan: Plan, tally: Tally) -> Stopped | None:
-    """The limit that is passed, if one is."""
+def _limit(prepared: Prepared, plan: Plan, tally: Tally, again: str) -> Stopped | None:
+    """The limit that is passed, if one is, with the command that goes on all the same."""
     limits, counts = prepared.config.limits, tally.counts
     done, failed = counts["queries"], counts["failed_queries"]
     judged = done >= JUDGED_FROM or len(tally.shards) == len(plan.shards)
@@ -251,15 +258,17 @@ def _limit(prepared: Prepared, plan: Plan, tally: Tally) -> Stopped | None:
         return Stopped(
             f"{failed:,} of {done:,} queries have errors ({failed / done:.1%}, limits.error_rate is "
             f"{limits.error_rate:.1%}), most often {reason.removeprefix('error/')} ({often:,}); the texts are in "
-            f"{prepared.storage.url('errors')}; what is committed stays; to accept it go on with "
-            f"--set limits.error_rate={min(1, round(failed / done + 0.01, 2))}"
+            f"{prepared.storage.url('errors')}; what is committed stays; to accept it go on with: "
+            f"{again} --set limits.error_rate={min(1, round(failed / done + 0.01, 2))}"
         )
     if limits.max_cost_usd is not None and prepared.prices is not None:
         usd = prepared.prices.usd(tally.spent)
         if usd > limits.max_cost_usd and len(tally.shards) < len(plan.shards):
+            whole = math.ceil(110 * usd * len(plan.shards) / max(1, len(tally.shards))) / 100  # with a tenth more
             return Stopped(
                 f"${usd:.2f} are spent, limits.max_cost_usd is ${limits.max_cost_usd:.2f}; "
-                f"{len(tally.shards)} of {len(plan.shards)} shards are committed; raise the limit and run again to go on"
+                f"{len(tally.shards)} of {len(plan.shards)} shards are committed; to pay for all go on with: "
+                f"{again} --set limits.max_cost_usd={whole:.2f}"
             )
     return None
 
@@ -268,7 +277,8 @@ class _Signals:
     """SIGINT and SIGTERM: admit no more shards, commit what is under way; before and after the work, or the second time,
     end at once."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: Progress, again: str) -> None:
+        self._again = again
         self.received: int | None = None
         self.line: Line | None = None
         self._progress = progress
@@ -285,6 +295,6 @@ class _Signals:
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         if self.line is None or self.received is not None:
-            raise Stopped("interrupted; what is committed stays, the same command goes on", 128 + number, orderly=False)
+            raise Stopped(f"interrupted; what is committed stays; go on with: {self._again}", 128 + number, orderly=False)
         self.received = number
         self._progress.state.phase = "stopping: committing what is under way"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from cluster import costs
 from cluster.shards import SUCCESS, Manifest, Plan, committed_tables, manifests, read_plan
 from cluster.storage import Storage, open_storage
 from jobs.config import Config
@@ -35,6 +37,22 @@ class RunFolder:
         """Table -> where its committed files lie."""
         files = committed_tables(self.plan, self.manifests)
         return {table: [self.storage.url(file.key) for file in named] for table, named in files.items()}
+
+    @cached_property
+    def counts(self) -> Counter[str]:
+        """What was counted, over the committed shards (jobs/write.py)."""
+        counts: Counter[str] = Counter()
+        for manifest in self.manifests:
+            counts.update(manifest.counts)
+        return counts
+
+    @cached_property
+    def spent(self) -> costs.Totals:
+        """What they cost."""
+        spent: costs.Totals = {}
+        for manifest in self.manifests:
+            costs.add(spent, manifest.costs)
+        return spent
 
     @property
     def state(self) -> str:

@@ -2,56 +2,27 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
-from functools import partial
+from typing import Any
 
-from rich.console import Console
+from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from cluster import costs
 from cluster.costs import Prices, Totals
-from cluster.shards import Plan
-from jobs.evaluate import MEASURES, Evaluation, evaluate
-from jobs.fuse import fuse_original
-from jobs.prepare import Prepared
+from jobs.evaluate import MEASURES, Evaluation, evaluation_values
 from jobs.progress import clock
+from jobs.run_folder import RunFolder
 
 STAGES = ("rewrite", "retrieve", "fuse", "rerank")
 RUNGS = ("json", "labelled", "numbered", "salvage")
 
 
-def closing_text(prepared: Prepared, plan: Plan, counts: Mapping[str, int], spent: Totals, width: int) -> str:
-    """Evaluate a finished run, where there are judgements, and put everything into the table."""
-    config, evaluation, notes = prepared.config, None, []
-    if prepared.judgements is not None:
-        runs = partial(fuse_original, settings=config.fuse.model_dump()) if config.retrieve.keep_runs else None
-        evaluation = evaluate(prepared.storage, plan, prepared.judgements, runs)
-        if runs is None:
-            notes.append("original alone: not measured, since retrieve.keep_runs is false")
-    if config.used_redundancy != config.fuse.redundancy:
-        notes.append("redundancy: overlap in place of cosine, since no retriever is dense")
-    return summary(prepared.run_id, plan.counts, counts, spent, prepared.prices, evaluation, notes, width)
-
-
-def summary(
-    run_id: str,
-    planned: Mapping[str, int],
-    counts: Mapping[str, int],
-    spent: Totals,
-    prices: Prices | None,
-    evaluation: Evaluation | None,
-    notes: list[str],
-    width: int,
-) -> str:
-    """The closing table as text.
-
-    Args:
-        planned: log_rows, queries, rejected.
-        counts: sums over the committed shards.
-        notes: lines to stand below.
-    """
-    table = Table(title=run_id, title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
+def closing_table(run: RunFolder, prices: Prices | None, evaluation: Evaluation | None) -> RenderableType:
+    """The closing table of a run, with what is to be said below it."""
+    planned, counts, spent = run.plan.counts, run.counts, run.spent
+    table = Table(title=run.record["run_id"], title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     rejected = f", {planned['rejected']:,} rejected" if planned["rejected"] else ""
@@ -71,14 +42,31 @@ def summary(
             table.add_row(measure, f"{evaluation.results[measure]:.4f}{alone}")
         missing = f", {evaluation.missing:,} more are not in the log" if evaluation.missing else ""
         table.add_row("judged", f"{evaluation.judged - evaluation.missing:,} log rows{missing}")
-    return "\n".join([render(table, width), *notes])
+    return Group(table, *(Text(note) for note in notes(run, evaluation)))
 
 
-def render(table: Table, width: int) -> str:
-    """A table as plain text of at most `width` columns."""
-    text = io.StringIO()
-    Console(file=text, width=width, highlight=False, markup=False).print(table)
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+def closing_values(run: RunFolder, prices: Prices | None, evaluation: Evaluation | None) -> dict[str, Any]:
+    """The same as JSON-able values."""
+    return {
+        "run_id": run.record["run_id"],
+        "folder": run.storage.root,
+        "log": run.plan.counts,
+        "counts": dict(run.counts),
+        "costs": run.spent,
+        "usd": None if prices is None else prices.usd(run.spent),
+        "evaluation": None if evaluation is None else evaluation_values(evaluation),
+        "notes": notes(run, evaluation),
+    }
+
+
+def notes(run: RunFolder, evaluation: Evaluation | None) -> list[str]:
+    """What a reader of the figures should know."""
+    config, said = run.config, []
+    if evaluation is not None and not config.retrieve.keep_runs:
+        said.append("original alone: not measured, since retrieve.keep_runs is false")
+    if config.used_redundancy != config.fuse.redundancy:
+        said.append("redundancy: overlap in place of cosine, since no retriever is dense")
+    return said
 
 
 def _rewrites(counts: Mapping[str, int]) -> str:
@@ -110,13 +98,21 @@ def _errors(counts: Mapping[str, int]) -> str:
     return f"{counts.get('failed_queries', 0):,} queries ({listed})"
 
 
+def counted(quantity: str, value: float) -> str:
+    """'1 search', '1,646 searches', '12 prompt tokens'."""
+    words = quantity.replace("_", " ")
+    if value == 1:
+        words = "search" if words == "searches" else words.removesuffix("s")
+    return f"{int(value):,} {words}"
+
+
 def _cost(spent: Totals, prices: Prices | None, stages: list[str]) -> str:
     sums: dict[str, float] = {}
     for stage in stages:
         for name, value in costs.stage_sums(spent, stage).items():
             sums[name] = sums.get(name, 0) + value
     parts = [f"{clock(sums.get('seconds', 0))} of work"]
-    parts += [f"{int(sums[name]):,} {name.replace('_', ' ')}" for name in costs.QUANTITIES if sums.get(name)]
+    parts += [counted(name, sums[name]) for name in costs.QUANTITIES if sums.get(name)]
     if prices is not None:
         parts.insert(0, f"${prices.usd(spent, stages):.4f}")
     return ", ".join(parts)

@@ -169,9 +169,13 @@ def fuse(
     return Fused(candidates, stood_in, redundancy)
 
 
+def list_weight(weights: Mapping[str, float], strategy: str, retriever: str, own: float) -> float:
+    """What a list counts: the number that ``weights`` give strategy/retriever or strategy, else the strategy's own."""
+    return weights.get(f"{strategy}/{retriever}", weights.get(strategy, own))
+
+
 def _weight(run: RunList, weights: Mapping[str, float]) -> float:
-    named = weights.get(f"{run.strategy}/{run.retriever}", weights.get(run.strategy, run.weight))
-    return named * run.position_weight
+    return list_weight(weights, run.strategy, run.retriever, run.weight) * run.position_weight
 
 
 def _cut(run: RunList, weight: float, depth: int) -> _List:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from jobs.__main__ import VERBS
+from jobs.command_line import VERBS
 from jobs.config import Config
 from jobs.tables import STORED
 

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs.__main__ import main
+from jobs.command_line import VERBS
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,13 +34,19 @@ def refused(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["rnu", "config.yaml"], "dmqr: unknown verb 'rnu'; did you mean 'run'? (known: plan, run, index)"),
+        (["rnu", "config.yaml"], "dmqr: unknown verb 'rnu'; did you mean 'run'? (known: index, try, plan, run, report, evaluate)"),
         (["indx"], "dmqr: unknown verb 'indx'; did you mean 'index'?"),
-        (["zzz"], "dmqr: unknown verb 'zzz' (known: plan, run, index)"),
-        ([], "dmqr: the following arguments are required: plan|run|index"),
+        (["zzz"], "dmqr: unknown verb 'zzz' (known: index, try, plan, run, report, evaluate)"),
+        ([], "dmqr: the following arguments are required: index|try|plan|run|report|evaluate"),
         (["run"], "dmqr run: the following arguments are required: CONFIG"),
         (["index", "config.yaml"], "dmqr index: the following arguments are required: --corpus"),
-        (["run", "config.yaml", "--sett", "a=b"], "dmqr: unrecognized arguments: --sett"),
+        (["run", "config.yaml", "--sett", "a=b"], "dmqr run: unknown argument '--sett'; did you mean '--set'? (known: --date, "),
+        (["plan", "config.yaml", "--js"], "dmqr plan: unknown argument '--js'; did you mean '--json'?"),
+        (["try", "query alone"], "dmqr try: the following arguments are required: QUERY"),
+        (["--print-completion", "bsh"], "dmqr: unknown shell 'bsh'; did you mean 'bash'?"),
+        (["evaluate", "nowhere", "qrels.tsv"], "dmqr evaluate: {here}/nowhere: no run lies there (no run.json); give a run's folder"),
+        (["report", "nowhere"], "dmqr report: {here}/nowhere: no run lies there (no run.json); give a run's folder"),
+        (["try", "none.yaml", "a query"], "dmqr try: none.yaml: cannot be read"),
         (["run", "none.yaml"], "dmqr run: none.yaml: cannot be read: No such file or directory"),
         (["plan", "none.yaml"], "dmqr plan: none.yaml: cannot be read"),
         (["index", "none.yaml", "--corpus", "c"], "dmqr index: none.yaml: cannot be read"),
@@ -49,17 +56,17 @@ def test_refused_with_exit_code_2_and_one_line(
     arguments: list[str], words: str, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert refused(arguments, capfd).startswith(words)
+    assert refused(arguments, capfd).startswith(words.format(here=tmp_path))
 
 
-@pytest.mark.parametrize("verb", ["run", "plan", "index"])
+@pytest.mark.parametrize("verb", ["run", "plan", "index", "try"])
 def test_settings_and_date_reach_every_verb(
     verb: str, values: dict[str, Any], config_file: Callable[[Any], str], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    corpus = ["--corpus", "c.parquet"] if verb == "index" else []
-    line = refused([verb, config_file(values), "--set", "fuse.dept=3", *corpus], capfd)
+    more = {"index": ["--corpus", "c.parquet"], "try": ["a query"]}.get(verb, [])
+    line = refused([verb, config_file(values), *more, "--set", "fuse.dept=3"], capfd)
     assert "fuse.dept: unknown key; did you mean 'depth'?" in line
-    assert "--date 'soon' is not a date" in refused([verb, config_file(values), "--date", "soon", *corpus], capfd)
+    assert "--date 'soon' is not a date" in refused([verb, config_file(values), "--date", "soon", *more], capfd)
 
 
 def test_help_names_the_verbs(capfd: pytest.CaptureFixture[str]) -> None:
@@ -67,7 +74,7 @@ def test_help_names_the_verbs(capfd: pytest.CaptureFixture[str]) -> None:
         main(["--help"])
     assert end.value.code == 0
     printed = capfd.readouterr().out
-    assert [verb for verb in ("plan", "run", "index") if verb not in printed] == []
+    assert [verb for verb in VERBS if verb not in printed] == []
 
 
 def test_a_refusal_of_the_real_command_shows_no_trace(tmp_path: Path) -> None:
@@ -126,7 +133,7 @@ def test_plan_says_what_a_run_would_do_and_writes_nothing(
     capfd.readouterr()
     assert main(["plan", config]) == 0
     said = {line.split("  ")[0].strip(): line for line in capfd.readouterr().out.splitlines()}
-    assert "5 rows in 1 files, 2 rejected" in said["log"]
+    assert "5 rows in 1 file, 2 rejected" in said["log"]
     assert "2 distinct in 2 shards" in said["queries"]
     assert "0 of 2 shards committed: nothing done yet" in said["state"]
     assert "up to 2 (1 a query)" in said["requests"]

@@ -1,0 +1,29 @@
+"""What a person is told when a verb does not get to its end: one line, and an exit code."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+from cluster import ClusterError
+from jobs.log import LogError
+from jobs.part import ConfigError
+from retrievers.retriever import RetrieverError
+from rewriters.errors import RewriterError
+
+REFUSALS = (ConfigError, LogError, RewriterError, RetrieverError, ClusterError)  # one line for the person already
+_PACKAGES = ("jobs.", "rewriters.", "retrievers.", "cluster.")
+
+
+def say(verb: str, words: object, code: int) -> int:
+    """Say it on standard error; returns the exit code."""
+    print(f"dmqr {verb}: {words}", file=sys.stderr)
+    return code
+
+
+def cause(error: BaseException) -> str:
+    """The innermost cause, in one line; Ray wraps what a worker raised in text of many lines."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line for line in lines if re.match(r"[A-Za-z_][\w.]*(Error|Exception|Exit)(:|$)", line)]
+    ours = [line.split(": ", 1)[-1] if line.startswith(_PACKAGES) else line for line in causes if not line.startswith("ray.")]
+    return (ours or lines or [type(error).__name__])[0].rstrip(".")

@@ -1,0 +1,85 @@
+"""The report of a run: one self-contained HTML page.
+
+For an operator (did the night go well, what did it cost, what broke), a researcher (what did each strategy bring) and the
+author of a prompt (samples). Everything is computed from what is committed, so an unfinished run can be reported, too.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+import yaml
+
+from cluster.costs import Prices
+from jobs.evaluate import Evaluation
+from jobs.report import wording
+from jobs.report.failures import RAW_CHARACTERS, failures
+from jobs.report.figures import Figures
+from jobs.report.flow import flow
+from jobs.report.glance import notices, quality, stages, tiles
+from jobs.report.lists import lists
+from jobs.report.samples import DOCUMENT_CHARACTERS, samples
+from jobs.report.spending import spending
+from jobs.run_folder import RunFolder
+
+FILTERS = ("shown", "number", "percent", "duration", "money", "size")
+
+
+def report(run: RunFolder, prices: Prices | None, evaluation: Evaluation | None, *, texts: bool = True, samples: int = 100) -> str:
+    """The page as HTML text.
+
+    Args:
+        prices: for money; None: quantities only.
+        evaluation: for the quality of the results; None: none is shown.
+        texts: False leaves out every query, rewrite, answer, message and document; ids, counts and names stay.
+        samples: how many queries to show, at most.
+    """
+    figures = Figures(run)
+    spent = spending(figures, prices)
+    failed = failures(figures, texts=texts)
+    return _render(
+        run=run,
+        record=run.record,
+        figures=figures,
+        texts=texts,
+        tiles=tiles(figures, spent),
+        notices=notices(figures),
+        evaluation=evaluation,
+        quality=quality(evaluation),
+        reranked=run.config.rerank.kind != "none",
+        flow=flow(figures),
+        stages=stages(figures, spent),
+        spending=spent,
+        failures=failed,
+        raw_characters=RAW_CHARACTERS,
+        lists=lists(figures),
+        samples=_samples(figures, failed, samples, texts=texts),
+        document_characters=DOCUMENT_CHARACTERS,
+        config=_yaml(run.record["config"]),
+        indexes=_yaml(run.record["indexes"]),
+        inputs=wording.masked(run.plan.inputs),
+        root=wording.masked(run.storage.root),
+    )
+
+
+_samples = samples  # `report` has a parameter of that name
+
+
+def _render(**values: object) -> str:
+    import jinja2
+
+    folder = files(__name__)
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(lambda name: folder.joinpath(name).read_text(encoding="utf-8")),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {name: getattr(wording, name) for name in FILTERS}
+    own = {name: folder.joinpath(name).read_text(encoding="utf-8") for name in ("style.css", "script.js")}
+    return environment.get_template("page.html.j2").render(style=own["style.css"], script=own["script.js"], **values)
+
+
+def _yaml(values: object) -> str:
+    return yaml.safe_dump(wording.masked(values), sort_keys=False, allow_unicode=True, width=100)

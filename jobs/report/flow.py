@@ -1,0 +1,212 @@
+"""The flow of a run as a Sankey diagram: log rows -> queries -> texts -> lists -> hits -> results.
+
+Every node is a count that is known exactly. The unit changes from column to column (a query becomes several texts), so
+heights compare within a column, and a band that grows shows such a change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from jobs.report.figures import Figures
+from jobs.tables import ORIGINAL
+
+HEIGHT = 250.0  # of what flows, where nothing is apart
+LABEL = 17.0  # the least room of a node
+GAP = 7.0
+COLUMN = 148.0  # from node to node
+BAR = 9.0
+TOP = 34.0  # room for the headings
+MOST_REASONS = 3
+
+LOST, KEPT, PLAIN = "lost", "kept", "plain"
+
+
+@dataclass
+class Node:
+    """A bar with its label. `kind`: what becomes of it, as a class for the style sheet."""
+
+    label: str
+    count: int
+    kind: str
+    size: float
+    x: float = 0.0
+    y: float = 0.0
+    slot: float = 0.0  # where its room begins
+    out: float = 0.0  # of its height, what bands have left already
+    into: float = 0.0
+
+    @property
+    def height(self) -> float:
+        """Of the bar: what is there is seen."""
+        return max(1.0, self.size) if self.count else 0.0
+
+
+@dataclass(frozen=True)
+class Band:
+    """A path between two nodes."""
+
+    path: str
+    kind: str
+    title: str
+
+
+@dataclass
+class Flow:
+    """The drawing; lengths in its own units."""
+
+    width: float = 0.0
+    height: float = 0.0
+    headings: list[tuple[float, str]] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+    bands: list[Band] = field(default_factory=list)
+
+
+Link = tuple[Node, Node, float, float]  # from, to, height there and here
+
+
+class _Drawing:
+    def __init__(self) -> None:
+        self.columns: list[tuple[str, list[Node]]] = []
+        self.links: list[Link] = []
+
+    def column(self, heading: str, nodes: Iterable[Node]) -> list[Node]:
+        there = [node for node in nodes if node.count]
+        self.columns.append((heading, there))
+        return there
+
+    def link(self, source: Node, target: Node, left: float, right: float | None = None) -> None:
+        if left > 0 and source.count and target.count:
+            self.links.append((source, target, left, left if right is None else right))
+
+    def done(self) -> Flow:
+        flow = Flow(width=COLUMN * len(self.columns))
+        for number, (heading, nodes) in enumerate(self.columns):
+            x, y = COLUMN * number + 1, TOP
+            flow.headings.append((x, heading))
+            for node in nodes:
+                room = max(LABEL, node.height)
+                node.x, node.slot, node.y = x, y, y + (room - node.height) / 2
+                y += room + GAP
+            flow.height = max(flow.height, y)
+            flow.nodes += nodes
+        for source, target, left, right in self.links:
+            flow.bands.append(_band(source, target, left, right))
+        return flow
+
+
+def flow(figures: Figures) -> Flow:
+    """The drawing of what is committed."""
+    planned, queries = figures.run.plan.counts, figures.queries
+    drawing = _Drawing()
+    unit = HEIGHT / max(1, planned["log_rows"])
+    (log,) = drawing.column("log", [Node("rows", planned["log_rows"], PLAIN, HEIGHT)])
+    worked = Node("distinct queries", queries, KEPT, queries * unit)
+    others = [
+        Node("not committed yet", figures.waiting, PLAIN, figures.waiting * unit),
+        Node("asked again", figures.repeated, PLAIN, figures.repeated * unit),
+        Node("rejected", planned["rejected"], LOST, planned["rejected"] * unit),
+    ]
+    for node in drawing.column("queries", [worked, *others]):
+        drawing.link(log, node, node.size)
+    if not queries:
+        return drawing.done()
+    lists = _texts_and_lists(figures, drawing, worked)
+    _hits_and_results(figures, drawing, lists)
+    return drawing.done()
+
+
+def _texts_and_lists(figures: Figures, drawing: _Drawing, worked: Node) -> list[Node]:
+    """From queries to the texts that are searched with, and to the lists of each retriever."""
+    queries, names = figures.queries, [ORIGINAL, *figures.strategies]
+    unit = HEIGHT / (queries * len(names))
+    texts = {name: Node(name, queries, KEPT, queries * unit) for name in names}
+    for node in drawing.column("texts asked for", texts.values()):
+        drawing.link(worked, node, worked.size / len(names), node.size)
+    ends: dict[tuple[str, str], Node] = {}
+    if figures.strategies:
+        frequent = _frequent_reasons(figures)
+        keys = [("", ORIGINAL), *((KEPT, rung) for rung in figures.rung_names), *((LOST, reason) for reason in frequent)]
+        if any(reason not in frequent for one in figures.rungs for reason in one.failed):
+            keys.append((LOST, "other reasons"))
+        counts = dict.fromkeys(keys, 0)
+        counts["", ORIGINAL] = queries
+        flows: list[tuple[str, tuple[str, str], int]] = [(ORIGINAL, ("", ORIGINAL), queries)]
+        for one in figures.rungs:
+            flows += [(one.strategy, (KEPT, rung), count) for rung, count in one.rungs.items()]
+            for reason, count in one.failed.items():
+                flows.append((one.strategy, (LOST, reason if reason in frequent else "other reasons"), count))
+        for name, key, count in flows[1:]:
+            counts[key] += count
+        words = {("", ORIGINAL): "as it is"}
+        ends = {key: Node(words.get(key, key[1]), n, key[0] or KEPT, n * unit) for key, n in counts.items()}
+        drawing.column("read as (or failed)", ends.values())
+        for name, key, count in flows:
+            if name in texts:
+                drawing.link(texts[name], ends[key], count * unit)
+    else:
+        flows, ends = [(ORIGINAL, ("", ORIGINAL), queries)], {("", ORIGINAL): texts[ORIGINAL]}
+    unit /= len(figures.lists)
+    retrievers = {name: Node(name, sum(of.values()), KEPT, sum(of.values()) * unit) for name, of in figures.lists.items()}
+    nodes = drawing.column("lists", retrievers.values())
+    for key, end in ends.items():
+        for name, node in retrievers.items():
+            routed = sum(n for strategy, to, n in flows if to == key and key[0] != LOST and strategy in figures.lists[name])
+            drawing.link(end, node, routed * unit)
+    return nodes
+
+
+def _hits_and_results(figures: Figures, drawing: _Drawing, lists: list[Node]) -> None:
+    """From lists to the hits in them (where they were kept), what fusion handed on, and the results."""
+    height = sum(node.size for node in lists)
+    results = Node("results", figures.counts["results"], KEPT, height)
+    hits = figures.stored.get("runs", (0, 0, 0))[1]
+    candidates = figures.candidates
+    before, total = lists, 0
+    if hits:
+        (node,) = drawing.column("hits", [Node("hits in lists", hits, KEPT, height)])
+        for one in lists:
+            drawing.link(one, node, one.size)
+        before, total = [node], hits
+    reranked = figures.run.config.rerank.kind != "none"
+    if reranked and candidates:
+        before = _narrowed(drawing, "fused", before, total, Node("candidates", candidates, KEPT, height), "same, or below depth")
+        total = candidates
+    words = "below the cut" if reranked and candidates else "same, or below the cut"
+    _narrowed(drawing, "results", before, total, results, words)
+
+
+def _narrowed(drawing: _Drawing, heading: str, before: list[Node], total: int, node: Node, rest: str) -> list[Node]:
+    """A column of fewer documents and the rest, in the unit of the column before; the whole height where that has another."""
+    height = sum(one.size for one in before)
+    left = Node(rest, max(0, total - node.count), PLAIN, 0.0)
+    if total:
+        node.size, left.size = height * node.count / total, height * left.count / total
+    drawing.column(heading, [node, left])
+    for one in before:
+        drawing.link(one, node, one.size * node.size / height if height else 0.0)
+        drawing.link(one, left, one.size * left.size / height if height else 0.0)
+    return [node]
+
+
+def _frequent_reasons(figures: Figures) -> list[str]:
+    counts: dict[str, int] = {}
+    for one in figures.rungs:
+        for reason, count in one.failed.items():
+            counts[reason] = counts.get(reason, 0) + count
+    ordered = sorted(counts, key=lambda reason: (-counts[reason], reason))
+    return ordered if len(ordered) <= MOST_REASONS + 1 else ordered[:MOST_REASONS]
+
+
+def _band(source: Node, target: Node, left: float, right: float) -> Band:
+    """A ribbon from where the last one left `source` to where the last one entered `target`; hair-thin ones are still seen."""
+    x0, x1 = source.x + BAR, target.x
+    y0, y1 = source.y + source.out, target.y + target.into
+    source.out, target.into = source.out + left, target.into + right
+    left, right, middle = max(left, 0.75), max(right, 0.75), (x0 + x1) / 2
+    path = (
+        f"M{x0:.1f} {y0:.1f}C{middle:.1f} {y0:.1f} {middle:.1f} {y1:.1f} {x1:.1f} {y1:.1f}"
+        f"V{y1 + right:.1f}C{middle:.1f} {y1 + right:.1f} {middle:.1f} {y0 + left:.1f} {x0:.1f} {y0 + left:.1f}Z"
+    )
+    return Band(path, target.kind, f"{source.label} to {target.label}")

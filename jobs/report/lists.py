@@ -1,0 +1,190 @@
+"""What the strategies' lists brought: documents of the final list by who found them, and how alike the lists are.
+
+Both are sums over shards; of a long run as many shards are read as hold about `MOST_QUERIES` queries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import duckdb
+
+from cluster.shards import Manifest
+from jobs.report.figures import Figures
+from jobs.report.reading import database, files, portions, spread
+from jobs.run_folder import RunFolder
+from jobs.tables import ORIGINAL
+from retrievers.fusion import list_weight
+
+MOST_QUERIES = 50_000
+TOP = 10
+PORTION = 2_000_000  # rows of runs/ that are joined at once
+
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Added:
+    """What one strategy brought to the final lists: documents, over `Lists.queries` queries."""
+
+    strategy: str
+    queries: int
+    """With a text of this strategy."""
+    found: int
+    """Documents in the final lists that a list of this strategy has."""
+    new: int
+    """Of them, those that no list of the original has."""
+    alone: int
+    """Of them, those that no other strategy's list has."""
+    top_found: int
+    top_new: int
+    """The same among the first `TOP` results."""
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Mean overlap |A and B| / min(|A|, |B|) of two strategies' documents, over queries that have both."""
+
+    retriever: str
+    strategies: list[str]
+    means: dict[Pair, float]
+    queries: dict[Pair, int]
+
+
+@dataclass(frozen=True)
+class Lists:
+    """Measured over `queries` of `of` queries."""
+
+    queries: int
+    of: int
+    documents: int
+    top_documents: int
+    added: list[Added]
+    overlaps: list[Overlap]
+    from_runs: bool
+    left_out: list[str]
+    """Lists of weight 0, which are not among the sources of results."""
+
+
+def lists(figures: Figures) -> Lists | None:
+    """Read what the lists brought; None where nothing is committed."""
+    run = figures.run
+    if not figures.queries:
+        return None
+    largest = max(manifest.counts["queries"] for manifest in run.manifests)
+    chosen = run.manifests
+    if figures.queries > MOST_QUERIES:
+        chosen = spread(run.manifests, max(1, MOST_QUERIES // largest))
+    names = [ORIGINAL, *figures.strategies]
+    from_runs = any("runs" in manifest.files for manifest in chosen)
+    found: dict[tuple[bool, frozenset[str]], int] = {}
+    searched = dict.fromkeys(names, 0)
+    sums: dict[tuple[str, str, str], tuple[float, int]] = {}
+    with database() as connection:
+        for portion in portions(chosen, "runs" if from_runs else "results", PORTION):
+            searched[ORIGINAL] += sum(manifest.counts["queries"] for manifest in portion)
+            if rewrites := files(run, "rewrites", portion):
+                for strategy, count in _queries_with(connection, rewrites):
+                    searched[strategy] = searched.get(strategy, 0) + count
+            if results := files(run, "results", portion):
+                for top, strategies, count in _found_by(connection, results):
+                    key = top, frozenset(strategies)
+                    found[key] = found.get(key, 0) + count
+            if read := files(run, "runs" if from_runs else "results", portion):
+                _overlaps(connection, read, from_runs, run.config.fuse.depth, names, sums)
+    added = [_added(name, searched[name], found) for name in names]
+    return Lists(
+        queries=sum(manifest.counts["queries"] for manifest in chosen),
+        of=figures.queries,
+        documents=sum(found.values()),
+        top_documents=sum(count for (top, _), count in found.items() if top),
+        added=added,
+        overlaps=[_overlap(name, names, sums) for name in run.config.retrieve.retrievers if any(k[0] == name for k in sums)],
+        from_runs=from_runs,
+        left_out=_left_out(run, names),
+    )
+
+
+def _queries_with(connection: duckdb.DuckDBPyConnection, names: list[str]) -> list[tuple[str, int]]:
+    query = "SELECT strategy, count(DISTINCT query_id) FROM read_parquet(?) GROUP BY strategy"
+    rows: list[tuple[str, int]] = connection.execute(query, [names]).fetchall()
+    return rows
+
+
+def _found_by(connection: duckdb.DuckDBPyConnection, names: list[str]) -> list[tuple[bool, list[str], int]]:
+    """Results by (among the first TOP, the strategies that found them): few groups, whatever the number of rows."""
+    query = """
+        SELECT rank <= ? AS top, list_sort(list_distinct(list_transform(sources, lambda s: s.strategy))) AS found, count(*)
+        FROM read_parquet(?) GROUP BY ALL
+    """
+    rows: list[tuple[bool, list[str], int]] = connection.execute(query, [TOP, names]).fetchall()
+    return rows
+
+
+def _added(name: str, queries: int, found: dict[tuple[bool, frozenset[str]], int]) -> Added:
+    mine = {key: count for key, count in found.items() if name in key[1]}
+    new = {key: count for key, count in mine.items() if ORIGINAL not in key[1]}
+    return Added(
+        strategy=name,
+        queries=queries,
+        found=sum(mine.values()),
+        new=sum(new.values()),
+        alone=sum(count for (_, strategies), count in mine.items() if len(strategies) == 1),
+        top_found=sum(count for (top, _), count in mine.items() if top),
+        top_new=sum(count for (top, _), count in new.items() if top),
+    )
+
+
+def _overlaps(
+    connection: duckdb.DuckDBPyConnection,
+    names: list[str],
+    from_runs: bool,
+    depth: int,
+    strategies: Sequence[str],
+    sums: dict[tuple[str, str, str], tuple[float, int]],
+) -> None:
+    """Add to (retriever, A, B) -> sum of the overlaps, number of queries. A document of a query is one row with a bit for
+    every strategy that has it, so no list is joined with another."""
+    source = (
+        "SELECT query_id, retriever, doc_id, rank, strategy FROM read_parquet($names)"
+        if from_runs
+        else "SELECT query_id, s.retriever, doc_id, s.rank, s.strategy FROM "
+        "(SELECT query_id, doc_id, unnest(sources) AS s FROM read_parquet($names))"
+    )
+    pairs = list(combinations(range(len(strategies)), 2))
+    if not pairs:
+        return
+    sizes = [f"count(*) FILTER (mask & {1 << i} > 0) AS n{i}" for i in range(len(strategies))]
+    both = [f"count(*) FILTER (mask & {1 << i | 1 << j} = {1 << i | 1 << j}) AS b{i}_{j}" for i, j in pairs]
+    means = [f"coalesce(sum(b{i}_{j} / least(n{i}, n{j})) FILTER (n{i} > 0 AND n{j} > 0), 0)" for i, j in pairs]
+    counts = [f"count(*) FILTER (n{i} > 0 AND n{j} > 0)" for i, j in pairs]
+    query = f"""
+        WITH documents AS (
+            SELECT query_id, retriever, doc_id, bit_or(1 << (list_position($strategies, strategy) - 1)) AS mask
+            FROM ({source}) AS found(query_id, retriever, doc_id, rank, strategy)
+            WHERE rank <= $depth AND strategy IN (SELECT unnest($strategies)) GROUP BY ALL
+        ), sizes AS (SELECT query_id, retriever, {", ".join(sizes + both)} FROM documents GROUP BY ALL)
+        SELECT retriever, {", ".join(means + counts)} FROM sizes GROUP BY retriever
+    """
+    given = {"names": names, "depth": depth, "strategies": list(strategies)}
+    for retriever, *values in connection.execute(query, given).fetchall():
+        for (i, j), total, count in zip(pairs, values[: len(pairs)], values[len(pairs) :], strict=True):
+            key = retriever, strategies[i], strategies[j]
+            before = sums.get(key, (0.0, 0))
+            sums[key] = before[0] + total, before[1] + count
+
+
+def _overlap(retriever: str, names: list[str], sums: dict[tuple[str, str, str], tuple[float, int]]) -> Overlap:
+    mine = {key[1:]: value for key, value in sums.items() if key[0] == retriever and value[1]}
+    both = {pair: value for pair, value in mine.items()} | {(b, a): value for (a, b), value in mine.items()}
+    there = [name for name in names if any(name in pair for pair in both)]
+    means = {pair: total / count for pair, (total, count) in both.items()}
+    return Overlap(retriever, there, means, {pair: count for pair, (_, count) in both.items()})
+
+
+def _left_out(run: RunFolder, names: list[str]) -> list[str]:
+    retrieve, weights = run.config.retrieve, run.config.fuse.weights
+    routed = [(name, retriever) for name in names for retriever in retrieve.route(name)]
+    return [f"{name}/{retriever}" for name, retriever in routed if list_weight(weights, name, retriever, 1.0) == 0]

@@ -1,0 +1,148 @@
+"""What the run cost: by stage, by strategy, and reconciled with the time that its workers were there.
+
+A stage's figures are measured. A strategy's are shares where strategies are served together: a joint request is shared out
+equally, a retriever's searches by the number of lists. What serves all of them at once (fusing, reranking, writing, starting
+workers up) is not shared out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cluster import costs
+from cluster.costs import START_UP, Prices, Totals
+from jobs.report.figures import Figures
+
+STAGES = ("rewrite", "retrieve", "fuse", "rerank", "write")
+TOGETHER = "all strategies together"
+
+
+@dataclass(frozen=True)
+class Spent:
+    """A line of a table of costs. `sums`: quantity -> amount; `start_up`: seconds that are not among its seconds."""
+
+    name: str
+    sums: dict[str, float]
+    usd: float | None
+    start_up: float = 0.0
+    share: float = 0.0
+    parts: list[Spent] = field(default_factory=list)
+
+    def __getitem__(self, quantity: str) -> float:
+        return self.sums.get(quantity, 0.0)
+
+
+@dataclass(frozen=True)
+class Spending:
+    """The two tables and their common total."""
+
+    total: Spent
+    stages: list[Spent]
+    strategies: list[Spent]
+    quantities: list[str]
+    """Of costs.QUANTITIES and device_seconds those that are not zero everywhere."""
+    write_usd: float | None
+    """Of the total, for writing: the closing table of a run does not price it."""
+    recorded: float
+    """Worker seconds, attributed and start-up, of all starts: the total's seconds, counted from the other side."""
+
+    @property
+    def seconds(self) -> float:
+        """Of the total, start-up included."""
+        return self.total["seconds"] + self.total.start_up
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether both sides agree, to a hundredth of a second and a millionth."""
+        return abs(self.recorded - self.seconds) <= 0.01 + 1e-6 * self.seconds
+
+
+def totals(figures: Figures) -> Totals:
+    """Every second that a worker was busy: the manifests' costs, and writing, which no row caused."""
+    spent: Totals = {}
+    for manifest in figures.run.manifests:
+        costs.add(spent, manifest.costs)
+        for stage, seconds in manifest.seconds.items():
+            costs.add(spent, {stage: {"@": {"seconds": seconds}}})
+    return spent
+
+
+def spending(figures: Figures, prices: Prices | None) -> Spending:
+    """The costs of what is committed."""
+    spent = totals(figures)
+    lines = [(stage, key, sums) for stage, components in spent.items() for key, sums in components.items()]
+
+    def usd(stage: str, key: str, sums: dict[str, float]) -> float | None:
+        return None if prices is None else prices.usd({stage: {key: sums}})
+
+    everything = _line("total", [(line[2], usd(*line), 1.0, _starts(line[1])) for line in lines], None)
+    stages = []
+    for stage in sorted(spent, key=lambda name: (STAGES.index(name) if name in STAGES else len(STAGES), name)):
+        own = [line for line in lines if line[0] == stage]
+        work = [line for line in own if not _starts(line[1])]
+        parts = [_line(_named(line[1]), [(line[2], usd(*line), 1.0, False)], everything) for line in work if _named(line[1])]
+        whole = _line(stage, [(line[2], usd(*line), 1.0, _starts(line[1])) for line in own], everything, parts)
+        stages.append(whole)
+    shared: dict[str, list[tuple[dict[str, float], float | None, float, bool]]] = {}
+    for line in lines:
+        for name, share in _shares(figures, line[0], line[1]).items():
+            shared.setdefault(name, []).append((line[2], usd(*line), share, _starts(line[1])))
+    names = ["original", *figures.strategies, TOGETHER]
+    order = [name for name in names if name in shared] + [name for name in shared if name not in names]
+    strategies = [_line(name, shared[name], everything) for name in order]
+    quantities = [name for name in ("device_seconds", *costs.QUANTITIES) if everything[name]]
+    write_usd = None if prices is None else prices.usd(spent, ["write"])
+    recorded = sum(start.attributed + start.start_up for start in figures.starts)
+    return Spending(everything, stages, strategies, quantities, write_usd, recorded)
+
+
+def _line(
+    name: str,
+    shares: list[tuple[dict[str, float], float | None, float, bool]],
+    whole: Spent | None,
+    parts: list[Spent] | None = None,
+) -> Spent:
+    """Sum of (quantities, usd, share of them, whether it is start-up)."""
+    sums: dict[str, float] = {}
+    start_up, money = 0.0, 0.0
+    for amounts, usd, share, starting in shares:
+        money += (usd or 0.0) * share
+        for quantity, amount in amounts.items():
+            if starting and quantity == "seconds":
+                start_up += amount * share
+            else:
+                sums[quantity] = sums.get(quantity, 0.0) + amount * share
+    priced = all(usd is not None for _, usd, _, _ in shares)
+    spent = Spent(name, sums, money if priced else None, start_up, 1.0, parts or [])
+    if whole is None:
+        return spent
+    if whole.usd and spent.usd is not None:
+        share = spent.usd / whole.usd
+    else:
+        seconds = whole["seconds"] + whole.start_up
+        share = (spent["seconds"] + spent.start_up) / seconds if seconds else 0.0
+    return Spent(name, sums, spent.usd, start_up, share, parts or [])
+
+
+def _shares(figures: Figures, stage: str, key: str) -> dict[str, float]:
+    """Strategy -> its share of a component; the shares add up to 1."""
+    component = key.partition("@")[0]
+    if not component.startswith(START_UP):
+        if stage == "rewrite" and figures.strategies:
+            if component in figures.strategies:
+                return {component: 1.0}
+            return {name: 1 / len(figures.strategies) for name in figures.strategies}
+        if stage == "retrieve":
+            lists = figures.lists.get(component, {})
+            if total := sum(lists.values()):
+                return {name: count / total for name, count in lists.items() if count}
+    return {TOGETHER: 1.0}
+
+
+def _starts(key: str) -> bool:
+    return key.startswith(START_UP)
+
+
+def _named(key: str) -> str:
+    component, _, model = key.partition("@")
+    return f"{component} ({model})" if component and model else component

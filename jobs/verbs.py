@@ -1,0 +1,223 @@
+"""What each verb does with its arguments; what it imports, it imports when it is asked for."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import shutil
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobs.refusal import REFUSALS, cause, say
+from jobs.part import ConfigError
+
+if TYPE_CHECKING:
+    from cluster.costs import Prices
+    from jobs.config import Config
+    from jobs.evaluate import Evaluation
+    from jobs.prepare import Prepared
+    from jobs.run_folder import RunFolder
+
+
+def index(options: argparse.Namespace) -> int:
+    from jobs.index import index
+    from jobs.progress import apart
+
+    config = _load(options)
+    with apart(f"{config.name}-index") as (progress, _):
+        built = index(config, options.corpus, progress)
+    if options.json:
+        _print_json(built)
+    else:
+        print("\n".join(f"{one['index']}: {one['documents']:,} documents, {one['done']}" for one in built))
+    return 0
+
+
+def try_(options: argparse.Namespace) -> int:
+    from jobs.load import load_config
+    from jobs.progress import apart
+    from jobs.trial import as_values, try_query
+    from jobs.trial_page import page
+
+    configs = [load_config(path, options.set, options.date) for path in options.config]
+    labels = [Path(path).stem for path in options.config]
+    labels = labels if len(set(labels)) == len(labels) else list(options.config)
+    with apart("try") as (progress, _):
+        trials = [
+            try_query(config, path, options.query, label, progress.phase)
+            for config, path, label in zip(configs, options.config, labels, strict=True)
+        ]
+    if options.json:
+        _print_json([as_values(trial) for trial in trials])
+    else:
+        _print(page(trials))
+    return 0
+
+
+def plan(options: argparse.Namespace) -> int:
+    from jobs.plan import plan, plan_table
+    from jobs.prepare import prepare
+    from jobs.progress import apart
+
+    prepared = prepare(_load(options), options.config)
+    with apart(f"{prepared.config.name}-plan") as (progress, _):
+        planned = plan(prepared, progress)
+    if options.json:
+        _print_json(planned)
+    else:
+        _print(plan_table(planned))
+    return 0
+
+
+def run(options: argparse.Namespace) -> int:
+    from jobs.prepare import prepare
+    from jobs.progress import apart
+    from jobs.run import Stopped, run
+    from jobs.run_folder import open_run
+    from jobs.summary import closing_table, closing_values
+
+    prepared = prepare(_load(options), options.config)
+    failure, code = None, 1
+    with apart(prepared.run_id) as (progress, log):
+        progress.tell(f"run {prepared.storage.root}")
+        progress.tell(f"log {log}")
+        try:
+            run(prepared, progress, _again(options))
+            progress.phase("evaluating and writing the report")
+            folder = open_run(prepared.storage.root)
+            evaluation = _evaluation(folder, prepared.config.evaluate.qrels)
+            if folder.storage.get("report.html") is None:
+                _write_report(folder, prepared.prices, evaluation)
+        except Stopped as error:
+            failure, code = str(error), error.code
+        except REFUSALS:
+            raise
+        except Exception as error:  # a bug, or a failing worker: the trace is for the log, the line for the person
+            traceback.print_exc()
+            failure = f"{cause(error)}; what is committed stays and the same command goes on; details in {log}"
+        finally:
+            _keep_log(prepared, log)
+    if failure is not None:
+        return say("run", failure, code)
+    if options.json:
+        _print_json(closing_values(folder, prepared.prices, evaluation))
+    else:
+        _print(closing_table(folder, prepared.prices, evaluation))
+        print(folder.storage.root)
+    return 0
+
+
+def evaluate(options: argparse.Namespace) -> int:
+    from jobs.evaluate import evaluate, evaluation_table, evaluation_values, read_qrels
+    from jobs.run_folder import open_run
+
+    folder = open_run(options.run)
+    judgements = read_qrels(options.qrels)
+    evaluation = evaluate(folder, judgements)
+    if options.json:
+        _print_json({"run": folder.storage.root, "state": folder.state} | evaluation_values(evaluation))
+    else:
+        print(f"{folder.storage.root} ({folder.state})")
+        _print(evaluation_table(evaluation))
+    return 0
+
+
+def report(options: argparse.Namespace) -> int:
+    from cluster.costs import load_prices
+    from jobs.run_folder import open_run
+
+    folder = open_run(options.run)
+    prices = Path(options.prices) if options.prices else Path(folder.record.get("config_file", "")).with_name("prices.yaml")
+    if options.prices and not prices.exists():
+        raise ConfigError(f"--prices {prices}: no such file")
+    if options.samples is not None and options.samples < 0:
+        raise ConfigError(f"--samples {options.samples}: must be 0 or more")
+    qrels = options.qrels or folder.config.evaluate.qrels
+    if options.qrels is None and qrels is not None and not Path(qrels).exists():
+        print(f"dmqr report: judgements {qrels} are not here; the page does without (--qrels FILE)", file=sys.stderr)
+        qrels = None
+    evaluation = _evaluation(folder, qrels)
+    texts = False if options.no_texts else None
+    print(_write_report(folder, load_prices(prices), evaluation, options.out, texts, options.samples))
+    return 0
+
+
+def _write_report(
+    folder: RunFolder,
+    prices: Prices | None,
+    evaluation: Evaluation | None,
+    out: str | None = None,
+    texts: bool | None = None,
+    samples: int | None = None,
+) -> str:
+    """Write the page and say where; what is None is as the run's config has it."""
+    from jobs.report import report
+
+    wanted = folder.config.report
+    html = report(
+        folder,
+        prices,
+        evaluation,
+        texts=wanted.texts if texts is None else texts,
+        samples=wanted.samples if samples is None else samples,
+    )
+    if out is not None:
+        Path(out).write_text(html, encoding="utf-8")
+        return out
+    folder.storage.put("report.html", html.encode())
+    return folder.storage.url("report.html")
+
+
+def _evaluation(folder: RunFolder, qrels: str | None) -> Evaluation | None:
+    from jobs.evaluate import evaluate, read_qrels
+
+    return evaluate(folder, read_qrels(qrels)) if qrels else None
+
+
+def _load(options: argparse.Namespace) -> Config:
+    from jobs.load import load_config
+
+    return load_config(options.config, options.set, options.date)
+
+
+def _again(options: argparse.Namespace) -> str:
+    """The command that goes on with this run; tomorrow, too, if `{date}` is in the config."""
+    words = ["dmqr", "run", options.config, *(word for setting in options.set for word in ("--set", setting))]
+    dated = "{date}" in Path(options.config).read_text(encoding="utf-8") + "".join(options.set)
+    if options.date or dated:
+        from jobs.load import today
+
+        words += ["--date", options.date or today()]
+    return shlex.join(words)
+
+
+def _keep_log(prepared: Prepared, log: Path) -> None:
+    """Put the log file beside the tables, if the run got as far as having any."""
+    if prepared.storage.get("run.json") is not None:
+        prepared.storage.upload(log, f"logs/{log.name}")
+
+
+def _print(shown: Any) -> None:
+    """A table or page on standard output: as wide as the terminal, in colour only there."""
+    from rich.console import Console
+
+    terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size((80, 24)).columns if terminal else 100
+    console = Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)
+    with console.capture() as captured:
+        console.print(shown)
+    print("\n".join(captured.get().splitlines() if terminal else [line.rstrip() for line in captured.get().splitlines()]))
+
+
+def _print_json(values: Any) -> None:
+    print(json.dumps(values, ensure_ascii=False, indent=1, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Sequence | set):
+        return list(value)
+    return str(value)

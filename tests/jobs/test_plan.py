@@ -1,0 +1,110 @@
+"""What `plan` expects: by a tokenizer, by what is committed, by the night before."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cluster.costs import Prices
+from cluster.shards import Manifest
+from jobs.expect import expect
+from jobs.load import load_config
+from jobs.plan import plan_table
+from jobs.prepare import Prepared, prepare
+from rewriters.engines.usage import Counter
+from rewriters.rewriter import Rewriter
+
+Values = dict[str, Any]
+
+
+@pytest.fixture
+def prepared(
+    tmp_path: Path, values: Values, bm25: Values, config_file: Callable[[Any], str], monkeypatch: pytest.MonkeyPatch
+) -> Prepared:
+    """A job for a server that nobody asks."""
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(pa.table({"query": ["sea", "bread"]}), "log.parquet")
+    values["rewrite"]["engine"] = {"kind": "openai", "model": "tiny", "base_url": "http://127.0.0.1:9/v1"}
+    values["retrieve"]["retrievers"] = {"bm25": bm25}
+    values["rerank"] = {"kind": "none"}
+    path = config_file(values)
+    return replace(prepare(load_config(path), path), prices=Prices(cpu_worker_hour=3.6, tokens={"tiny": {"prompt": 2.0}}))
+
+
+def manifest(shard: int, queries: int, **sums: float) -> Manifest:
+    return Manifest(shard, 1, {}, {"queries": queries}, {"rewrite": {"dmqr@tiny": dict(sums)}})
+
+
+def test_prompts_are_counted_where_nothing_was_done_yet(prepared: Prepared) -> None:
+    expected = expect(prepared, 1000, [], ["sea", "bread"])
+    assert expected is not None
+    requests = [
+        r for text in ("sea", "bread") for r in Rewriter(prepared.config.rewrite.strategies, "joint", {}).requests("", text)
+    ]
+    assert expected.prompt_tokens == 500 * sum(Counter("tiny").count(request.prompt) for request in requests)
+    assert (expected.completion_tokens, expected.at_most) == (512 * 1000, True)
+    assert expected.usd == pytest.approx(expected.prompt_tokens * 2e-6)
+    assert "prompts of 2 queries counted" in expected.basis
+
+
+def test_what_is_committed_says_what_is_left(prepared: Prepared) -> None:
+    done = [
+        manifest(0, 10, seconds=5.0, prompt_tokens=1000, cached_tokens=400, completion_tokens=100),
+        manifest(1, 10, seconds=5.0),
+    ]
+    expected = expect(prepared, 40, done, [])
+    assert expected is not None
+    assert (expected.prompt_tokens, expected.cached_tokens, expected.completion_tokens) == (2000, 800, 200)
+    assert expected.seconds == pytest.approx(20)
+    assert expected.usd == pytest.approx(
+        20 * 3.6 / 3600 + (2000 - 800 + 800) * 2e-6
+    )  # cached ones have the price of the others
+    assert not expected.at_most
+
+
+def test_the_night_before_says_it_where_only_the_log_is_another(prepared: Prepared) -> None:
+    night = prepared.output.url("small-0123456789ab")
+    last = replace(prepared, run_id="small-0123456789ab")
+    storage, name = last.storage, prepared.config.name
+    prepared.output.put(f"{name}/latest.json", json.dumps({"path": night}).encode())
+    storage.put("shards.json", json.dumps({"inputs": [], "counts": {}, "shard_size": 1, "tables": {}, "shards": []}).encode())
+    storage.put("commits/000000.json", json.dumps(vars(manifest(0, 10, prompt_tokens=1000))).encode())
+    record = {"run_id": last.run_id, "config": prepared.config.model_dump(), "identity": prepared.identity | {"log": "other"}}
+    storage.put("run.json", json.dumps(record).encode())
+    expected = expect(prepared, 20, [], ["sea"])
+    assert expected is not None
+    assert (expected.prompt_tokens, expected.basis) == (2000, "by small-0123456789ab, the last run of this kind")
+    storage.put("run.json", json.dumps(record | {"identity": {"rewrite": "other"}}).encode())
+    other = expect(prepared, 20, [], ["sea"])
+    assert other is not None
+    assert other.at_most
+
+
+def test_nothing_is_left(prepared: Prepared) -> None:
+    assert expect(prepared, 0, [], ["sea"]) is None
+
+
+def test_the_table_says_what_is_expected() -> None:
+    planned = {
+        "run_id": "small-1", "folder": "runs/small-1", "log": {"rows": 5, "files": 1, "rejected": 0}, "queries": 4,
+        "shards": {"all": 2, "committed": 1}, "state": "begun",
+        "left": {"queries": 2, "requests": 2, "requests_per_query": 1, "searches": 20, "pairs": 0, "files": 6},
+        "expected": {
+            "basis": "by 1 shards that are committed", "prompt_tokens": 1200, "cached_tokens": 900, "completion_tokens": 80,
+            "at_most": False, "seconds": 90.0, "usd": 0.25,
+        },
+        "pools": {"rewrite": {"workers": 2, "cpus": 1.0, "gpus": 1.0}}, "there": "2 cores here",
+    }  # fmt: skip
+    table = plan_table(planned)
+    cells = dict(zip(*(list(column.cells) for column in table.columns), strict=True))
+    assert cells["state"] == "1 of 2 shards committed: 2 queries left"
+    assert cells["tokens"] == "about 1,200 of prompts (900 of them cached), about 80 written"
+    assert (cells["work"], cells["cost"]) == ("about 1 min 30 s of all workers together", "about $0.2500")
+    assert cells["  rewrite"] == "2 x (1 CPU, 1 GPU)"
