@@ -1,8 +1,9 @@
 """The desk of a run: which shards are under way, who works on them, and the books of how far each is.
 
-The books hold the shards that are not committed and nothing else, so they stay small however long the run is, and what is
-committed is counted once: from the manifests. Words reach the desk from many processes without order between them; a shard
-is therefore at one place only, and the last word that can be true of it decides.
+The books hold the shards that are not committed, so they stay small however long the run is, and what is committed is
+counted once: from the manifests. Words come from many processes and overtake each other, also those of one process (an
+asynchronous actor of Ray promises no order); a shard is therefore at one place only, and a word that came too late moves
+nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +21,14 @@ import pyarrow.compute as pc
 from cluster.costs import Totals, add, totals
 
 TASK_SLOTS = 2  # blocks at a time in a stage without a pool
+_REMEMBERED = 1000  # shards whose commit is remembered, for words that come after it
+
+
+class Attempt(NamedTuple):
+    """A block taken on by a worker's process, which may die and come back as another."""
+
+    life: str
+    number: int
 
 
 class Account(NamedTuple):
@@ -57,8 +66,10 @@ class _Place:
     stage: int = 0
     rows: int = 0
     seat: int | None = None
+    life: str = ""
     share: float = 0.0  # of its rows that the stage has done
     accounts: dict[int, Account] = field(default_factory=dict)
+    over: set[tuple[int, Attempt]] = field(default_factory=set)
 
 
 class Books:
@@ -73,27 +84,33 @@ class Books:
         self._stages, self._clock = dict(stages), clock
         self._index = {name: index for index, name in enumerate(stages)}
         self._places: dict[int, _Place] = {}
+        self._committed: dict[int, None] = {}  # the last of them, in their order
         self._there: dict[str, set[int]] = {name: set() for name in stages}
         self._blocks: Counter[tuple[int, int]] = Counter()  # (stage, seat) -> blocks under way
         self._since: dict[tuple[int, int], float] = {}
         self._busy = [0.0] * len(self._stages)
 
-    def seated(self, stage: str, seat: int) -> None:
+    def seated(self, stage: str, seat: int, life: str) -> None:
         """A worker has started. What one before it at this seat had under way waits again."""
         self._there[stage].add(seat)
         for place in self._places.values():
-            if (place.stage, place.seat) == (self._index[stage], seat):
+            if (place.stage, place.seat) == (self._index[stage], seat) and place.life != life:
                 self._rise(place)
 
-    def began(self, stage: str, shard: int, rows: int, seat: int) -> None:
+    def began(self, stage: str, shard: int, rows: int, seat: int, attempt: Attempt) -> None:
         """A block is under way; if it was further already, it is done again. In a stage without a pool every block has a
         seat of its own."""
-        place = self._places.setdefault(shard, _Place())
-        self._rise(place)
-        place.stage, place.seat, place.rows = self._index[stage], seat, max(place.rows, rows)
-        place.accounts = {index: account for index, account in place.accounts.items() if index < place.stage}
         if self._stages[stage]:
             self._there[stage].add(seat)
+        if shard in self._committed:
+            return
+        place = self._places.setdefault(shard, _Place())
+        if (self._index[stage], attempt) in place.over:
+            return
+        self._rise(place)
+        place.stage, place.seat, place.life = self._index[stage], seat, attempt.life
+        place.rows = max(place.rows, rows)
+        place.accounts = {index: account for index, account in place.accounts.items() if index < place.stage}
         at = place.stage, seat
         self._blocks[at] += 1
         self._since.setdefault(at, self._clock())
@@ -104,20 +121,25 @@ class Books:
         if place is not None and place.stage == self._index[stage] and place.seat is not None:
             place.share = min(1.0, max(place.share, share))
 
-    def ended(self, stage: str, shard: int, rows: int, account: Account) -> None:
+    def ended(self, stage: str, shard: int, rows: int, attempt: Attempt, account: Account) -> None:
         """A block came out of a stage. A stage may make rows (of a place in the plan) or fold them (into a manifest): the
         most that were seen of a shard are its rows."""
-        place, index = self._places.get(shard), self._index[stage]
-        if place is None or place.stage != index:  # committed, or further already
+        if shard in self._committed:
             return
-        self._rise(place)
-        place.stage, place.rows = index + 1, max(place.rows, rows)
+        place, index = self._places.setdefault(shard, _Place()), self._index[stage]
+        place.over.add((index, attempt))
         place.accounts[index] = account
+        if place.stage <= index:  # else it is further already
+            self._rise(place)
+            place.stage, place.rows = index + 1, max(place.rows, rows)
 
     def committed(self, shard: int) -> None:
         """The shard's manifest speaks for it from now on."""
         if (place := self._places.pop(shard, None)) is not None:
             self._rise(place)
+        self._committed[shard] = None
+        if len(self._committed) > _REMEMBERED:
+            del self._committed[next(iter(self._committed))]
 
     def pages(self) -> dict[str, Page]:
         """Every stage, in their order."""
@@ -199,15 +221,15 @@ class Desk:
         """The worker has answered."""
         self._busy[stage][worker] -= 1
 
-    async def seated(self, stage: str, seat: int) -> None:
+    async def seated(self, stage: str, seat: int, life: str) -> None:
         """A worker has started."""
         self._heard = time.monotonic()
-        self._books.seated(stage, seat)
+        self._books.seated(stage, seat, life)
 
-    async def began(self, stage: str, shard: int, rows: int, seat: int) -> None:
+    async def began(self, stage: str, shard: int, rows: int, seat: int, attempt: Attempt) -> None:
         """A block is under way."""
         self._heard = time.monotonic()
-        self._books.began(stage, shard, rows, seat)
+        self._books.began(stage, shard, rows, seat, attempt)
 
     async def pulse(self, stage: str, shard: int, share: float | None) -> None:
         """A worker is at work on a block, and has done so much of it."""
@@ -215,10 +237,10 @@ class Desk:
         if share is not None:
             self._books.reached(stage, shard, share)
 
-    async def ended(self, stage: str, shard: int, rows: int, account: Account) -> None:
+    async def ended(self, stage: str, shard: int, rows: int, attempt: Attempt, account: Account) -> None:
         """A block came out of a stage."""
         self._heard = time.monotonic()
-        self._books.ended(stage, shard, rows, account)
+        self._books.ended(stage, shard, rows, attempt, account)
 
     async def books(self) -> dict[str, Page]:
         """Every stage, in their order."""

@@ -14,6 +14,7 @@ import contextlib
 import itertools
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +24,7 @@ import pyarrow as pa
 
 from cluster import costs
 from cluster.border import check_border
-from cluster.desk import TASK_SLOTS, Desk, Page, account
+from cluster.desk import TASK_SLOTS, Attempt, Desk, Page, account
 from cluster.session import Pool
 
 __all__ = ["TASK_SLOTS", "Line", "Meter", "Stage", "Worker", "pulse"]
@@ -237,34 +238,39 @@ class _Seat:
 
     def __init__(self, stage: Stage, start: int, desk: Any, seat: int) -> None:
         self._desk, self._seat = desk, seat
+        self._attempts = map(partial(Attempt, uuid.uuid4().hex), itertools.count(1))
         self._meter = Meter(stage, start)
-        desk.seated.remote(stage.name, seat)
+        desk.seated.remote(stage.name, seat, next(self._attempts).life)
 
     def run(self, table: pa.Table) -> pa.Table:
-        return _work(self._meter, table, self._desk, self._seat)
+        return _work(self._meter, table, self._desk, self._seat, next(self._attempts))
 
     def close(self) -> None:
         self._meter.close()
 
 
-def _work(meter: Meter, table: pa.Table, desk: Any, seat: int | None) -> pa.Table:
-    """Call the worker with a block and let the desk know how it goes; without a pool a block has a seat of its own."""
-    stage, shard = meter.stage, table.column("shard")[0].as_py()
+def _work(meter: Meter, table: pa.Table, desk: Any, seat: int, attempt: Attempt) -> pa.Table:
+    """Call the worker with a block and let the desk know how it goes."""
+    stage, shard = meter.stage, _shard(table)
     _block.tell = partial(desk.pulse.remote, stage.name, shard)
-    desk.began.remote(stage.name, shard, table.num_rows, shard if seat is None else seat)
+    desk.began.remote(stage.name, shard, table.num_rows, seat, attempt)
     try:
         result = meter(table)
     finally:
         del _block.tell
     counts = stage.counts(result) if stage.counts else {}
-    desk.ended.remote(stage.name, shard, result.num_rows, account(stage.name, result, counts))
+    desk.ended.remote(stage.name, shard, result.num_rows, attempt, account(stage.name, result, counts))
     return result
 
 
 def _admit(table: pa.Table, desk: Any) -> pa.Table:
     import ray
 
-    return table if ray.get(desk.admit.remote(table.column("shard")[0].as_py())) else table.slice(0, 0)
+    return table if ray.get(desk.admit.remote(_shard(table))) else table.slice(0, 0)
+
+
+def _shard(table: pa.Table) -> int:
+    return int(table.column("shard")[0].as_py())
 
 
 def _carry(table: pa.Table, stage: Stage, start: int, workers: list[Any], desk: Any) -> pa.Table:
@@ -274,7 +280,7 @@ def _carry(table: pa.Table, stage: Stage, start: int, workers: list[Any], desk: 
     if table.num_rows == 0:
         return stage.produces.empty_table()
     if not workers:
-        return _work(Meter(stage, start), table, desk, None)
+        return _work(Meter(stage, start), table, desk, _shard(table), Attempt(uuid.uuid4().hex, 1))
     index = ray.get(desk.take.remote(stage.name))
     try:
         return ray.get(workers[index].run.remote(table))

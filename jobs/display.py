@@ -73,11 +73,11 @@ class State:
         """The state in one line."""
         if not self.total:
             return plain(self.phase)
+        errors = f"{queries(self.errors)} with errors" if self.errors else "no errors"
         parts = [f"{self.done:,}/{self.total:,} queries", *self.pace(now).split("  ")]
-        parts.append(
-            f"{self.errors:,} error{'s' * (self.errors != 1)}" + (f" ({listed(self.reasons)})" if self.reasons else "")
-        )
-        parts += [f"tokens {tokens}" if (tokens := self.tokens()) else "", *([money(self.usd)] if self.usd is not None else [])]
+        parts.append(f"{errors} ({listed(self.reasons)})" if self.reasons else errors)
+        parts.append(f"tokens {tokens}" if (tokens := self.tokens()) else "")
+        parts.append(money(self.usd) if self.usd is not None else "")
         text = (f"{plain(self.phase)}: " if self.phase != "working" else "") + ", ".join(filter(None, parts))
         stages = [_stage_words(stage) for stage in self.stages if stage.at_work or stage.waiting or stage.note]
         return "; ".join([text, *stages])
@@ -123,9 +123,10 @@ def _head(state: State, title: str, width: int) -> Text:
 
 
 def _bar(state: State, words: str, width: int) -> RenderableType:
+    words = words.rjust(24)  # the bar keeps its length while the words change theirs
     room = width - len(words) - 2
     if room < 8:
-        return _fit(Text(words), width)
+        return _fit(Text(words.strip()), width)
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_row(ProgressBar(total=state.total, completed=state.done, width=room), Text(words, no_wrap=True))
     return grid
@@ -133,7 +134,7 @@ def _bar(state: State, words: str, width: int) -> RenderableType:
 
 def _sums(state: State, width: int) -> list[Text]:
     """Errors, cost, tokens: the first is needed most."""
-    some = f"{state.errors:,} quer{'y' if state.errors == 1 else 'ies'}" if state.errors else "none"
+    some = queries(state.errors) if state.errors else "none"
     reasons = f": {listed(state.reasons, width - len(some) - 12)}" if state.reasons else ""
     parts = [money(state.usd)] if state.usd is not None else []
     parts += [f"{short(state.quantities[name])} {name}" for name in COUNTED if state.quantities.get(name)]
@@ -186,7 +187,8 @@ def _table(stages: Sequence[StageState], total: int, width: int) -> list[Text]:
 
 
 def _stage_words(stage: StageState) -> str:
-    parts = [f"{stage.done:,} done", f"{stage.at_work:,} at work", f"{stage.waiting:,} waiting"]
+    counted = {"done": stage.done, "at work": stage.at_work, "waiting": stage.waiting}
+    parts = [f"{n:,} {words}" for words, n in counted.items() if n]
     parts += [per_second(stage.rate)] if stage.rate is not None else []
     parts += [stage.note] if stage.note else []
     return f"{stage.name} {', '.join(parts)}"
@@ -207,6 +209,11 @@ def listed(reasons: Mapping[str, int], width: int = 120) -> str:
         if len(text) <= width:
             return text
     return f"{len(words)} reasons"
+
+
+def queries(number: int) -> str:
+    """'1 query', '1,200 queries'."""
+    return f"{number:,} quer{'y' if number == 1 else 'ies'}"
 
 
 def plain(text: str) -> str:

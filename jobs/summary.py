@@ -41,7 +41,7 @@ def closing_table(run: RunFolder, prices: Prices | None, evaluation: Evaluation 
             alone = "" if evaluation.original is None else f"  (original alone {evaluation.original[measure]:.4f})"
             table.add_row(measure, f"{evaluation.results[measure]:.4f}{alone}")
         missing = f", {evaluation.missing:,} more are not in the log" if evaluation.missing else ""
-        table.add_row("judged", f"{evaluation.judged - evaluation.missing:,} log rows{missing}")
+        table.add_row("judged", f"{evaluation.counted:,} log rows{missing}")
     return Group(table, *(Text(note) for note in notes(run, evaluation)))
 
 

@@ -116,7 +116,7 @@ def evaluate(options: argparse.Namespace) -> int:
     from jobs.run_folder import open_run
 
     folder = open_run(options.run)
-    judgements = read_qrels(options.qrels)
+    judgements = read_qrels(options.qrels, "QRELS")
     evaluation = evaluate(folder, judgements)
     if options.json:
         _print_json({"run": folder.storage.root, "state": folder.state} | evaluation_values(evaluation))

@@ -44,6 +44,6 @@ def test_every_path_exists() -> None:
 
 def test_every_verb_and_table_is_explained() -> None:
     for verb in VERBS:
-        assert f"`dmqr {verb} CONFIG" in README
+        assert re.search(rf"^\| `dmqr {verb} (CONFIG|RUN)", README, re.MULTILINE), verb
     for table in STORED:
         assert f"| `{table}/` |" in README

@@ -7,11 +7,14 @@ author of a prompt (samples). Everything is computed from what is committed, so 
 from __future__ import annotations
 
 from importlib.resources import files
+from typing import Any
 
+import duckdb
 import yaml
 
 from cluster.costs import Prices
-from jobs.evaluate import Evaluation
+from jobs.evaluate import Evaluation, evaluation_notes
+from jobs.part import ConfigError
 from jobs.report import wording
 from jobs.report.failures import RAW_CHARACTERS, failures
 from jobs.report.figures import Figures
@@ -25,7 +28,9 @@ from jobs.run_folder import RunFolder
 FILTERS = ("shown", "number", "percent", "duration", "money", "size")
 
 
-def report(run: RunFolder, prices: Prices | None, evaluation: Evaluation | None, *, texts: bool = True, samples: int = 100) -> str:
+def report(
+    run: RunFolder, prices: Prices | None, evaluation: Evaluation | None, *, texts: bool = True, samples: int = 100
+) -> str:
     """The page as HTML text.
 
     Args:
@@ -34,38 +39,47 @@ def report(run: RunFolder, prices: Prices | None, evaluation: Evaluation | None,
         texts: False leaves out every query, rewrite, answer, message and document; ids, counts and names stay.
         samples: how many queries to show, at most.
     """
+    try:
+        values = _values(run, prices, evaluation, texts, samples)
+    except (duckdb.Error, OSError) as error:
+        words = " ".join(str(error).split())[:200]
+        raise ConfigError(f"{run.storage.root}: the run's tables cannot be read ({words}); was the folder changed?") from error
+    return _render(values).encode("utf-8", "backslashreplace").decode()
+
+
+def _values(
+    run: RunFolder, prices: Prices | None, evaluation: Evaluation | None, texts: bool, most_samples: int
+) -> dict[str, Any]:
+    """What the templates show, by the names that they use."""
     figures = Figures(run)
     spent = spending(figures, prices)
     failed = failures(figures, texts=texts)
-    return _render(
-        run=run,
-        record=run.record,
-        figures=figures,
-        texts=texts,
-        tiles=tiles(figures, spent),
-        notices=notices(figures),
-        evaluation=evaluation,
-        quality=quality(evaluation),
-        reranked=run.config.rerank.kind != "none",
-        flow=flow(figures),
-        stages=stages(figures, spent),
-        spending=spent,
-        failures=failed,
-        raw_characters=RAW_CHARACTERS,
-        lists=lists(figures),
-        samples=_samples(figures, failed, samples, texts=texts),
-        document_characters=DOCUMENT_CHARACTERS,
-        config=_yaml(run.record["config"]),
-        indexes=_yaml(run.record["indexes"]),
-        inputs=wording.masked(run.plan.inputs),
-        root=wording.masked(run.storage.root),
-    )
+    return {
+        "run": run,
+        "record": run.record,
+        "figures": figures,
+        "texts": texts,
+        "tiles": tiles(figures, spent),
+        "notices": notices(figures),
+        "evaluation_notes": [] if evaluation is None else evaluation_notes(evaluation),
+        "quality": quality(evaluation),
+        "reranked": run.config.rerank.kind != "none",
+        "flow": flow(figures),
+        "stages": stages(figures, spent),
+        "spending": spent,
+        "failures": failed,
+        "raw_characters": RAW_CHARACTERS,
+        "lists": lists(figures),
+        "samples": samples(figures, failed, most_samples, texts=texts),
+        "document_characters": DOCUMENT_CHARACTERS,
+        "config": _yaml(run.record["config"]),
+        "indexes": _yaml(run.record["indexes"]),
+        "inputs": wording.masked(run.plan.inputs),
+        "root": wording.masked(run.storage.root),
+    }
 
 
-_samples = samples  # `report` has a parameter of that name
-
-
-def _render(**values: object) -> str:
+def _render(values: dict[str, Any]) -> str:
     import jinja2
 
     folder = files(__name__)

@@ -186,11 +186,13 @@ class Figures:
         """Every start, with where its worker time went."""
         record = self.run.record
         recorded = {int(one["start"]): one for one in record.get("node_time") or []}
-        spent: dict[int, Counter[str]] = {}
+        spent: dict[int, dict[str, float]] = {}
         for manifest in self.run.manifests:
-            for number, sums in manifest.by_start.items():
-                spent.setdefault(int(number), Counter()).update(sums)  # type: ignore[arg-type]
-            spent.setdefault(manifest.start, Counter())["attributed"] += sum(manifest.seconds.values())  # type: ignore[assignment]
+            written = {"attributed": sum(manifest.seconds.values())}
+            for number, sums in [*manifest.by_start.items(), (str(manifest.start), written)]:
+                mine = spent.setdefault(int(number), {})
+                for name, seconds in sums.items():
+                    mine[name] = mine.get(name, 0.0) + seconds
         return [self._start(one, recorded.get(one["start"], {}), spent.get(one["start"], {})) for one in record["starts"]]
 
     def _start(self, one: Mapping[str, Any], recorded: Mapping[str, float], spent: Mapping[str, float]) -> Start:

@@ -17,6 +17,7 @@ LABEL = 17.0  # the least room of a node
 GAP = 7.0
 COLUMN = 148.0  # from node to node
 BAR = 9.0
+LAST = 50.0  # more room for the labels of the last column
 TOP = 34.0  # room for the headings
 MOST_REASONS = 3
 
@@ -81,7 +82,7 @@ class _Drawing:
             self.links.append((source, target, left, left if right is None else right))
 
     def done(self) -> Flow:
-        flow = Flow(width=COLUMN * len(self.columns))
+        flow = Flow(width=COLUMN * len(self.columns) + LAST)
         for number, (heading, nodes) in enumerate(self.columns):
             x, y = COLUMN * number + 1, TOP
             flow.headings.append((x, heading))
@@ -137,7 +138,7 @@ def _texts_and_lists(figures: Figures, drawing: _Drawing, worked: Node) -> list[
             flows += [(one.strategy, (KEPT, rung), count) for rung, count in one.rungs.items()]
             for reason, count in one.failed.items():
                 flows.append((one.strategy, (LOST, reason if reason in frequent else "other reasons"), count))
-        for name, key, count in flows[1:]:
+        for _, key, count in flows[1:]:
             counts[key] += count
         words = {("", ORIGINAL): "as it is"}
         ends = {key: Node(words.get(key, key[1]), n, key[0] or KEPT, n * unit) for key, n in counts.items()}
@@ -171,7 +172,9 @@ def _hits_and_results(figures: Figures, drawing: _Drawing, lists: list[Node]) ->
         before, total = [node], hits
     reranked = figures.run.config.rerank.kind != "none"
     if reranked and candidates:
-        before = _narrowed(drawing, "fused", before, total, Node("candidates", candidates, KEPT, height), "same, or below depth")
+        before = _narrowed(
+            drawing, "fused", before, total, Node("candidates", candidates, KEPT, height), "same, or below depth"
+        )
         total = candidates
     words = "below the cut" if reranked and candidates else "same, or below the cut"
     _narrowed(drawing, "results", before, total, results, words)

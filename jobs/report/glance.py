@@ -68,7 +68,7 @@ def tiles(figures: Figures, spending: Spending) -> list[Tile]:
     total = spending.total
     failed = counts["failed_queries"]
     over = figures.error_rate > limit
-    allowed = f"{percent(figures.error_rate)}; limit {percent(limit)}{': passed' if over else ''}"
+    allowed = f"{percent(figures.error_rate)}, {'above the limit of' if over else 'limit'} {percent(limit)}"
     found = [
         Tile("log rows", number(planned["log_rows"]), f"{number(planned['rejected'])} rejected"),
         Tile(
@@ -90,13 +90,9 @@ def tiles(figures: Figures, spending: Spending) -> list[Tile]:
         cached = total["cached_tokens"]
         of = f"{number(cached)} cached ({percent(cached / total['prompt_tokens'])})" if total["prompt_tokens"] else ""
         found.append(Tile("prompt tokens", number(total["prompt_tokens"]), of))
-        found.append(Tile("completion tokens", number(total["completion_tokens"]), _per_query(total, figures.queries)))
+        each = f"{total['completion_tokens'] / figures.queries:,.0f} per query"
+        found.append(Tile("completion tokens", number(total["completion_tokens"]), each))
     return found
-
-
-def _per_query(total: object, queries: int) -> str:
-    tokens = total["completion_tokens"]  # type: ignore[index]
-    return f"{tokens / queries:,.0f} per query" if queries else ""
 
 
 def notices(figures: Figures) -> list[str]:
@@ -138,13 +134,8 @@ def quality(evaluation: Evaluation | None) -> list[Quality]:
     """The measures of an evaluation."""
     if evaluation is None:
         return []
-    intervals = getattr(evaluation, "intervals", None) or {}
-    original = evaluation.original or {}
-    return [
-        Quality(name, evaluation.results[name], original.get(name), intervals.get(name))
-        for name in MEASURES
-        if name in evaluation.results
-    ]
+    intervals, original = evaluation.intervals or {}, evaluation.original or {}
+    return [Quality(name, evaluation.results[name], original.get(name), intervals.get(name)) for name in MEASURES]
 
 
 def stages(figures: Figures, spending: Spending) -> list[Stage]:

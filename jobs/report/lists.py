@@ -11,7 +11,6 @@ from itertools import combinations
 
 import duckdb
 
-from cluster.shards import Manifest
 from jobs.report.figures import Figures
 from jobs.report.reading import database, files, portions, spread
 from jobs.run_folder import RunFolder
@@ -65,7 +64,7 @@ class Lists:
     overlaps: list[Overlap]
     from_runs: bool
     left_out: list[str]
-    """Lists of weight 0, which are not among the sources of results."""
+    """strategy/retriever of weight 0: not among the sources of results, and known of only where lists were kept."""
 
 
 def lists(figures: Figures) -> Lists | None:
@@ -78,7 +77,8 @@ def lists(figures: Figures) -> Lists | None:
     if figures.queries > MOST_QUERIES:
         chosen = spread(run.manifests, max(1, MOST_QUERIES // largest))
     names = [ORIGINAL, *figures.strategies]
-    from_runs = any("runs" in manifest.files for manifest in chosen)
+    from_runs, depth = run.config.retrieve.keep_runs, run.config.fuse.depth
+    left_out = weightless(run, names)
     found: dict[tuple[bool, frozenset[str]], int] = {}
     searched = dict.fromkeys(names, 0)
     sums: dict[tuple[str, str, str], tuple[float, int]] = {}
@@ -89,11 +89,12 @@ def lists(figures: Figures) -> Lists | None:
                 for strategy, count in _queries_with(connection, rewrites):
                     searched[strategy] = searched.get(strategy, 0) + count
             if results := files(run, "results", portion):
-                for top, strategies, count in _found_by(connection, results):
+                more = files(run, "runs", portion) if left_out else []
+                for top, strategies, count in _found_by(connection, results, more, left_out, depth):
                     key = top, frozenset(strategies)
                     found[key] = found.get(key, 0) + count
             if read := files(run, "runs" if from_runs else "results", portion):
-                _overlaps(connection, read, from_runs, run.config.fuse.depth, names, sums)
+                _overlaps(connection, read, from_runs, depth, names, sums)
     added = [_added(name, searched[name], found) for name in names]
     return Lists(
         queries=sum(manifest.counts["queries"] for manifest in chosen),
@@ -103,7 +104,7 @@ def lists(figures: Figures) -> Lists | None:
         added=added,
         overlaps=[_overlap(name, names, sums) for name in run.config.retrieve.retrievers if any(k[0] == name for k in sums)],
         from_runs=from_runs,
-        left_out=_left_out(run, names),
+        left_out=left_out,
     )
 
 
@@ -113,13 +114,23 @@ def _queries_with(connection: duckdb.DuckDBPyConnection, names: list[str]) -> li
     return rows
 
 
-def _found_by(connection: duckdb.DuckDBPyConnection, names: list[str]) -> list[tuple[bool, list[str], int]]:
-    """Results by (among the first TOP, the strategies that found them): few groups, whatever the number of rows."""
-    query = """
-        SELECT rank <= ? AS top, list_sort(list_distinct(list_transform(sources, lambda s: s.strategy))) AS found, count(*)
-        FROM read_parquet(?) GROUP BY ALL
-    """
-    rows: list[tuple[bool, list[str], int]] = connection.execute(query, [TOP, names]).fetchall()
+def _found_by(
+    connection: duckdb.DuckDBPyConnection, names: list[str], runs: list[str], left_out: list[str], depth: int
+) -> list[tuple[bool, list[str], int]]:
+    """Results by (among the first TOP, the strategies that found them): few groups, whatever the number of rows. With
+    `runs`, the lists that fusion left out are looked through as well, as deep as it would have looked."""
+    found = "list_transform(sources, lambda s: s.strategy)"
+    source = "read_parquet($names)"
+    given: dict[str, object] = {"top": TOP, "names": names}
+    if runs:
+        found = f"list_concat({found}, coalesce(others, []))"
+        source += """ LEFT JOIN (
+            SELECT query_id, doc_id, list(DISTINCT strategy) AS others FROM read_parquet($runs)
+            WHERE rank <= $depth AND strategy || '/' || retriever IN (SELECT unnest($left_out)) GROUP BY ALL
+        ) USING (query_id, doc_id)"""
+        given |= {"runs": runs, "depth": depth, "left_out": left_out}
+    query = f"SELECT rank <= $top AS top, list_sort(list_distinct({found})) AS found, count(*) FROM {source} GROUP BY ALL"
+    rows: list[tuple[bool, list[str], int]] = connection.execute(query, given).fetchall()
     return rows
 
 
@@ -157,7 +168,7 @@ def _overlaps(
     if not pairs:
         return
     sizes = [f"count(*) FILTER (mask & {1 << i} > 0) AS n{i}" for i in range(len(strategies))]
-    both = [f"count(*) FILTER (mask & {1 << i | 1 << j} = {1 << i | 1 << j}) AS b{i}_{j}" for i, j in pairs]
+    both = [f"count(*) FILTER (mask & {1 << i} > 0 AND mask & {1 << j} > 0) AS b{i}_{j}" for i, j in pairs]
     means = [f"coalesce(sum(b{i}_{j} / least(n{i}, n{j})) FILTER (n{i} > 0 AND n{j} > 0), 0)" for i, j in pairs]
     counts = [f"count(*) FILTER (n{i} > 0 AND n{j} > 0)" for i, j in pairs]
     query = f"""
@@ -178,13 +189,14 @@ def _overlaps(
 
 def _overlap(retriever: str, names: list[str], sums: dict[tuple[str, str, str], tuple[float, int]]) -> Overlap:
     mine = {key[1:]: value for key, value in sums.items() if key[0] == retriever and value[1]}
-    both = {pair: value for pair, value in mine.items()} | {(b, a): value for (a, b), value in mine.items()}
+    both = mine | {(b, a): value for (a, b), value in mine.items()}
     there = [name for name in names if any(name in pair for pair in both)]
     means = {pair: total / count for pair, (total, count) in both.items()}
     return Overlap(retriever, there, means, {pair: count for pair, (_, count) in both.items()})
 
 
-def _left_out(run: RunFolder, names: list[str]) -> list[str]:
+def weightless(run: RunFolder, names: list[str]) -> list[str]:
+    """The lists, as strategy/retriever, that fusion was told to leave out."""
     retrieve, weights = run.config.retrieve, run.config.fuse.weights
     routed = [(name, retriever) for name in names for retriever in retrieve.route(name)]
     return [f"{name}/{retriever}" for name, retriever in routed if list_weight(weights, name, retriever, 1.0) == 0]

@@ -6,11 +6,12 @@ Which ones is decided by the run alone: some of those with errors, and the other
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jobs.report.failures import Failures
 from jobs.report.figures import Figures
+from jobs.report.lists import weightless
 from jobs.report.reading import database, files, queries_of, spread
 from jobs.run_folder import RunFolder
 from jobs.tables import ORIGINAL
@@ -32,7 +33,7 @@ class Hit:
     sources: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
     """Strategy (with its position from 2) -> retriever and rank of each list that has it."""
     new: bool = False
-    """Whether no list of the original has it."""
+    """Whether no list of the original has it, as deep as fusion looked."""
 
 
 @dataclass
@@ -64,8 +65,12 @@ def samples(figures: Figures, failed: Failures, most: int, *, texts: bool) -> Sa
     chosen = _chosen(run, failed, most)
     if not chosen:
         return Samples([], {}, None)
+    depth, kept = run.config.fuse.depth, run.config.retrieve.keep_runs
+    # where fusion left the original out and no list was kept, nobody knows what it found
+    comparable = kept or not weightless(run, [ORIGINAL])
     by_number = {manifest.shard: manifest for manifest in run.manifests}
     manifests = [by_number[number] for number in sorted(chosen)]
+    place = {name: number for number, name in enumerate([ORIGINAL, *figures.strategies])}
     found = {sample.query_id: sample for number in sorted(chosen) for sample in chosen[number]}
     with database() as connection:
 
@@ -85,16 +90,21 @@ def samples(figures: Figures, failed: Failures, most: int, *, texts: bool) -> Sa
             found[row["query_id"]].rewrites.append(row)
         for row in rows("errors", "query_id, stage, component, reason"):
             found[row["query_id"]].errors.append(row)
+        known = {
+            (row["query_id"], row["doc_id"])
+            for row in rows("runs", "query_id, doc_id", f"strategy = '{ORIGINAL}' AND rank <= {depth}")
+        }
         listed = f"strategy = '{ORIGINAL}' AND rank <= {TOP}"
         for row in rows("runs", "query_id, retriever, rank, doc_id, score", listed, "query_id, retriever, rank"):
             hit = Hit(row["rank"], row["doc_id"], row["score"])
             found[row["query_id"]].lists.setdefault(row["retriever"], []).append(hit)
         results = "query_id, rank, doc_id, score, fused_score, sources"
         for row in rows("results", results, f"rank <= {TOP}", "query_id, rank"):
-            found[row["query_id"]].hits.append(_hit(row))
-        if not files(run, "runs", manifests):
+            hit = _hit(row, place)
+            new = comparable and ORIGINAL not in hit.sources and (row["query_id"], hit.doc_id) not in known
+            found[row["query_id"]].hits.append(replace(hit, new=new))
+        if not kept:
             _lists_from_results(rows("results", "query_id, doc_id, sources", order="query_id, rank"), found)
-    place = {name: number for number, name in enumerate(figures.strategies)}
     for sample in found.values():
         sample.rewrites.sort(key=lambda row: (place.get(row["strategy"], len(place)), row["strategy"], row["position"]))
     documents, without = _documents(run, found.values()) if texts else ({}, None)
@@ -110,7 +120,8 @@ def _chosen(run: RunFolder, failed: Failures, most: int) -> dict[int, list[Sampl
     for query_id, shard in list(failed.failed_ids.items())[: max(1, most // 5)]:
         preferred.setdefault(shard, set()).add(query_id)
     wanted = most - sum(map(len, preferred.values()))
-    shards = spread(committed, min(SHARDS, max(1, wanted)))
+    enough = max(SHARDS, 2 * -(-wanted // run.plan.shard_size))  # small shards: more of them, which are cheap to read
+    shards = spread(committed, min(enough, max(1, wanted)))
     rows = {one.number: one.rows for one in run.plan.shards}
     quotas = _quotas([rows[shard] - len(preferred.get(shard, ())) for shard in shards], wanted)
     chosen: dict[int, list[Sample]] = {}
@@ -135,12 +146,12 @@ def _quotas(rows: list[int], wanted: int) -> list[int]:
     return quotas
 
 
-def _hit(row: dict[str, Any]) -> Hit:
+def _hit(row: dict[str, Any], place: dict[str, int]) -> Hit:
     sources: dict[str, list[tuple[str, int]]] = {}
-    for source in row["sources"] or []:
+    for source in sorted(row["sources"] or [], key=lambda one: place.get(one["strategy"], len(place))):
         name = source["strategy"] if source["position"] == 1 else f"{source['strategy']}/{source['position']}"
         sources.setdefault(name, []).append((source["retriever"], source["rank"]))
-    return Hit(row["rank"], row["doc_id"], row["score"], row["fused_score"], sources, ORIGINAL not in sources)
+    return Hit(row["rank"], row["doc_id"], row["score"], row["fused_score"], sources)
 
 
 def _lists_from_results(rows: list[dict[str, Any]], found: dict[str, Sample]) -> None:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
 from jobs.progress import clock
 
 # Characters that a page would swallow, or that would reorder what stands around them, are shown by name.
-_PICTURES = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"} | {0x7F: "\u2421"}
-_NAMED = [*range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x2028, 0x2029, 0xFEFF, 0xFFFE, 0xFFFF]
-_VISIBLE = _PICTURES | {code: f"[U+{code:04X}]" for code in _NAMED}
+_CONTROLS = [code for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"]
+_NAMED = [*_CONTROLS, *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x2028, 0x2029, 0xFEFF, 0xFFFE, 0xFFFF]
+_VISIBLE = {code: f"[U+{code:04X}]" for code in _NAMED}
 
 
 def shown(text: str, most: int = 2000) -> str:
     """A stranger's text with control and bidi override characters made visible, cut after `most` characters. Not escaped."""
-    cut = text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
+    cut = text if len(text) <= most else f"{text[:most]}…"
     return cut.encode("utf-8", "backslashreplace").decode("utf-8").translate(_VISIBLE)
 
 
@@ -38,13 +39,11 @@ def duration(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 9.95 else clock(seconds)
 
 
-def money(usd: float) -> str:
-    """'$1,234.50', '$0.0123', '$0.000012'."""
-    if usd == 0:
-        return "$0"
-    if usd >= 1:
-        return f"${usd:,.2f}"
-    return f"${usd:.4f}" if usd >= 0.001 else f"${usd:.2g}" if usd >= 0.0001 else f"${usd:.6f}"
+def money(usd: float, of: float | None = None) -> str:
+    """'$1,234.50', '$0.0123'; as exact as three digits of the total `of` that it is a part of, cents at least."""
+    whole = usd if of is None else of
+    places = 2 if whole <= 0 else min(9, max(2, 2 - math.floor(math.log10(whole))))
+    return f"${usd:,.{places}f}"
 
 
 def size(count: float) -> str:

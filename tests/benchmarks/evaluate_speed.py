@@ -46,9 +46,9 @@ def main() -> None:
         began = time.perf_counter()
         run, judgements, expected = make(Path(folder), queries)
         print(f"made in {time.perf_counter() - began:.0f} s, {memory()}")
-        began = time.perf_counter()
+        began, busy = time.perf_counter(), time.process_time()
         found = evaluate(run, judgements)
-        print(f"evaluate: {time.perf_counter() - began:.1f} s, {memory()}")
+        print(f"evaluate: {time.perf_counter() - began:.1f} s ({time.process_time() - busy:.1f} s of CPU), {memory()}")
         print(f"nDCG@10 {found.results['nDCG@10']:.6f}, computed apart {expected:.6f}; {found.queries:,} queries")
         print(f"difference {found.differences and found.differences['nDCG@10']:.6f}, interval {found.intervals}")
 

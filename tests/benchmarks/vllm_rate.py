@@ -83,7 +83,7 @@ def stage(model: str, count: int, tokens: int) -> tuple[float, int]:
     import pyarrow as pa
     import ray
 
-    from cluster.session import Pool
+    from cluster.session import WORKER_ENVIRONMENT, Pool
     from cluster.stage import Line, Stage
     from jobs.rewrite import Rewrite
     from jobs.tables import QUERIES, REWRITTEN
@@ -121,7 +121,7 @@ def stage(model: str, count: int, tokens: int) -> tuple[float, int]:
         num_cpus=6,
         include_dashboard=False,
         log_to_driver=False,
-        runtime_env={"env_vars": {"PYTHONPATH": str(REPOSITORY)}},
+        runtime_env={"env_vars": WORKER_ENVIRONMENT | {"PYTHONPATH": str(REPOSITORY)}},
     )
     settings = {
         "engine": {"kind": "vllm", "model": "tiny", "weights": model, "args": ENGINE},

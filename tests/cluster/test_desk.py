@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from cluster.stage import Desk
+from cluster.desk import Account, Attempt, Desk
 
 POOLS = {"retrieve": 3}
 
@@ -110,5 +110,35 @@ def test_stages_have_workers_of_their_own() -> None:
         desk = Desk(9, {"rewrite": 1, "retrieve": 2})
         assert [await desk.take("rewrite") for _ in range(2)] == [0, 0]
         assert sorted([await desk.take("retrieve") for _ in range(2)]) == [0, 1]
+
+    run(story())
+
+
+def test_the_desk_keeps_the_books_and_hears_every_word() -> None:
+    async def story() -> None:
+        desk = Desk(1, {"read": 0, "retrieve": 1})
+        await desk.admit(7)
+        desk._heard -= 100
+        await desk.seated("retrieve", 0, "life")
+        assert await desk.quiet() < 1
+        desk._heard -= 100
+        await desk.began("read", 7, 1, 7, Attempt("task", 1))
+        assert await desk.quiet() < 1
+        await desk.ended("read", 7, 40, Attempt("task", 1), Account({}, {}))
+        await desk.began("retrieve", 7, 40, 0, Attempt("life", 1))
+        desk._heard -= 100
+        await desk.pulse("retrieve", 7, None)  # a sign of life only
+        assert await desk.quiet() < 1
+        await desk.pulse("retrieve", 7, 0.25)
+        pages = await desk.books()
+        assert [(name, page.done, page.at_work, page.waiting) for name, page in pages.items()] == [
+            ("read", 40, 0, 0),
+            ("retrieve", 10, 30, 0),
+        ]
+        await desk.close()
+        assert not await desk.admit(8)  # who is turned away never comes into the books
+        assert (await desk.books())["read"] == pages["read"]
+        await desk.committed(7)
+        assert [(page.done, page.at_work, page.waiting) for page in (await desk.books()).values()] == [(0, 0, 0)] * 2
 
     run(story())

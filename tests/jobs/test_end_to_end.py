@@ -84,8 +84,11 @@ def test_the_folder_is_named_last_and_the_table_before_it(calm: Done, place: Pat
 
 def test_standard_error_is_calm(calm: Done) -> None:
     assert "Traceback" not in calm.err
-    assert not [line for line in calm.err.splitlines() if "ray::" in line or "WARNING" in line or len(line) > 200]
+    assert not [line for line in calm.err.splitlines() if "ray::" in line or "WARNING" in line or len(line) > 400]
     assert len(calm.err.splitlines()) < 30
+    (closing,) = [line for line in calm.err.splitlines() if line.startswith("checking and closing: ")]
+    assert closing.startswith("checking and closing: 176/176 queries, ")
+    assert ", 3 queries with errors (truncated 7), $" in closing
 
 
 # ---------------------------------------------------------------- the balances, from the files
@@ -280,6 +283,9 @@ def test_a_driver_that_is_asked_to_stop_commits_what_is_under_way(place: Path) -
     (folder,) = output.glob("quickstart-*")
     left = committed(output)
     assert 0 < left < 44
-    assert done.err.splitlines()[-1] == (f"dmqr run: interrupted: {left} of 44 shards are committed; the same command goes on")
+    said, _, again = done.err.splitlines()[-1].partition("; go on with: ")
+    assert said == f"dmqr run: interrupted: {left} of 44 shards are committed"
+    assert again.startswith("dmqr run configs/quickstart.yaml --set ")
+    assert again.endswith(" --set cluster.shard_size=4")
     assert json.loads((folder / "run.json").read_text())["status"] == "stopped"
     assert len(list((folder / "results").iterdir())) == left  # no file without its manifest

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import os
+import signal
 from collections import Counter
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +14,8 @@ import pytest
 from cluster.costs import Prices
 from cluster.storage import FileStorage
 from jobs.config import Limits
-from jobs.run import Tally, _limit
+from jobs.progress import Progress
+from jobs.run import Stopped, Tally, _limit, _Signals, _Stall
 
 HOUR = {"rewrite": {"dmqr@m": {"seconds": 3600.0}}}
 
@@ -24,7 +28,7 @@ def stop(done: int, failed: int, shards: int = 2, committed: int = 1, **limits: 
     counts = Counter(queries=done, failed_queries=failed)
     counts["error/rewrite/keyword/truncated"] = failed
     counts["error/fuse//no_hits"] = 1000  # a note, not a failure
-    stopped = _limit(prepared, plan, Tally(set(range(committed)), counts, HOUR))
+    stopped = _limit(prepared, plan, Tally(set(range(committed)), counts, HOUR), "dmqr run night.yaml --set a=1")
     return None if stopped is None else str(stopped)
 
 
@@ -46,7 +50,7 @@ def test_the_message_names_the_failure_and_the_way_on() -> None:
     said = stop(200, 10, error_rate=0.01)
     assert said is not None
     assert "10 of 200 queries have errors (5.0%, limits.error_rate is 1.0%), most often rewrite/keyword/truncated (10)" in said
-    assert "--set limits.error_rate=0.06" in said
+    assert said.endswith("; to accept it go on with: dmqr run night.yaml --set a=1 --set limits.error_rate=0.06")
     assert "\n" not in said
 
 
@@ -54,5 +58,46 @@ def test_money() -> None:
     assert stop(200, 0, max_cost_usd=2.5) is None
     said = stop(200, 0, max_cost_usd=1.5)
     assert said is not None
-    assert said.startswith("$2.00 are spent, limits.max_cost_usd is $1.50; 1 of 2 shards are committed")
+    assert said == (
+        "$2.00 are spent, limits.max_cost_usd is $1.50; 1 of 2 shards are committed; to pay for all go on with: "
+        "dmqr run night.yaml --set a=1 --set limits.max_cost_usd=4.40"
+    )
     assert stop(200, 0, committed=2, max_cost_usd=1.5) is None  # all is done: nothing left to stop
+
+
+# ---------------------------------------------------------------- how to go on
+
+
+class Quiet:
+    """A line whose workers are not heard of."""
+
+    def quiet(self) -> float:
+        return 1e9
+
+
+def test_a_run_that_stalls_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    line: Any = Quiet()
+    now = [1000.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    stall = _Stall(line, 2, "dmqr run night.yaml")
+    now[0] += 119
+    stall.check()
+    now[0] += 32
+    with pytest.raises(Stopped) as stopped:
+        stall.check()
+    assert "limits.stall_minutes" in str(stopped.value)
+    assert str(stopped.value).endswith("what is committed stays; go on with: dmqr run night.yaml")
+
+
+def test_a_second_signal_ends_at_once_and_says_how_to_go_on() -> None:
+    line: Any = Quiet()
+    progress = Progress(io.StringIO())
+    with _Signals(progress, "dmqr run night.yaml") as signals:
+        signals.line = line
+        os.kill(os.getpid(), signal.SIGINT)
+        assert signals.received == signal.SIGINT
+        assert progress.state.phase == "stopping: committing what is under way"
+        with pytest.raises(Stopped) as stopped:
+            os.kill(os.getpid(), signal.SIGTERM)
+    assert str(stopped.value) == "interrupted; what is committed stays; go on with: dmqr run night.yaml"
+    assert (stopped.value.code, stopped.value.orderly) == (143, False)

@@ -136,3 +136,11 @@ def test_a_query_that_the_reranker_fails_on_keeps_its_fused_order() -> None:
     ]
     with pytest.raises(RetrieverError):
         fused_order(table, RetrieverError("index replaced"), keep=2)
+
+
+def test_a_worker_says_how_far_its_shard_is(worker: Callable[..., Rerank], monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[float] = []
+    monkeypatch.setattr("jobs.rerank.pulse", said.append)
+    monkeypatch.setattr("jobs.rerank.PORTION", 4)
+    worker()(block(*ROWS))
+    assert said == [4 / 6, 1.0]

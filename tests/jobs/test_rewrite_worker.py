@@ -229,3 +229,20 @@ def test_the_same_shown_form_under_two_ids_is_asked_for_twice(
     rows = block("q one", "q one").set_column(1, "query_id", pa.array(["a", "b"]))
     assert [row["general"] for row in texts(worker(record({"q one": answer("q one")}))(rows))] == ["about q one"] * 2
     assert [row["query_id"] for row in stored(tmp_path)] == ["a", "b"]
+
+
+def test_a_worker_says_how_far_its_shard_is(
+    worker: Callable[..., Rewrite], record: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[float] = []
+    monkeypatch.setattr("jobs.rewrite.pulse", said.append)
+    monkeypatch.setattr("jobs.rewrite.FLUSH_COMPLETIONS", 2)
+    queries = [f"query {n}" for n in range(6)]
+    recording = record({query: answer(query) for query in queries})
+    worker(recording)(block(*queries[:2]))
+    assert said == [1.0]
+    worker(recording, start=2)(block(*queries))  # two of the six are there already
+    assert said == [1.0, 4 / 6, 1.0]
+    monkeypatch.setattr("jobs.rewrite.PULSE_SECONDS", -1.0)
+    worker(recording)(block(*queries[:3], shard=4))
+    assert said[3:] == [1 / 3, 2 / 3, 1.0]  # between two portions, too

@@ -1,0 +1,236 @@
+"""A run's folder as the stages leave it, made without Ray, and a report's page read back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cluster.costs import Prices, entry, settle
+from cluster.shards import SUCCESS, File, Plan, Shard, put_plan
+from cluster.storage import FileStorage
+from jobs.config import Config
+from jobs.evaluate import Evaluation
+from jobs.fuse import Fuse
+from jobs.report import report
+from jobs.run_folder import RunFolder, open_run
+from jobs.tables import RERANKED, RETRIEVED, STORED, with_appended
+from jobs.write import Write
+
+PRICES = Prices(
+    cpu_worker_hour=36.0, device_hour=360.0, tokens={"writer": {"prompt": 10.0, "cached": 1.0, "completion": 100.0}}
+)
+Row = dict[str, Any]
+
+# ---------------------------------------------------------------- a run, by the stages' own workers but Ray
+
+
+@dataclass
+class Query:
+    """A query as the test wants it: texts by strategy, failures by strategy, hits by (strategy, retriever)."""
+
+    name: str
+    texts: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, tuple[str, str]] = field(default_factory=dict)  # strategy -> message, raw
+    hits: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    asked: int = 1
+    parsed_as: str = "json"
+
+
+QUERIES = [
+    Query(
+        "alpha lighthouse",
+        {"general": "general alphaword", "keyword": "keyword alphaword"},
+        {},
+        {
+            ("original", "bm25"): ["d01", "d02"], ("original", "dense"): ["d01", "d03"],
+            ("general", "bm25"): ["d01", "d02"], ("general", "dense"): ["d04"],
+            ("keyword", "bm25"): ["d02", "d05"], ("keyword", "dense"): ["d01"],
+        },
+        asked=3,
+    ),
+    Query(
+        "bravo bread",
+        {"general": "general bravoword"},
+        {"keyword": ("cut off near bravoerror", '{"keyword": "bravoraw')},
+        {("original", "bm25"): ["d03"], ("general", "bm25"): ["d03", "d04"], ("general", "dense"): ["d06"]},
+    ),
+    Query("charlie tides", {"general": "general charlieword", "keyword": "keyword charlieword"}, parsed_as="labelled"),
+]  # fmt: skip
+
+
+class RunMaker:
+    """Writes a run's folder: plan, manifests through the writing worker, run.json."""
+
+    def __init__(self, folder: Path) -> None:
+        self.storage = FileStorage(str(folder / "small-0123456789ab"))
+
+    def __call__(
+        self,
+        queries: list[Query] = QUERIES,
+        strategies: tuple[str, ...] = ("general", "keyword"),
+        *,
+        shard_size: int = 1,
+        commit: int | None = None,
+        finished: bool = True,
+        keep_runs: bool = True,
+        index: str = "nowhere",
+        calls: str = "joint",
+        rejected: list[Row] | None = None,
+        **settings: Any,
+    ) -> RunFolder:
+        values = {
+            "name": "small", "output": "runs", "log": {"path": "log.parquet", "query_column": "query"},
+            "rewrite": {
+                "engine": {"kind": "recorded", "path": "r.jsonl"}, "strategies": list(strategies), "calls": calls,
+            },
+            "retrieve": {
+                "keep_runs": keep_runs,
+                "retrievers": {name: {"kind": "local", "index": index} for name in ("bm25", "dense")},
+            },
+            "rerank": {"kind": "none"}, "limits": {"error_rate": 0.5},
+        } | settings  # fmt: skip
+        config = Config.model_validate(values)
+        rows = [self._row(n, query, n // shard_size, config) for n, query in enumerate(queries)]
+        plan = self._plan(queries, shard_size, rejected or [])
+        worker = Write(self.storage.root, len(strategies), keep_runs, 1)
+        fuse = Fuse(config.fuse.model_dump())
+        for shard in plan.shards[:commit]:
+            block = pa.Table.from_pylist([row for row in rows if row["shard"] == shard.number], RETRIEVED)
+            block = settle(fuse(block), 0.5, 0.0, 1)
+            candidates = block["candidates"].to_pylist()
+            ranked = [[hit | {"fused_score": hit["score"]} for hit in found] for found in candidates]
+            if config.rerank.kind != "none":
+                pairs = [[entry("rerank", "cross_encoder", 1.0, start=1, pairs=len(found))] for found in candidates]
+                block = with_appended(block, "costs", pairs)
+                ranked = [[hit | {"score": -1.5} for hit in found[: config.rerank.keep]] for found in ranked]
+            hits = RERANKED.field("hits")
+            worker(block.append_column(hits, pa.array(ranked, hits.type)))
+        self._record(config, "finished" if finished else "running")
+        if finished:
+            self.storage.put(SUCCESS, b"{}")
+        return open_run(self.storage.root)
+
+    def _row(self, n: int, query: Query, shard: int, config: Config) -> Row:
+        rewrites = [
+            {"strategy": strategy, "position": 1, "text": text, "weight": 1.0, "parsed_as": query.parsed_as}
+            for strategy, text in query.texts.items()
+        ]
+        errors = [
+            {"stage": "rewrite", "component": strategy, "reason": "truncated", "message": said, "raw": raw, "attempts": 1}
+            for strategy, (said, raw) in query.failed.items()
+        ]
+        names = list(query.texts) if config.rewrite.calls == "separate" else ["dmqr"] if query.texts else []
+        tokens = {"requests": 1, "prompt_tokens": 100, "cached_tokens": 40, "completion_tokens": 7}
+        costs = [entry("rewrite", name, 1.5, model="writer", start=1, **tokens) for name in names]
+        costs += [entry("retrieve", "dense", 2.0, start=1, searches=3, device_seconds=2.0)]
+        costs += [entry("retrieve", "bm25", 0.25, start=1, searches=3)]
+        costs += [entry("rewrite", "start_up", 4.0, start=1)] if not n else []
+        runs = [
+            {"strategy": strategy, "position": 1, "retriever": retriever, "hits": _hits(hits)}
+            for (strategy, retriever), hits in query.hits.items()
+        ]
+        return {
+            "shard": shard, "query_id": query_id(n), "query": query.name, "log_count": query.asked, "costs": costs,
+            "errors": errors, "rewrites": rewrites, "runs": runs, "similarity": None,
+        }  # fmt: skip
+
+    def _plan(self, queries: list[Query], size: int, rejected: list[Row]) -> Plan:
+        rows = [{"query_id": query_id(n), "query": query.name, "log_count": query.asked} for n, query in enumerate(queries)]
+        tables = {"queries": [self._put("queries", rows, size)], "errors": [self._put("errors", rejected, 100)]}
+        counts = {"log_rows": sum(q.asked for q in queries) + len(rejected), "queries": len(rows), "rejected": len(rejected)}
+        numbers = range(-(-len(rows) // size))
+        shards = [Shard(n, tables["queries"][0].key, n, len(rows[n * size : (n + 1) * size])) for n in numbers]
+        return put_plan(self.storage, Plan([{"path": "log.parquet", "size": 9, "mtime_ns": 1}], counts, size, tables, shards))
+
+    def _put(self, table: str, rows: list[Row], group: int) -> File:
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.Table.from_pylist(rows, STORED[table]), sink, row_group_size=group)
+        self.storage.put(f"{table}/plan.parquet", sink.getvalue().to_pybytes())
+        return File(f"{table}/plan.parquet", len(rows), sink.getvalue().size)
+
+    def _record(self, config: Config, status: str) -> None:
+        start = {
+            "start": 1, "began": "2026-03-01T01:02:03Z", "wall_seconds": 75.0, "status": status, "task_slots": 4,
+            "pools": {"rewrite": {"workers": 2, "cpus": 1, "gpus": 0.0}}, "resources": {"nodes": 1, "cpus": 4.0, "gpus": 0.0},
+        }  # fmt: skip
+        record = {
+            "run_id": "small-0123456789ab", "status": status, "config": config.model_dump(), "config_file": "small.yaml",
+            "versions": {"python": "3.11", "vllm": None}, "indexes": {"bm25": {}}, "starts": [start],
+            "redundancy": {"asked": "cosine", "used": "overlap"}, "node_time": None,
+        }  # fmt: skip
+        self.storage.put("run.json", json.dumps(record).encode())
+
+
+def query_id(n: int) -> str:
+    return f"{n:032x}"
+
+
+def _hits(doc_ids: list[str]) -> list[Row]:
+    return [{"doc_id": doc_id, "score": 9.0 - place} for place, doc_id in enumerate(doc_ids)]
+
+
+Make = Callable[..., RunFolder]
+
+
+def stored(run: RunFolder, table: str) -> list[Row]:
+    return [row for path in run.tables.get(table, []) for row in pq.read_table(path).to_pylist()]
+
+
+# ---------------------------------------------------------------- the page, read back
+
+
+VOID = {"meta", "br", "input"}
+
+
+class Page(HTMLParser):
+    """Reads a page; AssertionError where tags do not match."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.sections: dict[str, str] = {}
+        self.rows: dict[str, list[list[str]]] = {}  # section -> rows of its tables
+        self._section = ""
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag == "section":
+            self._section = dict(attrs)["id"] or ""
+        if tag == "tr":
+            self.rows.setdefault(self._section, []).append([])
+        if tag in {"td", "th"}:
+            self.rows[self._section][-1].append("")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if {"script", "style"} & set(self.open):
+            return
+        self.sections[self._section] = self.sections.get(self._section, "") + data
+        if {"td", "th"} & set(self.open):
+            self.rows[self._section][-1][-1] += data
+
+    def row(self, section: str, first: str) -> list[str]:
+        """The other cells of the first row of a section that begins with this cell."""
+        return next([cell.strip() for cell in row[1:]] for row in self.rows[section] if row[0].strip() == first)
+
+
+def page(run: RunFolder, prices: Prices | None = PRICES, evaluation: Evaluation | None = None, **options: Any) -> Page:
+    return Page(report(run, prices, evaluation, **options))

@@ -1,0 +1,181 @@
+"""What an operator sees: exact words and numbers, at most as wide and as high as the terminal."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from jobs.display import StageState, State, clock, display, listed, money, plain, short
+
+STAGES = (
+    StageState("read", 15_000, busy=0.0),
+    StageState("rewrite", 13_400, 1_000, 600, 38.0, 0.99, 2, 2, slowest=True),
+    StageState("retrieve", 12_900, 500, 0, 44.0, 0.41),
+    StageState("fuse", 12_900, busy=0.01),
+    StageState("rerank", 12_000, 500, 400, 1234.5, 0.81, 2, 1),
+    StageState("write", 12_000, 0, 0, 40.0, 0.02),
+)
+WORKING = State(
+    "working", done=12_000, total=50_000, before=2_000, errors=12, usd=0.52, began=100.0, stages=STAGES,
+    reasons={"truncated": 7, "not_recorded": 5},
+    quantities={"requests": 13_400, "prompt_tokens": 3_100_000, "cached_tokens": 2_200_000, "completion_tokens": 410_000,
+                "searches": 120_000, "pairs": 0},
+)  # fmt: skip
+
+
+def shown(state: State, width: int, height: int = 24, encoding: str = "utf-8") -> list[str]:
+    """The lines as the terminal gets them."""
+    file = io.TextIOWrapper(io.BytesIO(), encoding, errors="replace", write_through=True)
+    console = Console(file=file, width=width, height=height, soft_wrap=True, color_system=None)
+    console.print(display(state, 350.0, "night-d31cfcc381ac", width, height, since=338.0))
+    file.seek(0)
+    return [line.rstrip() for line in file.read().splitlines()]
+
+
+def test_eighty_columns() -> None:
+    assert shown(WORKING, 80) == [
+        "night-d31cfcc381ac  working             12,000 of 50,000 queries committed  24 %",
+        "━" * 12 + "╸" + " " * 44 + "40.0/s  ETA 15 min 50 s",
+        "            done      rate  at work  waiting  busy",
+        "read      15,000                  0        0    0%",
+        "rewrite   13,400    38.0/s    1,000      600   99%  slowest",
+        "retrieve  12,900    44.0/s      500        0   41%",
+        "fuse      12,900                  0        0    1%",
+        "rerank    12,000   1,234/s      500      400   81%  1 of 2 workers",
+        "write     12,000    40.0/s        0        0    2%",
+        "errors    12 queries: truncated 7, not_recorded 5",
+        "cost      $0.5200, 13 k requests, 120 k searches",
+        "tokens    3.1 M read (2.2 M cached), 410 k written",
+    ]
+
+
+def test_a_hundred_and_twenty_columns_show_the_same() -> None:
+    wide, narrow = shown(WORKING, 120), shown(WORKING, 80)
+    assert wide[2:] == narrow[2:]
+    assert cell_len(wide[0]) == 120
+    assert wide[1].startswith("━" * 22)
+
+
+def test_forty_columns_show_what_is_needed_most() -> None:
+    lines = shown(WORKING, 40)
+    assert lines[0] == "working           12,000 of 50,000  24 %"
+    assert lines[2:5] == ["            done  waiting", "read      15,000        0", "rewrite   13,400      600  slowest"]
+    assert lines[7] == "rerank    12,000      400  1 of 2"
+    assert lines[9:11] == ["errors    12 queries: 2 reasons", "cost      $0.5200, 13 k requests"]
+
+
+@pytest.mark.parametrize("state", [WORKING, replace(WORKING, total=0), replace(WORKING, phase="stopping: " + "x" * 90)])
+@pytest.mark.parametrize("width", [10, 20, 39, 40, 59, 60, 80, 120, 200])
+def test_no_line_is_longer_than_the_terminal_is_wide(width: int, state: State) -> None:
+    for height in (2, 5, 9, 12, 24):
+        lines = shown(state, width, height)
+        assert max(map(cell_len, lines)) <= width
+        assert len(lines) <= height - 1
+
+
+@pytest.mark.parametrize(
+    ("height", "names"),
+    [
+        (13, "night       read rewrite retrieve fuse rerank write errors cost tokens"),
+        (12, "night       read rewrite retrieve fuse rerank write errors cost"),
+        (9, "night       rewrite retrieve rerank errors cost"),
+        (7, "night       rewrite errors cost"),
+        (5, "night   errors cost"),
+        (3, "night  "),
+        (1, "night"),
+    ],
+)
+def test_in_few_lines_the_slowest_stage_goes_last(height: int, names: str) -> None:
+    words = [line.split()[0].split("-")[0] if line[:1].isalpha() else "" for line in shown(WORKING, 80, height)]
+    assert [word for word in words if word] == names.split()
+
+
+def test_before_the_first_commit_the_time_stands_where_the_rate_will() -> None:
+    starting = State("starting the workers", total=50_000, stages=[StageState("rewrite", 0, workers=2, there=0)])
+    assert shown(starting, 80) == [
+        "night-d31cfcc381ac  starting the workers      0 of 50,000 queries committed  0 %",
+        " " * 76 + "12 s",
+        "            done      rate  at work  waiting  busy",
+        "rewrite        0                  0        0        starting",
+        "errors    none",
+    ]
+    assert shown(State("reading the log"), 80) == ["reading the log (12 s)"]
+
+
+def test_what_stops_has_no_eta() -> None:
+    (line,) = [line for line in shown(replace(WORKING, phase="stopping: committing what is under way"), 80) if "/s" in line][:1]
+    assert line.endswith("40.0/s")
+
+
+def test_a_single_failure_and_no_prices() -> None:
+    state = replace(WORKING, errors=1, reasons={"refusal": 1}, usd=None)
+    assert shown(state, 80)[9:11] == ["errors    1 query: refusal 1", "work      13 k requests, 120 k searches"]
+
+
+def test_a_terminal_without_unicode_gets_ascii() -> None:
+    lines = shown(WORKING, 80, encoding="latin-1")
+    assert lines[1].startswith("-" * 12 + " ")
+    assert "".join(lines).isascii()
+
+
+def test_nothing_that_is_shown_can_move_the_cursor() -> None:
+    evil = "x\x1b[2J\u202e\r\n\x07y"
+    state = replace(WORKING, phase=evil, reasons={evil: 1})
+    for text in (*shown(state, 120), state.words(350.0)):
+        assert text.isprintable()
+    assert plain(evil) == "x?[2J????y"
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (State("reading the log"), "reading the log"),
+        (
+            State("working", done=1500, total=4000, before=500, errors=1, usd=0.12345, began=340.0),
+            "1,500/4,000 queries, 100/s, ETA 25 s, 1 query with errors, $0.1235",
+        ),
+        (State("working", done=4000, total=4000, errors=2, usd=1234.5, began=340.0, reasons={"echo": 3}),
+         "4,000/4,000 queries, 400/s, 2 queries with errors (echo 3), $1,234.50"),
+        (State("stopping", done=10, total=20, before=5, began=340.0), "stopping: 10/20 queries, 0.5/s, no errors"),
+        (
+            WORKING,
+            "12,000/50,000 queries, 40.0/s, ETA 15 min 50 s, 12 queries with errors (truncated 7, not_recorded 5), "
+            "tokens 3.1 M read (2.2 M cached), 410 k written, $0.5200; "
+            "rewrite 13,400 done, 1,000 at work, 600 waiting, 38.0/s, slowest; "
+            "retrieve 12,900 done, 500 at work, 44.0/s; "
+            "rerank 12,000 done, 500 at work, 400 waiting, 1,234/s, 1 of 2 workers",
+        ),
+        (
+            State("starting", total=9, stages=[StageState("rewrite", 0, there=0)]),
+            "starting: 0/9 queries, no errors; rewrite starting",
+        ),
+    ],
+)  # fmt: skip
+def test_the_state_in_one_line(state: State, words: str) -> None:
+    assert state.words(350.0) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "0 s"), (42.4, "42 s"), (59.6, "1 min 00 s"), (200, "3 min 20 s"), (3599.7, "1 h 00 min"), (7500, "2 h 05 min")],
+)
+def test_clock(seconds: float, words: str) -> None:
+    assert clock(seconds) == words
+
+
+def test_numbers() -> None:
+    assert [short(n) for n in (0, 9_999, 10_000, 999_499, 999_500, 12_345_678)] == [
+        "0",
+        "9,999",
+        "10 k",
+        "999 k",
+        "1.0 M",
+        "12.3 M",
+    ]
+    assert [money(usd) for usd in (0.0, 0.12345, 1.0, 1234.5)] == ["$0.0000", "$0.1235", "$1.00", "$1,234.50"]
+    assert listed({"a": 12_000, "bb": 2, "c": 1}, 16) == "a 12,000, 2 more"
+    assert listed({"a": 12_000, "bb": 2, "c": 1}) == "a 12,000, bb 2, c 1"

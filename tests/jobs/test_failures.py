@@ -1,0 +1,66 @@
+"""What the stages count before a commit adds up to what the manifest counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+
+from jobs.failures import by_reason, failures
+from jobs.tables import RERANKED
+from jobs.write import count, flatten
+
+
+def error(stage: str, component: str | None, reason: str) -> dict[str, Any]:
+    return {"stage": stage, "component": component, "reason": reason, "message": "", "raw": "\x1b[2J", "attempts": 1}
+
+
+ROWS = [
+    [error("rewrite", "keyword", "truncated"), error("rewrite", "general", "truncated"), error("rerank", None, "failed")],
+    [],
+    [error("fuse", None, "no_hits")],
+    [error("retrieve", None, "failed"), error("fuse", None, "no_hits")],
+    [error("rewrite", "keyword", "echo")],
+    [error("fuse", None, "original_stands_in"), error("rerank", None, "failed")],
+]
+
+
+def block() -> pa.Table:
+    rows = [
+        {field.name: None for field in RERANKED} | {
+            "shard": 0, "query_id": str(n), "query": "q", "log_count": 1, "costs": [], "errors": errors, "rewrites": [],
+            "runs": [], "candidates": [], "hits": [],
+        }
+        for n, errors in enumerate(ROWS)
+    ]  # fmt: skip
+    return pa.Table.from_pylist(rows, RERANKED)
+
+
+def test_a_stage_counts_what_it_has_put_there_and_a_query_once() -> None:
+    assert failures(block(), "rewrite") == {
+        "error/rewrite/keyword/truncated": 1,
+        "error/rewrite/general/truncated": 1,
+        "error/rewrite/keyword/echo": 1,
+        "failed_queries": 2,
+    }
+    assert failures(block(), "retrieve") == {"error/retrieve//failed": 1, "failed_queries": 1}
+    assert failures(block(), "fuse") == {"error/fuse//no_hits": 2, "error/fuse//original_stands_in": 1}
+    assert failures(block(), "rerank") == {"error/rerank//failed": 2, "failed_queries": 1}  # one of them had failed before
+    assert failures(block().slice(1, 1), "rewrite") == {}
+    assert failures(block().slice(3), "rewrite") == {"error/rewrite/keyword/echo": 1, "failed_queries": 1}
+
+
+def test_all_stages_together_are_what_the_manifest_has() -> None:
+    table = block()
+    manifest = count(table, flatten(table, keep_runs=False), planned=2)
+    together: Counter[str] = Counter()
+    for stage in ("read", "rewrite", "retrieve", "fuse", "rerank"):
+        together.update(failures(table, stage))
+    assert together == {name: n for name, n in manifest.items() if name.startswith("error/") or name == "failed_queries"}
+
+
+def test_reasons_are_those_of_failures_most_often_first() -> None:
+    counts = {"queries": 9, "error/rewrite/keyword/echo": 2, "error/rewrite/general/truncated": 2, "error/fuse//no_hits": 7,
+              "error/rewrite/keyword/truncated": 1}  # fmt: skip
+    assert list(by_reason(counts).items()) == [("truncated", 3), ("echo", 2)]

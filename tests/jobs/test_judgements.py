@@ -1,0 +1,86 @@
+"""Judgements as people and TREC write them, and what is refused of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from jobs.judgements import read_qrels
+from jobs.part import ConfigError
+
+Qrels = Callable[[str], str]
+
+
+@pytest.fixture
+def qrels(tmp_path: Path) -> Qrels:
+    def write(text: str) -> str:
+        (tmp_path / "qrels.tsv").write_bytes(text.encode())
+        return str(tmp_path / "qrels.tsv")
+
+    return write
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "l1\td1\t2\nl1\td2\t0\nl2\td1\t1\n",
+        "l1\t0\td1\t2\nl1\t0\td2\t0\nl2\t0\td1\t1\n",
+        "l1 0 d1 2\nl1 Q0 d2 0\n\n  \nl2 0 d1 1",
+        "l1 d1 2\r\nl1 d2 0\r\nl2\td1\t1\r\n",
+        "\ufeffl1\td1\t2\nl1\td2\t0\nl2\td1\t1\n",
+        "l1\td1\t2\nl1\td2\t0\nl2\td1\t1\nl1\td1\t2\n",
+    ],
+    ids=["three tabs", "four tabs", "TREC with spaces and blank lines", "three mixed, CRLF", "byte order mark", "one twice"],
+)
+def test_three_columns_and_four_are_read(qrels: Qrels, text: str) -> None:
+    assert read_qrels(qrels(text)).grades == {"l1": {"d1": 2, "d2": 0}, "l2": {"d1": 1}}
+
+
+def test_ids_may_have_spaces_where_tabs_part_them(qrels: Qrels) -> None:
+    assert read_qrels(qrels("log 1\tdoc 1\t1\n")).grades == {"log 1": {"doc 1": 1}}
+
+
+def test_only_line_ends_end_a_line(qrels: Qrels) -> None:
+    assert read_qrels(qrels("l\u2028\x0c\x851\td\x1c1\t1\n")).grades == {"l\u2028\x0c\x851": {"d\x1c1": 1}}
+
+
+@pytest.mark.parametrize("line", ["l1\td1", "l1", "l1\td1\tgood", "l1\td1\t1.5", "l1 0 d1 1 more", "log_id\tdoc_id\trelevance"])
+def test_a_bad_line_is_named(qrels: Qrels, line: str) -> None:
+    path = qrels(f"l1\td1\t1\n\n{line}\nl2\td2\t1\n")
+    with pytest.raises(ConfigError) as refused:
+        read_qrels(path)
+    assert f"evaluate.qrels: {path}: line 3 is neither" in str(refused.value)
+    assert repr(line) in str(refused.value)
+
+
+def test_a_bad_line_is_shown_escaped_and_cut(qrels: Qrels) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read_qrels(qrels("\u202e\x1b[31m" + "x" * 5000 + "\n"), "QRELS")
+    message = str(refused.value)
+    assert message.startswith("QRELS: ")
+    assert message.isprintable()
+    assert len(message) < 400
+
+
+def test_two_grades_for_one_document_are_refused(qrels: Qrels) -> None:
+    path = qrels("l1\td1\t1\nl2\td1\t0\nl1\td1\t0\n")
+    with pytest.raises(ConfigError, match=r"line 3: an earlier line gives the same document grade 1; keep one: 'l1\\td1\\t0'"):
+        read_qrels(path)
+
+
+def test_a_grade_that_would_fill_the_memory_is_refused(qrels: Qrels) -> None:
+    assert read_qrels(qrels("l1\td1\t1000\nl1\td2\t-9000000000\n")).grades["l1"]["d1"] == 1000
+    with pytest.raises(ConfigError, match=r"line 1: grade 1001 is above 1,000"):
+        read_qrels(qrels("l1\td1\t1001\n"))
+
+
+def test_a_file_that_holds_nothing_or_is_not_there(qrels: Qrels, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"qrels\.tsv: holds no judgement"):
+        read_qrels(qrels("\n\n"))
+    with pytest.raises(ConfigError, match=r"none\.tsv: cannot be read: No such file"):
+        read_qrels(str(tmp_path / "none.tsv"))
+    (tmp_path / "bytes.tsv").write_bytes(b"l1\t\xff\t1\n")
+    with pytest.raises(ConfigError, match=r"bytes\.tsv: cannot be read: it is not UTF-8 text"):
+        read_qrels(str(tmp_path / "bytes.tsv"))

@@ -1,0 +1,178 @@
+"""From the books to the display: rates, what is busy and what is slowest, and sums in which nothing is counted twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cluster.costs import Prices, Totals
+from cluster.desk import Page
+from jobs.display import State
+from jobs.watch import BUSY_SECONDS, LEAST_SECONDS, Pace, Watch
+
+NOTHING: tuple[Totals, dict[str, int]] = ({}, {})
+
+
+def page(done: int = 0, at_work: int = 0, waiting: int = 0, busy: float = 0.0, workers: int = 1, there: int = 1) -> Page:
+    return Page(done, at_work, waiting, busy, workers, there, *NOTHING)
+
+
+# ---------------------------------------------------------------- rates
+
+
+def test_a_rate_is_that_of_the_last_minute() -> None:
+    pace = Pace()
+    for second in range(200):  # ten a second, then one
+        done = 10 * min(second, 100) + max(0, second - 100)
+        pace.add(float(second), {"rewrite": page(done, at_work=5)}, 0)
+        if second in (50, 100):
+            assert pace.rate("rewrite") == 10
+    assert pace.rate("rewrite") == pytest.approx(1, abs=0.02)
+
+
+def test_a_rate_begins_when_the_first_rows_have_come() -> None:
+    pace = Pace()
+    for second in range(100):
+        pace.add(float(second), {"rerank": page()}, 0)
+    for second in range(100, 111):
+        pace.add(float(second), {"rerank": page(22 * (second == 110), at_work=20)}, 0)
+        assert (pace.rate("rerank") is None) == (second < 110)
+    assert pace.rate("rerank") == 2  # since the last look at which nothing had come, not since the first
+
+
+def test_committed_rows_are_done_in_every_stage() -> None:
+    pace = Pace()
+    for second in range(20):  # what leaves the books is committed
+        pace.add(float(second), {"write": page(5 if second % 2 else 0, at_work=1)}, 5 * (second - second % 2))
+    assert pace.rate("write") == pytest.approx(5, rel=0.1)
+
+
+def test_steps_that_take_longer_than_a_minute_have_a_rate() -> None:
+    pace = Pace()
+    for second in range(1000):
+        pace.add(float(second), {"rerank": page(200 * (second // 200), at_work=100)}, 0)
+    assert pace.rate("rerank") == pytest.approx(0.5, rel=0.01)  # 200 in the 399 s since the step before the last
+
+
+def test_a_stage_that_has_nothing_to_do_has_no_rate() -> None:
+    pace = Pace()
+    for second in range(100):
+        pace.add(float(second), {"read": page(10 * min(second, 20), at_work=int(second < 20))}, 0)
+        if second == 70:
+            assert pace.rate("read") is not None
+    assert pace.rate("read") is None
+    assert pace.rate("unheard") is None
+
+
+# ---------------------------------------------------------------- busy, slowest
+
+
+def test_busy_is_the_share_of_all_workers_over_the_last_seconds() -> None:
+    pace = Pace()
+    for second in range(100):
+        pace.add(float(second), {"rerank": page(busy=2.0 * min(second, 60) + 0.5 * max(0, second - 60), workers=2)}, 0)
+        if second < LEAST_SECONDS:
+            assert pace.busy("rerank") is None
+        if second == 60:
+            assert pace.busy("rerank") == 1
+    assert pace.busy("rerank") == pytest.approx(0.25)
+    assert BUSY_SECONDS < 39
+
+
+def test_a_worker_that_starts_is_not_idle() -> None:
+    pace = Pace()
+    for second in range(20):
+        pace.add(float(second), {"rerank": page(busy=float(max(0, second - 10)), there=int(second >= 10))}, 0)
+    assert pace.busy("rerank") == 1
+
+
+def slowest(*looks: dict[str, Page]) -> str | None:
+    """A look each second; `busy` of the pages is a share here."""
+    pace = Pace()
+    for second, pages in enumerate(looks):
+        summed = {name: one._replace(busy=one.busy * one.workers * second) for name, one in pages.items()}
+        pace.add(float(second), summed, 0)
+    return pace.slowest()
+
+
+def test_the_slowest_is_the_busiest_before_which_rows_wait() -> None:
+    pages = {"rewrite": page(busy=0.9, waiting=5), "retrieve": page(busy=1.0), "rerank": page(busy=0.99, waiting=5, workers=4)}
+    assert slowest(*[pages] * 20) == "rerank"
+    assert slowest(*[pages | {"rerank": page(busy=0.99)}] * 20) == "rewrite"
+
+
+@pytest.mark.parametrize(
+    "looks",
+    [
+        [],
+        [{}],
+        [{"rewrite": page(busy=1.0, waiting=5)}] * 5,  # too little is known
+        [{"rewrite": page(busy=1.0)}] * 20,  # nothing waits
+        [{"rewrite": page(busy=0.4, waiting=5)}] * 20,  # it waits for something else
+        [{"rewrite": page(busy=1.0, waiting=0)}] * 15 + [{"rewrite": page(busy=1.0, waiting=9)}] * 5,  # only just now
+        [{"rewrite": page(busy=1.0, waiting=9)}] * 15 + [{"rewrite": page(busy=1.0, waiting=0)}] * 5,  # no longer
+        [{"rewrite": page(busy=1.0, waiting=9, there=0)}] * 20,  # its workers start
+    ],
+    ids=["never", "no books", "short", "nothing waits", "idle", "new", "over", "starting"],
+)
+def test_nothing_is_called_slowest_without_reason(looks: list[dict[str, Page]]) -> None:
+    assert slowest(*looks) is None
+
+
+# ---------------------------------------------------------------- sums
+
+
+class Books:
+    """A line whose books the test writes."""
+
+    def __init__(self) -> None:
+        self.pages: dict[str, Page] = {}
+        self.asked = 0
+
+    def books(self) -> dict[str, Page]:
+        self.asked += 1
+        return self.pages
+
+
+def test_what_is_under_way_is_added_to_what_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    state, line = State(total=100), Books()
+    anything: Any = line
+    watch = Watch(Prices(cpu_worker_hour=3.6, tokens={"m": {"prompt": 1.0, "completion": 10.0}}), state)
+    counts = {"queries": 20, "failed_queries": 1, "error/rewrite/keyword/truncated": 2, "error/fuse//no_hits": 9}
+    spent: Totals = {"rewrite": {"dmqr@m": {"seconds": 1000.0, "prompt_tokens": 500_000, "requests": 20}}}
+    under_way: Totals = {"rewrite": {"dmqr@m": {"prompt_tokens": 500_000, "completion_tokens": 100_000, "requests": 10}}}
+    found = {"failed_queries": 2, "error/rewrite/keyword/truncated": 1, "error/rewrite/general/echo": 4}
+    line.pages = {
+        "rewrite": Page(10, 5, 3, 4.0, 2, 1, under_way, found),
+        "rerank": Page(0, 10, 0, 4.0, 1, 1, {"rerank": {"cross_encoder@r": {"pairs": 40}}}, {}),
+    }
+    watch.look(anything, counts, spent)
+    assert [(s.name, s.done, s.at_work, s.waiting, s.there, s.workers) for s in state.stages] == [
+        ("rewrite", 30, 5, 3, 1, 2),
+        ("rerank", 20, 10, 0, 1, 1),
+    ]
+    assert (state.errors, list(state.reasons.items())) == (3, [("echo", 4), ("truncated", 3)])
+    assert state.usd == pytest.approx(1.0 + 1.0 + 1.0)
+    assert state.quantities == {
+        "requests": 30, "prompt_tokens": 1_000_000, "cached_tokens": 0, "completion_tokens": 100_000, "searches": 0, "pairs": 40
+    }  # fmt: skip
+
+    now[0] += 0.5
+    watch.look(anything, counts, spent)
+    assert line.asked == 1  # once in a second
+    now[0] += 0.5
+    watch.look(anything, counts, spent)
+    assert (line.asked, state.errors, state.quantities["requests"]) == (2, 3, 30)  # and nothing adds up twice
+    assert spent == {"rewrite": {"dmqr@m": {"seconds": 1000.0, "prompt_tokens": 500_000, "requests": 20}}}
+
+    watch.still(counts, spent)
+    assert (state.stages, state.errors, state.quantities["requests"]) == ((), 1, 20)
+
+
+def test_without_prices_there_is_no_money() -> None:
+    state = State()
+    Watch(None, state).still({}, {"rewrite": {"dmqr@m": {"seconds": 9.0}}})
+    assert state.usd is None
