@@ -206,7 +206,9 @@ def load_prices(path: Path) -> Prices | None:
     try:
         return Prices.model_validate(yaml.safe_load(path.read_text()) or {})
     except yaml.YAMLError as error:
-        raise ClusterError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or error
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
+        raise ClusterError(f"{path}: not YAML: {where}{' '.join(str(problem).split())}; correct it there") from error
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"

@@ -154,10 +154,10 @@ def remove_orphans(storage: Storage, tables: Iterable[str], named: Iterable[File
                 orphans.append(entry.key)
             elif expected.pop(entry.key) != entry.size:
                 raise ClusterError(
-                    f"{storage.url(entry.key)} has not the size it was committed with; the run's folder was changed"
+                    f"{storage.url(entry.key)} has not the size it was committed with, the run's folder was changed; put it back"
                 )
     if expected:
-        raise ClusterError(f"{storage.url(next(iter(expected)))} is committed but missing; the run's folder was changed")
+        raise ClusterError(f"{storage.url(next(iter(expected)))} is committed but missing, the run's folder was changed; put it back")
     for key in orphans:
         storage.delete(key)
     return len(orphans)

@@ -165,7 +165,7 @@ def check_writable(storage: Storage, what: str) -> None:
     except OSError as error:
         raise ClusterError(f"{what}: cannot write to {storage.root}: {error.strerror or error}; name another folder") from error
     if not first or second:
-        raise ClusterError(f"{what}: {storage.root} overwrites what it was told to create only; commits need another storage")
+        raise ClusterError(f"{what}: {storage.root} overwrites what it was told to create only; name a folder elsewhere")
 
 
 def _temporary_beside(target: Path) -> Path:

@@ -81,7 +81,7 @@ class Rewrite(Part):
         twice = sorted({name for name in self.strategies if self.strategies.count(name) > 1})
         if twice or "original" in self.strategies:
             raise ValueError(f"strategies: {(twice or ['original'])[0]!r} must not stand there "
-                             f"{'twice' if twice else '(the original is always retrieved)'}")  # fmt: skip
+                             f"{'twice; list it once' if twice else '(the original is always retrieved); remove it'}")  # fmt: skip
         return self
 
     @property
@@ -252,7 +252,7 @@ class Config(Part):
                 if retriever and retriever not in self.retrieve.retrievers:
                     raise ValueError(f"{where}: no retriever {retriever!r}{nearest(retriever, self.retrieve.retrievers)}")
         if self.rerank.kind == "bi_encoder" and self.reranking_encoder is None:
-            raise ValueError("rerank: bi_encoder needs rerank.encoder, since no retriever is dense")
+            raise ValueError("rerank: bi_encoder needs rerank.encoder, since no retriever is dense; set it")
         return self
 
     @property

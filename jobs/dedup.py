@@ -98,7 +98,7 @@ def dedup(
         clock.lap("group")
     except duckdb.Error as error:
         where = f"memory_limit {memory_limit}, temporary files in {temp.parent}"
-        raise LogError(f"dedup could not group the log ({where}): {one_line(error)}") from error
+        raise LogError(f"dedup could not group the log ({where}): {one_line(error)}; free space there") from error
     finally:
         shutil.rmtree(built, ignore_errors=True)
         shutil.rmtree(temp, ignore_errors=True)
@@ -111,7 +111,7 @@ def _nothing_left(files: Sequence[LogFile], columns: LogColumns, rejected: dict[
     why = ", ".join(f"{n:,} {REASONS[reason].format(max_chars=columns.max_chars)}" for reason, n in rejected.items())
     where = files[0].path if len(files) == 1 else f"{len(files)} files"
     what = f"all {sum(rejected.values()):,} rows of {where} were rejected"
-    return f"the log has no usable query: {what} (column {columns.query_column!r}: {why})"
+    return f"the log has no usable query: {what} (column {columns.query_column!r}: {why}); name another column, or raise log.max_chars"
 
 
 def _refuse_ambiguous(found: tuple[str, int] | None, column: str) -> None:
@@ -182,7 +182,10 @@ def _read(
             rows += len(slots)
             total += len(slots) if piece.counts is None else _exact_sum(piece.counts)
             if total > MAX_TOTAL:
-                raise LogError(f"column {columns.count_column!r} (log.count_column) adds up to more than {MAX_TOTAL:,}")
+                raise LogError(
+                    f"log file {files[0].path}{' and others' * (len(files) > 1)}: column {columns.count_column!r} (log.count_column) "
+                    f"adds up to more than {MAX_TOTAL:,}; correct it"
+                )
             if progress is not None:
                 progress(rows)
             clock.lap("texts")

@@ -116,7 +116,8 @@ def _head(state: State, title: str, width: int) -> Text:
     right = f"{state.done:,} of {state.total:,} queries committed  {share} %"
     brief = f"{state.done:,} of {state.total:,}  {share} %"
     phase = plain(state.phase)
-    for left, words in ((f"{plain(title)}  {phase}", right), (phase, right), (phase, brief)):
+    named = f"{plain(title)}  {phase}"
+    for left, words in ((named, right), (named, brief), (phase, right), (phase, brief)):
         if len(left) + 2 + len(words) <= width:
             return Text.assemble((left, "bold"), " " * (width - len(left) - len(words)), words)
     return _fit(Text(brief), width)

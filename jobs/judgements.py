@@ -32,9 +32,9 @@ def read_qrels(path: str, where: str = "evaluate.qrels") -> Judgements:
     except UnicodeDecodeError as error:
         raise ConfigError(f"{where}: {path}: cannot be read: it is not UTF-8 text ({error.reason}); convert it") from error
     except OSError as error:
-        raise ConfigError(f"{where}: {path}: cannot be read: {error.strerror or error}") from error
+        raise ConfigError(f"{where}: {path}: cannot be read: {error.strerror or error}; give another file") from error
     if not grades:
-        raise ConfigError(f"{where}: {path}: holds no judgement; a line is 'log_id<TAB>doc_id<TAB>grade'")
+        raise ConfigError(f"{where}: {path}: holds no judgement; write lines of 'log_id<TAB>doc_id<TAB>grade'")
     return Judgements(path, grades)
 
 
@@ -44,9 +44,9 @@ def _read_line(line: str, place: str, grades: dict[str, dict[str, int]]) -> None
         log_id, doc_id, grade = fields if len(fields) == 3 else (fields[0], *fields[2:])
         value = int(grade)
     except ValueError as error:
-        raise ConfigError(f"{place} is neither 'log_id<TAB>doc_id<TAB>grade' nor TREC's four columns: {line[:80]!r}") from error
+        raise ConfigError(f"{place} is neither 'log_id<TAB>doc_id<TAB>grade' nor TREC's four columns; correct it: {line[:80]!r}") from error
     if value > MAX_GRADE:
-        raise ConfigError(f"{place}: grade {value} is above {MAX_GRADE:,}; grades are small whole numbers: {line[:80]!r}")
+        raise ConfigError(f"{place}: grade {value} is above {MAX_GRADE:,}; give small whole numbers: {line[:80]!r}")
     earlier = grades.setdefault(log_id, {}).setdefault(doc_id, value)
     if earlier != value:
         raise ConfigError(f"{place}: an earlier line gives the same document grade {earlier}; keep one: {line[:80]!r}")

@@ -18,14 +18,17 @@ from jobs.config import Config
 from jobs.part import ConfigError, nearest
 
 
+_GIVE = "give a YAML file like configs/quickstart.yaml"
+
+
 def load_config(path: str, settings: list[str] | None = None, date: str | None = None) -> Config:
     """Read `path`, apply `a.b=value` settings (values are YAML), fill `{date}`; ConfigError in one line."""
     try:
         values = yaml.load(Path(path).read_text(encoding="utf-8"), _Loader)
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        raise ConfigError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}; {_GIVE}") from error
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+        raise ConfigError(f"{path}: not YAML: {_where(error)}; correct it there") from error
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: holds no keys; see configs/quickstart.yaml for an example")
     for setting in settings or []:
@@ -42,6 +45,13 @@ def load_config(path: str, settings: list[str] | None = None, date: str | None =
         return Config.model_validate(_fill(values, day))
     except ValidationError as error:
         raise ConfigError(f"{path}: {_one_line(error)}") from error
+
+
+def _where(error: yaml.YAMLError) -> str:
+    """`line N, column M: problem`: PyYAML's own words are several lines and name a "<unicode string>"."""
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    said = " ".join(str(problem or error).split())
+    return f"line {mark.line + 1}, column {mark.column + 1}: {said}" if mark is not None else said
 
 
 def today() -> str:
@@ -73,17 +83,18 @@ def _set(values: dict[str, Any], setting: str) -> None:
     name, equals, text = setting.partition("=")
     keys = name.strip().split(".")
     if not equals or not all(keys):
-        raise ConfigError(f"--set {setting!r} is not of the form a.b=value")
+        raise ConfigError(f"--set {setting!r} is not of the form a.b=value; write it like fuse.k=60")
     try:
         value = yaml.load(text, _Loader)
     except yaml.YAMLError as error:
-        raise ConfigError(f"--set {name}: the value is not YAML: {' '.join(str(error).split())}") from error
+        raise ConfigError(f"--set {name}: the value is not YAML: {_where(error)}; put it in quotes") from error
     for depth, key in enumerate(keys[:-1]):
         if values.get(key) is None:
             values[key] = {}
         values = values[key]
         if not isinstance(values, dict):
-            raise ConfigError(f"--set {name}: {'.'.join(keys[: depth + 1])} is a value, it has no keys")
+            whole = ".".join(keys[: depth + 1])
+            raise ConfigError(f"--set {name}: {whole} is a value, it has no keys; set {whole} itself")
     values[keys[-1]] = value
 
 
@@ -102,7 +113,7 @@ def _one_line(error: ValidationError) -> str:
     if first["type"] == "extra_forbidden":
         what = f"unknown key{nearest(shown[-1], list(_place(first['loc'][:-1])[1].model_fields))}"
     elif first["type"] == "missing":
-        what = "is missing"
+        what = "is missing; add it"
     elif first["type"] == "union_tag_not_found":
         shown.append("kind")
         what = "is missing (known: " + ", ".join(model) + ")"

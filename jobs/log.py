@@ -13,6 +13,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+_OTHER = "convert it, or name another column"
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 MAGIC = b"PAR1"
 DICTIONARY_BYTES = 8 << 20  # largest row group, in encoded bytes of the query column, that is read as dictionaries
@@ -55,13 +56,13 @@ def find_log_files(path: str | Sequence[str], date: str | None = None) -> list[L
     """
     paths = [path] if isinstance(path, str) else list(path)
     if not paths:
-        raise LogError("log.path is an empty list: name a file or folder")
+        raise LogError("log.path is an empty list; name a file or folder")
     when = f" (date {date})" if date else ""
     for one in paths:
         if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", one):
-            raise LogError(f"log.path {one}{when}: not supported yet, name a local file or folder")
+            raise LogError(f"log.path {one}{when}: not supported yet; name a local file or folder")
         if not os.path.exists(one):
-            raise LogError(f"log.path {one}{when}: no such file or folder{_nearest_path(one)}")
+            raise LogError(f"log.path {one}{when}: no such file or folder{_nearest_path(one)}; correct log.path")
     base = None if len(paths) == 1 else os.path.commonpath([os.path.dirname(os.path.abspath(one)) for one in paths])
     found: dict[str, LogFile] = {}
     for one in paths:
@@ -71,7 +72,7 @@ def find_log_files(path: str | Sequence[str], date: str | None = None) -> list[L
         for file in inside:
             found.setdefault(os.path.realpath(file), _log_file(file, root))
         if not inside and len(found) == before:
-            raise LogError(f"log.path {one}{when}: no Parquet file (*.parquet) in this folder; {_what_is_in(one)}")
+            raise LogError(f"log.path {one}{when}: no Parquet file (*.parquet) in this folder, {_what_is_in(one)}; name another")
     return sorted(found.values(), key=lambda file: file.name)
 
 
@@ -128,7 +129,7 @@ def check_log(files: Sequence[LogFile], columns: LogColumns) -> int:
 
 def no_rows(files: Sequence[LogFile]) -> str:
     """The one line for a log without a single row."""
-    return f"the log is empty: no rows in {files[0].path}" + (f" and {len(files) - 1} more" * (len(files) > 1))
+    return f"the log is empty: no rows in {files[0].path}" + (f" and {len(files) - 1} more" * (len(files) > 1)) + "; name another log.path"
 
 
 def open_log_file(file: LogFile, columns: LogColumns) -> pq.ParquetFile:
@@ -164,14 +165,14 @@ def _why_unreadable(path: str, error: Exception) -> str:
             stream.seek(max(0, os.fstat(stream.fileno()).st_size - 4))
             tail = stream.read(4)
     except OSError as reason:
-        return f"cannot be read ({reason.strerror or reason})"
+        return f"cannot be read ({reason.strerror or reason}); make it readable"
     if not head:
-        return "not a Parquet file: it is empty (0 bytes)"
+        return "not a Parquet file: it is empty (0 bytes); copy it again, or remove it"
     if not head.startswith(MAGIC):
-        return f"not a Parquet file: it starts with {head.decode('utf-8', 'replace')!r}; is it text or compressed?"
+        return f"not a Parquet file: it starts with {head.decode('utf-8', 'replace')!r}; is it text or compressed?; convert it to Parquet"
     if tail != MAGIC:
         return f"truncated Parquet: the footer at the end of its {os.path.getsize(path):,} bytes is missing; copy it again"
-    return f"damaged Parquet: {one_line(error)}"
+    return f"damaged Parquet: {one_line(error)}; copy it again"
 
 
 def one_line(error: object, limit: int = 200) -> str:
@@ -221,15 +222,15 @@ def _check_columns(file: LogFile, schema: pa.Schema, columns: LogColumns) -> Non
         if column is None:
             continue
         if schema.names.count(column) > 1:
-            raise LogError(f"log file {file.path}: column {column!r} (log.{key}) stands in it more than once")
+            raise LogError(f"log file {file.path}: column {column!r} (log.{key}) stands in it more than once; name another")
         if column in schema.names:
             kind = schema.field(column).type
             if not fits(kind):
-                raise LogError(f"log file {file.path}: column {column!r} (log.{key}) holds {kind}, wanted {wanted}")
+                raise LogError(f"log file {file.path}: column {column!r} (log.{key}) holds {kind}, wanted {wanted}; {_OTHER}")
         elif column in dict(file.partitions):
             value = dict(file.partitions)[column]
             if key == "count_column" and value is not None and not re.fullmatch(r"-?\d{1,18}", value):
-                raise LogError(f"log file {file.path}: partition {column!r} (log.{key}) is {value!r}, wanted {wanted}")
+                raise LogError(f"log file {file.path}: partition {column!r} (log.{key}) is {value!r}, wanted {wanted}; {_OTHER}")
         else:
             there = [*schema.names, *(name for name, _ in file.partitions)]
             raise LogError(f"log file {file.path}: no column {column!r} (log.{key}){_nearest(column, there)}")
@@ -239,7 +240,7 @@ def _nearest(column: str, there: list[str]) -> str:
     folded = {name.casefold(): name for name in there}
     near = difflib.get_close_matches(column.casefold(), folded, 1)
     shown = ", ".join(there[:20]) + (f" and {len(there) - 20} more" if len(there) > 20 else "")
-    return (f"; nearest: {folded[near[0]]}" if near else "") + f"; columns there: {shown or 'none'}"
+    return (f"; nearest: {folded[near[0]]}" if near else "") + f"; name one of the columns there: {shown or 'none'}"
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -45,7 +45,7 @@ def read_log(files: Sequence[LogFile], columns: LogColumns) -> Iterator[LogPiece
                     batch = next(batches, None)
                     piece = _piece(batch, file, start, columns) if batch is not None and len(batch) else None
                 except (OSError, pa.ArrowException) as error:
-                    raise LogError(f"log file {file.path}: damaged at or after row {start:,}: {one_line(error)}") from error
+                    raise LogError(f"log file {file.path}: damaged at or after row {start:,}: {one_line(error)}; copy it again") from error
                 if batch is None:
                     break
                 if piece is not None:
@@ -85,7 +85,7 @@ def _log_ids(batch: pa.RecordBatch, file: LogFile, start: int, column: str | Non
             ids.validate(full=True)
         except pa.ArrowInvalid as error:
             where = f"log file {file.path}, rows {start:,} to {start + len(batch) - 1:,}"
-            raise LogError(f"{where}: column {column!r} (log.id_column) holds text that is not UTF-8") from error
+            raise LogError(f"{where}: column {column!r} (log.id_column) holds text that is not UTF-8; convert it") from error
         if not ids.null_count:
             return ids
     rows = pc.cast(pa.array(np.arange(start, start + len(batch))), pa.string())
@@ -100,9 +100,9 @@ def _counts(batch: pa.RecordBatch, file: LogFile, start: int, column: str | None
         counts = _column(batch, file, column).cast(pa.int64()).fill_null(1).to_numpy()
     except pa.ArrowInvalid as error:
         where = f"log file {file.path}, rows {start:,} to {start + len(batch) - 1:,}"
-        raise LogError(f"{where}: column {column!r} (log.count_column): {one_line(error)}") from error
+        raise LogError(f"{where}: column {column!r} (log.count_column): {one_line(error)}; correct it") from error
     if len(counts) and counts.min() < 0:
         row = int(np.argmax(counts < 0))
         where = f"log file {file.path}, row {start + row:,}"
-        raise LogError(f"{where}: column {column!r} (log.count_column) is {counts[row]}, wanted 0 or more")
+        raise LogError(f"{where}: column {column!r} (log.count_column) is {counts[row]}, wanted 0 or more; correct it")
     return np.asarray(counts, np.int64)

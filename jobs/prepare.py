@@ -24,6 +24,7 @@ from jobs.log import LogColumns, LogFile, check_log, find_log_files
 from jobs.part import ConfigError
 from retrievers.reranker import reranker_identity
 from retrievers.retriever import retriever_identity
+from rewriters.errors import RewriterError
 from rewriters.rewriter import Rewriter
 
 SCHEMA_VERSION = 1
@@ -83,12 +84,12 @@ def _prepare(
     columns = LogColumns(log.query_column, log.id_column, log.count_column, log.max_chars)
     prices = load_prices(Path(config_path).with_name("prices.yaml"))
     if prices is None and config.limits.max_cost_usd is not None:
-        raise ConfigError(f"limits.max_cost_usd needs prices, and there is no prices.yaml beside {config_path}")
+        raise ConfigError(f"limits.max_cost_usd needs prices, and there is no prices.yaml beside {config_path}; put one there")
     indexes = {name: retriever_identity(name, retriever.model_dump()) for name, retriever in config.retrieve.retrievers.items()}
     if config.rerank.kind != "none" and len({index.get("corpus") for index in indexes.values()}) > 1:
         raise ConfigError(
             f"retrieve.retrievers: {', '.join(indexes)} search indexes of different corpora, but the reranker takes its texts "
-            "from one; index one corpus for all, or set rerank.kind: none"
+            "from one; build all from one corpus for all, or set rerank.kind: none"
         )
     opened, rewriting = _rewriting(config)
     identity = {
@@ -130,7 +131,10 @@ def _rewriting(config: Config) -> tuple[dict[str, Any] | None, dict[str, Any]]:
     rewrite = config.rewrite
     if not rewrite.planned or rewrite.engine is None:
         return None, {"strategies": []}
-    rewriter = Rewriter(rewrite.planned, rewrite.calls, rewrite.decoding.model_dump())
+    try:
+        rewriter = Rewriter(rewrite.planned, rewrite.calls, rewrite.decoding.model_dump())
+    except RewriterError as error:
+        raise ConfigError(f"rewrite.strategies: {error}") from error
     settings, identity = engine.resolve(rewrite.engine)
     return settings, {"rewriter": rewriter.identity(), "engine": identity}
 

@@ -40,7 +40,10 @@ class Rerank:
         self._documents = open_documents(*documents) if self._reranker else None
         found = getattr(self._documents, "entry", {}).get("corpus")
         if corpus is not None and found is not None and found != corpus:
-            raise RetrieverError(f"index of {documents[0]}: its documents were replaced since this run was planned")
+            raise RetrieverError(
+                f"retrieve.retrievers.{documents[0]}: the documents of its index were replaced since this run was planned; "
+                "start a new run, or put the old index back"
+            )
         model = settings["model"] if settings["kind"] == "cross_encoder" else (settings["encoder"] or {}).get("model")
         self._model = model if self._reranker else None
 

@@ -75,5 +75,5 @@ def open_run(path: str) -> RunFolder:
             "<output>/<name> for its newest finished one"
         )
     if plan is None:
-        raise ConfigError(f"{storage.root}: the run was stopped before its log was read; nothing is committed yet")
+        raise ConfigError(f"{storage.root}: the run was stopped before its log was read, nothing is committed yet; run it again")
     return RunFolder(storage, json.loads(record), plan, list(manifests(storage)), finished=storage.get(SUCCESS) is not None)

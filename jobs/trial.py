@@ -52,7 +52,7 @@ def try_query(config: Config, config_file: str, query: str, label: str, tell: Ca
     """Send one query through all stages; ConfigError where it is no query, and whatever `run` would refuse."""
     query_id = judge(query, config.log.max_chars)
     if isinstance(query_id, Rejection):
-        raise ConfigError(f"{query_id.message}; a run would reject this log row as {query_id.reason!r}")
+        raise ConfigError(f"QUERY: {query_id.message}; a run would reject such a log row as {query_id.reason!r}; give another")
     with tempfile.TemporaryDirectory(prefix="dmqr-try-") as folder:
         prepared = prepare_query(config, config_file, folder)
         check_engine(prepared)

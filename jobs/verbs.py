@@ -81,12 +81,12 @@ def run(options: argparse.Namespace) -> int:
     from jobs.summary import closing_table, closing_values
 
     prepared = prepare(_load(options), options.config)
-    failure, code = None, 1
+    failure, code, again = None, 1, _again(options)
     with apart(prepared.run_id) as (progress, log):
         progress.tell(f"run {prepared.storage.root}")
         progress.tell(f"log {log}")
         try:
-            run(prepared, progress, _again(options))
+            run(prepared, progress, again)
             progress.phase("evaluating and writing the report")
             folder = open_run(prepared.storage.root)
             evaluation = _evaluation(folder, prepared.config.evaluate.qrels)
@@ -98,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
             raise
         except Exception as error:  # a bug, or a failing worker: the trace is for the log, the line for the person
             traceback.print_exc()
-            failure = f"{cause(error)}; what is committed stays and the same command goes on; details in {log}"
+            failure = f"{cause(error)}; what is committed stays; details in {log}; go on with: {again}"
         finally:
             _keep_log(prepared, log)
     if failure is not None:
@@ -133,9 +133,9 @@ def report(options: argparse.Namespace) -> int:
     folder = open_run(options.run)
     prices = Path(options.prices) if options.prices else Path(folder.record.get("config_file", "")).with_name("prices.yaml")
     if options.prices and not prices.exists():
-        raise ConfigError(f"--prices {prices}: no such file")
+        raise ConfigError(f"--prices {prices}: no such file; give one like configs/prices.yaml")
     if options.samples is not None and options.samples < 0:
-        raise ConfigError(f"--samples {options.samples}: must be 0 or more")
+        raise ConfigError(f"--samples {options.samples}: is less than 0; give 0 or more")
     qrels = options.qrels or folder.config.evaluate.qrels
     if options.qrels is None and qrels is not None and not Path(qrels).exists():
         print(f"dmqr report: judgements {qrels} are not here; the page does without (--qrels FILE)", file=sys.stderr)

@@ -51,14 +51,14 @@ def corpus_files(paths: str | Path | Sequence[str | Path]) -> list[Path]:
         if path.is_dir():
             found = sorted(f for f in path.rglob("*.parquet") if not f.name.startswith((".", "_")))
             if not found:
-                raise RetrieverError(f"corpus {path}: the folder holds no *.parquet file")
+                raise RetrieverError(f"corpus {path}: the folder holds no *.parquet file; give another")
             files += found
         elif path.is_file():
             files.append(path)
         else:
-            raise RetrieverError(f"corpus {path}: no such file or folder")
+            raise RetrieverError(f"corpus {path}: no such file or folder; correct --corpus")
     if not files:
-        raise RetrieverError("corpus: no path given")
+        raise RetrieverError("corpus: no path given; give --corpus a file or folder")
     return files
 
 
@@ -79,17 +79,17 @@ def corpus_schema(files: Sequence[Path]) -> pa.Schema:
                 if column == "title":
                     continue
                 there = ", ".join(schema.names) or "none"
-                raise RetrieverError(f"corpus {file}: no column {column!r}; it has: {there}")
+                raise RetrieverError(f"corpus {file}: no column {column!r}; it has: {there}; rename one")
             kind = schema.field(column).type
             if not any(check(kind) for check in kinds) and not pa.types.is_null(kind):
                 allowed = "string or integer" if column == "doc_id" else "string"
-                raise RetrieverError(f"corpus {file}: column {column!r} must be {allowed}, found {kind}")
+                raise RetrieverError(f"corpus {file}: column {column!r} must be {allowed}, found {kind}; convert it")
         rest = [f for f in schema if f.name not in ("doc_id", "title", "text")]
         others.append(pa.schema([pa.field(f.name, _plain(f.type)) for f in rest]))
     try:
         rest_schema = pa.unify_schemas(others, promote_options="permissive")
     except pa.ArrowException as e:
-        raise RetrieverError(f"corpus {files[0].parent}: its files differ in a column's type: {_line(e)}") from None
+        raise RetrieverError(f"corpus {files[0].parent}: its files differ in a column's type: {_line(e)}; convert them") from None
     return pa.schema([(name, pa.string()) for name in ("doc_id", "title", "text")] + list(rest_schema))
 
 
@@ -113,7 +113,7 @@ def write_documents(
         for file, batch in _batches(files, schema):
             if batch.column("doc_id").null_count:
                 row = rows + pc.index(batch.column("doc_id").is_null(), True).as_py()
-                raise RetrieverError(f"corpus {file}: a null doc_id in row {row} of the corpus (counted from 0)")
+                raise RetrieverError(f"corpus {file}: a null doc_id in row {row} of the corpus (counted from 0); give every row one")
             content = (content + _content(batch)) % _MODULUS
             passages += b"".join(map(_passage_hash, joined(batch)))
             ids.append(batch.column("doc_id"))
@@ -121,7 +121,7 @@ def write_documents(
             rows += batch.num_rows
             progress("read", rows, total)
     if not rows:
-        raise RetrieverError(f"corpus {', '.join(map(str, files[:3]))}: no documents in it")
+        raise RetrieverError(f"corpus {', '.join(map(str, files[:3]))}: no documents in it; give another")
     doc_ids = pa.chunked_array(ids).combine_chunks()
     # Arrow compares strings byte by byte; in UTF-8 that is the order of code points
     order = pc.sort_indices(doc_ids).to_numpy()
@@ -130,7 +130,7 @@ def write_documents(
     if pc.any(same, min_count=0).as_py():
         name = doc_ids[pc.index(same, True).as_py()].as_py()
         where = files[0] if len(files) == 1 else files[0].parent
-        raise RetrieverError(f"corpus {where}: doc_id {name!r} is there twice")
+        raise RetrieverError(f"corpus {where}: doc_id {name!r} is there twice; keep one")
     if np.array_equal(order, np.arange(rows)):
         staged.rename(folder / DOCUMENTS)
     else:

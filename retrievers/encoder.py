@@ -36,14 +36,14 @@ def encoder_settings(block: Mapping[str, Any]) -> EncoderSettings:
     allowed = {*EncoderSettings._fields, "batch_size"}
     for key in block:
         if key not in allowed:
-            raise RetrieverError(f"encoder: {unknown('key', key, sorted(allowed))}")
+            raise RetrieverError(unknown("key", key, sorted(allowed)))
     if not block.get("model"):
-        raise RetrieverError("encoder: no model is named; give encoder.model a folder, package:NAME or a hub name")
+        raise RetrieverError("no model is named; give encoder.model a folder, package:NAME or a hub name")
     settings = EncoderSettings(**{k: v for k, v in block.items() if k in EncoderSettings._fields})
     if settings.pooling not in POOLINGS:
-        raise RetrieverError(f"encoder: {unknown('pooling', settings.pooling, POOLINGS)}")
+        raise RetrieverError(unknown("pooling", settings.pooling, POOLINGS))
     if settings.max_length is not None and settings.max_length < 8:
-        raise RetrieverError(f"encoder: max_length {settings.max_length} is too short; 8 tokens at least")
+        raise RetrieverError(f"max_length {settings.max_length} is too short; set 8 or more")
     return settings
 
 
@@ -87,7 +87,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as e:
-        raise RetrieverError(f"model file {path} cannot be read: {type(e).__name__}: {e}") from None
+        raise RetrieverError(f"model file {path} cannot be read: {type(e).__name__}: {e}; copy it again") from None
 
 
 class Encoder:
@@ -169,4 +169,4 @@ def _load(folder: Path, settings: EncoderSettings, max_length: int, device: str)
     except Exception as e:  # corrupt weights, an architecture unknown here, no such device
         line = " ".join(str(e).split())[:300]
         what = f"encoder {settings.model}: cannot be loaded on {device}"
-        raise RetrieverError(f"{what}: {type(e).__name__}: {line}") from e
+        raise RetrieverError(f"{what}: {type(e).__name__}: {line}; name another model") from e

@@ -85,7 +85,7 @@ class LocalDocuments:
         for doc_id in doc_ids:
             row = bisect_left(ids, doc_id.encode("utf-8", "surrogatepass"))
             if row == len(ids) or self.doc_ids[row].as_py() != doc_id:
-                raise RetrieverError(f"index {self.path}: no document {doc_id!r}; was it built from another corpus?")
+                raise RetrieverError(f"index {self.path}: no document {doc_id!r}; build the index again from the corpus that it was built from")
             rows.append(row)
         return rows
 
@@ -171,7 +171,7 @@ def local_block(name: str, settings: Mapping[str, Any]) -> Mapping[str, Any]:
     if not given.get("index"):
         raise RetrieverError(f"retrieve.retrievers.{name}: no index is named; give it a folder")
     if "encoder" in given and "analyzer" in given:
-        raise RetrieverError(f"retrieve.retrievers.{name}: either analyzer (BM25) or encoder (dense), not both")
+        raise RetrieverError(f"retrieve.retrievers.{name}: either analyzer (BM25) or encoder (dense), not both; make two of it")
     return given
 
 
@@ -266,8 +266,9 @@ def _identity(name: str, block: Mapping[str, Any], entry: Mapping[str, Any]) -> 
                 f"set analyzer: {stored['analyzer']}, or build it again: {BUILD}"
             )
         return {**same, **stored}
-    settings = encoder_settings(block["encoder"])
-    encoder = encoder_identity(settings)
+    with named(f"retrieve.retrievers.{name}.encoder"):
+        settings = encoder_settings(block["encoder"])
+        encoder = encoder_identity(settings)
     if encoder != stored:
         differ = ", ".join(f"{k} {stored.get(k)!r} against {v!r}" for k, v in encoder.items() if v != stored.get(k))
         raise RetrieverError(

@@ -101,13 +101,15 @@ def build_local_index(
         RetrieverError: what is wrong with the corpus, the model or the folder; nothing is left behind then.
     """
     if bm25 is None and dense is None:
-        raise RetrieverError(f"index {path}: neither bm25 nor dense is asked for, so there is nothing to build")
+        raise RetrieverError(f"index {path}: neither bm25 nor dense is asked for, so there is nothing to build; name one")
     target = index_path("index", {"index": str(path)})
     analyzer = analyzer_name(bm25.get("analyzer", "english")) if bm25 is not None else None
-    encoder = encoder_settings(dense) if dense is not None else None
+    with named(f"index {path}: encoder"):
+        encoder = encoder_settings(dense) if dense is not None else None
+        encoded = encoder_identity(encoder) if encoder else None
     files = corpus_files(corpus_paths)
     schema = corpus_schema(files)
-    fields: dict[str, Any] = {"bm25": None, "dense": encoder_identity(encoder) if encoder else None}
+    fields: dict[str, Any] = {"bm25": None, "dense": encoded}
     if analyzer:
         fields["bm25"] = {"analyzer": analyzer, "analyzer_version": VERSION, "method": METHOD, "k1": K1, "b": B}
     report = progress or (lambda what, done, total: None)
@@ -160,7 +162,7 @@ def _own(target: Path) -> Iterator[tuple[Path, dict[str, Any] | None]]:
         target.mkdir(parents=True, exist_ok=True)
         lock = open(target / _LOCK, "a+")  # noqa: SIM115 - closed below
     except OSError as e:
-        raise RetrieverError(f"index {target}: cannot be written: {e.strerror}") from None
+        raise RetrieverError(f"index {target}: cannot be written: {e.strerror}; give it another folder") from None
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -173,7 +175,7 @@ def _own(target: Path) -> Iterator[tuple[Path, dict[str, Any] | None]]:
         try:
             yield work, old
         except OSError as e:
-            raise RetrieverError(f"index {target}: cannot be written: {e.strerror or e}") from e
+            raise RetrieverError(f"index {target}: cannot be written: {e.strerror or e}; free space there, or give it another folder") from e
         finally:
             shutil.rmtree(work, ignore_errors=True)
             if not (target / INDEX).exists():

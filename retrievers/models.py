@@ -76,7 +76,7 @@ def _package_folder(name: str) -> Path:
     for folder in (root, root / "model", *sorted(f for f in root.iterdir() if f.is_dir())):
         if (folder / "config.json").is_file():
             return folder
-    raise RetrieverError(f"model {name}: package {package!r} has no config.json in its folder or one below it")
+    raise RetrieverError(f"model {name}: package {package!r} has no config.json in its folder or one below it; name another")
 
 
 def _model_files(folder: Path) -> list[Path]:
@@ -86,7 +86,7 @@ def _model_files(folder: Path) -> list[Path]:
         weights = [f for f in files if f.suffix == kind]
         if weights:
             return sorted(weights + [f for f in files if f.suffix in _TEXT_FILES])
-    raise RetrieverError(f"model {folder}: no weights there (no *.safetensors, no *.bin)")
+    raise RetrieverError(f"model {folder}: no weights there (no *.safetensors, no *.bin); copy them there")
 
 
 @lru_cache(maxsize=64)
@@ -129,7 +129,7 @@ def _fetch(name: str) -> Path:
     except Exception as e:
         folder = _cached(name, e)
     if not (folder / "config.json").is_file():
-        raise RetrieverError(f"model {name}: the repository has no config.json, so it cannot be loaded")
+        raise RetrieverError(f"model {name}: the repository has no config.json, so it cannot be loaded; name another")
     return folder
 
 

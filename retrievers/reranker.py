@@ -117,7 +117,7 @@ def _check_labels(model: str, folder: Path) -> None:
     said = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     labels = len(said.get("id2label") or {"0": ""})
     if labels != 1:
-        raise RetrieverError(f"rerank: model {model} has {labels} labels, a reranker has 1")
+        raise RetrieverError(f"rerank: model {model} has {labels} labels, a reranker has 1; name another")
 
 
 class CrossEncoder:
@@ -151,16 +151,16 @@ class CrossEncoder:
             )
         except Exception as e:  # corrupt weights, an architecture unknown here
             line = " ".join(str(e).split())[:300]
-            raise RetrieverError(f"rerank: model {model} cannot be loaded: {type(e).__name__}: {line}") from e
+            raise RetrieverError(f"rerank: model {model} cannot be loaded: {type(e).__name__}: {line}; name another") from e
         if report["missing_keys"]:
             missing = ", ".join(sorted(report["missing_keys"])[:3])
-            raise RetrieverError(f"rerank: model {model} is no cross-encoder: its weights lack {missing}")
+            raise RetrieverError(f"rerank: model {model} is no cross-encoder: its weights lack {missing}; name another")
         if net.config.num_labels != 1:
-            raise RetrieverError(f"rerank: model {model} has {net.config.num_labels} labels, a reranker has 1")
+            raise RetrieverError(f"rerank: model {model} has {net.config.num_labels} labels, a reranker has 1; name another")
         try:
             self._net: Any = net.to(device).eval()
         except (RuntimeError, AssertionError) as e:
-            raise RetrieverError(f"rerank: no device {device} here: {' '.join(str(e).split())[:200]}") from e
+            raise RetrieverError(f"rerank: no device {device} here: {' '.join(str(e).split())[:200]}; set cluster.rerank.gpus: 0") from e
         self._device = device
         self._model, self._max_length, self._dtype = model, max_length, dtype
         self._tokens = _TOKENS["cpu" if device == "cpu" else "cuda"]

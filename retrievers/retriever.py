@@ -139,6 +139,15 @@ def unknown(what: str, found: object, allowed: Sequence[str] | Mapping[str, Any]
     return f"unknown {what} {found!r}{hint} known: {', '.join(sorted(allowed))}"
 
 
+@contextmanager
+def named(where: str) -> Iterator[None]:
+    """What is refused inside is said to stand at this key of the config."""
+    try:
+        yield
+    except RetrieverError as error:
+        raise RetrieverError(f"{where}: {error}") from error
+
+
 Item = TypeVar("Item", bound=Hashable)
 
 

@@ -73,7 +73,7 @@ class Strategy:
     def __post_init__(self) -> None:
         for rule, held in self._rules():
             if not held:
-                raise RewriterError(f"strategy {self.name!r}: its {rule}")
+                raise RewriterError(f"strategy {self.name!r}: its {rule}; correct its file")
 
     def _rules(self) -> Iterator[tuple[str, bool]]:
         found = _ANY_PLACEHOLDER.findall(self.prompt)
@@ -125,12 +125,12 @@ def load_strategy(name: str) -> Strategy:
     except RewriterError as error:
         raise RewriterError(f"{where}: {error}") from error
     except Exception as error:
-        raise RewriterError(f"{where} cannot be loaded: {type(error).__name__}: {error}") from error
+        raise RewriterError(f"{where} cannot be loaded: {type(error).__name__}: {' '.join(str(error).split())}; correct that file") from error
     strategy = getattr(module, "STRATEGY", None)
     if not isinstance(strategy, Strategy):
-        raise RewriterError(f"{where} must export STRATEGY = Strategy(...), found: {type(strategy).__name__}")
+        raise RewriterError(f"{where} must export STRATEGY = Strategy(...), found: {type(strategy).__name__}; add it")
     if strategy.name != name:
-        named = f"its STRATEGY is named {strategy.name!r}; a strategy's name is its file's name, {name!r}"
+        named = f"its STRATEGY is named {strategy.name!r}; name it as its file, {name!r}"
         raise RewriterError(f"{where}: {named}")
     return strategy
 

@@ -15,9 +15,9 @@ from jobs.tables import ORIGINAL
 HEIGHT = 250.0  # of what flows, where nothing is apart
 LABEL = 17.0  # the least room of a node
 GAP = 7.0
-COLUMN = 148.0  # from node to node
+COLUMN = 160.0  # from node to node
 BAR = 9.0
-LAST = 50.0  # more room for the labels of the last column
+LAST = 40.0  # more room for the labels of the last column
 TOP = 34.0  # room for the headings
 MOST_REASONS = 3
 
@@ -166,17 +166,15 @@ def _hits_and_results(figures: Figures, drawing: _Drawing, lists: list[Node]) ->
     candidates = figures.candidates
     before, total = lists, 0
     if hits:
-        (node,) = drawing.column("hits", [Node("hits in lists", hits, KEPT, height)])
+        (node,) = drawing.column("hits", [Node("hits", hits, KEPT, height)])
         for one in lists:
             drawing.link(one, node, one.size)
         before, total = [node], hits
     reranked = figures.run.config.rerank.kind != "none"
     if reranked and candidates:
-        before = _narrowed(
-            drawing, "fused", before, total, Node("candidates", candidates, KEPT, height), "same, or below depth"
-        )
+        before = _narrowed(drawing, "fused", before, total, Node("candidates", candidates, KEPT, height), "merged or cut")
         total = candidates
-    words = "below the cut" if reranked and candidates else "same, or below the cut"
+    words = "below the cut" if reranked and candidates else "merged or cut"
     _narrowed(drawing, "results", before, total, results, words)
 
 

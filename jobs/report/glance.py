@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from jobs.evaluate import MEASURES, Evaluation
 from jobs.report.figures import Figures
 from jobs.report.spending import Spending
-from jobs.report.wording import duration, money, number, percent
+from jobs.report.wording import duration, money, number, percent, queries
 from jobs.tables import NOTES
 
 NEAR = 0.5  # of the error limit: from here on it is worth a word
@@ -78,7 +78,7 @@ def tiles(figures: Figures, spending: Spending) -> list[Tile]:
             bool(figures.waiting),
         ),
         Tile("rewrites", number(counts["rewrites"]), f"of {number(counts['planned'])} planned"),
-        Tile("results", number(counts["results"]), f"for {number(counts['queries_with_results'])} queries"),
+        Tile("results", number(counts["results"]), f"for {queries(counts['queries_with_results'])}"),
         Tile("queries with errors", number(failed), allowed, over),
         Tile("wall time", duration(wall), f"in {starts} starts" if starts > 1 else "one start"),
     ]
@@ -116,11 +116,10 @@ def notices(figures: Figures) -> list[str]:
         )
     notes = {name: sum(one.count for one in figures.reasons if one.reason == name) for name in NOTES}
     if notes["no_hits"]:
-        said.append(f"No list has a hit for {number(notes['no_hits'])} queries: they have no results.")
+        said.append(f"No list has a hit for {queries(notes['no_hits'])}, so without results.")
     if notes["original_stands_in"]:
         said.append(
-            f"For {number(notes['original_stands_in'])} queries nothing of weight above 0 was found; the original's lists "
-            "stand in."
+            f"For {queries(notes['original_stands_in'])} nothing of weight above 0 was found; the original's lists stand in."
         )
     lost = sum(start.lost or 0.0 for start in figures.starts)
     if lost:
@@ -140,7 +139,7 @@ def quality(evaluation: Evaluation | None) -> list[Quality]:
 
 def stages(figures: Figures, spending: Spending) -> list[Stage]:
     """The stages in their order."""
-    run, counts, queries = figures.run, figures.counts, figures.queries
+    run, counts, worked = figures.run, figures.counts, figures.queries
     planned = run.plan.counts
     busy = {line.name: line["seconds"] for line in spending.stages}
     total = spending.total
@@ -152,7 +151,7 @@ def stages(figures: Figures, spending: Spending) -> list[Stage]:
 
     def stage(name: str, came: str, went: Iterable[str]) -> Stage:
         seconds = busy.get(name)
-        rate = queries / seconds if seconds and queries else None
+        rate = worked / seconds if seconds and worked else None
         return Stage(name, came, ", ".join(word for word in went if word), seconds, rate)
 
     dedup = [
@@ -163,7 +162,7 @@ def stages(figures: Figures, spending: Spending) -> list[Stage]:
     found = [stage("dedup", f"{number(planned['log_rows'])} log rows", dedup)]
     if counts["planned"]:
         made = [f"{number(counts['rewrites'])} rewrites", f"{number(counts['rewrite_errors'])} failed"]
-        found.append(stage("rewrite", f"{number(queries)} queries, {number(counts['planned'])} rewrites planned", made))
+        found.append(stage("rewrite", f"{queries(worked)}, {number(counts['planned'])} rewrites planned", made))
     searched = [
         f"{number(lists)} lists",
         f"{number(total['searches'])} searches",
@@ -177,10 +176,10 @@ def stages(figures: Figures, spending: Spending) -> list[Stage]:
         went = [f"{number(counts['results'])} results", _failed(figures, "rerank")]
         found.append(stage("rerank", f"{number(total['pairs'])} pairs", went))
     ended = f"{number(written)} rows in {number(len(figures.stored))} tables"
-    found.append(stage("write", f"{number(counts['results'])} results of {number(queries)} queries", [ended]))
+    found.append(stage("write", f"{number(counts['results'])} results of {queries(worked)}", [ended]))
     return found
 
 
 def _failed(figures: Figures, stage: str) -> str:
     failed = figures.failed_in(stage)
-    return f"{number(failed)} queries failed" if failed else ""
+    return f"{queries(failed)} failed" if failed else ""

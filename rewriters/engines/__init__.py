@@ -95,7 +95,7 @@ def open_engine(settings: Mapping[str, Any]) -> Engine:
         raise unknown_name(f"key of engine {kind!r}", unknown, known)
     for name, parameter in known.items():
         if parameter.default is inspect.Parameter.empty and not given.get(name):
-            raise RewriterError(f"engine {kind!r} needs {name}")
+            raise RewriterError(f"engine {kind!r} needs {name}; set rewrite.engine.{name}")
     return engine(**given)
 
 

@@ -40,7 +40,7 @@ class Flow:
         try:
             while (one := arrived.get()) is not None:
                 if isinstance(one, asyncio.CancelledError):
-                    raise RewriterError("the engine was closed while requests were under way")
+                    raise RewriterError("the engine was closed while requests were under way; run the same command again")
                 if isinstance(one, BaseException):
                     raise one
                 yield one

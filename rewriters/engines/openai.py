@@ -76,7 +76,7 @@ class OpenaiEngine:
         _check_numbers(0.001, timeout_seconds=timeout_seconds)
         _check_numbers(0, patience_minutes=patience_minutes)
         if not model:
-            raise RewriterError("engine 'openai' needs the name of a model, as the server lists it")
+            raise RewriterError("engine 'openai' needs the name of a model; set rewrite.engine.model as the server lists it")
         self._max_in_flight = max_in_flight
         self._model, self._args = model, _checked(args or {})
         self._server = Server(base_url, api_key_env, timeout_seconds)
@@ -106,7 +106,7 @@ class OpenaiEngine:
         """Open what the requests go through. There is nothing to load, so nothing to report."""
         with self._lock:
             if self._closed:
-                raise RewriterError("engine 'openai' is closed")
+                raise RewriterError("engine 'openai' is closed; run the same command again")
             if self._flow is None:
                 self._flow = Flow(_AHEAD * self._max_in_flight)
                 self._flow.run(self._server.open())
@@ -241,15 +241,15 @@ def _outcome(end: chat.Answer | chat.Failure) -> Outcome:
 def _check_numbers(least: float = 1, **numbers: float) -> None:
     for name, value in numbers.items():
         if not value >= least:
-            raise RewriterError(f"engine 'openai': {name} must be {least} or more, found: {value}")
+            raise RewriterError(f"engine 'openai': {name} must be {least} or more, found: {value}; correct rewrite.engine.{name}")
 
 
 def _checked(args: Mapping[str, Any]) -> dict[str, Any]:
     for name in _RESERVED:
         if name in args:
-            raise RewriterError(f"engine 'openai': args must not have {name}, which the engine sets itself")
+            raise RewriterError(f"engine 'openai': args must not have {name}, which the engine sets itself; remove it")
     try:
         json.dumps(dict(args), allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise RewriterError(f"engine 'openai': args cannot be written as JSON: {error}") from None
+        raise RewriterError(f"engine 'openai': args cannot be written as JSON: {error}; correct rewrite.engine.args") from None
     return dict(args)

@@ -55,7 +55,7 @@ class RecordedEngine:
         try:
             self._file = open(self._path, "rb")  # noqa: SIM115 - kept until close()
         except OSError as error:
-            raise RewriterError(f"recorded completions {self._path}: cannot be read: {error.strerror}") from error
+            raise RewriterError(f"recorded completions {self._path}: cannot be read: {error.strerror}; correct rewrite.engine.path") from error
         try:
             self._content = self._index()
         except RewriterError:
@@ -99,7 +99,7 @@ class RecordedEngine:
                 self._lines[where] = (*self._lines.get(where, ()), line)
             start += len(raw)
         if not self._lines:
-            raise self._error(number, "the file ends without a record (per line a JSON object: query, completions)")
+            raise self._error(number, "the file ends without a record (per line a JSON object: query, completions); add some")
         return content.hexdigest()[:32]
 
     def _at(self, line: _Line) -> dict[str, Any]:
@@ -110,18 +110,18 @@ class RecordedEngine:
         try:
             record = json.loads(raw.decode("utf-8-sig"))
         except UnicodeDecodeError as error:
-            raise self._error(number, f"is not UTF-8: {error.reason} at byte {error.start}") from error
+            raise self._error(number, f"is not UTF-8: {error.reason} at byte {error.start}; convert the file") from error
         except (ValueError, RecursionError) as error:
-            raise self._error(number, f"is not JSON: {error}") from error
+            raise self._error(number, f"is not JSON: {_why(error)}; correct that line") from error
         if not isinstance(record, dict) or not isinstance(record.get("query"), str):
             found = ", ".join(sorted(record)) if isinstance(record, dict) else type(record).__name__
-            raise self._error(number, f"needs the key query with a string; found: {found or 'no keys'}")
+            raise self._error(number, f"needs the key query with a string; found: {found or 'no keys'}; correct that line")
         completions = record.get("completions")
         if not isinstance(completions, dict):
-            raise self._error(number, "needs the key completions: an object of request name -> text")
+            raise self._error(number, "needs the key completions: an object of request name -> text; add it")
         for name, completion in completions.items():
             if problem := _problem(completion):
-                raise self._error(number, f"completion {name!r} {problem}")
+                raise self._error(number, f"completion {name!r} {problem}; correct that line")
         return record["query"], completions
 
     def _agree(self, completions: dict[str, Any], number: int, others: dict[str, Any], other: int) -> None:

@@ -63,7 +63,7 @@ class Server:
         Raises RewriterError once the session is closed.
         """
         if self._session is None or self._session.closed:
-            raise RewriterError("engine 'openai' is closed")
+            raise RewriterError("engine 'openai' is closed; run the same command again")
         return await self._exchange(self._session.post(self._sends_to, data=content, allow_redirects=False))
 
     async def check(self, model: str) -> None:
@@ -84,10 +84,10 @@ class Server:
         if busy:
             raise self.error(f"{url} does not work now ({said}); try again when the server does")
         if status != 200:
-            raise self.error(f"{url} answers {said}; base_url usually ends in /v1")
+            raise self.error(f"{url} answers {said}; correct base_url, which usually ends in /v1")
         names = _models(content)
         if names is None:
-            raise self.error(f"{url} answers with something else than a list of models; base_url usually ends in /v1")
+            raise self.error(f"{url} answers with something else than a list of models; correct base_url, which usually ends in /v1")
         if model not in names:
             more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
             listed = ", ".join(names[:_LISTED]) or "none"
@@ -151,7 +151,7 @@ class Server:
 def _advice(message: str) -> str:
     if "no TLS" not in message:
         return "start the server, or correct base_url"
-    return "name its authority's file in SSL_CERT_FILE" if "certificate" in message else "base_url may have to begin with http:"
+    return "name its authority's file in SSL_CERT_FILE" if "certificate" in message else "correct base_url, which may have to begin with http:"
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
@@ -185,7 +185,7 @@ def _address(base_url: str) -> str:
         parts = urlsplit(base_url.strip())
         port = parts.port
     except ValueError as error:
-        raise RewriterError(f"engine 'openai': base_url is no address: {error}") from None
+        raise RewriterError(f"engine 'openai': base_url is no address: {error}; correct rewrite.engine.base_url") from None
     if parts.username is not None or parts.password is not None:
         raise RewriterError(
             f"engine 'openai': base_url must not hold credentials (at {parts.hostname}); put the key into an environment "
@@ -193,7 +193,9 @@ def _address(base_url: str) -> str:
         )
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or parts.query or parts.fragment:
         shown = parts._replace(query="...", fragment="").geturl() if parts.query else base_url  # a query may hold a key
-        raise RewriterError(f"engine 'openai': base_url must be like http://host:8000/v1, without ? or #, found: {shown!r}")
+        raise RewriterError(
+            f"engine 'openai': base_url must be like http://host:8000/v1, without ? or #, found: {shown!r}; correct it"
+        )
     return base_url.strip().rstrip("/")
 
 
@@ -204,7 +206,9 @@ def _key(variable: str | None) -> str | None:
     if not key:
         raise RewriterError(f"engine 'openai': the environment variable {variable} (api_key_env) is not set or empty; set it")
     if not (key.isascii() and key.isprintable()):
-        raise RewriterError(f"engine 'openai': the environment variable {variable} (api_key_env) holds what no key can hold")
+        raise RewriterError(
+            f"engine 'openai': the environment variable {variable} (api_key_env) holds what no key can hold; set it to the key alone"
+        )
     return key
 
 
@@ -214,7 +218,8 @@ def _proxy(base: str) -> str | None:
     if not proxy or proxy_bypass(parts.hostname or ""):
         return None
     if urlsplit(proxy).scheme not in ("http", "https"):
-        raise RewriterError(f"engine 'openai': the proxy in {parts.scheme}_proxy is no http proxy; only such are supported")
+        where = f"{parts.scheme}_proxy"
+        raise RewriterError(f"engine 'openai': the proxy in {where} is no http proxy; set {where} to an http proxy, or unset it")
     return proxy
 
 

@@ -63,7 +63,7 @@ def _named(name: str) -> tuple[Callable[[str], int], str]:
         raise
     except Exception as error:  # the library raises bare Exception for a file that is no tokenizer
         problem = " ".join(str(error).split())[:200]
-        raise RewriterError(f"tokenizer {name}: its {_FILE} cannot be read: {problem}") from error
+        raise RewriterError(f"tokenizer {name}: its {_FILE} cannot be read: {problem}; name another") from error
 
 
 def _best(model: str) -> tuple[Callable[[str], int], str]:
@@ -105,7 +105,7 @@ def _in_folder(folder: Path, name: str) -> Path:
     for one in (folder, *sorted(below for below in folder.iterdir() if below.is_dir())):
         if (one / _FILE).is_file():
             return one / _FILE
-    raise RewriterError(f"tokenizer {name}: there is no {_FILE} in {folder} or one folder below it")
+    raise RewriterError(f"tokenizer {name}: there is no {_FILE} in {folder} or one folder below it; name another")
 
 
 def _of_hub(name: str, fetch: bool) -> Path:

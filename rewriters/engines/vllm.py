@@ -104,7 +104,7 @@ class VllmEngine:
     def start(self) -> dict[str, float]:
         """Load the model and let it write a word; seconds of both."""
         if self._closed:
-            raise RewriterError("engine 'vllm': it is closed")
+            raise RewriterError("engine 'vllm': it is closed; run the same command again")
         if self._flow is not None:
             return {}
         self.check()
@@ -231,7 +231,8 @@ class VllmEngine:
                 self._engine = AsyncLLM.from_engine_args(settings)
         except Exception as error:
             why = " ".join(str(error).split())[:300]
-            raise RewriterError(f"engine 'vllm': {self._weights} cannot be loaded: {type(error).__name__}: {why}") from error
+            what = f"engine 'vllm': {self._weights} cannot be loaded: {type(error).__name__}"
+            raise RewriterError(f"{what}: {why}; correct rewrite.engine") from error
         self._generation += 1
         self._alive.set()
         # Twice what it works on: where many end in one step, as many are ready (vllm_rate.py: .56 -> .7 of bare).
@@ -246,8 +247,8 @@ class VllmEngine:
             try:
                 if self._deaths >= DEATHS:
                     raise RewriterError(
-                        f"engine 'vllm': it died {self._deaths} times in a row without an answer ({message}); its own words "
-                        "are in the logs of Ray's workers"
+                        f"engine 'vllm': it died {self._deaths} times in a row without an answer ({message}); see its own words "
+                        "in the logs of Ray's workers"
                     )
                 _log.warning("vLLM's engine died (%s); it is started anew and its requests go again", message)
                 await self._load()

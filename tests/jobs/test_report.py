@@ -37,7 +37,7 @@ def test_figures_of_the_page_are_those_of_the_tables(make: Make) -> None:
     assert "queries with errors1" in glance
     assert "33.3 %, limit 50.0 %" in glance
     assert "Redundancy weights are by overlap, not by cosine" in glance
-    assert "No list has a hit for 1 queries" in glance
+    assert "No list has a hit for 1 query" in glance
     assert found.row("flow", "retrieve")[:2] == ["8 texts", f"16 lists, 18 searches, {len(stored(run, 'runs'))} hits"]
     assert "finished" in found.sections[""]
 
@@ -150,7 +150,7 @@ def test_a_run_without_results(make: Make) -> None:
     assert "no results are committed" in found.sections["added"]
     assert "No results." in found.sections["samples"]
     assert "No hits." in found.sections["samples"]
-    assert "No list has a hit for 1 queries" in found.sections["glance"]
+    assert "No list has a hit for 1 query" in found.sections["glance"]
 
 
 def test_too_many_errors_are_said(make: Make) -> None:

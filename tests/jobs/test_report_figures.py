@@ -148,6 +148,9 @@ def test_without_kept_lists_the_overlap_is_of_the_results(make: Make) -> None:
     assert "runs" not in run.tables
     kept = measured(run).overlaps
     assert kept[0].means["original", "general"] == 1
+    alpha = samples(Figures(run), failures(Figures(run), texts=True), 9, texts=True).queries[0]
+    assert {hit.doc_id for hit in alpha.hits if hit.new} == {"d04", "d05"}
+    assert [hit.doc_id for hit in alpha.lists["bm25"]] == ["d01", "d02"]
     text = page(run).sections
     assert "the lists themselves were not kept" in text["added"]
     assert "only what is among the results is shown" in text["samples"]
@@ -223,7 +226,7 @@ def test_where_the_reranker_failed_nobody_counted_the_candidates(make: Make) -> 
     run.manifests[0].counts["error/rerank//failed"] = 1
     assert Figures(run).candidates is None
     assert "candidates" not in {node.label for node in flow(Figures(run)).nodes}
-    assert page(run).row("flow", "rerank")[1].endswith("1 queries failed")
+    assert page(run).row("flow", "rerank")[1].endswith("1 query failed")
 
 
 # ---------------------------------------------------------------- samples
