@@ -15,7 +15,7 @@ from jobs.evaluate import MEASURES, Evaluation, evaluation_values
 from jobs.progress import clock
 from jobs.run_folder import RunFolder
 
-STAGES = ("rewrite", "retrieve", "fuse", "rerank")
+STAGES = ("rewrite", "retrieve", "fuse", "rerank", "write")
 RUNGS = ("json", "labelled", "numbered", "salvage")
 
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.refusal import REFUSALS, cause, say
 from jobs.part import ConfigError
+from jobs.refusal import REFUSALS, cause, say
 
 if TYPE_CHECKING:
     from cluster.costs import Prices

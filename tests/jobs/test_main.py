@@ -81,7 +81,7 @@ def test_a_refusal_of_the_real_command_shows_no_trace(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "jobs", "run", str(tmp_path / "none.yaml")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"dmqr run: {tmp_path}/none.yaml: cannot be read: No such file or directory\n"
+    assert done.stderr == f"dmqr run: {tmp_path}/none.yaml: cannot be read: No such file or directory; give a YAML file like configs/quickstart.yaml\n"
 
 
 # ---------------------------------------------------------------- index
