@@ -14,6 +14,8 @@ from cluster.storage import Storage, open_storage
 from jobs.config import Config
 from jobs.part import ConfigError
 
+REPORT = "report.html"
+
 
 @dataclass(frozen=True)
 class RunFolder:

@@ -51,7 +51,7 @@ def test_missing_paths_name_the_nearest(tmp_path: Path) -> None:
     typo = f"{tmp_path}/logs/lgo.parquet"
     assert refusal(typo) == f"log.path {typo}: no such file or folder; nearest: {log}; correct log.path"
     assert refusal(f"{tmp_path}/nowhere/at/all") == (
-        f"log.path {tmp_path}/nowhere/at/all: no such file or folder; {tmp_path}/nowhere/at is not there either"
+        f"log.path {tmp_path}/nowhere/at/all: no such file or folder; {tmp_path}/nowhere/at is not there either; correct log.path"
     )
     day = f"{tmp_path}/zzz=2020-01-31"
     assert refusal(day, date="2020-01-31") == f"log.path {day} (date 2020-01-31): no such file or folder; correct log.path"
@@ -64,11 +64,13 @@ def test_object_storage_is_refused() -> None:
 
 
 def test_folders_without_parquet_say_what_is_in_them(tmp_path: Path) -> None:
-    assert refusal(str(tmp_path)) == f"log.path {tmp_path}: no Parquet file (*.parquet) in this folder, it is empty; name another"
+    assert (
+        refusal(str(tmp_path)) == f"log.path {tmp_path}: no Parquet file (*.parquet) in this folder, it is empty; name another"
+    )
     for name in ("b.csv", "a.txt", ".hidden.parquet", "_tmp.parquet"):
         (tmp_path / name).write_text("x")
     assert refusal(str(tmp_path)) == (
-        f"log.path {tmp_path}: no Parquet file (*.parquet) in this folder, found .hidden.parquet, _tmp.parquet, a.txt, b.csv"
+        f"log.path {tmp_path}: no Parquet file (*.parquet) in this folder, found .hidden.parquet, _tmp.parquet, a.txt, b.csv; name another"
     )
 
 
@@ -118,7 +120,9 @@ def test_a_missing_column_names_the_nearest_and_those_there(tmp_path: Path) -> N
     line = refusal(log, LogColumns("Qeury"))
     assert line.startswith(f"log file {log}: no column 'Qeury' (log.query_column); nearest: query; {there}")
     assert line.endswith("hour")
-    assert "no column 'session_number' (log.id_column); name one of the columns there" in refusal(log, LogColumns("query", "session_number"))
+    assert "no column 'session_number' (log.id_column); name one of the columns there" in refusal(
+        log, LogColumns("query", "session_number")
+    )
     assert "no column 'rows' (log.count_column); nearest: row;" in refusal(log, LogColumns("query", None, "rows"))
 
 
@@ -158,7 +162,10 @@ def test_a_text_file_named_parquet(tmp_path: Path) -> None:
 
 def test_an_empty_file(tmp_path: Path) -> None:
     (tmp_path / "log.parquet").touch()
-    assert refusal(str(tmp_path)) == f"log file {tmp_path}/log.parquet: not a Parquet file: it is empty (0 bytes); copy it again, or remove it"
+    assert (
+        refusal(str(tmp_path))
+        == f"log file {tmp_path}/log.parquet: not a Parquet file: it is empty (0 bytes); copy it again, or remove it"
+    )
 
 
 def test_a_truncated_file(tmp_path: Path) -> None:
@@ -208,7 +215,7 @@ def test_a_log_of_empty_strings_only(tmp_path: Path) -> None:
     log = write(tmp_path / "log.parquet", {"query": ["", None, "  ", "z" * 50]})
     assert failure(log, tmp_path / "out", LogColumns("query", max_chars=40)) == (
         f"the log has no usable query: all 4 rows of {log} were rejected"
-        " (column 'query': 3 null or only white space, 1 over 40 characters)"
+        " (column 'query': 3 null or only white space, 1 over 40 characters); name another column, or raise log.max_chars"
     )
 
 
