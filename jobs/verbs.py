@@ -91,7 +91,12 @@ def run(options: argparse.Namespace) -> int:
             folder = open_run(prepared.storage.root)
             evaluation = _evaluation(folder, prepared.config.evaluate.qrels)
             if folder.storage.get(REPORT) is None:
-                _write_report(folder, prepared.prices, evaluation)
+                try:
+                    _write_report(folder, prepared.prices, evaluation)
+                except Exception as error:  # the night's work is done all the same
+                    traceback.print_exc()
+                    page = f"the report was not written: {cause(error)}; details in {log}"
+                    progress.tell(f"{page}; try again with: dmqr report {shlex.quote(folder.storage.root)}")
         except Stopped as error:
             failure, code = str(error), error.code
         except REFUSALS:

@@ -139,3 +139,28 @@ def test_plan_says_what_a_run_would_do_and_writes_nothing(
     assert "up to 2 (1 a query)" in said["requests"]
     assert "up to 10 " in said["searches"]  # the original and four rewrites of both
     assert [path for path in (here / "runs").rglob("*") if path.is_file()] == []
+
+
+# ---------------------------------------------------------------- run
+
+
+def test_a_run_is_done_even_if_its_report_cannot_be_written(
+    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str],
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(pa.table({"query": ["sea", "bread"]}), "log.parquet")
+    values["rewrite"] = {"strategies": []}
+    values["retrieve"]["retrievers"] = {"bm25": bm25}
+    values["rerank"] = {"kind": "none"}
+    config = config_file(values)
+    monkeypatch.setattr("jobs.report.report", lambda *_, **__: 1 / 0)
+    assert main(["run", config]) == 0
+    printed = capfd.readouterr()
+    folder = Path(printed.out.splitlines()[-1])
+    assert "the report was not written: division by zero" in printed.err
+    assert f"try again with: dmqr report {folder}" in printed.err
+    assert (folder / "_SUCCESS.json").exists()
+    monkeypatch.undo()
+    assert main(["report", str(folder)]) == 0
+    assert (folder / "report.html").exists()
