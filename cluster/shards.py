@@ -86,10 +86,13 @@ def read_plan(storage: Storage) -> Plan | None:
     data = storage.get(PLAN)
     if data is None:
         return None
-    body = json.loads(data)
-    body["tables"] = {table: [File(*file) for file in files] for table, files in body["tables"].items()}
-    body["shards"] = [Shard(*shard) for shard in body["shards"]]
-    return Plan(**body)
+    try:
+        body = json.loads(data)
+        body["tables"] = {table: [File(*file) for file in files] for table, files in body["tables"].items()}
+        body["shards"] = [Shard(*shard) for shard in body["shards"]]
+        return Plan(**body)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ClusterError(f"{storage.url(PLAN)}: is damaged; put it back, or remove the folder and start anew") from error
 
 
 def check_inputs(plan: Plan, inputs: list[dict[str, Any]], where: str) -> None:
@@ -133,8 +136,14 @@ def manifests(storage: Storage) -> Iterator[Manifest]:
     for entry in storage.list(COMMITS):
         if entry.key.endswith(".json"):
             data = storage.get(entry.key)
-            if data is not None:
+            if data is None:
+                continue
+            try:
                 yield read_manifest(data)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise ClusterError(
+                    f"{storage.url(entry.key)}: is damaged; put it back, or remove it and run the job again"
+                ) from error
 
 
 def spent(committed: Iterable[Manifest]) -> Totals:

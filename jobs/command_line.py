@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import shutil
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import shtab
@@ -57,6 +60,15 @@ def parser() -> Parser:
         verb.arguments(one)
         one.set_defaults(known=sorted(flag for action in one._actions for flag in action.option_strings))
     return whole
+
+
+def program() -> str:
+    """How this program was called, for commands that a person shall type."""
+    called = Path(sys.argv[0])
+    if called.name == "__main__.py":
+        return f"{Path(sys.executable).name} -m jobs"
+    found = shutil.which(called.name)
+    return called.name if found and Path(found).resolve() == called.resolve() else str(called)
 
 
 def _file(action: argparse.Action) -> None:

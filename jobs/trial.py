@@ -50,6 +50,8 @@ class Trial:
 
 def try_query(config: Config, config_file: str, query: str, label: str, tell: Callable[[str], object]) -> Trial:
     """Send one query through all stages; ConfigError where it is no query, and whatever `run` would refuse."""
+    if query != query.encode("utf-8", "replace").decode():
+        raise ConfigError("QUERY: is not UTF-8; give it in a terminal that is")
     query_id = judge(query, config.log.max_chars)
     if isinstance(query_id, Rejection):
         raise ConfigError(f"QUERY: {query_id.message}; a run would reject such a log row as {query_id.reason!r}; give another")

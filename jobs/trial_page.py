@@ -63,8 +63,8 @@ def _several(trials: Sequence[Trial]) -> Iterator[RenderableType]:
     longest = max(len(trial.row["hits"]) for trial in trials)
     for place in range(min(longest, SHOWN_RESULTS)):
         table.add_row(str(place + 1), *(_cell(trial, place, None if trial is trials[0] else first) for trial in trials))
-    title("cost")
-    table.add_row("", *(_cost(trial) for trial in trials))
+    title("cost")  # no seconds: the first of several also warms up what the others find warm
+    table.add_row("", *(_quantities(trial) for trial in trials))
     table.add_row("found", *(f"{trial.fell_away['found']:,} documents" for trial in trials))
     table.add_row("results", *(f"{trial.fell_away['results']:,}" for trial in trials))
     yield table
@@ -191,6 +191,14 @@ def _cost(trial: Trial) -> str:
     seconds = sum(costs.stage_sums(trial.spent, stage).get("seconds", 0) for stage in trial.spent)
     money = "" if trial.usd is None else f"${trial.usd:.6f}, ${1000 * trial.usd:.4f} per 1,000 queries, "
     return f"{money}{seconds:.2f} s of work"
+
+
+def _quantities(trial: Trial) -> str:
+    sums: dict[str, float] = {}
+    for stage in trial.spent:
+        for name, value in costs.stage_sums(trial.spent, stage).items():
+            sums[name] = sums.get(name, 0) + value
+    return ", ".join(counted(name, sums[name]) for name in costs.QUANTITIES if sums.get(name)) or "-"
 
 
 def _cell(trial: Trial, place: int, first: dict[str, int] | None) -> Text:
