@@ -16,9 +16,7 @@ from jobs.evaluate import MEASURES, Evaluation, evaluation_notes, evaluation_val
 from jobs.failures import by_reason
 from jobs.progress import clock
 from jobs.run_folder import REPORT, RunFolder
-
-STAGES = ("rewrite", "retrieve", "fuse", "rerank", "write")
-RUNGS = ("json", "labelled", "numbered", "salvage")
+from jobs.tables import RUNGS, STAGES
 
 
 def closing_table(run: RunFolder, prices: Prices | None, evaluation: Evaluation | None) -> RenderableType:

@@ -21,11 +21,11 @@ from jobs.dedup_texts import Rejection, judge
 from jobs.part import ConfigError
 from jobs.pipeline import stages, wishes
 from jobs.prepare import Prepared, check_engine, prepare_query
-from jobs.tables import ORIGINAL, QUERIES
+from jobs.tables import ORIGINAL, QUERIES, STAGES
 from retrievers.fusion import list_weight
 from retrievers.retriever import open_documents
 
-STAGES = ("rewrite", "retrieve", "fuse", "rerank")
+TRIED = STAGES[1:-1]  # all but those that read and write a run's folder
 Row = dict[str, Any]
 
 
@@ -80,7 +80,7 @@ def _through(prepared: Prepared, table: pa.Table, tell: Callable[[str], object])
     gpus = _gpus() if any(wish.device for wish in wanted.values()) else 0
     pools = {name: local_pools({name: wish}, gpus)[name] for name, wish in wanted.items()}  # one after the other: each has all
     for stage in stages(prepared, pools, 1):
-        if stage.name not in STAGES:
+        if stage.name not in TRIED:
             continue
         tell(f"{prepared.config.name}: {stage.name}")
         meter = Meter(stage, 1)

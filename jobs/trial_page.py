@@ -13,7 +13,7 @@ from cluster import costs
 from jobs.progress import clock
 from jobs.summary import counted
 from jobs.tables import NOTES, ORIGINAL
-from jobs.trial import STAGES, Row, Trial, found_by
+from jobs.trial import TRIED, Row, Trial, found_by
 
 SHOWN_RESULTS = 10
 SHOWN_IN_LISTS = 3  # hits of each list
@@ -175,7 +175,7 @@ def _fell_away(trial: Trial) -> Table:
 
 def _costs(trial: Trial) -> Table:
     table = _grid(0, 1)
-    for stage in STAGES:
+    for stage in TRIED:
         sums = costs.stage_sums(trial.spent, stage)
         if not sums:
             continue
