@@ -66,9 +66,14 @@ def program() -> str:
     """How this program was called, for commands that a person shall type."""
     called = Path(sys.argv[0])
     if called.name == "__main__.py":
-        return f"{Path(sys.executable).name} -m jobs"
-    found = shutil.which(called.name)
-    return called.name if found and Path(found).resolve() == called.resolve() else str(called)
+        return f"{_typed(Path(sys.executable))} -m jobs"
+    return _typed(called)
+
+
+def _typed(program: Path) -> str:
+    """The name of a program that the shell finds by its name, else its path."""
+    found = shutil.which(program.name)
+    return program.name if found and Path(found).absolute() == program.absolute() else str(program)
 
 
 def _file(action: argparse.Action) -> None:

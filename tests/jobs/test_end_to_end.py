@@ -287,7 +287,9 @@ def test_a_driver_that_is_asked_to_stop_commits_what_is_under_way(place: Path) -
     assert 0 < left < 44
     said, _, again = done.err.splitlines()[-1].partition("; go on with: ")
     assert said == f"dmqr run: interrupted: {left} of 44 shards are committed"
-    assert again.startswith("dmqr run configs/quickstart.yaml --set ")
+    program, _, arguments = again.partition(" -m jobs run ")
+    assert shutil.which(program) is not None  # it can be typed as it stands
+    assert arguments.startswith("configs/quickstart.yaml --set ")
     assert again.endswith(" --set cluster.shard_size=4")
     assert json.loads((folder / "run.json").read_text())["status"] == "stopped"
     assert len(list((folder / "results").iterdir())) == left  # no file without its manifest

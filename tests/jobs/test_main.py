@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs.__main__ import main
-from jobs.command_line import VERBS
+from jobs.command_line import VERBS, program
 
 ROOT = Path(__file__).parents[2]
 
@@ -153,3 +153,23 @@ def test_a_run_is_done_even_if_its_report_cannot_be_written(
     monkeypatch.chdir(tmp_path)
     assert main(["run", config]) == 0
     assert (folder / "report.html").read_text().startswith("<!doctype html>")
+
+
+# ---------------------------------------------------------------- the command that goes on
+
+
+def test_the_program_is_named_as_it_was_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("bin/dmqr", "bin/python"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch(mode=0o755)
+    monkeypatch.setattr("sys.executable", str(tmp_path / "bin/python"))
+    for called, typed in (
+        (tmp_path / "bin/dmqr", f"{tmp_path}/bin/dmqr"),
+        ("jobs/__main__.py", f"{tmp_path}/bin/python -m jobs"),
+    ):
+        monkeypatch.setattr("sys.argv", [str(called)])
+        assert program() == typed
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert program() == "python -m jobs"
+    monkeypatch.setattr("sys.argv", [str(tmp_path / "bin/dmqr")])
+    assert program() == "dmqr"
