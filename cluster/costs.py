@@ -154,12 +154,13 @@ def add(into: Totals, more: Totals) -> None:
                 mine[name] = mine.get(name, 0) + value
 
 
-def stage_sums(costs: Totals, stage: str) -> dict[str, float]:
-    """The quantities of one stage, over its components."""
+def stage_sums(costs: Totals, *stages: str) -> dict[str, float]:
+    """The quantities of the named stages (default all), over their components."""
     result: dict[str, float] = {}
-    for sums in costs.get(stage, {}).values():
-        for name, value in sums.items():
-            result[name] = result.get(name, 0) + value
+    for stage in stages or costs:
+        for sums in costs.get(stage, {}).values():
+            for name, value in sums.items():
+                result[name] = result.get(name, 0) + value
     return result
 
 

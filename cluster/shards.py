@@ -154,6 +154,18 @@ def spent(committed: Iterable[Manifest]) -> Totals:
     return sums
 
 
+def seconds_by_start(committed: Iterable[Manifest]) -> dict[int, dict[str, float]]:
+    """Busy seconds by the start of the run that spent them: `attributed` (writing included) and `start_up`."""
+    result: dict[int, dict[str, float]] = {}
+    for manifest in committed:
+        written = {"attributed": sum(manifest.seconds.values())}
+        for number, sums in [*manifest.by_start.items(), (str(manifest.start), written)]:
+            mine = result.setdefault(int(number), {"attributed": 0.0, "start_up": 0.0})
+            for name, seconds in sums.items():
+                mine[name] += seconds
+    return result
+
+
 def committed_tables(plan: Plan, committed: Iterable[Manifest]) -> dict[str, list[File]]:
     """The files of every table that count: those of planning and those that the manifests name."""
     tables = {table: list(files) for table, files in plan.tables.items()}

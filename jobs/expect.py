@@ -64,13 +64,10 @@ def expect(prepared: Prepared, left: int, done: Sequence[Manifest], texts: Seque
 def _by_manifests(prepared: Prepared, left: int, manifests: Sequence[Manifest], basis: str) -> Expected:
     total, starting = _apart(spent(manifests))
     scale = left / max(1, sum(manifest.counts["queries"] for manifest in manifests))
-    sums: dict[str, float] = {}
-    for stage in total:
-        for name, value in costs.stage_sums(total, stage).items():
-            sums[name] = sums.get(name, 0) + value * scale
+    sums = {name: value * scale for name, value in costs.stage_sums(total).items()}
     tokens = {name: round(sums.get(name, 0)) for name in ("prompt_tokens", "cached_tokens", "completion_tokens")}
     starts = len({manifest.start for manifest in manifests})  # workers start once more, whatever is left
-    once = sum(costs.stage_sums(starting, stage).get("seconds", 0.0) for stage in starting) / starts
+    once = costs.stage_sums(starting).get("seconds", 0.0) / starts
     usd = None
     if prepared.prices is not None:
         usd = prepared.prices.usd(total) * scale + prepared.prices.usd(starting) / starts

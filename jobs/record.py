@@ -12,7 +12,7 @@ from typing import Any
 from cluster import costs
 from cluster.lease import past_seconds
 from cluster.session import Session
-from cluster.shards import Plan, manifests
+from cluster.shards import Plan, manifests, seconds_by_start
 from cluster.stage import TASK_SLOTS
 from jobs.prepare import SCHEMA_VERSION, Prepared
 from jobs.tables import STAGES
@@ -69,14 +69,8 @@ class Record:
 
     def _node_time(self, starts: list[dict[str, Any]]) -> list[dict[str, float]]:
         """Worker seconds of every start, reconciled; a start that was killed lasted until its last heartbeat."""
-        attributed: dict[int, float] = {}
-        start_up: dict[int, float] = {}
         storage = self._prepared.storage
-        for manifest in manifests(storage):
-            for number, sums in manifest.by_start.items():
-                attributed[int(number)] = attributed.get(int(number), 0.0) + sums["attributed"]
-                start_up[int(number)] = start_up.get(int(number), 0.0) + sums["start_up"]
-            attributed[manifest.start] = attributed.get(manifest.start, 0.0) + sum(manifest.seconds.values())
+        busy = seconds_by_start(manifests(storage))
         beats = past_seconds(storage)
         result = []
         for one in starts:
@@ -84,8 +78,8 @@ class Record:
             wall = beats[number - 1] if one["status"] == "running" and number <= len(beats) else one["wall_seconds"]
             workers = sum(pool["workers"] for pool in one["pools"].values()) + one["task_slots"]
             total = wall * workers
-            spent = attributed.get(number, 0.0), start_up.get(number, 0.0)
-            rest = total - sum(spent)
+            spent = busy.get(number, {"attributed": 0.0, "start_up": 0.0})
+            rest = total - sum(spent.values())
             broken = one["status"] in {"running", "failed"}  # killed, or ended with work under way
             result.append(
                 {
@@ -93,8 +87,8 @@ class Record:
                     "workers": workers,
                     "wall_seconds": wall,
                     "worker_seconds": total,
-                    "attributed": spent[0],
-                    "start_up": spent[1],
+                    "attributed": spent["attributed"],
+                    "start_up": spent["start_up"],
                     "lost": rest if broken else 0.0,
                     "idle": 0.0 if broken else rest,
                 }

@@ -99,10 +99,7 @@ def counted(quantity: str, value: float) -> str:
 
 
 def _cost(spent: Totals, prices: Prices | None, stages: list[str]) -> str:
-    sums: dict[str, float] = {}
-    for stage in stages:
-        for name, value in costs.stage_sums(spent, stage).items():
-            sums[name] = sums.get(name, 0) + value
+    sums = costs.stage_sums(spent, *stages)
     parts = [f"{clock(sums.get('seconds', 0))} of work"]
     parts += [counted(name, sums[name]) for name in costs.QUANTITIES if sums.get(name)]
     if prices is not None:

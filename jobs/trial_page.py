@@ -188,16 +188,13 @@ def _costs(trial: Trial) -> Table:
 
 
 def _cost(trial: Trial) -> str:
-    seconds = sum(costs.stage_sums(trial.spent, stage).get("seconds", 0) for stage in trial.spent)
+    seconds = costs.stage_sums(trial.spent).get("seconds", 0)
     money = "" if trial.usd is None else f"${trial.usd:.6f}, ${1000 * trial.usd:.4f} per 1,000 queries, "
     return f"{money}{seconds:.2f} s of work"
 
 
 def _quantities(trial: Trial) -> str:
-    sums: dict[str, float] = {}
-    for stage in trial.spent:
-        for name, value in costs.stage_sums(trial.spent, stage).items():
-            sums[name] = sums.get(name, 0) + value
+    sums = costs.stage_sums(trial.spent)
     return ", ".join(counted(name, sums[name]) for name in costs.QUANTITIES if sums.get(name)) or "-"
 
 

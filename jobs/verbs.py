@@ -80,6 +80,7 @@ def plan(options: argparse.Namespace) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
+    from jobs.evaluate import evaluate
     from jobs.prepare import prepare
     from jobs.progress import apart
     from jobs.run import Stopped, run
@@ -96,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
             run(prepared, progress, again)
             progress.phase("evaluating and writing the report")
             folder = open_run(prepared.storage.root)
-            evaluation = _evaluation(folder, prepared.config.evaluate.qrels)
+            evaluation = None if prepared.judgements is None else evaluate(folder, prepared.judgements)
             if not before or folder.storage.get(REPORT) is None:  # one that is there may be of a moment before the end
                 try:
                     _write_report(folder, prepared.prices, evaluation)
@@ -202,7 +203,7 @@ def _put(path: Path, text: str) -> None:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-def _evaluation(folder: RunFolder, qrels: str | None, where: str = "evaluate.qrels") -> Evaluation | None:
+def _evaluation(folder: RunFolder, qrels: str | None, where: str) -> Evaluation | None:
     from jobs.evaluate import evaluate, read_qrels
 
     return evaluate(folder, read_qrels(qrels, where)) if qrels else None

@@ -122,7 +122,5 @@ class Watch:
         state = self._state
         state.errors, state.reasons = every["failed_queries"], by_reason(every)
         state.usd = self._prices.usd(sums) if self._prices else None
-        quantities: Counter[str] = Counter()
-        for stage in sums:
-            quantities.update(costs.stage_sums(sums, stage))
-        state.quantities = {name: quantities[name] for name in costs.QUANTITIES}
+        quantities = costs.stage_sums(sums)
+        state.quantities = {name: quantities.get(name, 0) for name in costs.QUANTITIES}

@@ -10,6 +10,7 @@ from typing import Any
 
 from cluster import costs
 from cluster.lease import past_seconds
+from cluster.shards import committed_tables, seconds_by_start
 from jobs.run_folder import RunFolder
 from jobs.tables import NOTES, ORIGINAL, RUNGS
 
@@ -155,14 +156,10 @@ class Figures:
     @cached_property
     def stored(self) -> dict[str, tuple[int, int, int]]:
         """Table -> files, rows, bytes that are committed."""
-        files = [*self.run.plan.tables.items()]
-        for manifest in self.run.manifests:
-            files += [(table, [file]) for table, file in manifest.files.items()]
-        sums: dict[str, tuple[int, int, int]] = {}
-        for table, named in files:
-            n, rows, size = sums.get(table, (0, 0, 0))
-            sums[table] = n + len(named), rows + sum(f.rows for f in named), size + sum(f.size for f in named)
-        return sums
+        return {
+            table: (len(named), sum(file.rows for file in named), sum(file.size for file in named))
+            for table, named in committed_tables(self.run.plan, self.run.manifests).items()
+        }
 
     @cached_property
     def candidates(self) -> int | None:
@@ -178,13 +175,7 @@ class Figures:
         """Every start, with where its worker time went."""
         record = self.run.record
         recorded = {int(one["start"]): one for one in record.get("node_time") or []}
-        spent: dict[int, dict[str, float]] = {}
-        for manifest in self.run.manifests:
-            written = {"attributed": sum(manifest.seconds.values())}
-            for number, sums in [*manifest.by_start.items(), (str(manifest.start), written)]:
-                mine = spent.setdefault(int(number), {})
-                for name, seconds in sums.items():
-                    mine[name] = mine.get(name, 0.0) + seconds
+        spent = seconds_by_start(self.run.manifests)
         return [self._start(one, recorded.get(one["start"], {}), spent.get(one["start"], {})) for one in record["starts"]]
 
     def _start(self, one: Mapping[str, Any], recorded: Mapping[str, float], spent: Mapping[str, float]) -> Start:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from jobs.display import queries
 from jobs.evaluate import MEASURES, Evaluation
 from jobs.report.figures import Figures
 from jobs.report.spending import Spending
-from jobs.report.wording import duration, money, number, percent, queries
+from jobs.report.wording import duration, money, number, percent
 from jobs.tables import NOTES
 
 NEAR = 0.5  # of the error limit: from here on it is worth a word

@@ -65,11 +65,8 @@ class Lists:
     from_runs: bool
     left_out: list[str]
     """strategy/retriever of weight 0: not among the sources of results, and known of only where lists were kept."""
-
-    @property
-    def comparable(self) -> bool:
-        """Whether all that the original found is known."""
-        return self.from_runs or not any(name.startswith(f"{ORIGINAL}/") for name in self.left_out)
+    comparable: bool
+    """Whether all that the original found is known."""
 
 
 def lists(figures: Figures) -> Lists | None:
@@ -110,6 +107,7 @@ def lists(figures: Figures) -> Lists | None:
         overlaps=[_overlap(name, names, sums) for name in run.config.retrieve.retrievers if any(k[0] == name for k in sums)],
         from_runs=from_runs,
         left_out=left_out,
+        comparable=comparable(run),
     )
 
 
@@ -198,6 +196,12 @@ def _overlap(retriever: str, names: list[str], sums: dict[tuple[str, str, str], 
     there = [name for name in names if any(name in pair for pair in both)]
     means = {pair: total / count for pair, (total, count) in both.items()}
     return Overlap(retriever, there, means, {pair: count for pair, (_, count) in both.items()})
+
+
+def comparable(run: RunFolder) -> bool:
+    """Whether all that the original found is known: from its lists, or from the results' sources, which name every list but
+    those of no weight."""
+    return run.config.retrieve.keep_runs or not weightless(run, [ORIGINAL])
 
 
 def weightless(run: RunFolder, names: list[str]) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from jobs.report.failures import Failures
 from jobs.report.figures import Figures
-from jobs.report.lists import weightless
+from jobs.report.lists import comparable
 from jobs.report.reading import database, files, queries_of, spread
 from jobs.run_folder import RunFolder
 from jobs.tables import ORIGINAL
@@ -67,7 +67,7 @@ def samples(figures: Figures, failed: Failures, most: int, *, texts: bool) -> Sa
         return Samples([], {}, None)
     depth, kept = run.config.fuse.depth, run.config.retrieve.keep_runs
     # where fusion left the original out and no list was kept, nobody knows what it found
-    comparable = kept or not weightless(run, [ORIGINAL])
+    known_original = comparable(run)
     by_number = {manifest.shard: manifest for manifest in run.manifests}
     manifests = [by_number[number] for number in sorted(chosen)]
     place = {name: number for number, name in enumerate([ORIGINAL, *figures.strategies])}
@@ -101,7 +101,7 @@ def samples(figures: Figures, failed: Failures, most: int, *, texts: bool) -> Sa
         results = "query_id, rank, doc_id, score, fused_score, sources"
         for row in rows("results", results, f"rank <= {TOP}", "query_id, rank"):
             hit = _hit(row, place)
-            new = comparable and ORIGINAL not in hit.sources and (row["query_id"], hit.doc_id) not in known
+            new = known_original and ORIGINAL not in hit.sources and (row["query_id"], hit.doc_id) not in known
             found[row["query_id"]].hits.append(replace(hit, new=new))
         if not kept:
             _lists_from_results(rows("results", "query_id, doc_id, sources", order="query_id, rank"), found)

@@ -25,11 +25,6 @@ def number(value: float) -> str:
     return f"{round(value):,}"
 
 
-def queries(count: int) -> str:
-    """'1 query', '2,000 queries'."""
-    return f"{number(count)} {'query' if count == 1 else 'queries'}"
-
-
 def percent(share: float) -> str:
     """'1.7 %'; what is not nothing is not shown as nothing."""
     if 0 < share < 0.0005:
