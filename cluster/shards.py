@@ -46,7 +46,7 @@ class Shard(NamedTuple):
 class Plan:
     """What a run works on, fixed at its first start."""
 
-    inputs: list[dict[str, Any]]  # files read: path, size, mtime_ns
+    inputs: list[dict[str, Any]]  # files read: path, size, mtime_ns or etag
     counts: dict[str, int]  # rows, queries, rejected
     shard_size: int
     tables: dict[str, list[File]]  # what planning itself wrote

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from rich.table import Table
 from rich.text import Text
 
+from cluster.s3_duckdb import attach
 from jobs import judged_rows
 from jobs.bootstrap import LEVEL, RESAMPLES, Floats, mean_interval
 from jobs.dedup_group import connect
@@ -92,6 +93,7 @@ def evaluate(run: RunFolder, judgements: Judgements) -> Evaluation:
             tempfile.TemporaryDirectory(prefix="dmqr-evaluate-") as temp,
             connect("256MB", threads=2, temp=Path(temp)) as connection,
         ):
+            attach(connection)
             query_of = judged_rows.query_of(connection, run, judgements)
             pending = judged_rows.not_committed(connection, run)
             asked: dict[str, list[str]] = {}

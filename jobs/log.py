@@ -8,10 +8,13 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from cluster.storage import open_file, open_storage, remote
 
 _OTHER = "convert it, or name another column"
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -25,13 +28,20 @@ class LogError(Exception):
 
 @dataclass(frozen=True)
 class LogFile:
-    """One file of the log; `size` and `mtime_ns` tell a later start whether it is still the same."""
+    """One file of the log; `size` with `etag` or `mtime_ns` tells a later start whether it is still the same."""
 
     path: str  # absolute or as configured: how to open it
     name: str  # relative to the log's path, with "/": the same on every machine, the stem of a row's log_id
     size: int  # bytes
-    mtime_ns: int
+    mtime_ns: int | None  # None: an object of S3
     partitions: tuple[tuple[str, str | None], ...] = ()  # hive partitions in its path (date=2020-01-01), outer first
+    etag: str | None = None  # the object's version
+
+    @property
+    def version(self) -> dict[str, Any]:
+        """What a plan keeps of it."""
+        changed = {"mtime_ns": self.mtime_ns} if self.etag is None else {"etag": self.etag}
+        return {"path": self.path, "size": self.size, **changed}
 
 
 @dataclass(frozen=True)
@@ -52,15 +62,19 @@ def find_log_files(path: str | Sequence[str], date: str | None = None) -> list[L
 
     In folders only `*.parquet` counts, at any depth; names starting with `.` or `_` are skipped, links are followed.
     A file reached twice is taken once. `date` is what `{date}` stood for; it only appears in messages.
-    Raises LogError when something named is not there, holds no Parquet file, or lies on object storage.
+    Raises LogError when something named is not there or holds no Parquet file; ClusterError or OSError as S3 does.
     """
     paths = [path] if isinstance(path, str) else list(path)
     if not paths:
         raise LogError("log.path is an empty list; name a file or folder")
     when = f" (date {date})" if date else ""
+    if all(remote(one) for one in paths):
+        return _find_objects(paths, when)
     for one in paths:
+        if remote(one):
+            raise LogError(f"log.path {one}{when}: stands beside files of this machine; name all in s3://, or none")
         if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", one):
-            raise LogError(f"log.path {one}{when}: not supported yet; name a local file or folder")
+            raise LogError(f"log.path {one}{when}: is of no kind that is read here; name s3://BUCKET/FOLDER, a local file or folder")
         if not os.path.exists(one):
             raise LogError(f"log.path {one}{when}: no such file or folder{_nearest_path(one)}; correct log.path")
     base = None if len(paths) == 1 else os.path.commonpath([os.path.dirname(os.path.abspath(one)) for one in paths])
@@ -74,6 +88,34 @@ def find_log_files(path: str | Sequence[str], date: str | None = None) -> list[L
         if not inside and len(found) == before:
             raise LogError(f"log.path {one}{when}: no Parquet file (*.parquet) in this folder, {_what_is_in(one)}; name another")
     return sorted(found.values(), key=lambda file: file.name)
+
+
+def _find_objects(paths: Sequence[str], when: str) -> list[LogFile]:
+    """The same on S3: an object of this very name is a file, else the name is a folder."""
+    base = None if len(paths) == 1 else os.path.commonpath([one.rstrip("/").rpartition("/")[0] for one in paths])
+    found: dict[str, LogFile] = {}
+    for one in paths:
+        folder, _, name = one.rpartition("/")
+        entry = open_storage(folder).stat(name) if name and folder.count("/") >= 2 else None
+        if entry is not None:
+            inside, root = [entry], folder
+        else:
+            root = one.rstrip("/")
+            there = list(open_storage(root).list())
+            inside = [entry for entry in there if _is_log(entry.key)]
+            if not inside:
+                shown = ", ".join(entry.key for entry in there[:5]) + (f" and {len(there) - 5} more" if len(there) > 5 else "")
+                what = f"found {shown}" if there else "nothing lies there"
+                raise LogError(f"log.path {one}{when}: no Parquet file (*.parquet) in this folder, {what}; name another")
+        for entry in inside:
+            url = f"{root}/{entry.key}"
+            named = url.removeprefix(f"{base or root}/")
+            found[url] = LogFile(url, named, entry.size, None, _partitions(url.split("/")[3:-1]), entry.etag)
+    return sorted(found.values(), key=lambda file: file.name)
+
+
+def _is_log(key: str) -> bool:
+    return key.endswith(".parquet") and all(part[:1] not in "._" for part in key.split("/"))
 
 
 def _walk(folder: str) -> Iterator[str]:
@@ -90,10 +132,13 @@ def _walk(folder: str) -> Iterator[str]:
 
 def _log_file(path: str, root: str) -> LogFile:
     stat = os.stat(path)
-    parts = Path(os.path.abspath(path)).parts[:-1]
-    pairs = [part.split("=", 1) for part in parts if re.fullmatch(r"[^=]+=.*", part)]
-    partitions = tuple((key, None if value == HIVE_NULL else unquote(value)) for key, value in pairs)
+    partitions = _partitions(Path(os.path.abspath(path)).parts[:-1])
     return LogFile(path, Path(os.path.relpath(path, root)).as_posix(), stat.st_size, stat.st_mtime_ns, partitions)
+
+
+def _partitions(folders: Sequence[str]) -> tuple[tuple[str, str | None], ...]:
+    pairs = [folder.split("=", 1) for folder in folders if re.fullmatch(r"[^=]+=.*", folder)]
+    return tuple((key, None if value == HIVE_NULL else unquote(value)) for key, value in pairs)
 
 
 def _nearest_path(path: str) -> str:
@@ -153,16 +198,18 @@ def open_log_file(file: LogFile, columns: LogColumns) -> pq.ParquetFile:
 
 def _open(file: LogFile, dictionaries: list[str]) -> pq.ParquetFile:
     try:
-        return pq.ParquetFile(file.path, read_dictionary=dictionaries, pre_buffer=False, buffer_size=1 << 20)
+        source = open_file(file.path) if remote(file.path) else file.path
+        return pq.ParquetFile(source, read_dictionary=dictionaries, pre_buffer=False, buffer_size=1 << 20)
     except (OSError, pa.ArrowException) as error:
         raise LogError(f"log file {file.path}: {_why_unreadable(file.path, error)}") from error
 
 
 def _why_unreadable(path: str, error: Exception) -> str:
     try:
-        with open(path, "rb") as stream:
+        with open_file(path) as stream:
             head = stream.read(16)
-            stream.seek(max(0, os.fstat(stream.fileno()).st_size - 4))
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, size - 4))
             tail = stream.read(4)
     except OSError as reason:
         return f"cannot be read ({reason.strerror or reason}); make it readable"
@@ -171,7 +218,7 @@ def _why_unreadable(path: str, error: Exception) -> str:
     if not head.startswith(MAGIC):
         return f"not a Parquet file: it starts with {head.decode('utf-8', 'replace')!r}; is it text or compressed?; convert it to Parquet"
     if tail != MAGIC:
-        return f"truncated Parquet: the footer at the end of its {os.path.getsize(path):,} bytes is missing; copy it again"
+        return f"truncated Parquet: the footer at the end of its {size:,} bytes is missing; copy it again"
     return f"damaged Parquet: {one_line(error)}; copy it again"
 
 
