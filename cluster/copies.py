@@ -7,6 +7,7 @@ A copy that a kill broke off is completed by the next who asks.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -38,7 +39,12 @@ def place(storage: S3Storage) -> Path:
 
 
 def copied(
-    storage: S3Storage, entries: Sequence[Entry], version: str, more: Mapping[str, bytes] | None = None, *, there_only: bool = False
+    storage: S3Storage,
+    entries: Sequence[Entry],
+    version: str,
+    more: Mapping[str, bytes] | None = None,
+    *,
+    there_only: bool = False,
 ) -> Path | None:
     """The folder on this machine with these objects under their keys.
 
@@ -58,7 +64,8 @@ def copied(
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = folder.with_suffix(".lock").open("ab")
     except OSError as error:
-        raise ClusterError(f"{folder.parent}: no copies can be put there: {error.strerror}; set {FOLDER} to another folder") from error
+        what = f"{folder.parent}: no copies can be put there: {error.strerror}"
+        raise ClusterError(f"{what}; set {FOLDER} to another folder") from error
     while True:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.is_dir():
@@ -86,7 +93,8 @@ def _copy(storage: S3Storage, entries: Sequence[Entry], more: Mapping[str, bytes
             storage.download(entry.key, part / entry.key)
             found = (part / entry.key).stat().st_size
             if found != entry.size:
-                raise FileNotFoundError(2, f"was replaced while it was copied ({found:,} bytes, not {entry.size:,})", storage.url(entry.key))
+                what = f"was replaced while it was copied ({found:,} bytes, not {entry.size:,})"
+                raise FileNotFoundError(errno.ENOENT, what, storage.url(entry.key))
         for name, content in more.items():
             (part / name).write_bytes(content)
         part.rename(folder)

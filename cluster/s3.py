@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import uuid
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,11 @@ SCHEME = "s3://"
 TOKEN = "dmqr-put"
 PART = 16 << 20  # bytes of a multipart upload's parts; larger for files of more than 10,000 of them
 _CONFLICTS = 12  # times that an object is found gone which was said to be there
+
+
+def _page(asked: dict[str, Any], client: Any) -> dict[str, Any]:
+    page: dict[str, Any] = client.list_objects_v2(**asked)
+    return page
 
 
 class S3Storage:
@@ -132,7 +138,7 @@ class S3Storage:
         more: dict[str, Any] = {}
         while True:
             asked = {"Bucket": self._bucket, **wanted, **more}
-            answer: dict[str, Any] = call(self.root, lambda client, asked=asked: client.list_objects_v2(**asked))
+            answer: dict[str, Any] = call(self.root, partial(_page, asked))
             yield answer
             if not answer.get("IsTruncated"):
                 return

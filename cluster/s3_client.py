@@ -24,17 +24,32 @@ ATTEMPTS = 6  # botocore's own, waiting up to 1, 2, 4, 8, 16 s in between
 ROUNDS = 5  # of those
 CONNECTIONS = 32
 
-NOT_FOUND = {"NoSuchKey", "NotFound", "404"}
-_CREDENTIALS = {
-    "InvalidAccessKeyId", "SignatureDoesNotMatch", "XAdminUserNotFound", "ExpiredToken", "InvalidToken", "TokenRefreshRequired",
-    "UnrecognizedClientException", "InvalidClientTokenId",
-}  # fmt: skip
-_DENIED = {"AccessDenied", "AllAccessDisabled", "AccountProblem", "403", "Forbidden"}
-_REGION = {"AuthorizationHeaderMalformed", "PermanentRedirect", "IllegalLocationConstraintException", "301"}
+_NOT_FOUND = {"NoSuchKey", "NotFound", "404"}
 _BUSY = {
     "SlowDown", "RequestTimeout", "ConditionalRequestConflict", "OperationAborted", "Throttling", "ThrottlingException",
     "NoSuchUpload",  # of parts that were joined already: the answer to the first attempt was lost
 }  # fmt: skip
+_CREDENTIALS = (
+    "{host} does not take these credentials ({code}); correct AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+)
+_EXPIRED = "the credentials have expired ({code}); renew them"
+_DENIED = "{host} denies {operation} to these credentials ({code}); grant it, or use others"
+_REGION = "the bucket is not in region {region!r} ({code}); set AWS_REGION to {right}"
+_CANNOT = "{host} cannot do what {operation} asks for ({code}); use another store"
+_REFUSED = {
+    "NoSuchBucket": "there is no bucket {bucket} at {host}; create it, or correct the address",
+    "RequestTimeTooSkewed": "the clock of this machine is not that of {host}; set it",
+    **dict.fromkeys(
+        ("InvalidAccessKeyId", "SignatureDoesNotMatch", "XAdminUserNotFound", "UnrecognizedClientException"), _CREDENTIALS
+    ),
+    **dict.fromkeys(("ExpiredToken", "InvalidToken", "TokenRefreshRequired"), _EXPIRED),
+    **dict.fromkeys(("AccessDenied", "AllAccessDisabled", "AccountProblem", "403", "Forbidden"), _DENIED),
+    **dict.fromkeys(
+        ("AuthorizationHeaderMalformed", "PermanentRedirect", "IllegalLocationConstraintException", "301"), _REGION
+    ),
+    **dict.fromkeys(("NotImplemented", "501"), _CANNOT),
+}
+_SETTINGS = "correct the environment's AWS_... variables or ~/.aws/config"
 
 Value = TypeVar("Value")
 _answered: set[str] = set()  # endpoints that this process has had an answer of
@@ -78,7 +93,7 @@ def _client(_process: int, _settings: tuple[tuple[str, str], ...]) -> Any:
         )
         return session.client("s3", config=config)
     except (BotoCoreError, ValueError) as error:  # no such profile, a file that is no config, an address that is none
-        raise ClusterError(f"S3: {_short(error)}; correct the environment's AWS_... variables or ~/.aws/config") from error
+        raise ClusterError(f"S3: {_short(error)}; {_SETTINGS}") from error
 
 
 def call(url: str, operation: Callable[[Any], Value]) -> Value:
@@ -99,9 +114,7 @@ def call(url: str, operation: Callable[[Any], Value]) -> Value:
                 _answered.add(endpoint)
                 raise failure from error
             if endpoint not in _answered and failure.unreachable:
-                raise ClusterError(
-                    f"{url}: {failure.words}; is that the address (AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL), and is the network there?"
-                ) from error
+                raise ClusterError(f"{url}: {failure.words}; correct AWS_ENDPOINT_URL_S3, or mend the network") from error
             if last:
                 raise OSError(errno.EIO, f"{failure.words}, after many attempts", url) from error
         else:
@@ -139,57 +152,53 @@ def _translated(error: Exception, url: str, endpoint: str, region: str | None) -
     from boto3.exceptions import Boto3Error
     from botocore import exceptions as of
 
-    if isinstance(error, Boto3Error | of.BotoCoreError) and isinstance(error.__cause__ or error.__context__, of.ClientError):
-        error = error.__cause__ or error.__context__  # type: ignore[assignment]
+    behind = error.__cause__ or error.__context__
+    if isinstance(error, Boto3Error) and isinstance(behind, of.ClientError | of.BotoCoreError):
+        error = behind
     host = _host(endpoint)
     if isinstance(error, of.ClientError):
         return _refused(error, url, host, region)
-    if isinstance(error, of.NoCredentialsError | of.PartialCredentialsError | of.CredentialRetrievalError | of.TokenRetrievalError):
-        return ClusterError(f"{url}: no credentials for S3; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE")
-    if isinstance(error, of.SSLError):
-        return ClusterError(f"{url}: no secure connection to {host}: {_short(error)}; set AWS_CA_BUNDLE, or correct the address")
-    if isinstance(error, of.EndpointConnectionError | of.ConnectTimeoutError | of.ProxyConnectionError):
-        return _Again(f"no answer from {host}", unreachable=True)
-    if isinstance(error, of.HTTPClientError | of.IncompleteReadError | of.FlexibleChecksumError | of.ChecksumError):
-        return _Again(f"{host} broke off ({type(error).__name__})")
-    if isinstance(error, of.ParamValidationError | of.InvalidS3AddressingStyleError | of.UnsupportedS3ArnError):
-        return ClusterError(f"{url}: is not an address of S3; write s3://BUCKET/FOLDER")
-    if isinstance(error, of.BotoCoreError | Boto3Error):
-        if "RetriesExceeded" in type(error).__name__ or "RetriesExceeded" in str(error):
-            return _Again(f"{host} broke off")
-        return ClusterError(f"{url}: {_short(error)}; correct the environment's AWS_... variables or ~/.aws/config")
-    return None
+    again: list[tuple[Any, _Again]] = [
+        (
+            of.EndpointConnectionError | of.ConnectTimeoutError | of.ProxyConnectionError,
+            _Again(f"no answer from {host}", unreachable=True),
+        ),
+        (
+            of.HTTPClientError | of.IncompleteReadError | of.FlexibleChecksumError | of.ChecksumError | Boto3Error,
+            _Again(f"{host} broke off ({type(error).__name__})"),
+        ),
+    ]
+    never: list[tuple[Any, str]] = [
+        (of.SSLError, f"no secure connection to {host} ({_short(error)}); set AWS_CA_BUNDLE, or correct the address"),
+        (
+            of.NoCredentialsError | of.PartialCredentialsError | of.CredentialRetrievalError | of.TokenRetrievalError,
+            "no credentials for S3; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
+        ),
+        (of.ParamValidationError | of.UnsupportedS3ArnError, "is not an address of S3; write s3://BUCKET/FOLDER"),
+    ]
+    for kinds, words in never:
+        if isinstance(error, kinds):
+            return ClusterError(f"{url}: {words}")
+    for kinds, failure in again:
+        if isinstance(error, kinds):
+            return failure
+    return ClusterError(f"{url}: {_short(error)}; {_SETTINGS}") if isinstance(error, of.BotoCoreError) else None
 
 
 def _refused(error: Any, url: str, host: str, region: str | None) -> Exception:
-    code = str(error.response.get("Error", {}).get("Code", ""))
-    status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-    bucket = "/".join(url.split("/", 3)[:3])
-    if code == "NoSuchBucket":
-        return ClusterError(f"{url}: there is no bucket {bucket} at {host}; create it, or correct the address")
-    if code in _CREDENTIALS:
-        return ClusterError(
-            f"{url}: {host} does not take these credentials ({code}); correct AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
-        )
-    if code in _BUSY:
+    answer = error.response.get("ResponseMetadata", {})
+    code, status = str(error.response.get("Error", {}).get("Code", "")), int(answer.get("HTTPStatusCode", 0))
+    if code in _BUSY or (status >= 500 and status != 501) or status in (408, 429):
         return _Again(f"{host} answers {status} {code}")
-    if code in NOT_FOUND or status == 404:
-        return FileNotFoundError(errno.ENOENT, "no such object", url)
-    if code == "RequestTimeTooSkewed":
-        return ClusterError(f"{url}: the clock of this machine is not that of {host}; set it")
-    if code in _DENIED:
-        return ClusterError(f"{url}: {host} denies {error.operation_name} to these credentials ({code}); grant it, or use others")
-    if code in _REGION:
-        named = error.response.get("Error", {}).get("Region")
-        named = named or error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("x-amz-bucket-region")
-        right = f"{named!r}" if named else "its own"
-        return ClusterError(f"{url}: the bucket is not in region {region!r} ({code}); set AWS_REGION to {right}")
-    if status == 412 or code == "PreconditionFailed":
+    if status == 412:
         return Precondition(url)
-    if code == "NotImplemented" or status == 501:
-        return ClusterError(f"{url}: {host} cannot do what {error.operation_name} asks for ({code}); use another store")
-    if status >= 500 or status in (408, 429):
-        return _Again(f"{host} answers {status} {code}")
+    words = _REFUSED.get(code) or _REFUSED.get(str(status))
+    if words is not None:
+        right = error.response.get("Error", {}).get("Region") or answer.get("HTTPHeaders", {}).get("x-amz-bucket-region")
+        named = {"bucket": "/".join(url.split("/", 3)[:3]), "host": host, "code": code, "operation": error.operation_name}
+        return ClusterError(f"{url}: " + words.format(**named, region=region, right=repr(right) if right else "its own"))
+    if code in _NOT_FOUND or status == 404:
+        return FileNotFoundError(errno.ENOENT, "no such object", url)
     return OSError(errno.EIO, f"{host} answers {status} {code} to {error.operation_name}", url)
 
 

@@ -145,5 +145,3 @@ class PerThread(RangedFile):
 @cache
 def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_THREADS, "s3-blocks")
-
-

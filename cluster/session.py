@@ -146,7 +146,8 @@ def fit(wishes: Mapping[str, PoolWish], there: Resources, local: bool) -> dict[s
             )
     if most_gpus > there.largest_node_gpus or most_cpus > there.largest_node_cpus:
         raise ClusterError(f"cluster: no node can hold one of the workers ({described}); the largest has "
-                           f"{there.largest_node_cpus:g} CPUs and {there.largest_node_gpus:g} GPUs; lower what each wants")  # fmt: skip
+                           f"{there.largest_node_cpus:g} CPUs and {there.largest_node_gpus:g} GPUs; "
+                           "lower what each wants")  # fmt: skip
     return pools
 
 

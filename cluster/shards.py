@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cluster import ClusterError
-from cluster.costs import Totals
+from cluster.costs import Totals, add
 from cluster.storage import Storage
 
 PLAN, SUCCESS, COMMITS = "shards.json", "_SUCCESS.json", "commits"
@@ -65,6 +65,11 @@ class Manifest:
     seconds: dict[str, float] = field(default_factory=dict)  # busy time that no row caused: write
     # start of the run -> busy seconds that it put into this shard's rows, and into starting workers up
     by_start: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    @property
+    def spent(self) -> Totals:
+        """Every busy second of a worker for this shard: what its rows caused, and the rest, as stages of their own."""
+        return self.costs | {stage: {"@": {"seconds": seconds}} for stage, seconds in self.seconds.items()}
 
 
 def put_plan(storage: Storage, plan: Plan) -> Plan:
@@ -132,6 +137,14 @@ def manifests(storage: Storage) -> Iterator[Manifest]:
                 yield read_manifest(data)
 
 
+def spent(committed: Iterable[Manifest]) -> Totals:
+    """What shards have cost together."""
+    sums: Totals = {}
+    for manifest in committed:
+        add(sums, manifest.spent)
+    return sums
+
+
 def committed_tables(plan: Plan, committed: Iterable[Manifest]) -> dict[str, list[File]]:
     """The files of every table that count: those of planning and those that the manifests name."""
     tables = {table: list(files) for table, files in plan.tables.items()}
@@ -154,10 +167,13 @@ def remove_orphans(storage: Storage, tables: Iterable[str], named: Iterable[File
                 orphans.append(entry.key)
             elif expected.pop(entry.key) != entry.size:
                 raise ClusterError(
-                    f"{storage.url(entry.key)} has not the size it was committed with, the run's folder was changed; put it back"
+                    f"{storage.url(entry.key)} has not the size it was committed with, the run's folder was changed; "
+                    "put it back"
                 )
     if expected:
-        raise ClusterError(f"{storage.url(next(iter(expected)))} is committed but missing, the run's folder was changed; put it back")
+        raise ClusterError(
+            f"{storage.url(next(iter(expected)))} is committed but missing, the run's folder was changed; put it back"
+        )
     for key in orphans:
         storage.delete(key)
     return len(orphans)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from jobs import verbs
 from jobs.command_line import parser
-from jobs.refusal import REFUSALS, cause, say
+from jobs.refusal import REFUSALS, cause, say, system
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,19 +26,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except REFUSALS as error:
         return say(options.verb, error, 2)
     except KeyboardInterrupt:
-        return say(options.verb, "interrupted", 130)
+        return say(options.verb, "interrupted; start it again", 130)
     except SystemExit as stop:  # Ray answers SIGTERM with it while it starts
-        return say(options.verb, "interrupted", 143) if stop.code == signal.SIGTERM else 1
+        return say(options.verb, "interrupted; start it again", 143) if stop.code == signal.SIGTERM else 1
     except BrokenPipeError:  # whoever read the table has seen enough
         sys.stderr.close()
         return 0
-    except OSError as error:
-        where = f" {error.filename}" if error.filename else ""
-        return say(options.verb, f"{error.strerror or error}{where}", 1)
-    except Exception as error:  # a bug: one line for the person, the trace where it can be found
-        with tempfile.NamedTemporaryFile("w", prefix="dmqr-", suffix=".log", delete=False) as log:
-            traceback.print_exc(file=log)
-        return say(options.verb, f"{cause(error)}; details in {log.name}", 1)
+    except Exception as error:
+        return say(options.verb, _failure(error), 1)
+
+
+def _failure(error: Exception) -> str:
+    """What the system refused, or a bug: one line for the person, the trace where it can be found."""
+    if isinstance(error, OSError) and error.strerror:
+        return system(error)
+    with tempfile.NamedTemporaryFile("w", prefix="dmqr-", suffix=".log", delete=False) as log:
+        traceback.print_exception(error, file=log)
+    return f"{cause(error)}; report it with the details in {log.name}"
 
 
 if __name__ == "__main__":

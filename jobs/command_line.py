@@ -31,7 +31,7 @@ class Parser(argparse.ArgumentParser):
             given = message.split("'")[1]
             what, known = ("shell", shtab.SUPPORTED_SHELLS) if "--print-completion" in message else ("verb", list(VERBS))
             message = f"unknown {what} {given!r}{nearest(given, known)}"
-        self.exit(2, f"{self.prog}: {message}\n")
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         options, rest = self.parse_known_args(args, namespace)

@@ -80,8 +80,8 @@ class Rewrite(Part):
             raise ValueError("engine is missing; name one, or set strategies: [] to search with the original only")
         twice = sorted({name for name in self.strategies if self.strategies.count(name) > 1})
         if twice or "original" in self.strategies:
-            raise ValueError(f"strategies: {(twice or ['original'])[0]!r} must not stand there "
-                             f"{'twice; list it once' if twice else '(the original is always retrieved); remove it'}")  # fmt: skip
+            why = "twice; list it once" if twice else "(the original is always retrieved); remove it"
+            raise ValueError(f"strategies: {(twice or ['original'])[0]!r} must not stand there {why}")
         return self
 
     @property

@@ -111,7 +111,8 @@ def _nothing_left(files: Sequence[LogFile], columns: LogColumns, rejected: dict[
     why = ", ".join(f"{n:,} {REASONS[reason].format(max_chars=columns.max_chars)}" for reason, n in rejected.items())
     where = files[0].path if len(files) == 1 else f"{len(files)} files"
     what = f"all {sum(rejected.values()):,} rows of {where} were rejected"
-    return f"the log has no usable query: {what} (column {columns.query_column!r}: {why}); name another column, or raise log.max_chars"
+    what = f"{what} (column {columns.query_column!r}: {why})"
+    return f"the log has no usable query: {what}; name another column, or raise log.max_chars"
 
 
 def _refuse_ambiguous(found: tuple[str, int] | None, column: str) -> None:
@@ -182,10 +183,9 @@ def _read(
             rows += len(slots)
             total += len(slots) if piece.counts is None else _exact_sum(piece.counts)
             if total > MAX_TOTAL:
-                raise LogError(
-                    f"log file {files[0].path}{' and others' * (len(files) > 1)}: column {columns.count_column!r} (log.count_column) "
-                    f"adds up to more than {MAX_TOTAL:,}; correct it"
-                )
+                where = f"log file {files[0].path}" + " and others" * (len(files) > 1)
+                what = f"column {columns.count_column!r} (log.count_column)"
+                raise LogError(f"{where}: {what} adds up to more than {MAX_TOTAL:,}; correct it")
             if progress is not None:
                 progress(rows)
             clock.lap("texts")

@@ -14,6 +14,7 @@ from cluster.storage import remote
 from jobs.engine_config import Engine, Recorded, Vllm
 from jobs.part import ConfigError
 from retrievers.models import local_folder, model_identity
+from retrievers.retriever import named
 from rewriters.engines import Engine as RunningEngine
 from rewriters.engines import open_engine
 from rewriters.errors import RewriterError
@@ -32,11 +33,13 @@ def resolve(engine: Engine) -> tuple[dict[str, Any], dict[str, Any]]:
     settings = engine.model_dump()
     weights: dict[str, Any] = {}
     if isinstance(engine, Vllm):
-        settings["weights"], weights["weights"] = _weights(engine.model, engine.revision)
+        with named("rewrite.engine.model"):
+            settings["weights"], weights["weights"] = _weights(engine.model, engine.revision)
         commit = weights["weights"].removeprefix("commit:")
         settings["revision"] = commit if commit != weights["weights"] else None
         if engine.lora:
-            settings["lora"], weights["lora_weights"] = _weights(engine.lora, None)
+            with named("rewrite.engine.lora"):
+                settings["lora"], weights["lora_weights"] = _weights(engine.lora, None)
             settings["lora_name"] = engine.lora
     if isinstance(engine, Recorded) and not remote(engine.path):
         settings["path"] = str(Path(engine.path).absolute())

@@ -107,7 +107,9 @@ def evaluate(run: RunFolder, judgements: Judgements) -> Evaluation:
             strangers = None if query_of else judged_rows.strangers(connection, run, judgements)
     except (duckdb.Error, OSError) as error:
         words = " ".join(str(error).split())[:200]
-        raise ConfigError(f"{run.storage.root}: the run's tables cannot be read ({words}); put back what was changed there") from error
+        raise ConfigError(
+            f"{run.storage.root}: the run's tables cannot be read ({words}); put back what was changed there"
+        ) from error
     rejected = sum(query_id is None for query_id in query_of.values())
     sizes = np.array([len(log_ids) for log_ids in asked.values()] + [1] * rejected, np.int64)
     counted = int(sizes.sum())

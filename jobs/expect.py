@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cluster import costs
-from cluster.shards import Manifest
+from cluster.shards import Manifest, spent
 from jobs.config import Config
 from jobs.engine_config import Openai, Vllm
 from jobs.part import ConfigError
@@ -62,16 +62,14 @@ def expect(prepared: Prepared, left: int, done: Sequence[Manifest], texts: Seque
 
 
 def _by_manifests(prepared: Prepared, left: int, manifests: Sequence[Manifest], basis: str) -> Expected:
-    spent: costs.Totals = {}
-    for manifest in manifests:
-        costs.add(spent, manifest.costs)
+    total = spent(manifests)
     scale = left / max(1, sum(manifest.counts["queries"] for manifest in manifests))
     sums: dict[str, float] = {}
-    for stage in spent:
-        for name, value in costs.stage_sums(spent, stage).items():
+    for stage in total:
+        for name, value in costs.stage_sums(total, stage).items():
             sums[name] = sums.get(name, 0) + value * scale
     tokens = {name: round(sums.get(name, 0)) for name in ("prompt_tokens", "cached_tokens", "completion_tokens")}
-    usd = None if prepared.prices is None else prepared.prices.usd(spent) * scale
+    usd = None if prepared.prices is None else prepared.prices.usd(total) * scale
     return Expected(basis, **tokens, at_most=False, seconds=sums.get("seconds", 0.0), usd=usd)
 
 

@@ -68,7 +68,8 @@ def check_balances(prepared: Prepared, plan: Plan, counts: Mapping[str, int], ta
     for left, count, right, other in balances:
         if count != other:
             raise ClusterError(
-                f"{prepared.storage.root}: {left} ({count:,}) are not {right} ({other:,}); the run is not closed; start it anew under another name"
+                f"{prepared.storage.root}: {left} ({count:,}) are not {right} ({other:,}); the run is not closed; "
+                "start it anew under another name"
             )
 
 

@@ -64,8 +64,8 @@ def stored_index(storage: S3Storage) -> tuple[dict[str, Any], bytes]:
         if data is None:
             raise RetrieverError(f"index {storage.root}: there is no index; build it with: {BUILD}")
         entry = parse_index(storage.root, data)
-        sizes = {one.key: one.size for one in storage.list(str(entry["data"]))}
-        wrong = damaged(entry, lambda name, sizes=sizes, entry=entry: sizes.get(f"{entry['data']}/{name}"))
+        sizes = {one.key.partition("/")[2]: one.size for one in storage.list(str(entry["data"]))}
+        wrong = damaged(entry, sizes.get)
         if wrong is None:
             return entry, data
     raise RetrieverError(f"index {storage.root}: is damaged: {wrong}; build it again: {BUILD}")
@@ -87,7 +87,7 @@ def _copied(name: str, settings: Mapping[str, Any], *, there_only: bool = False)
             gone = error
             continue
         if here is None:
-            raise RetrieverError(f"index {storage.root}: is not copied to this machine, so its texts are not shown; a run here copies it")
+            raise RetrieverError(f"index {storage.root}: is not copied to this machine, so its texts are not shown")
         return here
     raise RetrieverError(f"index {storage.root}: is replaced again and again; wait until it is built") from gone
 
@@ -99,5 +99,3 @@ def _named(here: Path, settings: Mapping[str, Any]) -> Iterator[None]:
         yield
     except RetrieverError as error:
         raise RetrieverError(str(error).replace(str(here), str(settings["index"]))) from error
-
-

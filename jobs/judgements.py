@@ -45,7 +45,9 @@ def _read_line(line: str, place: str, grades: dict[str, dict[str, int]]) -> None
         log_id, doc_id, grade = fields if len(fields) == 3 else (fields[0], *fields[2:])
         value = int(grade)
     except ValueError as error:
-        raise ConfigError(f"{place} is neither 'log_id<TAB>doc_id<TAB>grade' nor TREC's four columns; correct it: {line[:80]!r}") from error
+        raise ConfigError(
+            f"{place} is neither 'log_id<TAB>doc_id<TAB>grade' nor TREC's four columns; correct it: {line[:80]!r}"
+        ) from error
     if value > MAX_GRADE:
         raise ConfigError(f"{place}: grade {value} is above {MAX_GRADE:,}; give small whole numbers: {line[:80]!r}")
     earlier = grades.setdefault(log_id, {}).setdefault(doc_id, value)

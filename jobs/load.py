@@ -17,7 +17,6 @@ from pydantic import BaseModel, ValidationError
 from jobs.config import Config
 from jobs.part import ConfigError, nearest
 
-
 _GIVE = "give a YAML file like configs/quickstart.yaml"
 
 

@@ -74,7 +74,7 @@ def find_log_files(path: str | Sequence[str], date: str | None = None) -> list[L
         if remote(one):
             raise LogError(f"log.path {one}{when}: stands beside files of this machine; name all in s3://, or none")
         if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", one):
-            raise LogError(f"log.path {one}{when}: is of no kind that is read here; name s3://BUCKET/FOLDER, a local file or folder")
+            raise LogError(f"log.path {one}{when}: cannot be read; name s3://BUCKET/FOLDER, a local file or folder")
         if not os.path.exists(one):
             raise LogError(f"log.path {one}{when}: no such file or folder{_nearest_path(one)}; correct log.path")
     base = None if len(paths) == 1 else os.path.commonpath([os.path.dirname(os.path.abspath(one)) for one in paths])
@@ -86,7 +86,9 @@ def find_log_files(path: str | Sequence[str], date: str | None = None) -> list[L
         for file in inside:
             found.setdefault(os.path.realpath(file), _log_file(file, root))
         if not inside and len(found) == before:
-            raise LogError(f"log.path {one}{when}: no Parquet file (*.parquet) in this folder, {_what_is_in(one)}; name another")
+            raise LogError(
+                f"log.path {one}{when}: no Parquet file (*.parquet) in this folder, {_what_is_in(one)}; name another"
+            )
     return sorted(found.values(), key=lambda file: file.name)
 
 
@@ -174,7 +176,11 @@ def check_log(files: Sequence[LogFile], columns: LogColumns) -> int:
 
 def no_rows(files: Sequence[LogFile]) -> str:
     """The one line for a log without a single row."""
-    return f"the log is empty: no rows in {files[0].path}" + (f" and {len(files) - 1} more" * (len(files) > 1)) + "; name another log.path"
+    return (
+        f"the log is empty: no rows in {files[0].path}"
+        + (f" and {len(files) - 1} more" * (len(files) > 1))
+        + "; name another log.path"
+    )
 
 
 def open_log_file(file: LogFile, columns: LogColumns) -> pq.ParquetFile:
@@ -216,7 +222,8 @@ def _why_unreadable(path: str, error: Exception) -> str:
     if not head:
         return "not a Parquet file: it is empty (0 bytes); copy it again, or remove it"
     if not head.startswith(MAGIC):
-        return f"not a Parquet file: it starts with {head.decode('utf-8', 'replace')!r}; is it text or compressed?; convert it to Parquet"
+        begins = head.decode("utf-8", "replace")
+        return f"not a Parquet file: it starts with {begins!r} (is it text or compressed?); convert it"
     if tail != MAGIC:
         return f"truncated Parquet: the footer at the end of its {size:,} bytes is missing; copy it again"
     return f"damaged Parquet: {one_line(error)}; copy it again"
@@ -277,7 +284,9 @@ def _check_columns(file: LogFile, schema: pa.Schema, columns: LogColumns) -> Non
         elif column in dict(file.partitions):
             value = dict(file.partitions)[column]
             if key == "count_column" and value is not None and not re.fullmatch(r"-?\d{1,18}", value):
-                raise LogError(f"log file {file.path}: partition {column!r} (log.{key}) is {value!r}, wanted {wanted}; {_OTHER}")
+                raise LogError(
+                    f"log file {file.path}: partition {column!r} (log.{key}) is {value!r}, wanted {wanted}; {_OTHER}"
+                )
         else:
             there = [*schema.names, *(name for name, _ in file.partitions)]
             raise LogError(f"log file {file.path}: no column {column!r} (log.{key}){_nearest(column, there)}")

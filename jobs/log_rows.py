@@ -45,7 +45,9 @@ def read_log(files: Sequence[LogFile], columns: LogColumns) -> Iterator[LogPiece
                     batch = next(batches, None)
                     piece = _piece(batch, file, start, columns) if batch is not None and len(batch) else None
                 except (OSError, pa.ArrowException) as error:
-                    raise LogError(f"log file {file.path}: damaged at or after row {start:,}: {one_line(error)}; copy it again") from error
+                    raise LogError(
+                        f"log file {file.path}: damaged at or after row {start:,}: {one_line(error)}; copy it again"
+                    ) from error
                 if batch is None:
                     break
                 if piece is not None:

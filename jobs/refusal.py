@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import sys
 
@@ -12,6 +13,16 @@ from retrievers.retriever import RetrieverError
 from rewriters.errors import RewriterError
 
 REFUSALS = (ConfigError, LogError, RewriterError, RetrieverError, ClusterError)  # one line for the person already
+_ANOTHER = "correct the path, or name another"
+_REMEDIES = {
+    errno.ENOSPC: "free space in the output's folder and in that of temporary files (TMPDIR)",
+    errno.EDQUOT: "free space in the output's folder and in that of temporary files (TMPDIR)",
+    errno.EACCES: "make it writable, or name another",
+    errno.EPERM: "make it writable, or name another",
+    errno.EROFS: "name another folder, on a disk that can be written",
+    errno.ENOENT: "put it back, or correct the path",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+}
 _PACKAGES = ("jobs.", "rewriters.", "retrievers.", "cluster.")
 
 
@@ -19,6 +30,12 @@ def say(verb: str, words: object, code: int) -> int:
     """Say it on standard error; returns the exit code."""
     print(f"dmqr {verb}: {words}", file=sys.stderr)
     return code
+
+
+def system(error: OSError) -> str:
+    """What the system refused, where, and what to do about it; a full disk is told of without the file's name."""
+    name = f"{error.filename}: " if error.filename else ""
+    return f"{name}{error.strerror or type(error).__name__}; {_REMEDIES.get(error.errno or 0, _ANOTHER)}"
 
 
 def cause(error: BaseException) -> str:

@@ -67,7 +67,7 @@ class Tally:
         if manifest.shard not in self.shards:
             self.shards.add(manifest.shard)
             self.counts.update(manifest.counts)
-            costs.add(self.spent, manifest.costs)
+            costs.add(self.spent, manifest.spent)
 
 
 def run(prepared: Prepared, progress: Progress, again: str = "the same command") -> tuple[Plan, Tally]:

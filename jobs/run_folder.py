@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from cluster import costs
-from cluster.shards import SUCCESS, Manifest, Plan, committed_tables, manifests, read_plan
+from cluster.costs import Totals
+from cluster.shards import SUCCESS, Manifest, Plan, committed_tables, manifests, read_plan, spent
 from cluster.storage import Storage, open_storage
 from jobs.config import Config
 from jobs.part import ConfigError
+
+REPORT = "report.html"
 
 
 @dataclass(frozen=True)
@@ -47,12 +49,9 @@ class RunFolder:
         return counts
 
     @cached_property
-    def spent(self) -> costs.Totals:
+    def spent(self) -> Totals:
         """What they cost."""
-        spent: costs.Totals = {}
-        for manifest in self.manifests:
-            costs.add(spent, manifest.costs)
-        return spent
+        return spent(self.manifests)
 
     @property
     def state(self) -> str:
@@ -75,5 +74,7 @@ def open_run(path: str) -> RunFolder:
             "<output>/<name> for its newest finished one"
         )
     if plan is None:
-        raise ConfigError(f"{storage.root}: the run was stopped before its log was read, nothing is committed yet; run it again")
+        raise ConfigError(
+            f"{storage.root}: the run was stopped before its log was read, nothing is committed yet; run it again"
+        )
     return RunFolder(storage, json.loads(record), plan, list(manifests(storage)), finished=storage.get(SUCCESS) is not None)

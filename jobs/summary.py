@@ -13,9 +13,9 @@ from cluster import costs
 from cluster.costs import Prices, Totals
 from jobs.evaluate import MEASURES, Evaluation, evaluation_values
 from jobs.progress import clock
-from jobs.run_folder import RunFolder
+from jobs.run_folder import REPORT, RunFolder
 
-STAGES = ("rewrite", "retrieve", "fuse", "rerank")
+STAGES = ("rewrite", "retrieve", "fuse", "rerank", "write")
 RUNGS = ("json", "labelled", "numbered", "salvage")
 
 
@@ -42,6 +42,8 @@ def closing_table(run: RunFolder, prices: Prices | None, evaluation: Evaluation 
             table.add_row(measure, f"{evaluation.results[measure]:.4f}{alone}")
         missing = f", {evaluation.missing:,} more are not in the log" if evaluation.missing else ""
         table.add_row("judged", f"{evaluation.counted:,} log rows{missing}")
+    if run.storage.get(REPORT) is not None:
+        table.add_row("report", Text(run.storage.url(REPORT), overflow="fold"))
     return Group(table, *(Text(note) for note in notes(run, evaluation)))
 
 

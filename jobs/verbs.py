@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.refusal import REFUSALS, cause, say
 from jobs.part import ConfigError
+from jobs.refusal import REFUSALS, cause, say
 
 if TYPE_CHECKING:
     from cluster.costs import Prices
@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
     from jobs.prepare import prepare
     from jobs.progress import apart
     from jobs.run import Stopped, run
-    from jobs.run_folder import open_run
+    from jobs.run_folder import REPORT, open_run
     from jobs.summary import closing_table, closing_values
 
     prepared = prepare(_load(options), options.config)
@@ -90,8 +90,13 @@ def run(options: argparse.Namespace) -> int:
             progress.phase("evaluating and writing the report")
             folder = open_run(prepared.storage.root)
             evaluation = _evaluation(folder, prepared.config.evaluate.qrels)
-            if folder.storage.get("report.html") is None:
-                _write_report(folder, prepared.prices, evaluation)
+            if folder.storage.get(REPORT) is None:
+                try:
+                    _write_report(folder, prepared.prices, evaluation)
+                except Exception as error:  # the night's work is done all the same
+                    traceback.print_exc()
+                    page = f"the report was not written: {cause(error)}; details in {log}"
+                    progress.tell(f"{page}; try again with: dmqr report {shlex.quote(folder.storage.root)}")
         except Stopped as error:
             failure, code = str(error), error.code
         except REFUSALS:
@@ -157,6 +162,7 @@ def _write_report(
 ) -> str:
     """Write the page and say where; what is None is as the run's config has it."""
     from jobs.report import report
+    from jobs.run_folder import REPORT
 
     wanted = folder.config.report
     html = report(
@@ -169,8 +175,8 @@ def _write_report(
     if out is not None:
         Path(out).write_text(html, encoding="utf-8")
         return out
-    folder.storage.put("report.html", html.encode())
-    return folder.storage.url("report.html")
+    folder.storage.put(REPORT, html.encode())
+    return folder.storage.url(REPORT)
 
 
 def _evaluation(folder: RunFolder, qrels: str | None) -> Evaluation | None:

@@ -111,7 +111,9 @@ def corpus_schema(files: Sequence[Path | Source]) -> pa.Schema:
     try:
         rest_schema = pa.unify_schemas(others, promote_options="permissive")
     except pa.ArrowException as e:
-        raise RetrieverError(f"corpus {files[0].parent}: its files differ in a column's type: {_line(e)}; convert them") from None
+        raise RetrieverError(
+            f"corpus {files[0].parent}: its files differ in a column's type: {_line(e)}; convert them"
+        ) from None
     return pa.schema([(name, pa.string()) for name in ("doc_id", "title", "text")] + list(rest_schema))
 
 
@@ -135,7 +137,9 @@ def write_documents(
         for file, batch in _batches(files, schema):
             if batch.column("doc_id").null_count:
                 row = rows + pc.index(batch.column("doc_id").is_null(), True).as_py()
-                raise RetrieverError(f"corpus {file}: a null doc_id in row {row} of the corpus (counted from 0); give every row one")
+                raise RetrieverError(
+                    f"corpus {file}: a null doc_id in row {row} of the corpus (counted from 0); give every row one"
+                )
             content = (content + _content(batch)) % _MODULUS
             passages += b"".join(map(_passage_hash, joined(batch)))
             ids.append(batch.column("doc_id"))

@@ -20,7 +20,7 @@ from retrievers.bm25 import BM25Search
 from retrievers.corpus import DOC_IDS, DOCUMENTS, DUPLICATES, joined, open_arrow
 from retrievers.dense import DenseSearch
 from retrievers.encoder import Encoder, encoder_identity, encoder_settings
-from retrievers.retriever import Retriever, RetrieverError, unknown
+from retrievers.retriever import Retriever, RetrieverError, named, unknown
 
 FORMAT = 1
 """Of the folder; an index of another format is refused."""
@@ -85,7 +85,9 @@ class LocalDocuments:
         for doc_id in doc_ids:
             row = bisect_left(ids, doc_id.encode("utf-8", "surrogatepass"))
             if row == len(ids) or self.doc_ids[row].as_py() != doc_id:
-                raise RetrieverError(f"index {self.path}: no document {doc_id!r}; build the index again from the corpus that it was built from")
+                raise RetrieverError(
+                    f"index {self.path}: no document {doc_id!r}; build the index again from the corpus that it was built from"
+                )
             rows.append(row)
         return rows
 

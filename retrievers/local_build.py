@@ -28,7 +28,7 @@ from retrievers.corpus import DOCUMENTS, Source, corpus_files, corpus_schema, jo
 from retrievers.dense import build_vectors
 from retrievers.encoder import Encoder, encoder_identity, encoder_settings
 from retrievers.local import FORMAT, INDEX, damage, index_path, is_dense, local_block, read_index
-from retrievers.retriever import RetrieverError
+from retrievers.retriever import RetrieverError, named
 
 _PIECE = 1024  # documents handed on at a time: how often progress is told, how long a sort by length is
 _LOCK = ".lock"
@@ -191,7 +191,9 @@ def _own(target: Path) -> Iterator[tuple[Path, dict[str, Any] | None]]:
         try:
             yield work, old
         except OSError as e:
-            raise RetrieverError(f"index {target}: cannot be written: {e.strerror or e}; free space there, or give it another folder") from e
+            raise RetrieverError(
+                f"index {target}: cannot be written: {e.strerror or e}; free space there, or give it another folder"
+            ) from e
         finally:
             shutil.rmtree(work, ignore_errors=True)
             if not (target / INDEX).exists():

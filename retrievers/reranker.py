@@ -15,7 +15,7 @@ import numpy as np
 
 from retrievers.encoder import Encoder, EncoderSettings, encoder_identity, encoder_settings, own_positions
 from retrievers.models import local_folder, model_identity, quiet_loading, resolve_model
-from retrievers.retriever import FIRST_RANK, RetrieverError, SearchText, distinct, unknown
+from retrievers.retriever import FIRST_RANK, RetrieverError, SearchText, distinct, named, unknown
 
 KINDS = ("cross_encoder", "bi_encoder", "none")
 COMBINE = ("replace", "blend")
@@ -78,7 +78,8 @@ def reranker_identity(settings: Mapping[str, Any]) -> dict[str, Any]:
     if settings["kind"] == "none":
         return {"kind": "none"}
     if encoder is not None:
-        return {"kind": "bi_encoder", "encoder": encoder_identity(encoder)}
+        with named("rerank.encoder"):
+            return {"kind": "bi_encoder", "encoder": encoder_identity(encoder)}
     return _cross_identity(*_cross_settings(settings))
 
 
@@ -89,7 +90,8 @@ def _checked(settings: Mapping[str, Any]) -> EncoderSettings | None:
         raise RetrieverError(f"rerank: {unknown('kind', kind, KINDS)}")
     if kind == "bi_encoder":
         keys = {*EncoderSettings._fields, "batch_size"}
-        return encoder_settings(settings.get("encoder") or {k: v for k, v in settings.items() if k in keys})
+        with named("rerank.encoder"):
+            return encoder_settings(settings.get("encoder") or {k: v for k, v in settings.items() if k in keys})
     if kind == "cross_encoder" and not settings.get("model"):
         raise RetrieverError("rerank: no model is named; give rerank.model a folder, package:NAME or a hub name")
     return None
@@ -100,11 +102,12 @@ def _cross_settings(settings: Mapping[str, Any]) -> tuple[str, int, str]:
 
 
 def _cross_identity(model: str, max_length: int, dtype: str) -> dict[str, Any]:
-    folder = local_folder(model)
+    with named("rerank.model"):
+        folder, identity = local_folder(model), model_identity(model)
     if folder is not None:  # a hub's model is looked at when it is loaded
         _check_positions(model, folder, max_length)
         _check_labels(model, folder)
-    return {"kind": "cross_encoder", "model": model_identity(model), "max_length": max_length, "dtype": dtype}
+    return {"kind": "cross_encoder", "model": identity, "max_length": max_length, "dtype": dtype}
 
 
 def _check_positions(model: str, folder: Path, max_length: int) -> None:
@@ -160,7 +163,9 @@ class CrossEncoder:
         try:
             self._net: Any = net.to(device).eval()
         except (RuntimeError, AssertionError) as e:
-            raise RetrieverError(f"rerank: no device {device} here: {' '.join(str(e).split())[:200]}; set cluster.rerank.gpus: 0") from e
+            raise RetrieverError(
+                f"rerank: no device {device} here: {' '.join(str(e).split())[:200]}; set cluster.rerank.gpus: 0"
+            ) from e
         self._device = device
         self._model, self._max_length, self._dtype = model, max_length, dtype
         self._tokens = _TOKENS["cpu" if device == "cpu" else "cuda"]

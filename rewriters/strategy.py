@@ -125,7 +125,9 @@ def load_strategy(name: str) -> Strategy:
     except RewriterError as error:
         raise RewriterError(f"{where}: {error}") from error
     except Exception as error:
-        raise RewriterError(f"{where} cannot be loaded: {type(error).__name__}: {' '.join(str(error).split())}; correct that file") from error
+        raise RewriterError(
+            f"{where} cannot be loaded: {type(error).__name__}: {' '.join(str(error).split())}; correct that file"
+        ) from error
     strategy = getattr(module, "STRATEGY", None)
     if not isinstance(strategy, Strategy):
         raise RewriterError(f"{where} must export STRATEGY = Strategy(...), found: {type(strategy).__name__}; add it")

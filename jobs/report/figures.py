@@ -176,10 +176,7 @@ class Figures:
             return self.counts["results"]
         if self.failed_in("rerank"):
             return None
-        spent: costs.Totals = {}
-        for manifest in self.run.manifests:
-            costs.add(spent, manifest.costs)
-        return int(costs.stage_sums(spent, "rerank").get("pairs", 0))
+        return int(costs.stage_sums(self.run.spent, "rerank").get("pairs", 0))
 
     @cached_property
     def starts(self) -> list[Start]:

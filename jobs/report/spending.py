@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cluster import costs
-from cluster.costs import START_UP, Prices, Totals
+from cluster.costs import START_UP, Prices
 from jobs.report.figures import Figures
 
 STAGES = ("rewrite", "retrieve", "fuse", "rerank", "write")
@@ -41,8 +41,6 @@ class Spending:
     strategies: list[Spent]
     quantities: list[str]
     """Of costs.QUANTITIES and device_seconds those that are not zero everywhere."""
-    write_usd: float | None
-    """Of the total, for writing: the closing table of a run does not price it."""
     recorded: float
     """Worker seconds, attributed and start-up, of all starts: the total's seconds, counted from the other side."""
 
@@ -57,19 +55,9 @@ class Spending:
         return abs(self.recorded - self.seconds) <= 0.01 + 1e-6 * self.seconds
 
 
-def totals(figures: Figures) -> Totals:
-    """Every second that a worker was busy: the manifests' costs, and writing, which no row caused."""
-    spent: Totals = {}
-    for manifest in figures.run.manifests:
-        costs.add(spent, manifest.costs)
-        for stage, seconds in manifest.seconds.items():
-            costs.add(spent, {stage: {"@": {"seconds": seconds}}})
-    return spent
-
-
 def spending(figures: Figures, prices: Prices | None) -> Spending:
     """The costs of what is committed."""
-    spent = totals(figures)
+    spent = figures.run.spent
     lines = [(stage, key, sums) for stage, components in spent.items() for key, sums in components.items()]
 
     def usd(stage: str, key: str, sums: dict[str, float]) -> float | None:
@@ -91,9 +79,8 @@ def spending(figures: Figures, prices: Prices | None) -> Spending:
     order = [name for name in names if name in shared] + [name for name in shared if name not in names]
     strategies = [_line(name, shared[name], everything) for name in order]
     quantities = [name for name in ("device_seconds", *costs.QUANTITIES) if everything[name]]
-    write_usd = None if prices is None else prices.usd(spent, ["write"])
     recorded = sum(start.attributed + start.start_up for start in figures.starts)
-    return Spending(everything, stages, strategies, quantities, write_usd, recorded)
+    return Spending(everything, stages, strategies, quantities, recorded)
 
 
 def _line(

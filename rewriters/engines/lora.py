@@ -22,7 +22,9 @@ def adapter_folder(name: str) -> Path:
         except Exception as error:
             why = " ".join(str(error).split())[:200]
             where = f"engine 'vllm': lora {name}"
-            raise RewriterError(f"{where}: no such folder, and the hub gave none: {why}; give the folder of an adapter") from error
+            raise RewriterError(
+                f"{where}: no such folder, and the hub gave none: {why}; give the folder of an adapter"
+            ) from error
     if not (folder / "adapter_config.json").is_file():
         raise RewriterError(f"engine 'vllm': lora {name}: no adapter_config.json there; give the folder of an adapter")
     return folder

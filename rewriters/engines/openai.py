@@ -241,7 +241,9 @@ def _outcome(end: chat.Answer | chat.Failure) -> Outcome:
 def _check_numbers(least: float = 1, **numbers: float) -> None:
     for name, value in numbers.items():
         if not value >= least:
-            raise RewriterError(f"engine 'openai': {name} must be {least} or more, found: {value}; correct rewrite.engine.{name}")
+            raise RewriterError(
+                f"engine 'openai': {name} must be {least} or more, found: {value}; correct rewrite.engine.{name}"
+            )
 
 
 def _checked(args: Mapping[str, Any]) -> dict[str, Any]:

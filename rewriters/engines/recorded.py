@@ -55,7 +55,9 @@ class RecordedEngine:
         try:
             self._file = open(self._path, "rb")  # noqa: SIM115 - kept until close()
         except OSError as error:
-            raise RewriterError(f"recorded completions {self._path}: cannot be read: {error.strerror}; correct rewrite.engine.path") from error
+            raise RewriterError(
+                f"recorded completions {self._path}: cannot be read: {error.strerror}; correct rewrite.engine.path"
+            ) from error
         try:
             self._content = self._index()
         except RewriterError:
@@ -112,7 +114,8 @@ class RecordedEngine:
         except UnicodeDecodeError as error:
             raise self._error(number, f"is not UTF-8: {error.reason} at byte {error.start}; convert the file") from error
         except (ValueError, RecursionError) as error:
-            raise self._error(number, f"is not JSON: {_why(error)}; correct that line") from error
+            why = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
+            raise self._error(number, f"is not JSON: {why}; correct that line") from error
         if not isinstance(record, dict) or not isinstance(record.get("query"), str):
             found = ", ".join(sorted(record)) if isinstance(record, dict) else type(record).__name__
             raise self._error(number, f"needs the key query with a string; found: {found or 'no keys'}; correct that line")

@@ -87,7 +87,9 @@ class Server:
             raise self.error(f"{url} answers {said}; correct base_url, which usually ends in /v1")
         names = _models(content)
         if names is None:
-            raise self.error(f"{url} answers with something else than a list of models; correct base_url, which usually ends in /v1")
+            raise self.error(
+                f"{url} answers with something else than a list of models; correct base_url, which usually ends in /v1"
+            )
         if model not in names:
             more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
             listed = ", ".join(names[:_LISTED]) or "none"
@@ -151,7 +153,11 @@ class Server:
 def _advice(message: str) -> str:
     if "no TLS" not in message:
         return "start the server, or correct base_url"
-    return "name its authority's file in SSL_CERT_FILE" if "certificate" in message else "correct base_url, which may have to begin with http:"
+    return (
+        "name its authority's file in SSL_CERT_FILE"
+        if "certificate" in message
+        else "correct base_url, which may have to begin with http:"
+    )
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
@@ -207,7 +213,8 @@ def _key(variable: str | None) -> str | None:
         raise RewriterError(f"engine 'openai': the environment variable {variable} (api_key_env) is not set or empty; set it")
     if not (key.isascii() and key.isprintable()):
         raise RewriterError(
-            f"engine 'openai': the environment variable {variable} (api_key_env) holds what no key can hold; set it to the key alone"
+            f"engine 'openai': the environment variable {variable} (api_key_env) holds what no key can hold; "
+            "set it to the key alone"
         )
     return key
 
@@ -219,7 +226,9 @@ def _proxy(base: str) -> str | None:
         return None
     if urlsplit(proxy).scheme not in ("http", "https"):
         where = f"{parts.scheme}_proxy"
-        raise RewriterError(f"engine 'openai': the proxy in {where} is no http proxy; set {where} to an http proxy, or unset it")
+        raise RewriterError(
+            f"engine 'openai': the proxy in {where} is no http proxy; set {where} to an http proxy, or unset it"
+        )
     return proxy
 
 

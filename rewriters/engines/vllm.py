@@ -247,8 +247,8 @@ class VllmEngine:
             try:
                 if self._deaths >= DEATHS:
                     raise RewriterError(
-                        f"engine 'vllm': it died {self._deaths} times in a row without an answer ({message}); see its own words "
-                        "in the logs of Ray's workers"
+                        f"engine 'vllm': it died {self._deaths} times in a row without an answer ({message}); see its own "
+                        "words in the logs of Ray's workers"
                     )
                 _log.warning("vLLM's engine died (%s); it is started anew and its requests go again", message)
                 await self._load()

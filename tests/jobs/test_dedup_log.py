@@ -49,26 +49,28 @@ def failure(path: str, out: Path, columns: LogColumns = COLUMNS) -> str:
 def test_missing_paths_name_the_nearest(tmp_path: Path) -> None:
     log = write(tmp_path / "logs" / "log.parquet", ROWS)
     typo = f"{tmp_path}/logs/lgo.parquet"
-    assert refusal(typo) == f"log.path {typo}: no such file or folder; nearest: {log}"
+    assert refusal(typo) == f"log.path {typo}: no such file or folder; nearest: {log}; correct log.path"
     assert refusal(f"{tmp_path}/nowhere/at/all") == (
-        f"log.path {tmp_path}/nowhere/at/all: no such file or folder; {tmp_path}/nowhere/at is not there either"
+        f"log.path {tmp_path}/nowhere/at/all: no such file or folder; {tmp_path}/nowhere/at is not there either; correct log.path"
     )
     day = f"{tmp_path}/zzz=2020-01-31"
-    assert refusal(day, date="2020-01-31") == f"log.path {day} (date 2020-01-31): no such file or folder"
-    assert refusal([log, day]) == f"log.path {day}: no such file or folder"
-    assert refusal([]) == "log.path is an empty list: name a file or folder"
+    assert refusal(day, date="2020-01-31") == f"log.path {day} (date 2020-01-31): no such file or folder; correct log.path"
+    assert refusal([log, day]) == f"log.path {day}: no such file or folder; correct log.path"
+    assert refusal([]) == "log.path is an empty list; name a file or folder"
 
 
 def test_object_storage_is_refused() -> None:
-    assert refusal("s3://logs/day/") == "log.path s3://logs/day/: not supported yet, name a local file or folder"
+    assert refusal("s3://logs/day/") == "log.path s3://logs/day/: not supported yet; name a local file or folder"
 
 
 def test_folders_without_parquet_say_what_is_in_them(tmp_path: Path) -> None:
-    assert refusal(str(tmp_path)) == f"log.path {tmp_path}: no Parquet file (*.parquet) in this folder; it is empty"
+    assert (
+        refusal(str(tmp_path)) == f"log.path {tmp_path}: no Parquet file (*.parquet) in this folder, it is empty; name another"
+    )
     for name in ("b.csv", "a.txt", ".hidden.parquet", "_tmp.parquet"):
         (tmp_path / name).write_text("x")
     assert refusal(str(tmp_path)) == (
-        f"log.path {tmp_path}: no Parquet file (*.parquet) in this folder; found .hidden.parquet, _tmp.parquet, a.txt, b.csv"
+        f"log.path {tmp_path}: no Parquet file (*.parquet) in this folder, found .hidden.parquet, _tmp.parquet, a.txt, b.csv; name another"
     )
 
 
@@ -114,11 +116,13 @@ def test_partitions_in_the_configured_path_count_too(tmp_path: Path) -> None:
 
 def test_a_missing_column_names_the_nearest_and_those_there(tmp_path: Path) -> None:
     log = write(tmp_path / "hour=7" / "log.parquet", ROWS)
-    there = "columns there: query, row, user, "
+    there = "name one of the columns there: query, row, user, "
     line = refusal(log, LogColumns("Qeury"))
     assert line.startswith(f"log file {log}: no column 'Qeury' (log.query_column); nearest: query; {there}")
     assert line.endswith("hour")
-    assert "no column 'session_number' (log.id_column); columns there" in refusal(log, LogColumns("query", "session_number"))
+    assert "no column 'session_number' (log.id_column); name one of the columns there" in refusal(
+        log, LogColumns("query", "session_number")
+    )
     assert "no column 'rows' (log.count_column); nearest: row;" in refusal(log, LogColumns("query", None, "rows"))
 
 
@@ -152,13 +156,16 @@ def test_a_text_file_named_parquet(tmp_path: Path) -> None:
     log = tmp_path / "log.parquet"
     log.write_text("query,count\nrome,3\n")
     assert refusal(str(log)) == (
-        f"log file {log}: not a Parquet file: it starts with 'query,count\\nrome'; is it text or compressed?"
+        f"log file {log}: not a Parquet file: it starts with 'query,count\\nrome' (is it text or compressed?); convert it"
     )
 
 
 def test_an_empty_file(tmp_path: Path) -> None:
     (tmp_path / "log.parquet").touch()
-    assert refusal(str(tmp_path)) == f"log file {tmp_path}/log.parquet: not a Parquet file: it is empty (0 bytes)"
+    assert (
+        refusal(str(tmp_path))
+        == f"log file {tmp_path}/log.parquet: not a Parquet file: it is empty (0 bytes); copy it again, or remove it"
+    )
 
 
 def test_a_truncated_file(tmp_path: Path) -> None:
@@ -181,15 +188,15 @@ def test_a_damaged_footer(tmp_path: Path) -> None:
 def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
     log = write(tmp_path / "log.parquet", ROWS)
     os.chmod(log, 0)
-    assert refusal(log) == f"log file {log}: cannot be read (Permission denied)"
+    assert refusal(log) == f"log file {log}: cannot be read (Permission denied); make it readable"
 
 
 def test_a_log_without_rows(tmp_path: Path) -> None:
     none = {"query": pa.array([], pa.string())}
     log = write(tmp_path / "1.parquet", none)
-    assert refusal(log) == f"the log is empty: no rows in {log}"
+    assert refusal(log) == f"the log is empty: no rows in {log}; name another log.path"
     write(tmp_path / "2.parquet", none)
-    assert refusal(str(tmp_path)) == f"the log is empty: no rows in {log} and 1 more"
+    assert refusal(str(tmp_path)) == f"the log is empty: no rows in {log} and 1 more; name another log.path"
     with pytest.raises(LogError, match="the log is empty"):
         dedup(find_log_files(log), COLUMNS, tmp_path / "out", 10)
     assert os.listdir(tmp_path / "out") == []
@@ -208,7 +215,7 @@ def test_a_log_of_empty_strings_only(tmp_path: Path) -> None:
     log = write(tmp_path / "log.parquet", {"query": ["", None, "  ", "z" * 50]})
     assert failure(log, tmp_path / "out", LogColumns("query", max_chars=40)) == (
         f"the log has no usable query: all 4 rows of {log} were rejected"
-        " (column 'query': 3 null or only white space, 1 over 40 characters)"
+        " (column 'query': 3 null or only white space, 1 over 40 characters); name another column, or raise log.max_chars"
     )
 
 
@@ -226,7 +233,7 @@ def test_a_damaged_page(tmp_path: Path) -> None:
 def test_bad_counts(tmp_path: Path) -> None:
     log = write(tmp_path / "log.parquet", {"query": ["a", "b", "c"], "n": [1, 2, -3]})
     assert failure(log, tmp_path / "out", LogColumns("query", None, "n")) == (
-        f"log file {log}, row 2: column 'n' (log.count_column) is -3, wanted 0 or more"
+        f"log file {log}, row 2: column 'n' (log.count_column) is -3, wanted 0 or more; correct it"
     )
     log = write(tmp_path / "big.parquet", {"query": ["a", "b"], "n": pa.array([1, 2**63], pa.uint64())})
     assert failure(log, tmp_path / "out", LogColumns("query", None, "n")).startswith(
@@ -234,7 +241,7 @@ def test_bad_counts(tmp_path: Path) -> None:
     )
     log = write(tmp_path / "sum.parquet", {"query": ["a", "a "], "n": [2**62, 2**62]})
     assert failure(log, tmp_path / "out", LogColumns("query", None, "n")) == (
-        "column 'n' (log.count_column) adds up to more than 9,223,372,036,854,775,807"
+        f"log file {log}: column 'n' (log.count_column) adds up to more than 9,223,372,036,854,775,807; correct it"
     )
 
 
@@ -242,7 +249,7 @@ def test_ids_that_are_not_utf8(tmp_path: Path) -> None:
     ids = pa.array([b"a", b"\xff"], pa.binary()).view(pa.string())
     log = write(tmp_path / "log.parquet", {"query": ["a", "b"], "id": ids})
     assert failure(log, tmp_path / "out", LogColumns("query", "id")) == (
-        f"log file {log}, rows 0 to 1: column 'id' (log.id_column) holds text that is not UTF-8"
+        f"log file {log}, rows 0 to 1: column 'id' (log.id_column) holds text that is not UTF-8; convert it"
     )
 
 

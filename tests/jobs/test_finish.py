@@ -70,7 +70,7 @@ def test_a_balance_that_does_not_hold_is_named(
 ) -> None:
     with pytest.raises(ClusterError) as refused:
         check_balances(prepared, PLAN, COUNTS | counts, tables(**changed))
-    assert f"{prepared.storage.root}: {words}; the run is not closed" == str(refused.value)
+    assert f"{prepared.storage.root}: {words}; the run is not closed; start it anew under another name" == str(refused.value)
 
 
 def test_rejected_rows_must_have_their_errors(prepared: Prepared) -> None:

@@ -173,13 +173,13 @@ def test_what_is_required(config_file: Write, values: Values, key: str) -> None:
     for parent in parents:
         place = place[parent]
     del place[last]
-    assert refusal(config_file, values) == f"{key}: is missing"
+    assert refusal(config_file, values) == f"{key}: is missing; add it"
 
 
 def test_several_problems_are_counted(config_file: Write, values: Values) -> None:
     values |= {"a": 1, "b": 2}
     del values["output"]
-    known = "name, log, rewrite, retrieve, fuse, rerank, limits, evaluate, output, cluster"
+    known = "name, log, rewrite, retrieve, fuse, rerank, limits, evaluate, report, output, cluster"
     assert refusal(config_file, values) == f"a: unknown key (known: {known}) (and 2 more)"
 
 

@@ -81,7 +81,7 @@ def test_a_refusal_of_the_real_command_shows_no_trace(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "jobs", "run", str(tmp_path / "none.yaml")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"dmqr run: {tmp_path}/none.yaml: cannot be read: No such file or directory\n"
+    assert done.stderr == f"dmqr run: {tmp_path}/none.yaml: cannot be read: No such file or directory; give a YAML file like configs/quickstart.yaml\n"
 
 
 # ---------------------------------------------------------------- index
@@ -139,3 +139,28 @@ def test_plan_says_what_a_run_would_do_and_writes_nothing(
     assert "up to 2 (1 a query)" in said["requests"]
     assert "up to 10 " in said["searches"]  # the original and four rewrites of both
     assert [path for path in (here / "runs").rglob("*") if path.is_file()] == []
+
+
+# ---------------------------------------------------------------- run
+
+
+def test_a_run_is_done_even_if_its_report_cannot_be_written(
+    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str],
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(pa.table({"query": ["sea", "bread"]}), "log.parquet")
+    values["rewrite"] = {"strategies": []}
+    values["retrieve"]["retrievers"] = {"bm25": bm25}
+    values["rerank"] = {"kind": "none"}
+    config = config_file(values)
+    monkeypatch.setattr("jobs.report.report", lambda *_, **__: 1 / 0)
+    assert main(["run", config]) == 0
+    printed = capfd.readouterr()
+    folder = Path(printed.out.splitlines()[-1])
+    assert "the report was not written: division by zero" in printed.err
+    assert f"try again with: dmqr report {folder}" in printed.err
+    assert (folder / "_SUCCESS.json").exists()
+    monkeypatch.undo()
+    assert main(["report", str(folder)]) == 0
+    assert (folder / "report.html").exists()

@@ -90,7 +90,7 @@ def test_a_document_that_only_a_rewrite_found_is_marked(job: Callable[..., str])
 
 
 def test_a_query_that_a_run_would_reject_is_refused(job: Callable[..., str]) -> None:
-    with pytest.raises(ConfigError, match="the query is only white space; a run would reject this log row as 'empty'"):
+    with pytest.raises(ConfigError, match="the query is only white space; a run would reject such a log row as 'empty'"):
         tried(job(), "  \n ")
     with pytest.raises(ConfigError, match=r"the query has 2,001 characters, log\.max_chars is 2,000"):
         tried(job(), "x" * 2001)

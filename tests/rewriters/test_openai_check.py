@@ -87,7 +87,7 @@ def test_a_server_with_the_model_passes(monkeypatch: pytest.MonkeyPatch) -> None
             "/v1/models is not there (HTTP 404: Not Found); correct base_url, which usually ends in /v1",
         ),
         (Reply(307, b"", {"Location": "/login"}), "/v1/models is not there (HTTP 307: no more words)"),
-        (refusal(418, "short and stout"), "/v1/models answers HTTP 418: short and stout; base_url usually ends in /v1"),
+        (refusal(418, "short and stout"), "/v1/models answers HTTP 418: short and stout; correct base_url, which usually ends in /v1"),
         (Reply(content=b"<html>hello</html>"), "answers with something else than a list of models"),
         (Reply(content=b'{"data": [1]}'), "answers with something else than a list of models"),
         (Reply(content=b'{"data": [{"id": 1}]}'), "answers with something else than a list of models"),
@@ -188,7 +188,7 @@ def test_tls_where_there_is_none() -> None:
     with FakeServer() as server:
         said = refused(an_engine(server.address.replace("http:", "https:")).check)
     assert "no TLS with https://127.0.0.1:" in said
-    assert said.endswith("base_url may have to begin with http:")
+    assert said.endswith("correct base_url, which may have to begin with http:")
 
 
 def test_a_tokenizer_that_is_not_there() -> None:

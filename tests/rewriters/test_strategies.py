@@ -176,7 +176,7 @@ def test_a_file_that_is_no_strategy_says_so(folder: Path, text: str, said: str) 
 
 def test_a_file_whose_strategy_has_another_name_is_refused(folder: Path) -> None:
     _write(folder, "renamed")
-    with pytest.raises(RewriterError, match=r"named 'sub_query'; a strategy's name is its file's name, 'renamed'"):
+    with pytest.raises(RewriterError, match=r"named 'sub_query'; name it as its file, 'renamed'"):
         load_strategy("renamed")
 
 
