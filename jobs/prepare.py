@@ -21,7 +21,8 @@ from jobs import engine
 from jobs.config import Config
 from jobs.evaluate import Judgements, read_qrels
 from jobs.indexes import retriever_identity
-from jobs.log import LogColumns, LogFile, check_log, find_log_files
+from jobs.log import LogColumns, check_log
+from jobs.log_files import LogFile, find_log_files
 from jobs.part import ConfigError
 from retrievers.reranker import reranker_identity
 from rewriters.errors import RewriterError

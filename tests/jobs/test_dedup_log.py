@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs.dedup import dedup
-from jobs.log import LogColumns, LogError, check_log, find_log_files
+from jobs.log import LogColumns, check_log
+from jobs.log_files import LogError, find_log_files
 
 COLUMNS = LogColumns("query")
 ROWS = {"query": ["a", "b"], "row": [1, 2], "user": ["u", "v"]}
