@@ -67,14 +67,14 @@ def copied(
         what = f"{folder.parent}: no copies can be put there: {error.strerror}"
         raise ClusterError(f"{what}; set {FOLDER} to another folder") from error
     while True:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        if folder.is_dir():  # looked at under the lock: a sweep may have come before
+            _held[folder] = lock
+            return folder
+        fcntl.flock(lock, fcntl.LOCK_EX)  # who holds it shared has found no copy either, and waits here, too
         if not folder.is_dir():
             _copy(storage, entries, more or {}, folder)
             _sweep(folder)
-        fcntl.flock(lock, fcntl.LOCK_SH)
-        if folder.is_dir():  # the lock is given up for a moment between the two: a sweep may have come
-            _held[folder] = lock
-            return folder
 
 
 def _copy(storage: S3Storage, entries: Sequence[Entry], more: Mapping[str, bytes], folder: Path) -> None:

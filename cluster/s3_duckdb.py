@@ -5,7 +5,7 @@ Its httpfs extension is a download of its own for every version, and cannot rene
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import duckdb
@@ -22,19 +22,24 @@ class _Files(fsspec.AbstractFileSystem):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
-        self._modified: dict[str, datetime] = {}
+        self._opened: dict[str, tuple[int, datetime]] = {}  # url -> what its answer said
 
     def _open(self, path: str, mode: str = "rb", **_: Any) -> PerThread:
         if mode != "rb":
             raise OSError(f"s3://{path}: is read only here")
-        bucket, _, key = self._strip_protocol(path).partition("/")
+        bucket, _slash, key = self._strip_protocol(path).partition("/")
         file = PerThread(bucket, key)
-        self._modified[file.url] = file.modified
+        self._opened[file.url] = file.size, file.modified
         return file
+
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
+        """DuckDB asks for the size of a file that it has opened."""
+        name = f"s3://{self._strip_protocol(path)}"
+        return {"name": name, "size": self._opened[name][0], "type": "file"}
 
     def modified(self, path: str) -> datetime:
         """When an opened object was put: DuckDB's cache goes by it."""
-        return self._modified.get(f"s3://{self._strip_protocol(path)}", datetime.now(UTC))
+        return self._opened[f"s3://{self._strip_protocol(path)}"][1]
 
     def glob(self, path: str, **_: Any) -> list[str]:
         """The path itself: all files are given by name."""
