@@ -75,7 +75,8 @@ def find_log_files(path: str | Sequence[str], date: str | None = None) -> list[L
 
 def _find_objects(paths: Sequence[str], when: str) -> list[LogFile]:
     """The same on S3: an object of this very name is a file, else the name is a folder."""
-    base = None if len(paths) == 1 else os.path.commonpath([one.rstrip("/").rpartition("/")[0] for one in paths])
+    above = [one.removeprefix("s3://").rstrip("/").rpartition("/")[0] for one in paths]
+    base = None if len(paths) == 1 else f"s3://{os.path.commonpath(above)}".rstrip("/")
     found: dict[str, LogFile] = {}
     for one in paths:
         folder, _, name = one.rpartition("/")

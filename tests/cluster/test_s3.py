@@ -76,7 +76,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
 
 
-def test_a_request_that_hangs_is_given_up_and_made_again(store: S3Storage, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_hangs_is_given_up_and_made_again(
+    store: S3Storage, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(s3_client, "READ_SECONDS", 0.5)
     s3_client._client.cache_clear()
     proxy.faults = [Fault("slow", times=1, seconds=2), Fault("slow", method="GET", times=1, seconds=2)]
@@ -212,7 +214,12 @@ def test_the_probe_leaves_nothing(store: S3Storage) -> None:
 
 
 def test_a_bucket_that_is_not_there(s3: S3Server) -> None:
-    for action in (lambda s: s.get("x"), lambda s: list(s.list()), lambda s: check_writable(s, "output"), lambda s: s.open("x")):
+    for action in (
+        lambda s: s.get("x"),
+        lambda s: list(s.list()),
+        lambda s: check_writable(s, "output"),
+        lambda s: s.open("x"),
+    ):
         text = refusal(action, open_storage("s3://no-such-bucket-here/runs"))
         assert "there is no bucket s3://no-such-bucket-here at 127.0.0.1" in text
         assert "create it" in text

@@ -24,7 +24,9 @@ FROM read_parquet(?, filename = true, file_row_number = true) WHERE n % 3 = 1"""
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
     path = tmp_path / "t.parquet"
-    rows = pa.table({"n": range(ROWS), "text": [f"{n * 2654435761 % 2**32:x} {n}" for n in range(ROWS)], "rest": ["r" * 50] * ROWS})
+    rows = pa.table(
+        {"n": range(ROWS), "text": [f"{n * 2654435761 % 2**32:x} {n}" for n in range(ROWS)], "rest": ["r" * 50] * ROWS}
+    )
     pq.write_table(rows, path, row_group_size=20_000, compression="zstd", use_dictionary=False)
     return path
 

@@ -115,8 +115,9 @@ CASES = [
     ("damaged recording", corrupt_recording, NONE, ["recorded.jsonl", "line 2"]),
     ("missing model", nothing, set_("rerank", to={"model": "./no/such/folder"}), ["./no/such/folder", "no such folder"]),
     ("output below a file", nothing, set_("output", to="log.parquet/runs"), ["log.parquet/runs", "cannot write"]),
-    ("output on s3", nothing, set_("output", to="s3://bucket/runs"), ["s3://", "not supported yet"]),
-    ("log on s3", nothing, set_("log", "path", to="s3://bucket/log/"), ["s3://", "not supported yet"]),
+    ("output on other storage", nothing, set_("output", to="gs://bucket/runs"), ["gs://", "not supported; use s3://"]),
+    ("output on s3 without a bucket", nothing, set_("output", to="s3:///runs"), ["s3:///runs", "names no bucket"]),
+    ("log on other storage", nothing, set_("log", "path", to="gs://bucket/log/"), ["gs://", "cannot be read; name s3://"]),
     ("engine's folder", nothing, set_("rewrite", "engine", to={"kind": "vllm", "model": "./m"}), ["./m", "no such folder"]),
     ("missing judgements", nothing, set_("evaluate", "qrels", to="qrels.tsv"), ["qrels.tsv", "cannot be read"]),
 ]  # fmt: skip
