@@ -5,6 +5,7 @@ Its httpfs extension is a download of its own for every version, and cannot rene
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Any
 
@@ -49,3 +50,10 @@ class _Files(fsspec.AbstractFileSystem):  # type: ignore[misc]
 def attach(connection: duckdb.DuckDBPyConnection) -> None:
     """Let the connection read s3://; nothing is asked of a server before it does."""
     connection.register_filesystem(_Files())
+
+
+def reason(error: Exception) -> str:
+    """What DuckDB failed on, in one line; what our reading of S3 raised comes to it as a trace."""
+    text = str(error)
+    raised = re.findall(r"^(?:[\w.]*\.)?\w+(?:Error|Exception): (.*)$", text, re.MULTILINE)
+    return " ".join((raised[-1] if raised and "Traceback" in text else text).split())[:200]

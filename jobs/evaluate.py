@@ -19,7 +19,7 @@ import numpy.typing as npt
 from rich.table import Table
 from rich.text import Text
 
-from cluster.s3_duckdb import attach
+from cluster.s3_duckdb import attach, reason
 from jobs import judged_rows
 from jobs.bootstrap import LEVEL, RESAMPLES, Floats, mean_interval
 from jobs.dedup_group import connect
@@ -106,7 +106,7 @@ def evaluate(run: RunFolder, judgements: Judgements) -> Evaluation:
                 original = measure(judgements, asked, judged_rows.originals(connection, run, kept))
             strangers = None if query_of else judged_rows.strangers(connection, run, judgements)
     except (duckdb.Error, OSError) as error:
-        words = " ".join(str(error).split())[:200]
+        words = reason(error)
         raise ConfigError(
             f"{run.storage.root}: the run's tables cannot be read ({words}); put back what was changed there"
         ) from error

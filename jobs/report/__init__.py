@@ -13,6 +13,7 @@ import duckdb
 import yaml
 
 from cluster.costs import Prices
+from cluster.s3_duckdb import reason
 from jobs.evaluate import Evaluation, evaluation_notes
 from jobs.part import ConfigError
 from jobs.report import wording
@@ -42,7 +43,7 @@ def report(
     try:
         values = _values(run, prices, evaluation, texts, samples)
     except (duckdb.Error, OSError) as error:
-        words = " ".join(str(error).split())[:200]
+        words = reason(error)
         raise ConfigError(f"{run.storage.root}: the run's tables cannot be read ({words}); was the folder changed?") from error
     return _render(values).encode("utf-8", "backslashreplace").decode()
 

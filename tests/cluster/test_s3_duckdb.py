@@ -13,7 +13,7 @@ from s3_proxy import Fault, proxied
 from s3_server import S3Server
 
 from cluster import s3_client
-from cluster.s3_duckdb import attach
+from cluster.s3_duckdb import attach, reason
 from cluster.storage import Storage, open_storage
 
 ROWS = 600_000
@@ -74,5 +74,15 @@ def test_faults_on_the_way_change_nothing(
 
 
 def test_a_file_that_is_gone_is_an_error_in_words(connection: duckdb.DuckDBPyConnection, store: Storage) -> None:
-    with pytest.raises(duckdb.Error, match="no such object"):
+    with pytest.raises(duckdb.Error) as failed:
         connection.execute(QUERY, [[store.url("results/none.parquet")]])
+    assert reason(failed.value) == f"[Errno 2] no such object: '{store.url('results/none.parquet')}'"
+    with pytest.raises(duckdb.Error) as failed:
+        connection.execute("SELECT 1 FROM read_parquet('/nowhere.parquet')")
+    assert reason(failed.value).startswith("IO Error: No files found")
+
+
+def test_what_no_waiting_mends_is_told_of_duckdb_as_of_everything(connection: duckdb.DuckDBPyConnection, s3: S3Server) -> None:
+    with pytest.raises(duckdb.Error) as failed:
+        connection.execute("SELECT 1 FROM read_parquet('s3://no-such-bucket-here/a.parquet')")
+    assert reason(failed.value).startswith("s3://no-such-bucket-here/a.parquet: there is no bucket s3://no-such-bucket-here at")
