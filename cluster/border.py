@@ -20,5 +20,5 @@ def check_border(where: str, found: pa.Schema, wanted: pa.Schema) -> None:
              if n in found.names and found.field(n).type != wanted.field(n).type]  # fmt: skip
     raise ClusterError(
         f"{where} a table that is not its schema: missing {missing}, unknown {extra}, of another type {other}, "
-        f"found {found.names}; a mistake of the stage: report it"
+        f"found {found.names}; report it: a stage is at fault"
     )

@@ -168,7 +168,7 @@ def _translated(error: Exception, url: str, endpoint: str, region: str | None) -
             _Again(f"{host} broke off ({type(error).__name__})"),
         ),
     ]
-    never: list[tuple[Any, str]] = [
+    never = [
         (of.SSLError, f"no secure connection to {host} ({_short(error)}); set AWS_CA_BUNDLE, or correct the address"),
         (
             of.NoCredentialsError | of.PartialCredentialsError | of.CredentialRetrievalError | of.TokenRetrievalError,
@@ -176,9 +176,9 @@ def _translated(error: Exception, url: str, endpoint: str, region: str | None) -
         ),
         (of.ParamValidationError | of.UnsupportedS3ArnError, "is not an address of S3; write s3://BUCKET/FOLDER"),
     ]
-    for kinds, words in never:
-        if isinstance(error, kinds):
-            return ClusterError(f"{url}: {words}")
+    words = next((words for kinds, words in never if isinstance(error, kinds)), None)
+    if words is not None:
+        return ClusterError(f"{url}: {words}")
     for kinds, failure in again:
         if isinstance(error, kinds):
             return failure

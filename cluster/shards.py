@@ -88,10 +88,13 @@ def read_plan(storage: Storage) -> Plan | None:
     data = storage.get(PLAN)
     if data is None:
         return None
-    body = json.loads(data)
-    body["tables"] = {table: [File(*file) for file in files] for table, files in body["tables"].items()}
-    body["shards"] = [Shard(*shard) for shard in body["shards"]]
-    return Plan(**body)
+    try:
+        body = json.loads(data)
+        body["tables"] = {table: [File(*file) for file in files] for table, files in body["tables"].items()}
+        body["shards"] = [Shard(*shard) for shard in body["shards"]]
+        return Plan(**body)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ClusterError(f"{storage.url(PLAN)}: is damaged; put it back, or remove the folder and start anew") from error
 
 
 def check_inputs(plan: Plan, inputs: list[dict[str, Any]], where: str) -> None:
@@ -135,9 +138,16 @@ def manifests(storage: Storage) -> Iterator[Manifest]:
     keys = [entry.key for entry in storage.list(COMMITS) if entry.key.endswith(".json")]
     with ThreadPoolExecutor(FETCHED) as pool:
         for begin in range(0, len(keys), 16 * FETCHED):
-            for data in pool.map(storage.get, keys[begin : begin + 16 * FETCHED]):
-                if data is not None:
+            portion = keys[begin : begin + 16 * FETCHED]
+            for key, data in zip(portion, pool.map(storage.get, portion), strict=True):
+                if data is None:
+                    continue
+                try:
                     yield read_manifest(data)
+                except (ValueError, KeyError, TypeError, AttributeError) as error:
+                    raise ClusterError(
+                        f"{storage.url(key)}: is damaged; put it back, or remove it and run the job again"
+                    ) from error
 
 
 def spent(committed: Iterable[Manifest]) -> Totals:

@@ -19,6 +19,8 @@ from jobs.refusal import REFUSALS, cause, say, system
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; returns the exit code."""
+    if hasattr(sys.stdout, "reconfigure"):  # a terminal that cannot show a letter shows another
+        sys.stdout.reconfigure(errors="replace")
     options = parser().parse_args(arguments)
     function = verbs.try_ if options.verb == "try" else getattr(verbs, options.verb)
     try:

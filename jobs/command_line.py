@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import shutil
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import shtab
@@ -57,6 +60,20 @@ def parser() -> Parser:
         verb.arguments(one)
         one.set_defaults(known=sorted(flag for action in one._actions for flag in action.option_strings))
     return whole
+
+
+def program() -> str:
+    """How this program was called, for commands that a person shall type."""
+    called = Path(sys.argv[0])
+    if called.name == "__main__.py":
+        return f"{_typed(Path(sys.executable))} -m jobs"
+    return _typed(called)
+
+
+def _typed(program: Path) -> str:
+    """The name of a program that the shell finds by its name, else its path."""
+    found = shutil.which(program.name)
+    return program.name if found and Path(found).absolute() == program.absolute() else str(program)
 
 
 def _file(action: argparse.Action) -> None:

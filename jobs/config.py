@@ -138,8 +138,8 @@ class Retrieve(Part):
         if not self.retrievers:
             raise ValueError("retrievers is empty; name at least one")
         if self.routes.get("original") == []:
-            raise ValueError("routes.original is empty, but the original is always retrieved; to keep it out of the "
-                             "results set fuse.weights.original to 0")  # fmt: skip
+            raise ValueError("routes.original is empty, but the original is always retrieved; set fuse.weights.original to 0 "
+                             "to keep it out of the results")  # fmt: skip
         for strategy, names in self.routes.items():
             for name in names:
                 if name not in self.retrievers:

@@ -64,9 +64,9 @@ class State:
     def pace(self, now: float) -> str:
         """Rate and ETA, as far as they are known."""
         rate = self.rate(now)
-        if not rate:
+        if not rate or self.done >= self.total:  # nothing is left, so the rate would only sink
             return ""
-        eta = self.done < self.total and not self.phase.startswith(STOPPING)
+        eta = not self.phase.startswith(STOPPING)
         return f"{per_second(rate)}  ETA {clock((self.total - self.done) / rate)}" if eta else per_second(rate)
 
     def words(self, now: float) -> str:

@@ -65,7 +65,7 @@ def open_here(settings: Mapping[str, Any]) -> RunningEngine:
     try:
         return open_engine({**settings, "path": str(copy / name)})
     except RewriterError as error:
-        raise RewriterError(str(error).replace(str(copy / name), url)) from error
+        raise type(error)(str(error).replace(str(copy / name), url)) from error
 
 
 def check(settings: dict[str, Any], local: bool) -> None:

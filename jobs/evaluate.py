@@ -155,10 +155,10 @@ def evaluation_table(evaluation: Evaluation) -> Table:
         table.add_column(title, justify="right", no_wrap=True)
     original, differences, intervals = evaluation.original, evaluation.differences, evaluation.intervals
     for name in MEASURES:
-        alone = "-" if original is None else _figure(original[name])
-        difference = "-" if differences is None else _figure(differences[name], "+")
-        interval = "-" if intervals is None else " to ".join(_figure(end, "+") for end in intervals[name])
-        table.add_row(name, _figure(evaluation.results[name]), alone, difference, interval)
+        alone = "-" if original is None else figure(original[name])
+        difference = "-" if differences is None else figure(differences[name], "+")
+        interval = "-" if intervals is None else " to ".join(figure(end, "+") for end in intervals[name])
+        table.add_row(name, figure(evaluation.results[name]), alone, difference, interval)
     table.caption = Text("\n" + "\n".join(evaluation_notes(evaluation)))
     return table
 
@@ -211,7 +211,8 @@ def evaluation_notes(evaluation: Evaluation) -> list[str]:
     return notes
 
 
-def _figure(value: float, sign: str = "") -> str:
+def figure(value: float, sign: str = "") -> str:
+    """Four digits; "-" where nothing was measured."""
     return "-" if math.isnan(value) else f"{round(value, 4) + 0.0:{sign}.4f}"  # + 0.0: no minus before zero
 
 

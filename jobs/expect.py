@@ -62,15 +62,28 @@ def expect(prepared: Prepared, left: int, done: Sequence[Manifest], texts: Seque
 
 
 def _by_manifests(prepared: Prepared, left: int, manifests: Sequence[Manifest], basis: str) -> Expected:
-    total = spent(manifests)
+    total, starting = _apart(spent(manifests))
     scale = left / max(1, sum(manifest.counts["queries"] for manifest in manifests))
     sums: dict[str, float] = {}
     for stage in total:
         for name, value in costs.stage_sums(total, stage).items():
             sums[name] = sums.get(name, 0) + value * scale
     tokens = {name: round(sums.get(name, 0)) for name in ("prompt_tokens", "cached_tokens", "completion_tokens")}
-    usd = None if prepared.prices is None else prepared.prices.usd(total) * scale
-    return Expected(basis, **tokens, at_most=False, seconds=sums.get("seconds", 0.0), usd=usd)
+    starts = len({manifest.start for manifest in manifests})  # workers start once more, whatever is left
+    once = sum(costs.stage_sums(starting, stage).get("seconds", 0.0) for stage in starting) / starts
+    usd = None
+    if prepared.prices is not None:
+        usd = prepared.prices.usd(total) * scale + prepared.prices.usd(starting) / starts
+    return Expected(basis, **tokens, at_most=False, seconds=sums.get("seconds", 0.0) + once, usd=usd)
+
+
+def _apart(spent: costs.Totals) -> tuple[costs.Totals, costs.Totals]:
+    """What queries caused, and what workers spent on starting up."""
+    parts: tuple[costs.Totals, costs.Totals] = {}, {}
+    for stage, components in spent.items():
+        for key, sums in components.items():
+            parts[key.startswith(costs.START_UP)].setdefault(stage, {})[key] = sums
+    return parts
 
 
 def _night_before(prepared: Prepared) -> tuple[str, list[Manifest]] | None:

@@ -85,16 +85,16 @@ def _build_on_s3(url: str, sources: Sequence[str | Source], fields: dict[str, An
         there = None if old is None else Elsewhere(old, lambda name, to: storage.download(f"{old['data']}/{name}", to))
         built = build_local_index(work, sources, **fields, progress=show, elsewhere=there)
         if built.built:
-            _put(storage, work, old, lease, show)
+            _put(storage, work, lease, show)
         return built
     except RetrieverError as error:
-        raise RetrieverError(str(error).replace(str(work), url)) from error
+        raise type(error)(str(error).replace(str(work), url)) from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
         lease.release()
 
 
-def _put(storage: S3Storage, work: Path, old: dict[str, Any] | None, lease: Lease, show: Show) -> None:
+def _put(storage: S3Storage, work: Path, lease: Lease, show: Show) -> None:
     files = sorted(path for path in work.rglob("*") if path.is_file() and path.relative_to(work).parts[0].startswith("data-"))
     total = sum(path.stat().st_size for path in files)
     done = 0

@@ -87,7 +87,7 @@ def _copied(name: str, settings: Mapping[str, Any], *, there_only: bool = False)
             gone = error
             continue
         if here is None:
-            raise RetrieverError(f"index {storage.root}: is not copied to this machine, so its texts are not shown")
+            raise RetrieverError(f"index {storage.root}: is not on this machine, so its texts are not shown; run a job here")
         return here
     raise RetrieverError(f"index {storage.root}: is replaced again and again; wait until it is built") from gone
 
@@ -98,4 +98,4 @@ def _named(here: Path, settings: Mapping[str, Any]) -> Iterator[None]:
     try:
         yield
     except RetrieverError as error:
-        raise RetrieverError(str(error).replace(str(here), str(settings["index"]))) from error
+        raise type(error)(str(error).replace(str(here), str(settings["index"]))) from error

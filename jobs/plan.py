@@ -23,6 +23,7 @@ from jobs.progress import Progress, clock
 from jobs.tables import ORIGINAL
 from rewriters.rewriter import Rewriter
 
+PLANNED = 3  # files at least that planning itself writes: queries, query_map, shards.json
 DATA = ("rewrites", "results", "costs", "runs", "errors")  # tables of which a shard writes a file each, if it has rows
 
 
@@ -66,7 +67,7 @@ def plan(prepared: Prepared, progress: Progress) -> dict[str, Any]:
             "requests_per_query": calls,
             "searches": left * searches,
             "pairs": left * config.fuse.keep if config.rerank.kind != "none" else 0,
-            "files": (shards - len(done)) * (tables + 1),
+            "files": (shards - len(done)) * (tables + 1 + bool(calls)) + (0 if fixed else PLANNED),
         },
         "expected": None if expected is None else expected.values(),
         "pools": {name: pool._asdict() for name, pool in pools.items()},
@@ -85,6 +86,9 @@ def plan_table(planned: dict[str, Any]) -> Table:
     table.add_row("queries", f"{planned['queries']:,} distinct in {shards['all']:,} shards")
     state = f"{left['queries']:,} queries left" if planned["state"] == "begun" else planned["state"]
     table.add_row("state", f"{shards['committed']:,} of {shards['all']:,} shards committed: {state}")
+    if planned["state"] == "finished":
+        table.add_row("folder", planned["folder"])
+        return table
     table.add_row("requests", f"up to {left['requests']:,} ({left['requests_per_query']} a query)")
     for name, words in _expectations(planned["expected"]).items():
         table.add_row(name, words)
@@ -94,7 +98,7 @@ def plan_table(planned: dict[str, Any]) -> Table:
     for name, pool in planned["pools"].items():
         gpus = f", {pool['gpus']:g} GPU" if pool["gpus"] else ""
         table.add_row(f"  {name}", f"{pool['workers']} x ({pool['cpus']:g} CPU{gpus})")
-    table.add_row("files", f"up to {left['files']:,} of tables and commits; then _SUCCESS.json, report.html")
+    table.add_row("files", f"up to {left['files']:,} of tables, completions and commits; then _SUCCESS.json, report.html")
     table.add_row("folder", planned["folder"])
     return table
 

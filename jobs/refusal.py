@@ -20,7 +20,7 @@ _REMEDIES = {
     errno.EACCES: "make it writable, or name another",
     errno.EPERM: "make it writable, or name another",
     errno.EROFS: "name another folder, on a disk that can be written",
-    errno.ENOENT: "put it back, or correct the path",
+    errno.ENOENT: "make its folder, or correct the path",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
 }
 _PACKAGES = ("jobs.", "rewriters.", "retrievers.", "cluster.")

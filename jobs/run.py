@@ -40,6 +40,7 @@ from jobs.shard import Draft, draft_queries, fix_plan
 from jobs.tables import NOTES, SHARD
 from jobs.watch import Watch
 
+STARTING = "starting the workers"  # until one is at work
 JUDGED_FROM = 100  # queries done before limits.error_rate can stop a run: below, a single error would
 
 
@@ -160,7 +161,7 @@ def _work(
         return
     if state.done:
         progress.tell(f"going on: {len(tally.shards)} of {len(plan.shards)} shards are committed")
-    progress.phase("starting the workers")
+    progress.phase(STARTING)
     line = Line(stages(prepared, session.pools, lease.number), lease.number)
     arrived: queue.Queue[dict[str, Any] | BaseException | None] = queue.Queue()
     threading.Thread(target=_stream, args=(line, pending, arrived), name="stream", daemon=True).start()
@@ -173,15 +174,19 @@ def _work(
             line.committed(row["shard"])
         state.done = tally.counts["queries"]
         if row and not state.began:
-            state.phase, state.began, state.before = "working", time.monotonic(), state.done
+            state.began, state.before = time.monotonic(), state.done
         watch.look(line, tally.counts, tally.spent)
+        if state.phase == STARTING and (row or any(stage.at_work for stage in state.stages)):
+            state.phase = "working"
         progress.tick()
         if stop is None and (stop := _limit(prepared, plan, tally, again)) is not None:
             progress.phase("stopping")
         if stop is not None or signals.received is not None:
             line.close()
         if lease.lost():
-            raise Stopped("another driver has taken this run over; this one ends", orderly=False)
+            raise Stopped(
+                f"{prepared.storage.root}: another driver has taken this run over; leave it to that one", orderly=False
+            )
         stall.check()
     watch.still(tally.counts, tally.spent)
     line.dismiss()

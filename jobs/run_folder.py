@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from pydantic import ValidationError
+
 from cluster.costs import Totals
 from cluster.shards import SUCCESS, Manifest, Plan, committed_tables, manifests, read_plan, spent
 from cluster.storage import Storage, open_storage
@@ -64,10 +66,11 @@ class RunFolder:
 def open_run(path: str) -> RunFolder:
     """The run in a folder: its own (the last line of `run`), or `<output>/<name>`, whose `latest.json` names the newest
     finished one. ConfigError where there is none."""
-    storage = open_storage(path)
-    if latest := storage.get("latest.json"):
-        storage = open_storage(json.loads(latest)["path"])
-    record, plan = storage.get("run.json"), read_plan(storage)
+    try:
+        storage = _newest(open_storage(path))
+        record, plan = storage.get("run.json"), read_plan(storage)
+    except NotADirectoryError as error:
+        raise ConfigError(f"{path}: is a file; give a run's folder, the last line that `run` prints") from error
     if record is None:
         raise ConfigError(
             f"{storage.root}: no run lies there (no run.json); give a run's folder, the last line that `run` prints, or "
@@ -77,4 +80,38 @@ def open_run(path: str) -> RunFolder:
         raise ConfigError(
             f"{storage.root}: the run was stopped before its log was read, nothing is committed yet; run it again"
         )
-    return RunFolder(storage, json.loads(record), plan, list(manifests(storage)), finished=storage.get(SUCCESS) is not None)
+    kept = _json(storage, "run.json", record)
+    run = RunFolder(storage, kept, plan, list(manifests(storage)), finished=storage.get(SUCCESS) is not None)
+    try:
+        _ = run.config, kept["run_id"], kept["status"]
+    except (KeyError, ValidationError) as error:
+        why = f"{error.errors()[0]['loc']}: {error.errors()[0]['msg']}" if isinstance(error, ValidationError) else f"no {error}"
+        raise ConfigError(
+            f"{storage.url('run.json')}: is of another version of dmqr, or was changed ({why}); give a run of this version"
+        ) from error
+    return run
+
+
+def _newest(storage: Storage) -> Storage:
+    """The run that `latest.json` names, if there is one: beside this folder, for outputs may be moved, or where it was."""
+    latest = storage.get("latest.json")
+    if latest is None:
+        return storage
+    named = _json(storage, "latest.json", latest)
+    beside = open_storage(f"{storage.root.rpartition('/')[0]}/{named.get('run_id')}")
+    if beside.get("run.json") is not None:
+        return beside
+    there = open_storage(str(named.get("path")))
+    if there.get("run.json") is None:
+        raise ConfigError(f"{storage.url('latest.json')}: names {there.root}, where no run lies; give the run's folder itself")
+    return there
+
+
+def _json(storage: Storage, key: str, data: bytes) -> dict[str, Any]:
+    try:
+        values = json.loads(data)
+    except ValueError as error:
+        raise ConfigError(f"{storage.url(key)}: is damaged ({error}); put it back as it was") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"{storage.url(key)}: is damaged (no JSON object); put it back as it was")
+    return values

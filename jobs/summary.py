@@ -11,12 +11,12 @@ from rich.text import Text
 
 from cluster import costs
 from cluster.costs import Prices, Totals
-from jobs.evaluate import MEASURES, Evaluation, evaluation_values
+from jobs.display import queries
+from jobs.evaluate import MEASURES, Evaluation, evaluation_notes, evaluation_values, figure
+from jobs.failures import by_reason
 from jobs.progress import clock
 from jobs.run_folder import REPORT, RunFolder
-
-STAGES = ("rewrite", "retrieve", "fuse", "rerank", "write")
-RUNGS = ("json", "labelled", "numbered", "salvage")
+from jobs.tables import RUNGS, STAGES
 
 
 def closing_table(run: RunFolder, prices: Prices | None, evaluation: Evaluation | None) -> RenderableType:
@@ -38,10 +38,8 @@ def closing_table(run: RunFolder, prices: Prices | None, evaluation: Evaluation 
         table.add_row(f"  {stage}", _cost(spent, prices, [stage]))
     if evaluation is not None:
         for measure in MEASURES:
-            alone = "" if evaluation.original is None else f"  (original alone {evaluation.original[measure]:.4f})"
-            table.add_row(measure, f"{evaluation.results[measure]:.4f}{alone}")
-        missing = f", {evaluation.missing:,} more are not in the log" if evaluation.missing else ""
-        table.add_row("judged", f"{evaluation.counted:,} log rows{missing}")
+            alone = "" if evaluation.original is None else f"  (original alone {figure(evaluation.original[measure])})"
+            table.add_row(measure, f"{figure(evaluation.results[measure])}{alone}")
     if run.storage.get(REPORT) is not None:
         table.add_row("report", Text(run.storage.url(REPORT), overflow="fold"))
     return Group(table, *(Text(note) for note in notes(run, evaluation)))
@@ -63,9 +61,7 @@ def closing_values(run: RunFolder, prices: Prices | None, evaluation: Evaluation
 
 def notes(run: RunFolder, evaluation: Evaluation | None) -> list[str]:
     """What a reader of the figures should know."""
-    config, said = run.config, []
-    if evaluation is not None and not config.retrieve.keep_runs:
-        said.append("original alone: not measured, since retrieve.keep_runs is false")
+    config, said = run.config, [] if evaluation is None else evaluation_notes(evaluation)
     if config.used_redundancy != config.fuse.redundancy:
         said.append("redundancy: overlap in place of cosine, since no retriever is dense")
     return said
@@ -89,15 +85,9 @@ def _by_strategy(counts: Mapping[str, int]) -> dict[str, str]:
 
 
 def _errors(counts: Mapping[str, int]) -> str:
-    reasons: dict[str, int] = {}
-    for key, n in counts.items():
-        if key.startswith("error/"):
-            reason = key.rsplit("/", 1)[1]
-            reasons[reason] = reasons.get(reason, 0) + n
-    if not reasons:
-        return "none"
-    listed = ", ".join(f"{reason} {n:,}" for reason, n in sorted(reasons.items(), key=lambda item: -item[1]))
-    return f"{counts.get('failed_queries', 0):,} queries ({listed})"
+    reasons = by_reason(counts)
+    listed = ", ".join(f"{reason} {n:,}" for reason, n in reasons.items())
+    return f"{queries(counts.get('failed_queries', 0))} ({listed})" if reasons else "none"
 
 
 def counted(quantity: str, value: float) -> str:

@@ -12,6 +12,8 @@ import pyarrow as pa
 from cluster.costs import COST, COSTS
 
 ORIGINAL = "original"  # the un-rewritten query, as a strategy
+STAGES = ("read", "rewrite", "retrieve", "fuse", "rerank", "write")  # in their order; jobs/pipeline.py builds them
+RUNGS = ("json", "labelled", "numbered", "salvage")  # of the parser (`parsed_as`), best first
 
 ERROR = pa.struct(
     [

@@ -22,10 +22,10 @@ from jobs.indexes import open_documents
 from jobs.part import ConfigError
 from jobs.pipeline import stages, wishes
 from jobs.prepare import Prepared, check_engine, prepare_query
-from jobs.tables import ORIGINAL, QUERIES
+from jobs.tables import ORIGINAL, QUERIES, STAGES
 from retrievers.fusion import list_weight
 
-STAGES = ("rewrite", "retrieve", "fuse", "rerank")
+TRIED = STAGES[1:-1]  # all but those that read and write a run's folder
 Row = dict[str, Any]
 
 
@@ -50,6 +50,8 @@ class Trial:
 
 def try_query(config: Config, config_file: str, query: str, label: str, tell: Callable[[str], object]) -> Trial:
     """Send one query through all stages; ConfigError where it is no query, and whatever `run` would refuse."""
+    if query != query.encode("utf-8", "replace").decode():
+        raise ConfigError("QUERY: is not UTF-8; give it in a terminal that is")
     query_id = judge(query, config.log.max_chars)
     if isinstance(query_id, Rejection):
         raise ConfigError(f"QUERY: {query_id.message}; a run would reject such a log row as {query_id.reason!r}; give another")
@@ -78,7 +80,7 @@ def _through(prepared: Prepared, table: pa.Table, tell: Callable[[str], object])
     gpus = _gpus() if any(wish.device for wish in wanted.values()) else 0
     pools = {name: local_pools({name: wish}, gpus)[name] for name, wish in wanted.items()}  # one after the other: each has all
     for stage in stages(prepared, pools, 1):
-        if stage.name not in STAGES:
+        if stage.name not in TRIED:
             continue
         tell(f"{prepared.config.name}: {stage.name}")
         meter = Meter(stage, 1)

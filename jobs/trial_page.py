@@ -13,7 +13,7 @@ from cluster import costs
 from jobs.progress import clock
 from jobs.summary import counted
 from jobs.tables import NOTES, ORIGINAL
-from jobs.trial import STAGES, Row, Trial, found_by
+from jobs.trial import TRIED, Row, Trial, found_by
 
 SHOWN_RESULTS = 10
 SHOWN_IN_LISTS = 3  # hits of each list
@@ -63,8 +63,8 @@ def _several(trials: Sequence[Trial]) -> Iterator[RenderableType]:
     longest = max(len(trial.row["hits"]) for trial in trials)
     for place in range(min(longest, SHOWN_RESULTS)):
         table.add_row(str(place + 1), *(_cell(trial, place, None if trial is trials[0] else first) for trial in trials))
-    title("cost")
-    table.add_row("", *(_cost(trial) for trial in trials))
+    title("cost")  # no seconds: the first of several also warms up what the others find warm
+    table.add_row("", *(_quantities(trial) for trial in trials))
     table.add_row("found", *(f"{trial.fell_away['found']:,} documents" for trial in trials))
     table.add_row("results", *(f"{trial.fell_away['results']:,}" for trial in trials))
     yield table
@@ -175,7 +175,7 @@ def _fell_away(trial: Trial) -> Table:
 
 def _costs(trial: Trial) -> Table:
     table = _grid(0, 1)
-    for stage in STAGES:
+    for stage in TRIED:
         sums = costs.stage_sums(trial.spent, stage)
         if not sums:
             continue
@@ -191,6 +191,14 @@ def _cost(trial: Trial) -> str:
     seconds = sum(costs.stage_sums(trial.spent, stage).get("seconds", 0) for stage in trial.spent)
     money = "" if trial.usd is None else f"${trial.usd:.6f}, ${1000 * trial.usd:.4f} per 1,000 queries, "
     return f"{money}{seconds:.2f} s of work"
+
+
+def _quantities(trial: Trial) -> str:
+    sums: dict[str, float] = {}
+    for stage in trial.spent:
+        for name, value in costs.stage_sums(trial.spent, stage).items():
+            sums[name] = sums.get(name, 0) + value
+    return ", ".join(counted(name, sums[name]) for name in costs.QUANTITIES if sums.get(name)) or "-"
 
 
 def _cell(trial: Trial, place: int, first: dict[str, int] | None) -> Text:

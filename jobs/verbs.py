@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import shlex
 import shutil
 import sys
@@ -12,8 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cluster.shards import SUCCESS
+from jobs.command_line import program
 from jobs.part import ConfigError
-from jobs.refusal import REFUSALS, cause, say
+from jobs.refusal import REFUSALS, cause, say, system
 
 if TYPE_CHECKING:
     from cluster.costs import Prices
@@ -43,6 +47,8 @@ def try_(options: argparse.Namespace) -> int:
     from jobs.trial import as_values, try_query
     from jobs.trial_page import page
 
+    if Path(options.query).is_file():
+        raise ConfigError(f"QUERY {options.query!r} is a file; give the query last, in quotes")
     configs = [load_config(path, options.set, options.date) for path in options.config]
     labels = [Path(path).stem for path in options.config]
     labels = labels if len(set(labels)) == len(labels) else list(options.config)
@@ -82,6 +88,7 @@ def run(options: argparse.Namespace) -> int:
 
     prepared = prepare(_load(options), options.config)
     failure, code, again = None, 1, _again(options)
+    before = prepared.storage.get(SUCCESS) is not None
     with apart(prepared.run_id) as (progress, log):
         progress.tell(f"run {prepared.storage.root}")
         progress.tell(f"log {log}")
@@ -90,17 +97,20 @@ def run(options: argparse.Namespace) -> int:
             progress.phase("evaluating and writing the report")
             folder = open_run(prepared.storage.root)
             evaluation = _evaluation(folder, prepared.config.evaluate.qrels)
-            if folder.storage.get(REPORT) is None:
+            if not before or folder.storage.get(REPORT) is None:  # one that is there may be of a moment before the end
                 try:
                     _write_report(folder, prepared.prices, evaluation)
                 except Exception as error:  # the night's work is done all the same
                     traceback.print_exc()
                     page = f"the report was not written: {cause(error)}; details in {log}"
-                    progress.tell(f"{page}; try again with: dmqr report {shlex.quote(folder.storage.root)}")
+                    progress.tell(f"{page}; try again with: {program()} report {shlex.quote(folder.storage.root)}")
         except Stopped as error:
             failure, code = str(error), error.code
         except REFUSALS:
             raise
+        except OSError as error:
+            traceback.print_exc()
+            failure = f"{system(error)}; what is committed stays; then go on with: {again}"
         except Exception as error:  # a bug, or a failing worker: the trace is for the log, the line for the person
             traceback.print_exc()
             failure = f"{cause(error)}; what is committed stays; details in {log}; go on with: {again}"
@@ -146,7 +156,7 @@ def report(options: argparse.Namespace) -> int:
     if options.qrels is None and qrels is not None and not (remote(qrels) or Path(qrels).exists()):
         print(f"dmqr report: judgements {qrels} are not here; the page does without (--qrels FILE)", file=sys.stderr)
         qrels = None
-    evaluation = _evaluation(folder, qrels)
+    evaluation = _evaluation(folder, qrels, "--qrels" if options.qrels else "evaluate.qrels")
     texts = False if options.no_texts else None
     print(_write_report(folder, load_prices(prices), evaluation, options.out, texts, options.samples))
     return 0
@@ -173,16 +183,30 @@ def _write_report(
         samples=wanted.samples if samples is None else samples,
     )
     if out is not None:
-        Path(out).write_text(html, encoding="utf-8")
+        _put(Path(out), html)
         return out
     folder.storage.put(REPORT, html.encode())
     return folder.storage.url(REPORT)
 
 
-def _evaluation(folder: RunFolder, qrels: str | None) -> Evaluation | None:
+def _put(path: Path, text: str) -> None:
+    """Write a file whole or not at all; what is no file, such as /dev/stdout, is written to as it is."""
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+        return
+    temporary = path.with_name(f".{path.name}-{os.getpid()}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _evaluation(folder: RunFolder, qrels: str | None, where: str = "evaluate.qrels") -> Evaluation | None:
     from jobs.evaluate import evaluate, read_qrels
 
-    return evaluate(folder, read_qrels(qrels)) if qrels else None
+    return evaluate(folder, read_qrels(qrels, where)) if qrels else None
 
 
 def _load(options: argparse.Namespace) -> Config:
@@ -193,7 +217,7 @@ def _load(options: argparse.Namespace) -> Config:
 
 def _again(options: argparse.Namespace) -> str:
     """The command that goes on with this run; tomorrow, too, if `{date}` is in the config."""
-    words = ["dmqr", "run", options.config, *(word for setting in options.set for word in ("--set", setting))]
+    words = [*shlex.split(program()), "run", options.config, *(word for setting in options.set for word in ("--set", setting))]
     dated = "{date}" in Path(options.config).read_text(encoding="utf-8") + "".join(options.set)
     if options.date or dated:
         from jobs.load import today
@@ -204,8 +228,9 @@ def _again(options: argparse.Namespace) -> str:
 
 def _keep_log(prepared: Prepared, log: Path) -> None:
     """Put the log file beside the tables, if the run got as far as having any."""
-    if prepared.storage.get("run.json") is not None:
-        prepared.storage.upload(log, f"logs/{log.name}")
+    with contextlib.suppress(OSError):  # a full disk: what went wrong is said, and the log stays where it was written
+        if prepared.storage.get("run.json") is not None:
+            prepared.storage.upload(log, f"logs/{log.name}")
 
 
 def _print(shown: Any) -> None:

@@ -95,7 +95,7 @@ def corpus_schema(files: Sequence[Path | Source]) -> pa.Schema:
         try:
             schema = pq.read_schema(_opened(file))
         except (pa.ArrowException, OSError) as e:
-            raise RetrieverError(f"corpus {file}: cannot be read as Parquet: {_line(e)}") from None
+            raise RetrieverError(f"corpus {file}: cannot be read as Parquet: {_line(e)}; copy it again") from None
         for column, kinds in _KINDS.items():
             if column not in schema.names:
                 if column == "title":
@@ -194,7 +194,7 @@ def _batches(files: Sequence[Path | Source], schema: pa.Schema) -> Iterator[tupl
                     if batch.num_rows:
                         yield file, _cast(batch, schema)
         except (pa.ArrowException, OSError) as e:
-            raise RetrieverError(f"corpus {file}: cannot be read as Parquet: {_line(e)}") from None
+            raise RetrieverError(f"corpus {file}: cannot be read as Parquet: {_line(e)}; copy it again") from None
 
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

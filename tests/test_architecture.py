@@ -18,7 +18,7 @@ from jobs.config import Config
 from jobs.log import LogColumns
 from jobs.pipeline import stages, wishes
 from jobs.prepare import Prepared
-from jobs.tables import COMMITTED, SHARD
+from jobs.tables import COMMITTED, SHARD, STAGES
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("cluster", "jobs", "retrievers", "rewriters")
@@ -137,6 +137,7 @@ def line(request: pytest.FixtureRequest, tmp_path: Path) -> list[Stage]:
 
 
 def test_each_stage_consumes_what_the_one_before_produces(line: list[Stage]) -> None:
+    assert tuple(stage.name for stage in line) == STAGES
     assert line[0].consumes == SHARD
     assert line[-1].produces == COMMITTED
     for before, after in pairwise(line):

@@ -10,6 +10,7 @@ from importlib.resources import files
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import yaml
 
 from cluster.costs import Prices
@@ -42,9 +43,10 @@ def report(
     """
     try:
         values = _values(run, prices, evaluation, texts, samples)
-    except (duckdb.Error, OSError) as error:
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
         words = reason(error)
-        raise ConfigError(f"{run.storage.root}: the run's tables cannot be read ({words}); was the folder changed?") from error
+        where = f"{run.storage.root}: the run's tables cannot be read"
+        raise ConfigError(f"{where} ({words}); put back what was changed there") from error
     return _render(values).encode("utf-8", "backslashreplace").decode()
 
 

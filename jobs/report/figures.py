@@ -11,9 +11,7 @@ from typing import Any
 from cluster import costs
 from cluster.lease import past_seconds
 from jobs.run_folder import RunFolder
-from jobs.tables import NOTES, ORIGINAL
-
-RUNGS = ("json", "labelled", "numbered", "salvage")  # of the parser, best first; others follow by name
+from jobs.tables import NOTES, ORIGINAL, RUNGS
 
 
 @dataclass(frozen=True)
@@ -74,13 +72,10 @@ class Figures:
 
     run: RunFolder
 
-    @cached_property
+    @property
     def counts(self) -> Counter[str]:
         """The manifests' counts."""
-        sums: Counter[str] = Counter()
-        for manifest in self.run.manifests:
-            sums.update(manifest.counts)
-        return sums
+        return self.run.counts
 
     @cached_property
     def strategies(self) -> list[str]:

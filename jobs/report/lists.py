@@ -66,6 +66,11 @@ class Lists:
     left_out: list[str]
     """strategy/retriever of weight 0: not among the sources of results, and known of only where lists were kept."""
 
+    @property
+    def comparable(self) -> bool:
+        """Whether all that the original found is known."""
+        return self.from_runs or not any(name.startswith(f"{ORIGINAL}/") for name in self.left_out)
+
 
 def lists(figures: Figures) -> Lists | None:
     """Read what the lists brought; None where nothing is committed."""

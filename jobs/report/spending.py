@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from cluster import costs
 from cluster.costs import START_UP, Prices
 from jobs.report.figures import Figures
+from jobs.tables import STAGES
 
-STAGES = ("rewrite", "retrieve", "fuse", "rerank", "write")
 TOGETHER = "all strategies together"
 
 

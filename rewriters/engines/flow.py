@@ -17,6 +17,7 @@ from rewriters.errors import RewriterError
 
 _T = TypeVar("_T")
 _Answered = tuple[Request, Completion]
+_Arrived = queue.SimpleQueue[list[_Answered] | BaseException | None]
 
 
 class Flow:
@@ -35,15 +36,15 @@ class Flow:
     def stream(self, requests: Iterable[Request], answer: Callable[[Request], Awaitable[Completion]]) -> Iterator[_Answered]:
         """Every request once with its completion, as they come. What `answer` raises ends this call and is raised here; a
         caller that stops early cancels what it had under way."""
-        arrived: queue.SimpleQueue[_Answered | BaseException | None] = queue.SimpleQueue()
+        arrived: _Arrived = queue.SimpleQueue()
         feed = asyncio.run_coroutine_threadsafe(self._feed(requests, answer, arrived), self._loop)
         try:
-            while (one := arrived.get()) is not None:
-                if isinstance(one, asyncio.CancelledError):
+            while (some := arrived.get()) is not None:
+                if isinstance(some, asyncio.CancelledError):
                     raise RewriterError("the engine was closed while requests were under way; run the same command again")
-                if isinstance(one, BaseException):
-                    raise one
-                yield one
+                if isinstance(some, BaseException):
+                    raise some
+                yield from some
         finally:
             feed.cancel()
 
@@ -65,10 +66,22 @@ class Flow:
         self,
         requests: Iterable[Request],
         answer: Callable[[Request], Awaitable[Completion]],
-        arrived: queue.SimpleQueue[_Answered | BaseException | None],
+        arrived: _Arrived,
     ) -> None:
+        # What is answered in one turn of the loop goes out together: every hand-over between threads has the loop wait for the
+        # caller's thread to get a core, and an engine answers hundreds of requests in a step.
+        answered: list[_Answered] = []
+
+        def hand_over() -> None:
+            if answered:
+                arrived.put(answered.copy())
+                answered.clear()
+
         async def one(request: Request) -> None:
-            arrived.put((request, await answer(request)))
+            completion = await answer(request)
+            answered.append((request, completion))
+            if len(answered) == 1:
+                self._loop.call_soon(hand_over)
 
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -76,10 +89,13 @@ class Flow:
                     await self._places.acquire()
                     task = tasks.create_task(one(request))
                     task.add_done_callback(lambda _: self._places.release())  # also where it is cancelled before it begins
+            hand_over()
             arrived.put(None)
         except BaseExceptionGroup as group:
+            hand_over()
             arrived.put(_first(group))
         except BaseException as error:  # cancelled, or `requests` raised: the caller hears of it
+            hand_over()
             arrived.put(error)
 
 

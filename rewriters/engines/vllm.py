@@ -99,7 +99,8 @@ class VllmEngine:
             )
         known = _argument_names() - _OURS
         for name in sorted(self._args.keys() - known) if known else ():
-            raise RewriterError(f"engine 'vllm': args.{name}: vLLM has no such engine argument{nearest(name, known)}")
+            what = f"engine 'vllm': args.{name}: vLLM has no such engine argument{nearest(name, known)}"
+            raise RewriterError(f"{what}; correct or remove it")
 
     def start(self) -> dict[str, float]:
         """Load the model and let it write a word; seconds of both."""

@@ -52,7 +52,8 @@ def test_missing_paths_name_the_nearest(tmp_path: Path) -> None:
     typo = f"{tmp_path}/logs/lgo.parquet"
     assert refusal(typo) == f"log.path {typo}: no such file or folder; nearest: {log}; correct log.path"
     assert refusal(f"{tmp_path}/nowhere/at/all") == (
-        f"log.path {tmp_path}/nowhere/at/all: no such file or folder; {tmp_path}/nowhere/at is not there either; correct log.path"
+        f"log.path {tmp_path}/nowhere/at/all: no such file or folder; {tmp_path}/nowhere/at is not there either; "
+        "correct log.path"
     )
     day = f"{tmp_path}/zzz=2020-01-31"
     assert refusal(day, date="2020-01-31") == f"log.path {day} (date 2020-01-31): no such file or folder; correct log.path"
@@ -77,7 +78,8 @@ def test_folders_without_parquet_say_what_is_in_them(tmp_path: Path) -> None:
     for name in ("b.csv", "a.txt", ".hidden.parquet", "_tmp.parquet"):
         (tmp_path / name).write_text("x")
     assert refusal(str(tmp_path)) == (
-        f"log.path {tmp_path}: no Parquet file (*.parquet) in this folder, found .hidden.parquet, _tmp.parquet, a.txt, b.csv; name another"
+        f"log.path {tmp_path}: no Parquet file (*.parquet) in this folder, found .hidden.parquet, _tmp.parquet, a.txt, b.csv; "
+        "name another"
     )
 
 

@@ -139,7 +139,7 @@ def test_nothing_that_is_shown_can_move_the_cursor() -> None:
             "1,500/4,000 queries, 100/s, ETA 25 s, 1 query with errors, $0.1235",
         ),
         (State("working", done=4000, total=4000, errors=2, usd=1234.5, began=340.0, reasons={"echo": 3}),
-         "4,000/4,000 queries, 400/s, 2 queries with errors (echo 3), $1,234.50"),
+         "4,000/4,000 queries, 2 queries with errors (echo 3), $1,234.50"),
         (State("stopping", done=10, total=20, before=5, began=340.0), "stopping: 10/20 queries, 0.5/s, no errors"),
         (
             WORKING,

@@ -115,7 +115,7 @@ def test_what_is_checked_before_a_run_reads_no_data(
     proxy.requests.clear()
     retriever_identity("bm25", block(store))
     assert not [path for _, path in proxy.requests if "/data-" in path.partition("?")[0]]
-    with pytest.raises(RetrieverError, match="is not copied to this machine"):
+    with pytest.raises(RetrieverError, match="is not on this machine"):
         open_documents("bm25", block(store), there_only=True)
     open_retriever("bm25", block(store))
     assert len(open_documents("bm25", block(store), there_only=True).texts(["d01"])) == 1

@@ -76,7 +76,12 @@ def test_the_night_before_says_it_where_only_the_log_is_another(prepared: Prepar
     prepared.output.put(f"{name}/latest.json", json.dumps({"path": night}).encode())
     storage.put("shards.json", json.dumps({"inputs": [], "counts": {}, "shard_size": 1, "tables": {}, "shards": []}).encode())
     storage.put("commits/000000.json", json.dumps(vars(manifest(0, 10, prompt_tokens=1000))).encode())
-    record = {"run_id": last.run_id, "config": prepared.config.model_dump(), "identity": prepared.identity | {"log": "other"}}
+    record = {
+        "run_id": last.run_id,
+        "status": "finished",
+        "config": prepared.config.model_dump(),
+        "identity": prepared.identity | {"log": "other"},
+    }
     storage.put("run.json", json.dumps(record).encode())
     expected = expect(prepared, 20, [], ["sea"])
     assert expected is not None
@@ -85,6 +90,15 @@ def test_the_night_before_says_it_where_only_the_log_is_another(prepared: Prepar
     other = expect(prepared, 20, [], ["sea"])
     assert other is not None
     assert other.at_most
+
+
+def test_starting_up_is_paid_once_whatever_is_left(prepared: Prepared) -> None:
+    shard = manifest(0, 10, seconds=10.0)
+    shard.costs["rewrite"]["start_up.load@"] = {"seconds": 60.0}
+    expected = expect(prepared, 100, [shard], [])
+    assert expected is not None
+    assert expected.seconds == pytest.approx(100 + 60)
+    assert expected.usd == pytest.approx((100 + 60) * 3.6 / 3600)
 
 
 def test_nothing_is_left(prepared: Prepared) -> None:

@@ -167,6 +167,15 @@ def test_what_a_list_of_no_weight_found_is_known_from_the_kept_lists(make: Make)
     assert {hit.doc_id for hit in sample.hits if hit.new} == {"d04", "d05"}
 
 
+def test_what_a_list_of_no_weight_found_is_not_guessed_where_lists_were_not_kept(make: Make) -> None:
+    run = make(fuse={"weights": {"original": 0}}, keep_runs=False)
+    assert not measured(run).comparable
+    text = page(run).sections
+    assert "What rewrites added to the original is not known" in text["added"]
+    assert "were found by rewrites only" not in text["added"]
+    assert "marks documents that no list of the original has" not in text["samples"]
+
+
 def test_a_part_of_a_long_run_is_measured_and_it_is_said(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["jobs.report.lists"], "MOST_QUERIES", 2)
     run = make()

@@ -117,4 +117,4 @@ def test_a_flow_that_is_closed_says_so_to_whoever_still_waits() -> None:
         time.sleep(0.01)
     flow.close()
     caller.join(5)
-    assert heard == ["the engine was closed while requests were under way"]
+    assert heard == ["the engine was closed while requests were under way; run the same command again"]

@@ -87,7 +87,7 @@ def test_a_server_with_the_model_passes(monkeypatch: pytest.MonkeyPatch) -> None
             "/v1/models is not there (HTTP 404: Not Found); correct base_url, which usually ends in /v1",
         ),
         (Reply(307, b"", {"Location": "/login"}), "/v1/models is not there (HTTP 307: no more words)"),
-        (refusal(418, "short and stout"), "/v1/models answers HTTP 418: short and stout; correct base_url, which usually ends in /v1"),
+        (refusal(418, "short and stout"), "/v1/models answers HTTP 418: short and stout; correct base_url, which usually ends"),
         (Reply(content=b"<html>hello</html>"), "answers with something else than a list of models"),
         (Reply(content=b'{"data": [1]}'), "answers with something else than a list of models"),
         (Reply(content=b'{"data": [{"id": 1}]}'), "answers with something else than a list of models"),
