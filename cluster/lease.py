@@ -62,7 +62,7 @@ class Lease:
                     return
                 self._put(released=False)
                 heard = time.monotonic()
-            except OSError:  # storage is away for a moment; for too long, and others may take the run
+            except (OSError, ClusterError):  # storage is away for a moment; for too long, and others may take the run
                 if time.monotonic() - heard > STALE_SECONDS:
                     self._lost.set()
 

@@ -1,17 +1,19 @@
 """Where tables lie: keys under one root, with put-if-absent as the one verb that commits.
 
 On a file system a commit is a fsynced temporary file that is hard-linked to its final name: `link` fails if the name
-exists, and a kill leaves either nothing or the whole file (`O_EXCL` alone would leave an empty one).
+exists, and a kill leaves either nothing or the whole file (`O_EXCL` alone would leave an empty one). Object storage:
+`cluster/s3.py`.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -23,6 +25,7 @@ class Entry(NamedTuple):
 
     key: str
     size: int  # bytes
+    etag: str | None = None  # the version, where the storage names versions
 
 
 class Storage(Protocol):
@@ -48,6 +51,10 @@ class Storage(Protocol):
 
     def open(self, key: str) -> pa.NativeFile:
         """The object as a random-access file (for Parquet). FileNotFoundError if there is none."""
+        ...
+
+    def stat(self, key: str) -> Entry | None:
+        """The object of this very key, or None."""
         ...
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
@@ -110,6 +117,10 @@ class FileStorage:
     def open(self, key: str) -> pa.NativeFile:
         return pa.OSFile(str(self._folder / key), "rb")
 
+    def stat(self, key: str) -> Entry | None:
+        path = self._folder / key
+        return Entry(key, path.stat().st_size) if path.is_file() else None
+
     def list(self, prefix: str = "") -> Iterator[Entry]:
         found = []
         for folder, _, files in os.walk(self._folder / prefix):
@@ -148,12 +159,31 @@ class FileStorage:
         return temporary
 
 
+def remote(url: str) -> bool:
+    """Whether this names an object or folder of S3."""
+    return url.startswith("s3://")
+
+
 def open_storage(url: str) -> Storage:
-    """The storage at `url`; ClusterError if this kind of storage is not supported."""
+    """The storage at `url`: s3://BUCKET/FOLDER or a folder of the file system. ClusterError for another kind."""
+    if remote(url):
+        from cluster.s3 import S3Storage
+
+        return S3Storage(url)
     if "://" in url and not url.startswith("file://"):
         scheme = url.split("://", 1)[0]
-        raise ClusterError(f"{url}: {scheme}:// is not supported yet; use a folder of the file system")
+        raise ClusterError(f"{url}: {scheme}:// is not supported; use s3://BUCKET/FOLDER, or a folder of the file system")
     return FileStorage(str(Path(url.removeprefix("file://")).absolute()))
+
+
+def open_file(url: str) -> BinaryIO:
+    """A file or an object of S3, to be read as a stream of bytes or at any place. OSError if it cannot be."""
+    if not remote(url):
+        return Path(url).open("rb")
+    from cluster.s3_file import RangedFile
+
+    bucket, _, key = url.removeprefix("s3://").partition("/")
+    return io.BufferedReader(RangedFile(bucket, key), 1 << 16)
 
 
 def check_writable(storage: Storage, what: str) -> None:

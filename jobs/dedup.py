@@ -24,7 +24,8 @@ import pyarrow as pa
 from jobs.dedup_files import ENCODED_MAP, QUERIES, REJECTED, RowGroups, Shard, files_by_table, move_files
 from jobs.dedup_group import Spill, ambiguous_id, connect, grouped_queries
 from jobs.dedup_texts import REASONS, DistinctTexts, Rejection, hex_ids
-from jobs.log import LogColumns, LogError, LogFile, no_rows, one_line
+from jobs.log import LogColumns, no_rows, one_line
+from jobs.log_files import LogError, LogFile
 from jobs.log_rows import LogPiece, read_log
 
 MAP_GROUP = 1 << 18  # rows; every row group repeats the ids that occur in it

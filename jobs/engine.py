@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import importlib.util
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from cluster.copies import copied
+from cluster.s3 import S3Storage
+from cluster.storage import remote
 from jobs.engine_config import Engine, Recorded, Vllm
 from jobs.part import ConfigError
 from retrievers.models import local_folder, model_identity
 from retrievers.retriever import named
+from rewriters.engines import Engine as RunningEngine
 from rewriters.engines import open_engine
+from rewriters.errors import RewriterError
 
 MOST_BLOCKS = 8  # shards that a worker has under way: each one is held in memory, and a process brings it there
 
@@ -35,13 +41,31 @@ def resolve(engine: Engine) -> tuple[dict[str, Any], dict[str, Any]]:
             with named("rewrite.engine.lora"):
                 settings["lora"], weights["lora_weights"] = _weights(engine.lora, None)
             settings["lora_name"] = engine.lora
-    if isinstance(engine, Recorded):
+    if isinstance(engine, Recorded) and not remote(engine.path):
         settings["path"] = str(Path(engine.path).absolute())
-    opened = open_engine(settings)
+    opened = open_here(settings)
     try:
         return settings, opened.identity() | weights
     finally:
         opened.close()
+
+
+def open_here(settings: Mapping[str, Any]) -> RunningEngine:
+    """`rewriters.engines.open_engine`; completions that lie on S3 are copied once to each machine that reads them."""
+    url = settings.get("path", "")
+    if settings["kind"] != "recorded" or not remote(url):
+        return open_engine(settings)
+    folder, _, name = url.rpartition("/")
+    storage = S3Storage(folder)
+    entry = storage.stat(name)
+    if entry is None:
+        raise RewriterError(f"recorded completions {url}: there is no such object; correct rewrite.engine.path")
+    copy = copied(storage, [entry], f"{name} {entry.etag} {entry.size}")
+    assert copy is not None
+    try:
+        return open_engine({**settings, "path": str(copy / name)})
+    except RewriterError as error:
+        raise type(error)(str(error).replace(str(copy / name), url)) from error
 
 
 def check(settings: dict[str, Any], local: bool) -> None:
@@ -53,7 +77,7 @@ def check(settings: dict[str, Any], local: bool) -> None:
         return
     if settings["kind"] == "vllm" and not local and importlib.util.find_spec("vllm") is None:
         return
-    engine = open_engine(settings)
+    engine = open_here(settings)
     try:
         engine.check()
     finally:

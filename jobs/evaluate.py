@@ -19,6 +19,7 @@ import numpy.typing as npt
 from rich.table import Table
 from rich.text import Text
 
+from cluster.s3_duckdb import attach, reason
 from jobs import judged_rows
 from jobs.bootstrap import LEVEL, RESAMPLES, Floats, mean_interval
 from jobs.dedup_group import connect
@@ -92,6 +93,7 @@ def evaluate(run: RunFolder, judgements: Judgements) -> Evaluation:
             tempfile.TemporaryDirectory(prefix="dmqr-evaluate-") as temp,
             connect("256MB", threads=2, temp=Path(temp)) as connection,
         ):
+            attach(connection)
             query_of = judged_rows.query_of(connection, run, judgements)
             pending = judged_rows.not_committed(connection, run)
             asked: dict[str, list[str]] = {}
@@ -104,7 +106,7 @@ def evaluate(run: RunFolder, judgements: Judgements) -> Evaluation:
                 original = measure(judgements, asked, judged_rows.originals(connection, run, kept))
             strangers = None if query_of else judged_rows.strangers(connection, run, judgements)
     except (duckdb.Error, OSError) as error:
-        words = " ".join(str(error).split())[:200]
+        words = reason(error)
         raise ConfigError(
             f"{run.storage.root}: the run's tables cannot be read ({words}); put back what was changed there"
         ) from error

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import io
 from typing import NamedTuple
 
+from cluster.storage import open_file
 from jobs.part import ConfigError
 
 MAX_GRADE = 1000  # trec_eval keeps a counter for every grade up to the highest
@@ -18,14 +19,14 @@ class Judgements(NamedTuple):
 
 
 def read_qrels(path: str, where: str = "evaluate.qrels") -> Judgements:
-    """Read tab-separated `log_id doc_id grade`, or TREC's `log_id 0 doc_id grade`, in UTF-8.
+    """Read, from a file or from S3, tab-separated `log_id doc_id grade`, or TREC's `log_id 0 doc_id grade`, in UTF-8.
 
     Raises ConfigError, which begins with `where` and names the bad line: not these columns, a grade above 1,000, or
     another grade for what an earlier line graded.
     """
     grades: dict[str, dict[str, int]] = {}
     try:
-        with Path(path).open(encoding="utf-8-sig") as lines:
+        with io.TextIOWrapper(open_file(path), encoding="utf-8-sig") as lines:
             for number, line in enumerate(lines, 1):
                 if line.strip():
                     _read_line(line.rstrip("\n"), f"{where}: {path}: line {number}", grades)

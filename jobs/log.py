@@ -1,37 +1,22 @@
-"""The query log as files: which ones, whether they can be read, and which columns they have."""
+"""The query log as files: whether they can be read, and which columns they have."""
 
 from __future__ import annotations
 
 import difflib
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cluster.storage import open_file, remote
+from jobs.log_files import LogError, LogFile
+
 _OTHER = "convert it, or name another column"
-HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 MAGIC = b"PAR1"
 DICTIONARY_BYTES = 8 << 20  # largest row group, in encoded bytes of the query column, that is read as dictionaries
-
-
-class LogError(Exception):
-    """The log cannot be used; `str()` is one line for a person: what, where, what was found, what to do."""
-
-
-@dataclass(frozen=True)
-class LogFile:
-    """One file of the log; `size` and `mtime_ns` tell a later start whether it is still the same."""
-
-    path: str  # absolute or as configured: how to open it
-    name: str  # relative to the log's path, with "/": the same on every machine, the stem of a row's log_id
-    size: int  # bytes
-    mtime_ns: int
-    partitions: tuple[tuple[str, str | None], ...] = ()  # hive partitions in its path (date=2020-01-01), outer first
 
 
 @dataclass(frozen=True)
@@ -42,74 +27,6 @@ class LogColumns:
     id_column: str | None = None
     count_column: str | None = None
     max_chars: int = 2000
-
-
-# ---------------------------------------------------------------- finding
-
-
-def find_log_files(path: str | Sequence[str], date: str | None = None) -> list[LogFile]:
-    """The Parquet files under `path` (a file, a folder with or without hive partitions, or a list of these), by name.
-
-    In folders only `*.parquet` counts, at any depth; names starting with `.` or `_` are skipped, links are followed.
-    A file reached twice is taken once. `date` is what `{date}` stood for; it only appears in messages.
-    Raises LogError when something named is not there, holds no Parquet file, or lies on object storage.
-    """
-    paths = [path] if isinstance(path, str) else list(path)
-    if not paths:
-        raise LogError("log.path is an empty list; name a file or folder")
-    when = f" (date {date})" if date else ""
-    for one in paths:
-        if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", one):
-            raise LogError(f"log.path {one}{when}: not supported yet; name a local file or folder")
-        if not os.path.exists(one):
-            raise LogError(f"log.path {one}{when}: no such file or folder{_nearest_path(one)}; correct log.path")
-    base = None if len(paths) == 1 else os.path.commonpath([os.path.dirname(os.path.abspath(one)) for one in paths])
-    found: dict[str, LogFile] = {}
-    for one in paths:
-        before = len(found)
-        inside = list(_walk(one)) if os.path.isdir(one) else [one]
-        root = base or (one if os.path.isdir(one) else os.path.dirname(one) or ".")
-        for file in inside:
-            found.setdefault(os.path.realpath(file), _log_file(file, root))
-        if not inside and len(found) == before:
-            raise LogError(
-                f"log.path {one}{when}: no Parquet file (*.parquet) in this folder, {_what_is_in(one)}; name another"
-            )
-    return sorted(found.values(), key=lambda file: file.name)
-
-
-def _walk(folder: str) -> Iterator[str]:
-    seen: set[str] = set()
-    for parent, folders, files in os.walk(folder, followlinks=True):
-        real = os.path.realpath(parent)
-        if real in seen:  # a link that leads back up
-            folders.clear()
-            continue
-        seen.add(real)
-        folders[:] = [name for name in folders if name[0] not in "._"]
-        yield from (os.path.join(parent, name) for name in files if name[0] not in "._" and name.endswith(".parquet"))
-
-
-def _log_file(path: str, root: str) -> LogFile:
-    stat = os.stat(path)
-    parts = Path(os.path.abspath(path)).parts[:-1]
-    pairs = [part.split("=", 1) for part in parts if re.fullmatch(r"[^=]+=.*", part)]
-    partitions = tuple((key, None if value == HIVE_NULL else unquote(value)) for key, value in pairs)
-    return LogFile(path, Path(os.path.relpath(path, root)).as_posix(), stat.st_size, stat.st_mtime_ns, partitions)
-
-
-def _nearest_path(path: str) -> str:
-    parent, name = os.path.split(os.path.abspath(path))
-    if not os.path.isdir(parent):
-        return f"; {parent} is not there either"
-    near = difflib.get_close_matches(name, os.listdir(parent), 1)
-    return f"; nearest: {os.path.join(parent, near[0])}" if near else ""
-
-
-def _what_is_in(folder: str) -> str:
-    names = sorted(os.listdir(folder))
-    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-    return f"found {shown}" if names else "it is empty"
 
 
 # ---------------------------------------------------------------- checking
@@ -159,16 +76,18 @@ def open_log_file(file: LogFile, columns: LogColumns) -> pq.ParquetFile:
 
 def _open(file: LogFile, dictionaries: list[str]) -> pq.ParquetFile:
     try:
-        return pq.ParquetFile(file.path, read_dictionary=dictionaries, pre_buffer=False, buffer_size=1 << 20)
+        source = open_file(file.path) if remote(file.path) else file.path
+        return pq.ParquetFile(source, read_dictionary=dictionaries, pre_buffer=False, buffer_size=1 << 20)
     except (OSError, pa.ArrowException) as error:
         raise LogError(f"log file {file.path}: {_why_unreadable(file.path, error)}") from error
 
 
 def _why_unreadable(path: str, error: Exception) -> str:
     try:
-        with open(path, "rb") as stream:
+        with open_file(path) as stream:
             head = stream.read(16)
-            stream.seek(max(0, os.fstat(stream.fileno()).st_size - 4))
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, size - 4))
             tail = stream.read(4)
     except OSError as reason:
         return f"cannot be read ({reason.strerror or reason}); make it readable"
@@ -178,7 +97,7 @@ def _why_unreadable(path: str, error: Exception) -> str:
         begins = head.decode("utf-8", "replace")
         return f"not a Parquet file: it starts with {begins!r} (is it text or compressed?); convert it"
     if tail != MAGIC:
-        return f"truncated Parquet: the footer at the end of its {os.path.getsize(path):,} bytes is missing; copy it again"
+        return f"truncated Parquet: the footer at the end of its {size:,} bytes is missing; copy it again"
     return f"damaged Parquet: {one_line(error)}; copy it again"
 
 

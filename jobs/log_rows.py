@@ -10,7 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.log import LogColumns, LogError, LogFile, bytes_per_row, one_line, open_log_file
+from jobs.log import LogColumns, bytes_per_row, one_line, open_log_file
+from jobs.log_files import LogError, LogFile
 
 PIECE_ROWS = 1 << 16  # large enough for vectorised work, small enough to leave little mark on peak memory
 PIECE_BYTES = 8 << 20  # encoded bytes of the query column, where texts are long

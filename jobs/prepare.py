@@ -20,10 +20,11 @@ from cluster.storage import Storage, check_writable, open_storage
 from jobs import engine
 from jobs.config import Config
 from jobs.evaluate import Judgements, read_qrels
-from jobs.log import LogColumns, LogFile, check_log, find_log_files
+from jobs.indexes import retriever_identity
+from jobs.log import LogColumns, check_log
+from jobs.log_files import LogFile, find_log_files
 from jobs.part import ConfigError
 from retrievers.reranker import reranker_identity
-from retrievers.retriever import retriever_identity
 from rewriters.errors import RewriterError
 from rewriters.rewriter import Rewriter
 
@@ -54,7 +55,7 @@ class Prepared:
     @property
     def inputs(self) -> list[dict[str, Any]]:
         """The log's files as the plan keeps them."""
-        return [{"path": file.path, "size": file.size, "mtime_ns": file.mtime_ns} for file in self.files]
+        return [file.version for file in self.files]
 
 
 def prepare(config: Config, config_path: str) -> Prepared:

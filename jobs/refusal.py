@@ -7,7 +7,7 @@ import re
 import sys
 
 from cluster import ClusterError
-from jobs.log import LogError
+from jobs.log_files import LogError
 from jobs.part import ConfigError
 from retrievers.retriever import RetrieverError
 from rewriters.errors import RewriterError

@@ -11,9 +11,10 @@ import pyarrow.compute as pc
 
 from cluster import costs
 from cluster.stage import pulse
+from jobs.indexes import open_documents
 from jobs.tables import RERANKED, RESULT, failed, with_appended
 from retrievers.reranker import combine, open_reranker
-from retrievers.retriever import RetrieverError, distinct, open_documents
+from retrievers.retriever import RetrieverError, distinct
 
 PORTION = 2048  # pairs scored between two signs of life: some minutes on two CPU cores, sorted by length inside
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from cluster import costs
 from cluster.stage import pulse
+from jobs.indexes import open_retriever
 from jobs.tables import HIT, ORIGINAL, RETRIEVED, RUN, failed, with_appended
 from retrievers.retriever import (
     Embedder,
@@ -18,7 +19,6 @@ from retrievers.retriever import (
     RetrieverError,
     SearchText,
     distinct,
-    open_retriever,
 )
 from rewriters.strategy import load_strategy
 

@@ -14,8 +14,9 @@ import pyarrow.parquet as pq
 from cluster.costs import Busy, entry
 from cluster.stage import pulse
 from cluster.storage import open_storage
+from jobs.engine import open_here
 from jobs.tables import COMPLETIONS, REWRITTEN, with_appended
-from rewriters.engines import Completion, Request, open_engine
+from rewriters.engines import Completion, Request
 from rewriters.rewriter import Rewriter
 
 FLUSH_COMPLETIONS = 256  # put to storage after so many,
@@ -36,7 +37,7 @@ class Rewrite:
     waits for another's slowest.
 
     Args:
-        engine: settings for `open_engine`; None where no strategy is asked for.
+        engine: settings for `open_here`; None where no strategy is asked for.
         strategies, calls, decoding: of the config's `rewrite`.
         run: the run's folder; completions go to `completions/<shard>/`.
         start: the start of the run that this is, from 1.
@@ -54,7 +55,7 @@ class Rewrite:
         gpus: float = 0.0,
     ) -> None:
         self._rewriter = Rewriter(strategies, calls, dict(decoding))
-        self._engine = open_engine(engine) if engine and strategies else None
+        self._engine = open_here(engine) if engine and strategies else None
         self.start_up = self._engine.start() if self._engine else {}
         self._storage, self._start, self._gpus = open_storage(run), start, gpus
         self._busy = Busy()

@@ -18,12 +18,12 @@ from cluster.session import local_pools
 from cluster.stage import Meter
 from jobs.config import Config
 from jobs.dedup_texts import Rejection, judge
+from jobs.indexes import open_documents
 from jobs.part import ConfigError
 from jobs.pipeline import stages, wishes
 from jobs.prepare import Prepared, check_engine, prepare_query
 from jobs.tables import ORIGINAL, QUERIES, STAGES
 from retrievers.fusion import list_weight
-from retrievers.retriever import open_documents
 
 TRIED = STAGES[1:-1]  # all but those that read and write a run's folder
 Row = dict[str, Any]

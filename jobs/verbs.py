@@ -144,6 +144,7 @@ def evaluate(options: argparse.Namespace) -> int:
 
 def report(options: argparse.Namespace) -> int:
     from cluster.costs import load_prices
+    from cluster.storage import remote
     from jobs.run_folder import open_run
 
     folder = open_run(options.run)
@@ -153,7 +154,7 @@ def report(options: argparse.Namespace) -> int:
     if options.samples is not None and options.samples < 0:
         raise ConfigError(f"--samples {options.samples}: is less than 0; give 0 or more")
     qrels = options.qrels or folder.config.evaluate.qrels
-    if options.qrels is None and qrels is not None and not Path(qrels).exists():
+    if options.qrels is None and qrels is not None and not (remote(qrels) or Path(qrels).exists()):
         print(f"dmqr report: judgements {qrels} are not here; the page does without (--qrels FILE)", file=sys.stderr)
         qrels = None
     evaluation = _evaluation(folder, qrels, "--qrels" if options.qrels else "evaluate.qrels")

@@ -10,7 +10,7 @@ import json
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,21 @@ _GATHERED = 16_384  # rows put in order at a time: bounds memory when the corpus
 _MODULUS = 1 << 128
 
 
+class Source(NamedTuple):
+    """A Parquet file of a corpus that is no file of this machine."""
+
+    name: str
+    open: Callable[[], BinaryIO]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def parent(self) -> str:
+        """The folder that it lies in, for messages."""
+        return self.name.rpartition("/")[0]
+
+
 class Written(NamedTuple):
     """What lies in the folder now. ``content``: hash of all rows, whatever files and order they came in."""
 
@@ -36,17 +51,20 @@ class Written(NamedTuple):
     columns: list[str]
 
 
-def corpus_files(paths: str | Path | Sequence[str | Path]) -> list[Path]:
+def corpus_files(paths: str | Path | Source | Sequence[str | Path | Source]) -> list[Path | Source]:
     """The Parquet files of a corpus: a file, a folder (all ``*.parquet`` in it and below) or a list of these.
 
     Raises:
-        RetrieverError: nothing there; ``s3://``.
+        RetrieverError: nothing there; ``s3://`` (what lies there comes as `Source`).
     """
-    named = [paths] if isinstance(paths, str | Path) else list(paths)
-    files: list[Path] = []
+    named = [paths] if isinstance(paths, str | Path | Source) else list(paths)
+    files: list[Path | Source] = []
     for name in named:
-        if str(name).startswith("s3://"):
-            raise RetrieverError(f"corpus {name}: s3:// is not supported yet; give a file or folder")
+        if isinstance(name, Source):
+            files.append(name)
+            continue
+        if "://" in str(name):
+            raise RetrieverError(f"corpus {name}: is no file or folder of this machine; give one, or s3://BUCKET/FOLDER")
         path = Path(name)
         if path.is_dir():
             found = sorted(f for f in path.rglob("*.parquet") if not f.name.startswith((".", "_")))
@@ -62,7 +80,11 @@ def corpus_files(paths: str | Path | Sequence[str | Path]) -> list[Path]:
     return files
 
 
-def corpus_schema(files: Sequence[Path]) -> pa.Schema:
+def _opened(file: Path | Source) -> Path | BinaryIO:
+    return file.open() if isinstance(file, Source) else file
+
+
+def corpus_schema(files: Sequence[Path | Source]) -> pa.Schema:
     """The columns of the corpus, checked in every file: doc_id, title, text, then the others.
 
     Raises:
@@ -71,7 +93,7 @@ def corpus_schema(files: Sequence[Path]) -> pa.Schema:
     others: list[pa.Schema] = []
     for file in files:
         try:
-            schema = pq.read_schema(file)
+            schema = pq.read_schema(_opened(file))
         except (pa.ArrowException, OSError) as e:
             raise RetrieverError(f"corpus {file}: cannot be read as Parquet: {_line(e)}; copy it again") from None
         for column, kinds in _KINDS.items():
@@ -96,7 +118,7 @@ def corpus_schema(files: Sequence[Path]) -> pa.Schema:
 
 
 def write_documents(
-    files: Sequence[Path], schema: pa.Schema, folder: Path, progress: Callable[[str, int, int], None]
+    files: Sequence[Path | Source], schema: pa.Schema, folder: Path, progress: Callable[[str, int, int], None]
 ) -> Written:
     """Write DOCUMENTS (sorted by doc_id in code point order), DOC_IDS (one batch) and DUPLICATES into ``folder``.
 
@@ -105,7 +127,7 @@ def write_documents(
     Raises:
         RetrieverError: no rows; a null or repeated doc_id (named); a file that breaks off.
     """
-    total = sum(pq.read_metadata(f).num_rows for f in files)
+    total = sum(pq.read_metadata(_opened(f)).num_rows for f in files)
     staged = folder / "staged.arrow"
     ids: list[pa.Array] = []
     passages = bytearray()
@@ -164,10 +186,10 @@ def open_arrow(path: Path) -> list[pa.RecordBatch]:
     return [reader.get_batch(i) for i in range(reader.num_record_batches)]
 
 
-def _batches(files: Sequence[Path], schema: pa.Schema) -> Iterator[tuple[Path, pa.RecordBatch]]:
+def _batches(files: Sequence[Path | Source], schema: pa.Schema) -> Iterator[tuple[Path | Source, pa.RecordBatch]]:
     for file in files:
         try:
-            with pq.ParquetFile(file) as parquet:
+            with pq.ParquetFile(_opened(file), pre_buffer=False, buffer_size=1 << 20) as parquet:
                 for batch in parquet.iter_batches(batch_size=_ROWS):
                     if batch.num_rows:
                         yield file, _cast(batch, schema)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -127,7 +127,7 @@ def open_retriever(
     """
     block = local_block(name, settings)
     documents = LocalDocuments(index_path(name, block))
-    identity = _identity(name, block, documents.entry)
+    identity = identity_of(name, block, documents.entry)
     if expect_identity is not None and dict(expect_identity) != identity:
         raise RetrieverError(
             f"retrieve.retrievers.{name}: index {block['index']} was replaced since this run was planned "
@@ -156,7 +156,7 @@ def retriever_identity(name: str, settings: Mapping[str, Any]) -> dict[str, Any]
         RetrieverError: no index; damaged; of another encoder or analyzer.
     """
     block = local_block(name, settings)
-    return _identity(name, block, checked_index(index_path(name, block)))
+    return identity_of(name, block, checked_index(index_path(name, block)))
 
 
 def local_block(name: str, settings: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -186,10 +186,10 @@ def index_path(name: str, block: Mapping[str, Any]) -> Path:
     """The folder that a block's ``index`` names.
 
     Raises:
-        RetrieverError: ``s3://``.
+        RetrieverError: it is no folder of this machine (``s3://``).
     """
-    if str(block["index"]).startswith("s3://"):
-        raise RetrieverError(f"{name}: index {block['index']}: s3:// is not supported yet; give a folder")
+    if "://" in str(block["index"]):
+        raise RetrieverError(f"{name}: index {block['index']}: is no folder of this machine; give one, or s3://BUCKET/FOLDER")
     return Path(str(block["index"])).expanduser()
 
 
@@ -200,12 +200,24 @@ def read_index(path: Path) -> dict[str, Any]:
         RetrieverError: there is none; not readable; of another format.
     """
     try:
-        entry: dict[str, Any] = json.loads((path / INDEX).read_text(encoding="utf-8"))
+        data = (path / INDEX).read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         raise RetrieverError(f"index {path}: there is no index; build it with: {BUILD}") from None
-    except (OSError, ValueError) as e:
-        what = f"index {path}: {INDEX} cannot be read ({type(e).__name__})"
-        raise RetrieverError(f"{what}; build it again: {BUILD}") from None
+    except OSError as e:
+        raise RetrieverError(f"index {path}: {INDEX} cannot be read ({type(e).__name__}); build it again: {BUILD}") from None
+    return parse_index(path, data)
+
+
+def parse_index(path: Path | str, data: bytes) -> dict[str, Any]:
+    """`read_index` of the bytes of index.json, wherever they lay.
+
+    Raises:
+        RetrieverError: not readable; of another format.
+    """
+    try:
+        entry: dict[str, Any] = json.loads(data.decode("utf-8"))
+    except ValueError as e:
+        raise RetrieverError(f"index {path}: {INDEX} cannot be read ({type(e).__name__}); build it again: {BUILD}") from None
     if entry.get("format") != FORMAT:
         raise RetrieverError(
             f"index {path}: has format {entry.get('format')!r}, this version reads {FORMAT}; build it again: {BUILD}"
@@ -230,11 +242,17 @@ def checked_index(path: Path) -> dict[str, Any]:
 
 def damage(path: Path, entry: Mapping[str, Any]) -> str | None:
     """What is wrong with the files of an index, or None. Sizes are compared, contents are not."""
+    data = path / str(entry["data"])
+    return damaged(entry, lambda name: (data / name).stat().st_size if (data / name).is_file() else None)
+
+
+def damaged(entry: Mapping[str, Any], size_of: Callable[[str], int | None]) -> str | None:
+    """`damage` of files wherever they lie: ``size_of`` gives a file's bytes, None where it is missing."""
     for name, size in entry["files"].items():
-        file = path / str(entry["data"]) / name
-        found = file.stat().st_size if file.is_file() else None
+        found = size_of(name)
         if found != size:
-            return f"{file.name} is missing" if found is None else f"{file.name} has {found} bytes, built with {size}"
+            file = name.rpartition("/")[2]
+            return f"{file} is missing" if found is None else f"{file} has {found} bytes, built with {size}"
     return None
 
 
@@ -250,7 +268,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str
     return ", ".join(part for part in found if part)
 
 
-def _identity(name: str, block: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
+def identity_of(name: str, block: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
     """What decides the hits, checked against what the block asks for. Of an index with two fields, only this one's
     settings count: another encoder beside it changes nothing about BM25."""
     where = f"retrieve.retrievers.{name}: index {block['index']}"

@@ -24,7 +24,7 @@ import numpy as np
 
 from retrievers.analyzer import VERSION, analyzer_name, open_analyzer
 from retrievers.bm25 import K1, METHOD, B, build_bm25
-from retrievers.corpus import DOCUMENTS, corpus_files, corpus_schema, joined, open_arrow, write_documents
+from retrievers.corpus import DOCUMENTS, Source, corpus_files, corpus_schema, joined, open_arrow, write_documents
 from retrievers.dense import build_vectors
 from retrievers.encoder import Encoder, encoder_identity, encoder_settings
 from retrievers.local import FORMAT, INDEX, damage, index_path, is_dense, local_block, read_index
@@ -32,6 +32,7 @@ from retrievers.retriever import RetrieverError, named
 
 _PIECE = 1024  # documents handed on at a time: how often progress is told, how long a sort by length is
 _LOCK = ".lock"
+VECTORS = "vectors.npy"
 _PACKAGES = ("bm25s", "PyStemmer", "numpy", "pyarrow", "torch", "transformers", "sentence-transformers")
 
 Progress = Callable[[str, int, int], None]
@@ -50,6 +51,15 @@ class IndexSummary(NamedTuple):
     bytes: int
 
 
+class Elsewhere(NamedTuple):
+    """The whole index that the new one will replace, where it does not lie in the folder that is built in."""
+
+    entry: Mapping[str, Any]
+    """Its index.json."""
+    fetch: Callable[[str, Path], None]
+    """Copies a file of its data to a path."""
+
+
 def local_indexes(retrievers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """The local indexes that a config's ``retrieve.retrievers`` names: path -> ``bm25`` and ``dense`` arguments of
     `build_local_index`. Two retrievers with one index: one index with both fields. Other kinds are left out.
@@ -63,7 +73,7 @@ def local_indexes(retrievers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict
         if block.get("kind") != "local":
             continue
         settings = local_block(name, block)
-        path = str(index_path(name, settings))
+        path = settings["index"] if str(settings["index"]).startswith("s3://") else str(index_path(name, settings))
         fields = wanted.setdefault(path, {"bm25": None, "dense": None})
         field = "dense" if is_dense(settings) else "bm25"
         value = dict(settings["encoder"]) if field == "dense" else {"analyzer": settings.get("analyzer", "english")}
@@ -80,12 +90,13 @@ def local_indexes(retrievers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict
 
 def build_local_index(
     path: str | Path,
-    corpus_paths: str | Path | Sequence[str | Path],
+    corpus_paths: str | Path | Source | Sequence[str | Path | Source],
     *,
     bm25: Mapping[str, Any] | None = None,
     dense: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
     device: str = "cpu",
+    elsewhere: Elsewhere | None = None,
 ) -> IndexSummary:
     """Build the index, or find that it is there already; another one at ``path`` is replaced.
 
@@ -96,6 +107,7 @@ def build_local_index(
         dense: None (no vectors), or the config's ``encoder`` block.
         progress: called with what is being done ("read", "bm25", "dense"), documents done, documents in all.
         device: where the encoder runs.
+        elsewhere: an index that counts as the one that is there already.
 
     Raises:
         RetrieverError: what is wrong with the corpus, the model or the folder; nothing is left behind then.
@@ -119,14 +131,18 @@ def build_local_index(
         data = f"data-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
         if old and old["data"] == data and not damage(target, old):
             return _summary(False, target, old)
+        if elsewhere and elsewhere.entry["data"] == data:
+            return _summary(False, target, elsewhere.entry)
         documents = work / DOCUMENTS
         if analyzer:
             build_bm25(_passages(documents), open_analyzer(analyzer), written.documents, work / "bm25", report)
-        vectors, dim = work / "vectors.npy", None
+        vectors, dim = work / VECTORS, None
         if encoder:
             reused = _same_vectors(target, old, written.content, fields["dense"])
             if reused:
                 shutil.copyfile(reused, vectors)
+            elif elsewhere and elsewhere.entry["corpus"] == written.content and elsewhere.entry["fields"]["dense"] == encoded:
+                elsewhere.fetch(VECTORS, vectors)
             else:
                 build_vectors(_passages(documents), Encoder(encoder, device), written.documents, vectors, report)
             dim = int(np.load(vectors, mmap_mode="r").shape[1])
@@ -238,7 +254,7 @@ def _passages(documents: Path) -> Iterator[list[str]]:
 def _same_vectors(target: Path, old: dict[str, Any] | None, content: str, identity: dict[str, Any]) -> Path | None:
     """The vectors of the index that is being replaced, where they are those of this corpus and this encoder."""
     if old and old["corpus"] == content and old["fields"]["dense"] == identity and not damage(target, old):
-        return target / str(old["data"]) / "vectors.npy"
+        return target / str(old["data"]) / VECTORS
     return None
 
 
@@ -252,7 +268,7 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _summary(built: bool, target: Path, entry: dict[str, Any]) -> IndexSummary:
+def _summary(built: bool, target: Path, entry: Mapping[str, Any]) -> IndexSummary:
     size = sum(entry["files"].values())
     fields = entry["fields"]
     return IndexSummary(

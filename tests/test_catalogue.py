@@ -13,6 +13,7 @@ import pytest
 from catalogue_called import CALLED, Called
 from catalogue_engines import OTHERS
 from catalogue_inputs import INPUTS
+from catalogue_s3 import S3
 from catalogue_typed import AFTERWARDS, Typed, good_job
 
 from jobs.__main__ import main
@@ -24,8 +25,9 @@ NAMES = {error.__name__ for error in (*REFUSALS, Stopped)}
 SAYS = {"error", "_error"}  # methods that make the error that is raised
 TELLS = {"say", "exit"}
 ACTS = (
-    "add|build|change|convert|copy|correct|free|give|go on|keep|leave|list|look at|lower|make|name|pip install|put|raise|remove"
-    "|rename|report|run|see|set|start|take|to accept it go on|to pay for all go on|try|use|wait|write"
+    "add|build|change|convert|copy|correct|create|free|give|go on|grant|keep|leave|list|look at|lower|make"
+    "|name|pip install|put|raise|remove|rename|renew|report|run|see|set|start|take|to accept it go on"
+    "|to pay for all go on|try|use|wait|write"
 )
 REMEDY = re.compile(rf"; ({ACTS})\b|known: |known keys: |available: |there are: |should be ")
 WRAPPERS = {
@@ -48,6 +50,7 @@ def catalogue() -> list[str]:
 
 FRAGMENTS = catalogue()
 TYPED = [*INPUTS, *OTHERS]
+MET = [*CALLED, *S3]
 
 
 # ---------------------------------------------------------------- what the code says
@@ -137,7 +140,7 @@ def test_every_row_of_the_catalogue_is_said_somewhere() -> None:
 
 
 def test_rows_and_triggers_belong_together() -> None:
-    triggers = {case.fragment for case in [*TYPED, *CALLED]}
+    triggers = {case.fragment for case in [*TYPED, *MET]}
     assert len(set(FRAGMENTS)) == len(FRAGMENTS)
     assert (triggers - set(FRAGMENTS), set(FRAGMENTS) - triggers) == (set(), set())
 
@@ -192,7 +195,7 @@ def test_what_is_typed(case: Typed, monkeypatch: pytest.MonkeyPatch, capfd: pyte
 
 
 @pytest.mark.usefixtures("job")
-@pytest.mark.parametrize("case", CALLED, ids=[case.fragment[:40] for case in CALLED])
+@pytest.mark.parametrize("case", MET, ids=[case.fragment[:40] for case in MET])
 def test_what_is_met_later(case: Called, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises((*REFUSALS, Stopped)) as refused:
         case.call(monkeypatch)

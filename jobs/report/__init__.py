@@ -14,6 +14,7 @@ import pyarrow as pa
 import yaml
 
 from cluster.costs import Prices
+from cluster.s3_duckdb import reason
 from jobs.evaluate import Evaluation, evaluation_notes
 from jobs.part import ConfigError
 from jobs.report import wording
@@ -43,7 +44,7 @@ def report(
     try:
         values = _values(run, prices, evaluation, texts, samples)
     except (duckdb.Error, pa.ArrowException, OSError) as error:
-        words = " ".join(str(error).split())[:200]
+        words = reason(error)
         where = f"{run.storage.root}: the run's tables cannot be read"
         raise ConfigError(f"{where} ({words}); put back what was changed there") from error
     return _render(values).encode("utf-8", "backslashreplace").decode()

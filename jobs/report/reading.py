@@ -10,6 +10,7 @@ from typing import TypeVar
 import duckdb
 import pyarrow.parquet as pq
 
+from cluster.s3_duckdb import attach
 from cluster.shards import Manifest
 from jobs.run_folder import RunFolder
 
@@ -24,6 +25,7 @@ def database() -> Iterator[duckdb.DuckDBPyConnection]:
         tempfile.TemporaryDirectory(prefix="dmqr-report-") as folder,
         duckdb.connect(config={"memory_limit": MEMORY, "threads": "2", "temp_directory": folder}) as connection,
     ):
+        attach(connection)
         yield connection
 
 

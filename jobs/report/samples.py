@@ -9,13 +9,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from cluster import ClusterError
+from jobs.indexes import open_documents
 from jobs.report.failures import Failures
 from jobs.report.figures import Figures
 from jobs.report.lists import comparable
 from jobs.report.reading import database, files, queries_of, spread
 from jobs.run_folder import RunFolder
 from jobs.tables import ORIGINAL
-from retrievers.retriever import RetrieverError, open_documents
+from retrievers.retriever import RetrieverError
 
 TOP = 10
 SHARDS = 25  # that samples are taken from: every one costs reading its lists
@@ -172,12 +174,12 @@ def _documents(run: RunFolder, found: Iterable[Sample]) -> tuple[dict[str, str],
         return {}, None
     name, retriever = next(iter(run.config.retrieve.retrievers.items()))
     try:
-        documents = open_documents(name, retriever.model_dump())
+        documents = open_documents(name, retriever.model_dump(), there_only=True)
         corpus = run.record["indexes"].get(name, {}).get("corpus")
         present = getattr(documents, "entry", {}).get("corpus")
         if corpus and present and corpus != present:
             return {}, f"the index of {name} ({retriever.index}) holds other documents now than those that were searched"
         texts = documents.texts(wanted)
-    except (RetrieverError, OSError) as error:
+    except (RetrieverError, ClusterError, OSError) as error:
         return {}, " ".join(str(error).split())
     return {doc_id: text[: DOCUMENT_CHARACTERS + 1] for doc_id, text in zip(wanted, texts, strict=True)}, None

@@ -51,7 +51,7 @@ class RecordedEngine:
         self._path = fspath(path)
         self._lines: dict[bytes, tuple[_Line, ...]] = {}  # by the digest of the normalised query
         if self._path.startswith("s3://"):
-            raise RewriterError(f"recorded completions {self._path}: s3:// cannot be read here yet; give a local file")
+            raise RewriterError(f"recorded completions {self._path}: is no file of this machine; give a copy of it")
         try:
             self._file = open(self._path, "rb")  # noqa: SIM115 - kept until close()
         except OSError as error:

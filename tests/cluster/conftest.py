@@ -1,4 +1,4 @@
-"""A storage in a temporary folder."""
+"""A storage in a temporary folder, and one on S3."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from s3_server import S3Server
 
 from cluster.storage import Storage, open_storage
 
@@ -14,5 +15,17 @@ settings.load_profile("busy")
 
 
 @pytest.fixture
-def storage(tmp_path: Path) -> Storage:
+def folder_storage(tmp_path: Path) -> Storage:
     return open_storage(str(tmp_path / "store"))
+
+
+@pytest.fixture
+def s3_storage(s3: S3Server) -> Storage:
+    return open_storage(s3.fresh("store"))
+
+
+@pytest.fixture(params=["folder", "s3"])
+def storage(request: pytest.FixtureRequest) -> Storage:
+    """Every kind of storage: what a test asserts of it is the contract."""
+    made: Storage = request.getfixturevalue(f"{request.param}_storage")
+    return made

@@ -191,17 +191,18 @@ def test_a_holder_that_was_taken_over_knows_it_and_leaves_the_run_alone(
 def test_the_heart_goes_on_after_a_write_that_failed(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A network mount that is away for a moment must not end the heart for good: the run would be taken over unnoticed."""
     monkeypatch.setattr(lease, "BEAT_SECONDS", 0.02)
-    failed: list[int] = []
-    fsync = os.fsync
+    failures = [OSError(5, "Input/output error"), ClusterError("the credentials have expired")]
+    failed: list[Exception] = []
+    put = storage.put
 
-    def away(descriptor: int) -> None:
-        if threading.current_thread().name == "lease" and len(failed) < 2:  # a failed sync of the folder alone is forgiven
-            failed.append(descriptor)
-            raise OSError(5, "Input/output error")
-        fsync(descriptor)
+    def away(key: str, data: bytes) -> None:
+        if threading.current_thread().name == "lease" and failures:
+            failed.append(failures.pop())
+            raise failed[-1]
+        put(key, data)
 
     with held(storage):
-        monkeypatch.setattr(os, "fsync", away)
+        monkeypatch.setattr(storage, "put", away)
         assert until(lambda: bool(failed))
         after = time.time()
         assert until(lambda: body(storage, 1)["beat"] > after, 1.0)

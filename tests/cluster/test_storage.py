@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import random
 import shutil
@@ -13,6 +14,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from cluster import ClusterError
@@ -87,7 +90,8 @@ def test_of_several_processes_exactly_one_wins_each_key(storage: Storage) -> Non
 
 
 @pytest.mark.parametrize("moment", ["os.fsync", "os.link"])
-def test_a_kill_in_the_middle_leaves_nothing_that_is_taken_for_data(storage: Storage, moment: str) -> None:
+def test_a_kill_in_the_middle_leaves_nothing_that_is_taken_for_data(folder_storage: Storage, moment: str) -> None:
+    storage = folder_storage
     code = f"{moment} = lambda *a: os.kill(os.getpid(), signal.SIGKILL)\nstorage.put_if_absent('commits/000001.json', b'x' * 9)"
     assert child(code, storage.root).wait(timeout=60) == -signal.SIGKILL
     assert storage.get("commits/000001.json") is None
@@ -98,7 +102,8 @@ def test_a_kill_in_the_middle_leaves_nothing_that_is_taken_for_data(storage: Sto
     assert storage.get("commits/000001.json") == b"next"
 
 
-def test_a_kill_after_the_link_leaves_the_whole_file(storage: Storage) -> None:
+def test_a_kill_after_the_link_leaves_the_whole_file(folder_storage: Storage) -> None:
+    storage = folder_storage
     code = "Path.unlink = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)\nstorage.put_if_absent('k.json', b'x' * 100_000)"
     assert child(code, storage.root).wait(timeout=60) == -signal.SIGKILL
     assert storage.get("k.json") == b"x" * 100_000
@@ -171,7 +176,8 @@ def test_what_is_not_there(storage: Storage) -> None:
 def test_list_knows_sizes_and_stays_in_its_folder(storage: Storage) -> None:
     for key in ("runs/b", "runs/a", "runs2/x", "other/y"):
         storage.put(key, key.encode())
-    assert [tuple(entry) for entry in storage.list("runs")] == [("runs/a", 6), ("runs/b", 6)]
+    assert storage.folders() == ["other", "runs", "runs2"]
+    assert [entry[:2] for entry in storage.list("runs")] == [("runs/a", 6), ("runs/b", 6)]
 
 
 def test_list_within_a_folder_is_sorted_as_numbered_keys_need(storage: Storage) -> None:
@@ -188,6 +194,42 @@ def test_list_is_sorted_by_key(storage: Storage) -> None:
     assert keys(storage) == sorted(written)
 
 
+def test_stat_knows_objects_and_no_folders(storage: Storage) -> None:
+    storage.put("a/b", b"123")
+    storage.put("a/bc", b"1")
+    found = storage.stat("a/b")
+    assert found is not None
+    assert found[:2] == ("a/b", 3)
+    assert storage.stat("a") is None
+    assert storage.stat("a/") is None
+    assert storage.stat("no") is None
+
+
+def test_open_reads_any_part(storage: Storage) -> None:
+    data = os.urandom(9_500_000)
+    storage.put("big", data)
+    with storage.open("big") as file:
+        assert file.size() == len(data)
+        for start, size in ((0, 10), (9_499_990, 10), (4_194_300, 10), (1, 9_000_000), (8_388_600, 5_000_000), (9_500_000, 5)):
+            assert file.read_at(size, start) == data[start : start + size]
+        file.seek(0)
+        assert b"".join(iter(lambda: file.read(1_000_000), b"")) == data
+    storage.put("empty", b"")
+    with storage.open("empty") as file:
+        assert (file.size(), file.read()) == (0, b"")
+
+
+def test_a_table_is_read_by_its_columns(storage: Storage) -> None:
+    table = pa.table({"n": range(200_000), "text": [f"text {n % 977}" for n in range(200_000)]})
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, row_group_size=20_000)
+    storage.put("t/x.parquet", buffer.getvalue())
+    with storage.open("t/x.parquet") as file:
+        assert pq.ParquetFile(file).read(columns=["n"]).equals(table.select(["n"]))
+    with storage.open("t/x.parquet") as file:
+        assert pq.ParquetFile(file).read_row_group(3).equals(table.slice(60_000, 20_000))
+
+
 def test_delete_and_open(storage: Storage) -> None:
     storage.put("a", b"12345")
     with storage.open("a") as file:
@@ -200,13 +242,13 @@ def test_delete_and_open(storage: Storage) -> None:
 # ---------------------------------------------------------------- which storage
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/runs/", "gs://bucket", "hdfs://name/x"])
-def test_object_storage_is_refused_in_one_line(url: str) -> None:
+@pytest.mark.parametrize("url", ["gs://bucket", "hdfs://name/x"])
+def test_storage_of_another_kind_is_refused_in_one_line(url: str) -> None:
     with pytest.raises(ClusterError) as refused:
         open_storage(url)
     text = str(refused.value)
     assert url in text
-    assert f"{url.partition(':')[0]}:// is not supported yet" in text
+    assert f"{url.partition(':')[0]}:// is not supported; use s3://BUCKET/FOLDER" in text
     assert "\n" not in text
 
 
@@ -241,7 +283,8 @@ def test_a_folder_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
         check_writable(open_storage(str(tmp_path)), "output")
 
 
-def test_a_file_system_whose_links_overwrite_is_refused(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_whose_links_overwrite_is_refused(folder_storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = folder_storage
     monkeypatch.setattr(os, "link", shutil.copyfile)
     with pytest.raises(ClusterError, match="overwrites what it was told to create only"):
         check_writable(storage, "output")

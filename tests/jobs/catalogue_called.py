@@ -154,7 +154,7 @@ def a_closed_engine(_: Patch) -> None:
 ENGINES = [
     Called("is listed twice", lambda _: Rewriter(["general", "general"], "joint", {})),
     Called("or more, found:", lambda _: OpenaiEngine(model="m", base_url="http://host/v1", attempts=0)),
-    Called("s3:// cannot be read here yet", lambda _: RecordedEngine("s3://bucket/a.jsonl")),
+    Called("give a copy of it", lambda _: RecordedEngine("s3://bucket/a.jsonl")),
     Called("vLLM is not installed here", without_vllm),
     Called("is set by the engine itself", lambda _: VllmEngine(model="m", args={"enable_lora": True})),
     Called("no such engine argument", an_unknown_argument),

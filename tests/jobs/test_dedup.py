@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs.dedup import LogSummary, dedup
-from jobs.log import LogColumns, LogError, check_log, find_log_files
+from jobs.log import LogColumns, check_log
+from jobs.log_files import LogError, find_log_files
 from rewriters.normalise import normalise
 
 COLUMNS = LogColumns("query")

@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs.dedup import dedup
-from jobs.log import LogColumns, LogError, check_log, find_log_files
+from jobs.log import LogColumns, check_log
+from jobs.log_files import LogError, find_log_files
 
 COLUMNS = LogColumns("query")
 ROWS = {"query": ["a", "b"], "row": [1, 2], "user": ["u", "v"]}
@@ -60,8 +61,14 @@ def test_missing_paths_name_the_nearest(tmp_path: Path) -> None:
     assert refusal([]) == "log.path is an empty list; name a file or folder"
 
 
-def test_object_storage_is_refused() -> None:
-    assert refusal("s3://logs/day/") == "log.path s3://logs/day/: not supported yet; name a local file or folder"
+def test_storage_of_another_kind_is_refused() -> None:
+    words = "cannot be read; name s3://BUCKET/FOLDER, a local file or folder"
+    assert refusal("gs://logs/day/") == f"log.path gs://logs/day/: {words}"
+
+
+def test_files_here_and_on_s3_are_not_mixed(tmp_path: Path) -> None:
+    words = "stands beside files of this machine; name all in s3://, or none"
+    assert refusal(["s3://logs/day/", str(tmp_path)]) == f"log.path s3://logs/day/: {words}"
 
 
 def test_folders_without_parquet_say_what_is_in_them(tmp_path: Path) -> None:

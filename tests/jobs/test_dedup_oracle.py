@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from jobs import dedup as dedup_module
 from jobs import dedup_texts, log_rows
 from jobs.dedup import dedup
-from jobs.log import LogColumns, LogError, find_log_files
+from jobs.log import LogColumns
+from jobs.log_files import LogError, find_log_files
 from rewriters.normalise import normalise
 
 

@@ -159,7 +159,7 @@ def test_files_that_are_no_parquet(write_corpus: Callable[..., Path], tmp_path: 
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("s3://bucket/corpus/", "s3:// is not supported yet"),
+        ("s3://bucket/corpus/", "is no file or folder of this machine"),
         ("nowhere.parquet", "no such file or folder"),
         ([], "no path given"),
     ],

@@ -209,7 +209,7 @@ def test_indexes_of_a_config() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"index": "s3://bucket/index/"}, "s3:// is not supported yet"),
+        ({"index": "s3://bucket/index/"}, "is no folder of this machine"),
         ({"index": ""}, "no index is named"),
         ({"index": "x", "analyser": "english"}, "unknown key 'analyser', did you mean 'analyzer'"),
         ({"index": "x", "analyzer": "english", "encoder": {"model": "m"}}, "not both"),

@@ -140,7 +140,7 @@ def test_a_path_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         RecordedEngine(tmp_path / "nothing.jsonl")
     with pytest.raises(RewriterError, match="cannot be read: Is a directory"):
         RecordedEngine(tmp_path)
-    with pytest.raises(RewriterError, match="s3:// cannot be read here yet"):
+    with pytest.raises(RewriterError, match="is no file of this machine"):
         RecordedEngine("s3://bucket/completions.jsonl")
 
 

@@ -1,0 +1,147 @@
+"""An object of S3 as a file: ranged reads, some blocks of it in memory, never the whole.
+
+Through boto3 and not through another library's S3 client, so that credentials, addresses and retries are those of
+everything else. Every range is asked of the version that was opened: an object that is replaced meanwhile is an error.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import threading
+from collections import OrderedDict
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+from cluster.s3_client import Precondition, call
+
+BLOCK = 4 << 20  # bytes: at 30 ms a request, some 130 MB/s; two are fetched at a time where a reader goes forward
+BLOCKS = 8  # kept: a Parquet reader goes forward in several columns at once
+TAIL = 64 << 10  # fetched when a file is opened: the footer of most Parquet files
+_THREADS = 16
+
+
+class RangedFile(io.RawIOBase):
+    """Read only, seekable. Positions are bytes; reads of several threads must not share a position (see `PerThread`)."""
+
+    def __init__(self, bucket: str, key: str) -> None:
+        """FileNotFoundError if there is no such object, else what `cluster.s3_client.call` raises."""
+        super().__init__()
+        self.url = f"s3://{bucket}/{key}"
+        self._object = {"Bucket": bucket, "Key": key}
+        self._at = 0
+        self._blocks: OrderedDict[int, Future[bytes]] = OrderedDict()
+        self._lock = threading.Lock()
+        self.size, self.etag, self.modified, self._tail = call(self.url, self._open)
+        self._tail_start = self.size - len(self._tail)
+
+    def _open(self, client: Any) -> tuple[int, str, datetime, bytes]:
+        from botocore.exceptions import ClientError
+
+        try:
+            answer = client.get_object(**self._object, Range=f"bytes=-{TAIL}")
+        except ClientError as error:
+            if error.response.get("Error", {}).get("Code") != "InvalidRange":  # AWS: of an object without a byte
+                raise
+            answer = client.get_object(**self._object)
+        tail = answer["Body"].read()
+        said = answer.get("ContentRange", "")
+        size = int(said.rpartition("/")[2]) if said else len(tail)
+        return size, answer["ETag"], answer["LastModified"], tail
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = max(0, offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.size}[whence])
+        return self._at
+
+    def read(self, size: int | None = -1) -> bytes:
+        left = max(0, self.size - self._at)
+        size = left if size is None or size < 0 else min(size, left)
+        data = self.read_at(self._at, size)
+        self._at += len(data)
+        return data
+
+    def readall(self) -> bytes:
+        return self.read()
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        data = self.read(len(view))
+        view[: len(data)] = data
+        return len(data)
+
+    def read_at(self, start: int, size: int) -> bytes:
+        """`size` bytes from `start`, which must lie within the object; any number of threads may ask."""
+        if size <= 0:
+            return b""
+        if start >= self._tail_start:
+            return self._tail[start - self._tail_start : start - self._tail_start + size]
+        if size >= BLOCK:
+            return self._range(start, size)
+        first, last = start // BLOCK, (start + size - 1) // BLOCK
+        whole = b"".join(self._block(number) for number in range(first, last + 1))
+        return whole[start - first * BLOCK : start - first * BLOCK + size]
+
+    def _block(self, number: int) -> bytes:
+        with self._lock:
+            forward = number - 1 in self._blocks
+            for wanted in (number, number + 1) if forward else (number,):
+                if wanted not in self._blocks and wanted * BLOCK < self.size:
+                    self._blocks[wanted] = _threads().submit(
+                        self._range, wanted * BLOCK, min(BLOCK, self.size - wanted * BLOCK)
+                    )
+            block = self._blocks[number]
+            self._blocks.move_to_end(number)
+            while len(self._blocks) > BLOCKS:
+                self._blocks.popitem(last=False)
+        try:
+            return block.result()
+        except BaseException:
+            with self._lock:
+                self._blocks.pop(number, None)
+            raise
+
+    def _range(self, start: int, size: int) -> bytes:
+        def get(client: Any) -> bytes:
+            wanted = f"bytes={start}-{start + size - 1}"
+            body: bytes = client.get_object(**self._object, Range=wanted, IfMatch=self.etag)["Body"].read()
+            return body
+
+        try:
+            data = call(self.url, get)
+        except Precondition:
+            raise OSError(errno.ESTALE, "was replaced while it was read", self.url) from None
+        if len(data) != size:
+            raise OSError(errno.EIO, f"gave {len(data)} bytes in place of {size}", self.url)
+        return data
+
+
+class PerThread(RangedFile):
+    """A file whose position is each thread's own: DuckDB reads by `seek` and `read`, from several threads."""
+
+    def __init__(self, bucket: str, key: str) -> None:
+        self._own = threading.local()
+        super().__init__(bucket, key)
+
+    @property
+    def _at(self) -> int:
+        return getattr(self._own, "at", 0)
+
+    @_at.setter
+    def _at(self, position: int) -> None:
+        self._own.at = position
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_THREADS, "s3-blocks")

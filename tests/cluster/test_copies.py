@@ -1,0 +1,125 @@
+"""Copies of objects on this machine: one per version, whoever and however many ask, and after a kill."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from s3_proxy import proxied
+from s3_server import S3Server
+
+from cluster import ClusterError, copies
+from cluster.copies import copied
+from cluster.s3 import S3Storage
+
+ROOT = Path(__file__).parents[2]
+COPY = """
+import sys
+from cluster.copies import copied
+from cluster.s3 import S3Storage
+storage = S3Storage(sys.argv[1])
+print(copied(storage, list(storage.list("data")), sys.argv[2]), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def store(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S3Storage:
+    monkeypatch.setenv(copies.FOLDER, str(tmp_path / "cache"))
+    storage = S3Storage(s3.fresh("copies"))
+    for name in ("a", "b/c"):
+        storage.put(f"data/{name}", name.encode() * 100_000)
+    return storage
+
+
+def child(storage: S3Storage, version: str, code: str = COPY) -> subprocess.Popen[str]:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    return subprocess.Popen([sys.executable, "-c", code, storage.root, version], cwd=ROOT, text=True, **pipes)  # type: ignore[call-overload,no-any-return]
+
+
+def folders(storage: S3Storage) -> list[str]:
+    return sorted(path.suffix or "whole" for path in copies.place(storage).iterdir() if path.suffix != ".lock")
+
+
+def test_what_lies_there_is_copied_under_its_keys(store: S3Storage) -> None:
+    here = copied(store, list(store.list("data")), "1", {"index.json": b"{}"})
+    assert here is not None
+    assert (here / "data/b/c").read_bytes() == b"b/c" * 100_000
+    assert (here / "index.json").read_bytes() == b"{}"
+    assert copied(store, [], "1") == here, "a version that is there is not copied again"
+
+
+def test_several_processes_and_threads_share_one_copy(store: S3Storage, s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    with proxied(s3) as (proxy, address):
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
+        others = [child(store, "1") for _ in range(3)]
+        entries = list(store.list("data"))
+        with ThreadPoolExecutor(4) as pool:
+            mine = set(pool.map(lambda _: str(copied(store, entries, "1")), range(4)))
+        said = {other.stdout.readline().strip() for other in others if other.stdout}
+        assert said == mine, "they hold the copy at the same time"
+        for other in others:
+            other.communicate("", timeout=30)
+        fetched = [path for method, path in proxy.requests if method == "GET" and "/data/" in path]
+        assert len(fetched) == 2
+
+
+def test_a_copy_that_was_killed_is_completed_by_the_next(store: S3Storage) -> None:
+    code = "import os, signal\nfrom cluster.s3 import S3Storage as S\ntake = S.download\n"
+    code += "def one(self, key, path):\n    take(self, key, path)\n    os.kill(os.getpid(), signal.SIGKILL)\nS.download = one\n"
+    killed = child(store, "1", code + COPY)
+    assert killed.wait(timeout=60) == -signal.SIGKILL
+    assert folders(store) == [".part"]
+    assert copied(store, [], "1", there_only=True) is None
+    here = copied(store, list(store.list("data")), "1")
+    assert here is not None
+    assert (here / "data/a").stat().st_size == 100_000
+    assert folders(store) == ["whole"]
+
+
+def test_an_old_copy_goes_when_nobody_holds_it(store: S3Storage) -> None:
+    holder = child(store, "1")
+    assert holder.stdout is not None
+    old = Path(holder.stdout.readline().strip())
+    copied(store, list(store.list("data")), "2")
+    assert old.is_dir(), "somebody still uses it"
+    holder.communicate("", timeout=30)
+    new = copied(store, list(store.list("data")), "3")
+    assert not old.exists()
+    assert new is not None
+    assert new.is_dir()
+    assert len(folders(store)) == 2, "this process holds version 2 itself"
+
+
+def test_an_object_that_is_gone_leaves_no_copy(store: S3Storage) -> None:
+    entries = list(store.list("data"))
+    store.delete("data/b/c")
+    with pytest.raises(FileNotFoundError):
+        copied(store, entries, "1")
+    assert folders(store) == []
+
+
+def test_too_little_space_is_said_before_anything_is_fetched(store: S3Storage) -> None:
+    entries = [entry._replace(size=1 << 60) for entry in store.list("data")]
+    with pytest.raises(ClusterError, match=r"takes 2,305,843,009,213,693,952 bytes, .* free; free some, or set DMQR_CACHE"):
+        copied(store, entries, "1")
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root writes where it may not")
+def test_a_folder_that_cannot_be_written(store: S3Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path.chmod(0o500)
+    monkeypatch.setenv(copies.FOLDER, str(tmp_path / "no"))
+    with pytest.raises(ClusterError, match="set DMQR_CACHE to another folder"):
+        copied(store, list(store.list("data")), "1")
+
+
+def test_a_cache_that_is_a_file(store: S3Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv(copies.FOLDER, str(tmp_path / "file"))
+    with pytest.raises(ClusterError, match="set DMQR_CACHE to another folder"):
+        copied(store, list(store.list("data")), "1")

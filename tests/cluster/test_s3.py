@@ -1,0 +1,294 @@
+"""S3 that misbehaves: nothing is lost, nothing is done twice, and what no waiting mends is one line."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from s3_proxy import Fault, Proxy, proxied
+from s3_server import S3Server, connect
+
+from cluster import ClusterError, s3_client
+from cluster.s3 import PART, S3Storage
+from cluster.storage import check_writable, open_file, open_storage
+
+
+@pytest.fixture
+def proxy(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """The environment names the proxy in place of the server; waits are short."""
+    monkeypatch.setattr(s3_client, "_rest", lambda: None)
+    with proxied(s3) as (proxy, address):
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
+        yield proxy
+
+
+@pytest.fixture
+def store(proxy: Proxy) -> S3Storage:
+    storage = S3Storage(proxy.server.fresh())
+    storage.put("before", b"1")  # the store has answered once
+    proxy.requests.clear()
+    return storage
+
+
+def refusal(action, *arguments) -> str:  # type: ignore[no-untyped-def]
+    with pytest.raises(ClusterError) as refused:
+        action(*arguments)
+    text = str(refused.value)
+    assert "\n" not in text
+    assert len(text) < 400
+    for secret in ("testtesttest", "StringToSign", "Signature=", "wrong-secret"):
+        assert secret not in text
+    return text
+
+
+# ---------------------------------------------------------------- faults that pass
+
+
+@pytest.mark.parametrize("kind", ["slow_down", "conflict", "reset", "lost", "slow"])
+def test_a_commit_is_made_once_whatever_happens_to_its_request(store: S3Storage, proxy: Proxy, kind: str) -> None:
+    proxy.faults = [Fault(kind, times=2, seconds=0.2)]
+    assert store.put_if_absent("commits/000001.json", b"ours")
+    assert {done for done, _, _ in proxy.did} == {kind}
+    assert store.get("commits/000001.json") == b"ours"
+    assert not store.put_if_absent("commits/000001.json", b"theirs")
+    assert not store.put_if_absent("commits/000001.json", b"ours"), "the same content of another put is not ours"
+
+
+def test_of_many_whose_answers_are_lost_exactly_one_has_won(store: S3Storage, proxy: Proxy) -> None:
+    proxy.faults = [Fault("lost", times=6), Fault("conflict", times=4), Fault("reset", times=2)]
+    together = threading.Barrier(8)
+
+    def attempt(_: int) -> bool:
+        together.wait()
+        return store.put_if_absent("key", b"the same of all")
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(attempt, range(8))).count(True) == 1
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """botocore's own attempts wait for seconds."""
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+
+
+def test_a_request_that_hangs_is_given_up_and_made_again(
+    store: S3Storage, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3_client, "READ_SECONDS", 0.5)
+    s3_client._client.cache_clear()
+    proxy.faults = [Fault("slow", times=1, seconds=2), Fault("slow", method="GET", times=1, seconds=2)]
+    assert store.put_if_absent("key", b"ours")
+    assert store.get("key") == b"ours"
+    s3_client._client.cache_clear()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_commit_that_was_made_but_never_answered_is_known_as_made(store: S3Storage, proxy: Proxy) -> None:
+    proxy.faults = [Fault("lost", times=1), Fault("slow_down", times=1000)]
+    assert store.put_if_absent("key", b"ours")
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_commit_that_cannot_be_made_is_an_error_not_a_lost_race(store: S3Storage, proxy: Proxy) -> None:
+    proxy.faults = [Fault("slow_down", times=1000)]
+    with pytest.raises(OSError, match="answers 503 SlowDown, after many attempts"):
+        store.put_if_absent("key", b"ours")
+    assert len([1 for method, _ in proxy.requests if method == "PUT"]) >= s3_client.ROUNDS
+    proxy.faults = []
+    assert store.get("key") is None
+
+
+@pytest.mark.parametrize("kind", ["slow_down", "reset", "lost"])
+def test_put_and_delete_are_tried_again(store: S3Storage, proxy: Proxy, kind: str) -> None:
+    proxy.faults = [Fault(kind, times=2), Fault(kind, method="DELETE", times=2)]
+    store.put("a", b"1")
+    assert store.get("a") == b"1"
+    store.delete("a")
+    assert store.get("a") is None
+    assert len(proxy.did) == 4
+
+
+@pytest.mark.parametrize("kind", ["slow_down", "reset", "cut"])
+def test_reading_is_tried_again(store: S3Storage, proxy: Proxy, kind: str) -> None:
+    data = os.urandom(6_000_000)
+    store.put("big", data)
+    proxy.faults = [Fault(kind, method="GET", times=3)]
+    assert store.get("big") == data
+    proxy.faults = [Fault(kind, method="GET", times=30, every=2)]
+    with store.open("big") as file:
+        assert file.read() == data
+        assert file.read_at(7, 3) == data[3:10]
+    assert len(proxy.did) > 3
+
+
+@pytest.mark.parametrize("kind", ["slow_down", "reset", "cut"])
+def test_every_page_of_a_list_is_tried_again(store: S3Storage, proxy: Proxy, kind: str) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: store.put(f"many/{n:04d}", b"1"), range(1005)))
+    proxy.requests.clear()
+    proxy.faults = [Fault(kind, method="GET", path="list-type=2", times=2, every=2)]
+    assert [entry.key for entry in store.list("many")] == [f"many/{n:04d}" for n in range(1005)]
+    assert len([1 for _, path in proxy.requests if "continuation-token" in path]) >= 1, "there was one page only"
+    assert proxy.did
+
+
+@pytest.mark.parametrize("kind", ["slow_down", "reset", "lost"])
+def test_a_large_file_goes_in_parts_and_arrives_whole(store: S3Storage, proxy: Proxy, tmp_path: Path, kind: str) -> None:
+    source, back = tmp_path / "source", tmp_path / "back"
+    source.write_bytes(os.urandom(2 * PART + 12_345))
+    proxy.faults = [Fault(kind, path="partNumber=2", times=2), Fault(kind, method="POST", path="uploadId=", times=1)]
+    store.upload(source, "t/large")
+    assert len(proxy.did) == 3
+    assert len({path for method, path in proxy.requests if method == "PUT"}) == 3, "three parts, none of them the whole"
+    store.download("t/large", back)
+    assert back.read_bytes() == source.read_bytes()
+
+
+def test_an_open_file_reads_ranges_and_never_the_whole(store: S3Storage, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.put("big", bytes(40_000_000))
+    passed: list[int] = []
+    answer = s3_client.call
+
+    def counting(url, operation):  # type: ignore[no-untyped-def]
+        value = answer(url, operation)
+        passed.append(len(value) if isinstance(value, bytes) else len(value[3]))
+        return value
+
+    monkeypatch.setattr("cluster.s3_file.call", counting)
+    with store.open("big") as file:
+        file.read_at(100, 20_000_000)
+        file.read_at(100, 20_001_000)
+        file.read_at(8, 39_999_992)
+    assert sum(passed) < 5_000_000
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_an_error(store: S3Storage) -> None:
+    store.put("big", b"a" * 10_000_000)
+    with store.open("big") as file:
+        file.read_at(10, 0)
+        store.put("big", b"b" * 10_000_000)
+        with pytest.raises(OSError, match="was replaced while it was read"):
+            file.read_at(10, 6_000_000)
+
+
+def test_open_file_reads_lines(store: S3Storage) -> None:
+    store.put("lines", b"one\ntwo\nthree")
+    with open_file(store.url("lines")) as stream:
+        assert list(stream) == [b"one\n", b"two\n", b"three"]
+    with pytest.raises(FileNotFoundError):
+        open_file(store.url("none"))
+
+
+# ---------------------------------------------------------------- refused at the start
+
+
+def test_a_store_that_does_not_heed_the_condition_is_refused(store: S3Storage, proxy: Proxy) -> None:
+    proxy.faults = [Fault("unconditional", times=100)]
+    text = refusal(check_writable, store, "output")
+    assert text == f"output: {store.root} overwrites what it was told to create only; name a folder elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("region", "the bucket is not in region 'us-east-1' (AuthorizationHeaderMalformed); set AWS_REGION to 'eu-west-7'"),
+        ("denied", "denies PutObject to these credentials (AccessDenied); grant it, or use others"),
+        ("expired", "the credentials have expired (ExpiredToken); renew them"),
+        ("unknown", "cannot do what PutObject asks for (NotImplemented); use another store"),
+    ],
+)
+def test_what_no_waiting_mends_is_said_at_once(store: S3Storage, proxy: Proxy, kind: str, words: str) -> None:
+    proxy.faults = [Fault(kind, times=100)]
+    assert words in refusal(check_writable, store, "output")
+    assert len(proxy.did) <= 2, "asked again in vain"  # botocore itself tries the region that it is told
+
+
+def test_the_probe_leaves_nothing(store: S3Storage) -> None:
+    check_writable(store, "output")
+    assert [entry.key for entry in store.list()] == ["before"]
+
+
+def test_a_bucket_that_is_not_there(s3: S3Server) -> None:
+    for action in (
+        lambda s: s.get("x"),
+        lambda s: list(s.list()),
+        lambda s: check_writable(s, "output"),
+        lambda s: s.open("x"),
+    ):
+        text = refusal(action, open_storage("s3://no-such-bucket-here/runs"))
+        assert "there is no bucket s3://no-such-bucket-here at 127.0.0.1" in text
+        assert "create it" in text
+
+
+@pytest.mark.parametrize(("variable", "value"), [("AWS_SECRET_ACCESS_KEY", "wrong-secret"), ("AWS_ACCESS_KEY_ID", "nobody")])
+def test_wrong_credentials(s3: S3Server, monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
+    monkeypatch.setenv(variable, value)
+    text = refusal(check_writable, open_storage(s3.fresh()), "output")
+    assert "does not take these credentials" in text
+    assert "AWS_ACCESS_KEY_ID" in text
+
+
+def test_no_credentials(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
+    assert "no credentials for S3; set AWS_ACCESS_KEY_ID" in refusal(open_storage(s3.fresh()).get, "x")
+
+
+def test_a_profile_that_is_not_there(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    assert "nobody" in refusal(open_storage(s3.fresh()).get, "x")
+
+
+def test_nobody_answers(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://user:hidden@127.0.0.1:9")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "2")
+    text = refusal(open_storage(s3.fresh()).get, "x")
+    assert "no answer from 127.0.0.1:9; correct AWS_ENDPOINT_URL_S3" in text
+    assert "hidden" not in text
+
+
+def test_an_address_without_a_bucket() -> None:
+    assert "names no bucket" in refusal(open_storage, "s3:///runs")
+
+
+def test_a_key_is_what_it_says_with_every_character(s3: S3Server) -> None:
+    storage = open_storage(s3.fresh("a b+c=d%20#?&é"))
+    for key in ("date=2026-01-31/x y.parquet", "ü/#1?.json", "100%25"):
+        storage.put(key, key.encode())
+    assert sorted(entry.key for entry in storage.list()) == sorted(["date=2026-01-31/x y.parquet", "ü/#1?.json", "100%25"])
+    assert storage.get("ü/#1?.json") == "ü/#1?.json".encode()
+
+
+def test_folders_made_by_a_console_are_no_objects(s3: S3Server) -> None:
+    storage = open_storage(s3.fresh("made"))
+    connect(s3).put_object(Bucket=s3.bucket, Key=storage.root.split("/", 3)[3] + "/empty/", Body=b"")
+    assert list(storage.list()) == []
+    assert storage.folders() == ["empty"]
+
+
+def test_settings_of_boto3_are_heeded(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in s3.environment:
+        monkeypatch.delenv(name)
+    environment = s3.environment
+    (tmp_path / "credentials").write_text(
+        f"[night]\naws_access_key_id={environment['AWS_ACCESS_KEY_ID']}\n"
+        f"aws_secret_access_key={environment['AWS_SECRET_ACCESS_KEY']}\n"
+    )
+    (tmp_path / "config").write_text(f"[profile night]\nregion=eu-central-1\nendpoint_url={s3.endpoint}\nmax_attempts=2\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_PROFILE", "night")
+    storage = open_storage(s3.fresh())
+    storage.put("k", b"1")
+    assert storage.get("k") == b"1"
+    client = s3_client.client()
+    assert client.meta.region_name == "eu-central-1"
+    assert client.meta.config.retries["total_max_attempts"] == 2

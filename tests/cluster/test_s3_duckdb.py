@@ -1,0 +1,88 @@
+"""DuckDB over S3: the same rows as over files, in ranges, from several threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from s3_proxy import Fault, proxied
+from s3_server import S3Server
+
+from cluster import s3_client
+from cluster.s3_duckdb import attach, reason
+from cluster.storage import Storage, open_storage
+
+ROWS = 600_000
+QUERY = """SELECT count(*), sum(n), count(DISTINCT text), sum(length(text)), max(file_row_number), count(DISTINCT filename)
+FROM read_parquet(?, filename = true, file_row_number = true) WHERE n % 3 = 1"""
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "t.parquet"
+    rows = pa.table(
+        {"n": range(ROWS), "text": [f"{n * 2654435761 % 2**32:x} {n}" for n in range(ROWS)], "rest": ["r" * 50] * ROWS}
+    )
+    pq.write_table(rows, path, row_group_size=20_000, compression="zstd", use_dictionary=False)
+    return path
+
+
+@pytest.fixture
+def connection() -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect(config={"threads": "4", "memory_limit": "256MB"}) as connection:
+        attach(connection)
+        yield connection
+
+
+@pytest.fixture
+def store(s3: S3Server, table: Path) -> Storage:
+    storage = open_storage(s3.fresh("tables [x] date=1"))
+    for name in ("a", "b"):
+        storage.upload(table, f"results/{name}.parquet")
+    return storage
+
+
+def test_the_same_rows_as_from_files(connection: duckdb.DuckDBPyConnection, store: Storage, table: Path) -> None:
+    here = connection.execute(QUERY, [[str(table)]]).fetchone()
+    assert here is not None
+    for _ in range(3):
+        there = connection.execute(QUERY, [[store.url("results/a.parquet")]]).fetchone()
+        assert there == here
+    both = connection.execute(QUERY, [[store.url(f"results/{name}.parquet") for name in "ab"]]).fetchone()
+    assert both == (2 * here[0], 2 * here[1], here[2], 2 * here[3], here[4], 2)
+
+
+def test_file_names_are_those_that_were_given(connection: duckdb.DuckDBPyConnection, store: Storage) -> None:
+    url = store.url("results/b.parquet")
+    assert connection.execute("SELECT any_value(filename) FROM read_parquet(?, filename = true)", [[url]]).fetchone() == (url,)
+
+
+def test_faults_on_the_way_change_nothing(
+    connection: duckdb.DuckDBPyConnection, store: Storage, s3: S3Server, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3_client, "_rest", lambda: None)
+    with proxied(s3) as (proxy, address):
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
+        proxy.faults = [Fault(kind, method="GET", times=3, every=3) for kind in ("cut", "reset")]
+        there = connection.execute(QUERY, [[store.url("results/a.parquet")]]).fetchone()
+        assert len(proxy.did) >= 4
+    assert there == connection.execute(QUERY, [[str(table)]]).fetchone()
+
+
+def test_a_file_that_is_gone_is_an_error_in_words(connection: duckdb.DuckDBPyConnection, store: Storage) -> None:
+    with pytest.raises(duckdb.Error) as failed:
+        connection.execute(QUERY, [[store.url("results/none.parquet")]])
+    assert reason(failed.value) == f"[Errno 2] no such object: '{store.url('results/none.parquet')}'"
+    with pytest.raises(duckdb.Error) as failed:
+        connection.execute("SELECT 1 FROM read_parquet('/nowhere.parquet')")
+    assert reason(failed.value).startswith("IO Error: No files found")
+
+
+def test_what_no_waiting_mends_is_told_of_duckdb_as_of_everything(connection: duckdb.DuckDBPyConnection, s3: S3Server) -> None:
+    with pytest.raises(duckdb.Error) as failed:
+        connection.execute("SELECT 1 FROM read_parquet('s3://no-such-bucket-here/a.parquet')")
+    assert reason(failed.value).startswith("s3://no-such-bucket-here/a.parquet: there is no bucket s3://no-such-bucket-here at")

@@ -1,0 +1,141 @@
+"""The whole job on S3: log, corpus, index, recording, judgements and output; killed, resumed, and the rows are the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from s3_proxy import Fault, proxied
+from s3_server import S3Server
+from whole_runs import ROOT, check_files, check_same_rows, finish, flags, start
+
+from cluster import copies
+from cluster.storage import Storage, open_storage
+
+SHARDS = 9
+SAMPLE = ROOT / "configs" / "sample"
+
+
+@pytest.fixture
+def night(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Storage:
+    """A folder on S3 with the sample's files in `in/`."""
+    monkeypatch.setenv(copies.FOLDER, str(tmp_path / "cache"))
+    storage = open_storage(s3.fresh("night"))
+    for name in ("corpus.parquet", "completions.jsonl", "qrels.tsv"):
+        storage.upload(SAMPLE / name, f"in/{name}")
+    storage.upload(SAMPLE / "log.parquet", "in/date=2026-01-31/log.parquet")
+    return storage
+
+
+def command(verb: str, night: Storage, *more: str) -> list[str]:
+    """The quickstart in small shards with everything on S3."""
+    values = {
+        "log.path": night.url("in/date={date}/"),
+        "rewrite.engine.path": night.url("in/completions.jsonl"),
+        "evaluate.qrels": night.url("in/qrels.tsv"),
+        "output": night.url("runs/"),
+        "cluster.shard_size": 20,
+    }
+    values |= {f"retrieve.retrievers.{name}.index": night.url("index/") for name in ("bm25", "dense")}
+    settings = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+    words = [sys.executable, "-m", "jobs", verb, "configs/quickstart.yaml", *settings, "--date", "2026-01-31"]
+    return [*words, *more]
+
+
+def committed(night: Storage) -> int:
+    return sum("/commits/0" in entry.key for entry in night.list("runs"))
+
+
+def wait_for_commits(process: subprocess.Popen[str], night: Storage) -> None:
+    end = time.monotonic() + 150
+    while not committed(night) and time.monotonic() < end:
+        assert process.poll() is None, finish(process).err
+        time.sleep(0.02)
+
+
+def fetched(storage: Storage, to: Path) -> Path:
+    """A run's folder, copied here."""
+    for entry in storage.list():
+        path = to / entry.key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(storage.get(entry.key) or b"")
+    return to
+
+
+def test_a_night_on_s3_is_killed_and_resumed(
+    night: Storage, s3: S3Server, sample_place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = flags(sample_place, **{"cluster.shard_size": 20, "output": tmp_path / "runs"})
+    calm = finish(start([sys.executable, "-m", "jobs", "run", "configs/quickstart.yaml", *settings]))
+    with proxied(s3) as (proxy, address):
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
+        built = finish(start(command("index", night, "--corpus", night.url("in/corpus.parquet"))))
+        assert (built.code, built.out) == (0, f"{night.url('index/')}: 331 documents, built\n"), built.err
+
+        first = start(command("run", night))
+        wait_for_commits(first, night)
+        os.kill(first.pid, signal.SIGKILL)
+        assert finish(first).code == -signal.SIGKILL
+        left = committed(night)
+        assert 0 < left < SHARDS, "the driver was not killed in the middle"
+
+        # from now on the store is busy, cuts bodies, resets connections and loses answers of what it has done
+        proxy.faults = [
+            Fault("lost", method="PUT", path="/commits/", times=4, every=2),
+            Fault("conflict", method="PUT", path="/commits/", times=2, every=3),
+            Fault("slow_down", method="PUT", times=5, every=9),
+            Fault("reset", method="PUT", times=5, every=13),
+            Fault("cut", method="GET", times=5, every=17),
+            Fault("slow_down", method="GET", times=5, every=11),
+        ]
+        done = finish(start(command("run", night)))
+        assert done.code == 0, done.err
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3.endpoint)
+        assert {kind for kind, _, _ in proxy.did} == {"lost", "conflict", "slow_down", "reset", "cut"}
+        copied = [path for method, path in proxy.requests if method == "GET" and "/index/data-" in path and "?" not in path]
+        files = [entry.key for entry in night.list("index") if "/data-" in entry.key]
+        assert len(set(copied)) == len(files), "every file of the index is copied"
+
+    assert f"going on: {left} of {SHARDS} shards are committed" in done.err
+    assert "Traceback" not in done.err
+    run = open_storage(done.out.splitlines()[-1])
+    assert run.root.startswith(night.url("runs/quickstart-"))
+    folder = fetched(run, tmp_path / "fetched")
+    check_same_rows(folder, calm.folder)
+    check_files(folder, SHARDS)
+    table = [line for line in calm.out.splitlines() if line.startswith(("nDCG", "R@", "P@", "RR@", "Success", "results"))]
+    assert [line for line in done.out.splitlines() if line in table] == table
+    assert json.loads(night.get("runs/quickstart/latest.json") or b"{}")["path"] == run.root
+    report = (folder / "report.html").read_text()
+    assert s3.environment["AWS_SECRET_ACCESS_KEY"] not in report + (folder / "run.json").read_text() + done.err + done.out
+
+    again = finish(start(command("run", night)))
+    assert again.out == done.out
+    assert "finished already" in again.err
+
+
+def test_what_is_wrong_with_the_store_is_one_line_before_any_work(night: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = finish(start(command("index", night, "--corpus", night.url("in/corpus.parquet"))))
+    assert built.code == 0, built.err
+    for change, words in (
+        (("output", "s3://no-such-bucket-here/runs"), "there is no bucket s3://no-such-bucket-here"),
+        (("log.path", night.url("in/date=2026-02-01/")), "no Parquet file (*.parquet) in this folder, nothing lies there"),
+        (("retrieve.retrievers.bm25.index", night.url("nowhere")), "there is no index; build it with: dmqr index"),
+    ):
+        refused = finish(start([*command("run", night), "--set", "=".join(change)]))
+        assert (refused.code, refused.out, len(refused.err.splitlines())) == (2, "", 1), refused.err
+        assert words in refused.err
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong-secret")
+    refused = finish(start(command("run", night)))
+    assert (refused.code, len(refused.err.splitlines())) == (2, 1), refused.err
+    assert "does not take these credentials (SignatureDoesNotMatch)" in refused.err
+    assert "wrong-secret" not in refused.err
+    for verb in (["evaluate", "s3://no-such-bucket-here/runs", "qrels.tsv"], ["report", "s3://no-such-bucket-here/runs"]):
+        refused = finish(start([sys.executable, "-m", "jobs", *verb]))
+        assert (refused.code, len(refused.err.splitlines())) == (2, 1), refused.err
