@@ -147,6 +147,26 @@ class Encoder:
         return encoded
 
 
+class RecentVectors:
+    """An encoder that remembers the texts of its last call: whoever embeds texts and then searches with them encodes once."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder = encoder
+        self._recent: dict[SearchText, np.ndarray] = {}
+
+    def encode(self, texts: Sequence[SearchText]) -> np.ndarray:
+        """As `Encoder.encode`."""
+        once, inverse = distinct([SearchText(*text) for text in texts])
+        new = [text for text in once if text not in self._recent]
+        known = {text: self._recent[text] for text in once if text in self._recent}
+        known |= dict(zip(new, self._encoder.encode(new), strict=True))
+        self._recent = known
+        if not once:
+            return np.empty((0, self._encoder.dim), dtype=np.float32)
+        vectors: np.ndarray = np.stack([known[text] for text in once])[inverse]
+        return vectors
+
+
 def _load(folder: Path, settings: EncoderSettings, max_length: int, device: str) -> Any:
     """The modules built by hand, since a BGE folder need not have sentence-transformers' own files, and those it has
     may name another pooling than the config does."""

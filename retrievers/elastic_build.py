@@ -1,0 +1,317 @@
+"""Building an index in Elasticsearch: a new concrete index beside the old one, behind an alias that is moved at the end.
+
+The concrete index is called ALIAS-HASH, its hash made of the corpus and all that decides how it is indexed. So the same
+corpus and settings again are nothing to do, a build that was killed goes on where it was, and until the number of
+documents agrees nobody sees it. While it is loaded it has no replicas and is not refreshed; after that it takes no more
+writes. The index that it replaces is kept, for runs that are still on it; those before that are removed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+
+from retrievers.corpus import DOCUMENTS, corpus_files, corpus_schema, joined, open_arrow, write_documents
+from retrievers.elastic_block import TEXT_FIELD, elastic_block, is_dense
+from retrievers.elastic_client import Connection, Refused
+from retrievers.elastic_fill import PASSAGE, Filled, Filling, text_hash
+from retrievers.elastic_index import FORMAT, NOTE, ElasticIndex, find_index
+from retrievers.encoder import Encoder, encoder_identity, encoder_settings
+from retrievers.retriever import RetrieverError, named
+
+_PIECE = 1024  # documents handed on at a time
+_IN_FLIGHT = 4  # bulk requests; two did as well on one node with two cores
+_SHARED = ("shards", "replicas", "url_env", "api_key_env", "user_env", "password_env", "ca_file")
+
+Progress = Callable[[str, int, int], None]
+
+
+class ElasticSummary(NamedTuple):
+    """What `build_elastic_index` did. ``built`` is False where the same index was already there."""
+
+    built: bool
+    index: str
+    documents: int
+    duplicates: int
+    content: str
+    filled: Filled
+
+
+class Fields(NamedTuple):
+    """The retrievers' blocks that want one index, with their names: BM25, dense, or both."""
+
+    bm25: tuple[str, dict[str, Any]] | None = None
+    dense: tuple[str, dict[str, Any]] | None = None
+
+    @property
+    def first(self) -> tuple[str, dict[str, Any]]:
+        """The one that says where the server is."""
+        found = self.bm25 or self.dense
+        assert found is not None
+        return found
+
+
+def elastic_indexes(retrievers: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, str], Fields]:
+    """The indexes that a config's ``retrieve.retrievers`` names: (variable with the address, alias) -> who wants it.
+
+    Raises:
+        RetrieverError: two retrievers want one index otherwise.
+    """
+    wanted: dict[tuple[str, str], Fields] = {}
+    for name, settings in retrievers.items():
+        if settings.get("kind") != "elastic":
+            continue
+        block = elastic_block(name, settings)
+        place = block["url_env"], block["index"]
+        fields, field = wanted.get(place, Fields()), "dense" if is_dense(block) else "bm25"
+        for other, there in filter(None, fields):
+            keys = [key for key in _SHARED if there[key] != block[key]]
+            if is_dense(there) == is_dense(block):
+                keys += [key for key in ("field", "analyzer", "similarity", "encoder", "vector") if there.get(key) != block.get(key)]
+            if keys:
+                raise RetrieverError(
+                    f"retrieve.retrievers.{name}.{keys[0]}: another retriever wants index {block['index']} otherwise: {other} "
+                    f"and {name} share it, but not {keys[0]}; give each its own index, or both the same {keys[0]}"
+                )
+        if getattr(fields, field) is None:
+            fields = fields._replace(**{field: (name, block)})
+        wanted[place] = fields
+    return wanted
+
+
+def build_elastic_index(
+    fields: Fields,
+    corpus_paths: str | Path | Sequence[str | Path],
+    *,
+    progress: Progress | None = None,
+    device: str = "cpu",
+) -> ElasticSummary:
+    """Build the index, go on building it, or find that it is there already; then the alias stands for it.
+
+    Args:
+        fields: who wants it; one value of `elastic_indexes`.
+        corpus_paths: a Parquet file, a folder of them, or a list.
+        progress: called with what is being done ("read", "load"), documents done, documents in all.
+        device: where the encoder runs.
+
+    Raises:
+        RetrieverError: what is wrong with the corpus, the model or the server; the alias is as it was then.
+    """
+    report = progress or (lambda what, done, total: None)
+    with tempfile.TemporaryDirectory(prefix="dmqr-index-") as folder, Build(fields, corpus_paths, Path(folder), report) as build:
+        if build.ready:
+            return build.switch(Filled())
+        encoder = None
+        if fields.dense:
+            encoder = Encoder(encoder_settings(fields.dense[1]["encoder"]), device, fields.dense[1]["encoder"].get("batch_size"))
+        build.open(encoder.dim if encoder else None)
+        filled = Filled()
+        for batches in build.passes():
+            filling = build.filling(encoder)
+            try:
+                for batch in batches:
+                    filled = filled.plus(filling.add(batch))
+                    report("load", filled.loaded + filled.there, build.written.documents)
+                filling.drain()
+            finally:
+                filling.close()
+        build.close()
+        return build.switch(filled)
+
+
+class Build:
+    """One build, step by step; the caller carries the batches from `passes` to `filling`."""
+
+    def __init__(self, fields: Fields, corpus_paths: str | Path | Sequence[str | Path], folder: Path, report: Progress) -> None:
+        """Read the corpus into ``folder`` and look what is there already."""
+        self.fields = fields
+        name, self._block = fields.first
+        self._where = f"retrieve.retrievers.{name}"
+        self.alias = str(self._block["index"])
+        self.encoder_identity: dict[str, Any] | None = None
+        if fields.dense:
+            with named(f"retrieve.retrievers.{fields.dense[0]}.encoder"):
+                self.encoder_identity = encoder_identity(encoder_settings(fields.dense[1]["encoder"]))
+        files = corpus_files(corpus_paths)
+        schema = corpus_schema(files)
+        self.connection = Connection(self._where, self._block, _IN_FLIGHT)
+        self.connection.check()
+        self._old = find_index(self.connection, self.alias)
+        if self._old is not None and self._old.name == self.alias:
+            raise RetrieverError(
+                f"{self._where}: index {self.alias} at {self.connection.shown} is an index itself, so it cannot be the alias of "
+                "one; give the config another name, or delete that index"
+            )
+        self.written = write_documents(files, schema, folder, report)
+        self._documents = folder / DOCUMENTS
+        key = json.dumps([FORMAT, self.written.content, self._mapping(0), self._analysis(), self.encoder_identity], sort_keys=True)
+        self.index = f"{self.alias}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+        self._there = find_index(self.connection, self.index)
+        self._begun = self._there is not None
+
+    def __enter__(self) -> Build:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.connection.close()
+
+    @property
+    def ready(self) -> bool:
+        """Whether the index is there and whole."""
+        return self._there is not None and bool((self._there.note or {}).get("complete"))
+
+    @property
+    def text_field(self) -> str:
+        """The field of the joined text."""
+        return str(self.fields.bm25[1]["field"]) if self.fields.bm25 else TEXT_FIELD
+
+    @property
+    def vector_field(self) -> str | None:
+        """The field of the vectors, if there are any."""
+        return str(self.fields.dense[1]["field"]) if self.fields.dense else None
+
+    def open(self, dim: int | None) -> None:
+        """Make the index, if it is not there: not refreshed, without replicas until it is loaded."""
+        if self._begun:
+            self._ask("POST", f"/{self.index}/_refresh")  # what an earlier start has loaded is found by its texts
+            return
+        settings = {"number_of_shards": self._block["shards"], "number_of_replicas": 0, "refresh_interval": "-1"} | self._analysis()
+        mapping = self._mapping(dim) | {"_meta": {NOTE: self._note(complete=False)}}
+        self._ask("PUT", f"/{quote(self.index, safe='')}", {"settings": {"index": settings}, "mappings": mapping})
+
+    def passes(self) -> Iterator[Iterator[pa.RecordBatch]]:
+        """The corpus in batches: with vectors first one document of each text, then, where their vectors can be found, the
+        others. Each pass must be loaded before the next is begun."""
+        first = self._first_of_their_text() if self.fields.dense else None
+        yield self._batches(first)
+        if first is not None and not first.all():
+            self._ask("POST", f"/{self.index}/_refresh")
+            self._begun = True
+            yield self._batches(~first)
+
+    def filling(self, encoder: Encoder | None) -> Filling:
+        """What loads the batches of a pass."""
+        return Filling(
+            self.connection, self.index, _IN_FLIGHT, self.text_field, self.vector_field, encoder, self.vectors_in, self._begun
+        )
+
+    @property
+    def vectors_in(self) -> list[tuple[str, str]]:
+        """Where vectors of this encoder may be found: index and field."""
+        places = [(self.index, self.vector_field)] if self.vector_field and self._begun else []
+        note = (self._old.note if self._old else None) or {}
+        if self._old is not None and note.get("encoder") and note["encoder"] == self.encoder_identity:
+            places.append((self._old.name, note["vector_field"]))
+        return [(index, field) for index, field in places if field]
+
+    def close(self) -> None:
+        """Let the index be searched, with its replicas and without further writes, once all documents are in it.
+
+        Raises:
+            RetrieverError: they are not.
+        """
+        self._ask("POST", f"/{self.index}/_refresh")
+        count = self._ask("GET", f"/{self.index}/_count")["count"]
+        if count != self.written.documents:
+            raise RetrieverError(
+                f"{self._where}: index {self.index} holds {count:,} documents, the corpus {self.written.documents:,}; "
+                f"{self.alias} is as it was; delete {self.index} and build it again"
+            )
+        self._ask("PUT", f"/{self.index}/_mapping", {"_meta": {NOTE: self._note(complete=True)}})
+        wanted = {"number_of_replicas": self._block["replicas"], "refresh_interval": None, "blocks.write": True}
+        self._ask("PUT", f"/{self.index}/_settings", {"index": wanted})
+
+    def switch(self, filled: Filled) -> ElasticSummary:
+        """Let the alias stand for the index, in one step, and remove what is older than the one before."""
+        now = find_index(self.connection, self.alias)
+        built = now is None or now.name != self.index
+        if built:
+            actions: list[dict[str, Any]] = [{"add": {"index": self.index, "alias": self.alias}}]
+            if now is not None:
+                actions.insert(0, {"remove": {"index": now.name, "alias": self.alias, "must_exist": True}})
+            self._ask("POST", "/_aliases", {"actions": actions})
+            if now is not None:
+                self._remove_before(now)
+        return ElasticSummary(built, self.index, self.written.documents, self.written.duplicates, self.written.content, filled)
+
+    def _remove_before(self, previous: ElasticIndex) -> None:
+        """Indexes of this alias that were begun before the previous one."""
+        everything = self._ask("GET", f"/{quote(self.alias, safe='')}-*")
+        for name, found in everything.items():
+            note = ((found.get("mappings") or {}).get("_meta") or {}).get(NOTE) or {}
+            made, settings = int(previous.settings["creation_date"]), found["settings"]["index"]
+            if note.get("alias") == self.alias and not found["aliases"] and int(settings["creation_date"]) < made and name != self.index:
+                self.connection.ask("DELETE", f"/{quote(name, safe='')}", missing=True)
+
+    def _ask(self, method: str, path: str, body: Any = None) -> Any:
+        try:
+            return self.connection.ask(method, path, body).body
+        except Refused as refused:
+            if refused.kind == "resource_already_exists_exception":  # an answer that was lost, or another build of the same
+                return None
+            raise RetrieverError(f"{self._where}: {self.connection.shown} refuses index {self.index}: {refused}; correct the config") from None
+
+    def _batches(self, mask: np.ndarray | None) -> Iterator[pa.RecordBatch]:
+        row = 0
+        for whole in open_arrow(self._documents):
+            for start in range(0, whole.num_rows, _PIECE):
+                batch = whole.slice(start, _PIECE)
+                chosen = batch if mask is None else batch.filter(pa.array(mask[row : row + batch.num_rows]))
+                row += batch.num_rows
+                if chosen.num_rows:
+                    yield chosen
+
+    def _first_of_their_text(self) -> np.ndarray:
+        hashes = [text_hash(text) for batch in self._batches(None) for text in joined(batch)]
+        _, first = np.unique(np.array(hashes, dtype="S32"), return_index=True)
+        mask = np.zeros(len(hashes), dtype=bool)
+        mask[first] = True
+        return mask
+
+    def _note(self, complete: bool) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "alias": self.alias,
+            "corpus": self.written.content,
+            "documents": self.written.documents,
+            "duplicates": self.written.duplicates,
+            "text_field": self.text_field,
+            "vector_field": self.vector_field,
+            "encoder": self.encoder_identity,
+            "encoder_name": self.fields.dense[1]["encoder"]["model"] if self.fields.dense else None,
+            "complete": complete,
+        }
+
+    def _analysis(self) -> dict[str, Any]:
+        if not self.fields.bm25:
+            return {}
+        return {"similarity": {"default": {"type": "BM25"} | self.fields.bm25[1]["similarity"]}}
+
+    def _mapping(self, dim: int | None) -> dict[str, Any]:
+        text: dict[str, Any] = {"type": "text", "index": False}
+        if self.fields.bm25:
+            text = {"type": "text", "analyzer": self.fields.bm25[1]["analyzer"]}
+        properties: dict[str, Any] = {
+            "doc_id": {"type": "keyword"},
+            "title": text,
+            self.text_field: text,
+            "columns": {"type": "object", "enabled": False},
+        }
+        if self.fields.dense and self.vector_field:
+            properties[PASSAGE] = {"type": "keyword"}
+            properties[self.vector_field] = {
+                "type": "dense_vector",
+                "dims": dim,
+                "index": True,
+                "similarity": "dot_product",
+                "index_options": self.fields.dense[1]["vector"],
+            }
+        return {"dynamic": False, "properties": properties}
