@@ -1,25 +1,33 @@
-"""The verb `index`: build every local index that the config's retrievers name."""
+"""The verb `index`: build every index that the config's retrievers name, in a folder or in Elasticsearch."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from jobs.config import Config
 from jobs.progress import Progress
+from retrievers.elastic_build import build_elastic_index, elastic_indexes
 from retrievers.local_build import build_local_index, local_indexes
 
 
 def index(config: Config, corpus: Sequence[str], progress: Progress) -> list[dict[str, Any]]:
     """Build each index from the corpus; the same corpus and settings again cost nothing. Says for each what was done."""
     blocks = {name: retriever.model_dump() for name, retriever in config.retrieve.retrievers.items()}
+    here, there = local_indexes(blocks), elastic_indexes(blocks)  # what contradicts itself is refused before any work
     result = []
-    for folder, fields in local_indexes(blocks).items():
-
-        def show(phase: str, done: int, total: int, folder: str = folder) -> None:
-            progress.phase(f"{folder}: {phase} {done:,}/{total:,}")
-
-        built = build_local_index(folder, corpus, **fields, progress=show)
-        done = "built" if built.built else "there already, nothing to do"
-        result.append({"index": folder, "documents": built.documents, "done": done})
+    for folder, fields in here.items():
+        built = build_local_index(folder, corpus, **fields, progress=_show(progress, folder))
+        result.append({"index": folder, "documents": built.documents, "done": _done(built.built)})
+    for (_, alias), wanted in there.items():
+        made = build_elastic_index(wanted, corpus, progress=_show(progress, alias))
+        result.append({"index": f"{alias} ({made.index})", "documents": made.documents, "done": _done(made.built)})
     return result
+
+
+def _show(progress: Progress, what: str) -> Callable[[str, int, int], None]:
+    return lambda phase, done, total: progress.phase(f"{what}: {phase} {done:,}/{total:,}")
+
+
+def _done(built: bool) -> str:
+    return "built" if built else "there already, nothing to do"
