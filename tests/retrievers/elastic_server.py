@@ -1,0 +1,70 @@
+"""A real Elasticsearch for tests: the one that ELASTICSEARCH_URL names, or one started from the shared folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retrievers.elastic_client import Connection
+
+
+class Server:
+    """A node of our own in a folder that everyone may enter: as root it runs as another user."""
+
+    def __init__(self, serve: Path, password: str | None = None) -> None:
+        self._serve, self._password = serve, password
+        self._folder = Path(tempfile.mkdtemp(prefix="dmqr-elastic-", dir="/tmp"))
+        self._folder.chmod(0o755)
+        self.url = ""
+
+    def start(self) -> Server:
+        more = ["--password", self._password] if self._password else []
+        command = [sys.executable, str(self._serve), "start", str(self._folder / "node"), *more]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+        if done.returncode:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            pytest.skip(f"Elasticsearch does not start here: {done.stderr.strip().splitlines()[-1:]}")
+        self.url = done.stdout.strip()
+        return self
+
+    def stop(self, kill: bool = True) -> None:
+        command = [sys.executable, str(self._serve), "stop", str(self._folder / "node"), *(["--kill"] if kill else [])]
+        subprocess.run(command, timeout=60, check=True)
+
+    def remove(self) -> None:
+        self.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def found_serve() -> Path:
+    """The program that starts a node; skips where there is none."""
+    if not shutil.which("java"):
+        pytest.skip("no Java here to start an Elasticsearch with; ELASTICSEARCH_URL names a running one")
+    serve = Path(os.environ.get("DMQR_SHARED", "/nowhere")) / "elasticsearch" / "serve"
+    if not serve.exists():
+        pytest.skip("no Elasticsearch: set ELASTICSEARCH_URL, or DMQR_SHARED to a folder with elasticsearch/serve")
+    return serve
+
+
+def remove_indexes(prefix: str) -> None:
+    """Remove what tests have left on a server that is not theirs."""
+    connection = Connection("tests", {})
+    for name in connection.ask("GET", f"/{prefix}*").body or {}:
+        connection.ask("DELETE", f"/{name}", missing=True)
+    connection.close()
+
+
+def ask(method: str, path: str, body: Any = None, **block: Any) -> Any:
+    """One request to the server that the environment names."""
+    connection = Connection("tests", block)
+    try:
+        return connection.ask(method, path, body, patience=5.0, missing=True).body
+    finally:
+        connection.close()
