@@ -7,7 +7,8 @@ from typing import Any
 
 from jobs.config import Config
 from jobs.progress import Progress
-from retrievers.elastic_build import build_elastic_index, elastic_indexes
+from retrievers.elastic_build import build_elastic_index
+from retrievers.elastic_fields import elastic_indexes
 from retrievers.local_build import build_local_index, local_indexes
 
 
@@ -21,7 +22,7 @@ def index(config: Config, corpus: Sequence[str], progress: Progress) -> list[dic
         result.append({"index": folder, "documents": built.documents, "done": _done(built.built)})
     for (_, alias), wanted in there.items():
         made = build_elastic_index(wanted, corpus, progress=_show(progress, alias))
-        result.append({"index": f"{alias} ({made.index})", "documents": made.documents, "done": _done(made.built)})
+        result.append({"index": f"{alias} ({made.name})", "documents": made.documents, "done": _done(made.built)})
     return result
 
 

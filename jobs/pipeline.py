@@ -28,11 +28,10 @@ from jobs.prepare import Prepared
 from jobs.read import Read
 from jobs.rerank import Rerank, fused_order
 from jobs.retrieve import Retrieve, without_lists
-from jobs.rewrite import Rewrite
 from jobs.retriever_opening import opened
+from jobs.rewrite import Rewrite
 from jobs.tables import COMMITTED, FUSED, QUERIES, RERANKED, RETRIEVED, REWRITTEN, SHARD
 from jobs.write import Write
-
 
 _FILES = {"index", "model", "ca_file"}
 

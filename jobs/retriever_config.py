@@ -123,9 +123,7 @@ class Elastic(Part):
     @model_validator(mode="before")
     @classmethod
     def _bm25_or_dense(cls, values: Any) -> Any:
-        return _one_way(
-            values, "english", ("analyzer", "query", "similarity"), ("vector", "num_candidates", "oversample")
-        )
+        return _one_way(values, "english", ("analyzer", "query", "similarity"), ("vector", "num_candidates", "oversample"))
 
     @model_validator(mode="after")
     def _one_key(self) -> Elastic:

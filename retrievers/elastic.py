@@ -117,7 +117,9 @@ class ElasticDocuments:
         for doc_id, document in zip(doc_ids, answer.body["docs"], strict=True):
             if not document.get("found"):
                 where = f"{self._connection.where}: index {self._index.name}"
-                raise RetrieverError(f"{where}: no document {doc_id!r}; build the index again from the corpus that it was built from")
+                raise RetrieverError(
+                    f"{where}: no document {doc_id!r}; build the index again from the corpus that it was built from"
+                )
             value: Any = document.get("_source") or {}
             for part in self._field.split("."):
                 value = value.get(part) if isinstance(value, dict) else None
@@ -215,9 +217,12 @@ def _identity(name: str, block: Mapping[str, Any], index: ElasticIndex, connecti
     if mapped is None or (mapped.get("type") == "dense_vector") != dense:
         what = "no field" if mapped is None else f"{mapped.get('type', 'object')} in the field"
         wanted = "vectors" if dense else "text"
-        raise RetrieverError(f"{where} has {what} {field!r}, where {wanted} should be; correct field, or build it again with this config: {BUILD}")
+        raise RetrieverError(
+            f"{where} has {what} {field!r}, where {wanted} should be; correct field, or build it again: {BUILD}"
+        )
     same = {
-        "kind": "elastic", "index": index.name, "uuid": index.uuid, "mapping": index.mapping, "corpus": index.corpus, "field": field
+        "kind": "elastic", "index": index.name, "uuid": index.uuid, "mapping": index.mapping, "corpus": index.corpus,
+        "field": field,
     }  # fmt: skip
     if not dense:
         if index.note and mapped.get("analyzer") != block["analyzer"]:
@@ -227,7 +232,9 @@ def _identity(name: str, block: Mapping[str, Any], index: ElasticIndex, connecti
             )
         for other in block["query"]["fields"]:
             if field_of(index.fields, other) is None:
-                raise RetrieverError(f"{where} has no field {other!r} (query.fields); it has: {', '.join(sorted(index.fields))}; correct query.fields")
+                raise RetrieverError(
+                    f"{where} has no field {other!r}; it has: {', '.join(sorted(index.fields))}; correct query.fields"
+                )
         return same | {"query": dict(block["query"])}
     with named(f"retrieve.retrievers.{name}.encoder"):
         settings = encoder_settings(block["encoder"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from retrievers.elastic_client import KEYS
+from retrievers.elastic_access import KEYS
 from retrievers.elastic_query import QUERY
 from retrievers.retriever import RetrieverError, unknown
 
@@ -52,7 +52,11 @@ def elastic_block(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     block = _DEFAULTS | given
     if not dense:
         query = QUERY | {key: value for key, value in (given.get("query") or {}).items() if value is not None}
-        return {"field": TEXT_FIELD, "analyzer": ANALYZER} | block | {"query": query, "similarity": SIMILARITY | (given.get("similarity") or {})}
+        return (
+            {"field": TEXT_FIELD, "analyzer": ANALYZER}
+            | block
+            | {"query": query, "similarity": SIMILARITY | (given.get("similarity") or {})}
+        )
     vector = VECTOR | {key: value for key, value in (given.get("vector") or {}).items() if value is not None}
     if vector["type"] not in VECTOR_TYPES:
         raise RetrieverError(f"{where}.vector.type: {unknown('type', vector['type'], VECTOR_TYPES)}")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -20,8 +20,9 @@ import numpy as np
 import pyarrow as pa
 
 from retrievers.corpus import DOCUMENTS, corpus_files, corpus_schema, joined, open_arrow, write_documents
-from retrievers.elastic_block import TEXT_FIELD, elastic_block, is_dense
+from retrievers.elastic_block import TEXT_FIELD
 from retrievers.elastic_client import Connection, Refused
+from retrievers.elastic_fields import Fields
 from retrievers.elastic_fill import PASSAGE, Filled, Filling, text_hash
 from retrievers.elastic_index import FORMAT, NOTE, ElasticIndex, find_index
 from retrievers.encoder import Encoder, encoder_identity, encoder_settings
@@ -29,7 +30,6 @@ from retrievers.retriever import RetrieverError, named
 
 _PIECE = 1024  # documents handed on at a time
 _IN_FLIGHT = 4  # bulk requests; two did as well on one node with two cores
-_SHARED = ("shards", "replicas", "url_env", "api_key_env", "user_env", "password_env", "ca_file")
 
 Progress = Callable[[str, int, int], None]
 
@@ -38,53 +38,11 @@ class ElasticSummary(NamedTuple):
     """What `build_elastic_index` did. ``built`` is False where the same index was already there."""
 
     built: bool
-    index: str
+    name: str
     documents: int
     duplicates: int
     content: str
     filled: Filled
-
-
-class Fields(NamedTuple):
-    """The retrievers' blocks that want one index, with their names: BM25, dense, or both."""
-
-    bm25: tuple[str, dict[str, Any]] | None = None
-    dense: tuple[str, dict[str, Any]] | None = None
-
-    @property
-    def first(self) -> tuple[str, dict[str, Any]]:
-        """The one that says where the server is."""
-        found = self.bm25 or self.dense
-        assert found is not None
-        return found
-
-
-def elastic_indexes(retrievers: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, str], Fields]:
-    """The indexes that a config's ``retrieve.retrievers`` names: (variable with the address, alias) -> who wants it.
-
-    Raises:
-        RetrieverError: two retrievers want one index otherwise.
-    """
-    wanted: dict[tuple[str, str], Fields] = {}
-    for name, settings in retrievers.items():
-        if settings.get("kind") != "elastic":
-            continue
-        block = elastic_block(name, settings)
-        place = block["url_env"], block["index"]
-        fields, field = wanted.get(place, Fields()), "dense" if is_dense(block) else "bm25"
-        for other, there in filter(None, fields):
-            keys = [key for key in _SHARED if there[key] != block[key]]
-            if is_dense(there) == is_dense(block):
-                keys += [key for key in ("field", "analyzer", "similarity", "encoder", "vector") if there.get(key) != block.get(key)]
-            if keys:
-                raise RetrieverError(
-                    f"retrieve.retrievers.{name}.{keys[0]}: another retriever wants index {block['index']} otherwise: {other} "
-                    f"and {name} share it, but not {keys[0]}; give each its own index, or both the same {keys[0]}"
-                )
-        if getattr(fields, field) is None:
-            fields = fields._replace(**{field: (name, block)})
-        wanted[place] = fields
-    return wanted
 
 
 def build_elastic_index(
@@ -97,7 +55,7 @@ def build_elastic_index(
     """Build the index, go on building it, or find that it is there already; then the alias stands for it.
 
     Args:
-        fields: who wants it; one value of `elastic_indexes`.
+        fields: who wants it; one value of `elastic_fields.elastic_indexes`.
         corpus_paths: a Parquet file, a folder of them, or a list.
         progress: called with what is being done ("read", "load"), documents done, documents in all.
         device: where the encoder runs.
@@ -106,12 +64,17 @@ def build_elastic_index(
         RetrieverError: what is wrong with the corpus, the model or the server; the alias is as it was then.
     """
     report = progress or (lambda what, done, total: None)
-    with tempfile.TemporaryDirectory(prefix="dmqr-index-") as folder, Build(fields, corpus_paths, Path(folder), report) as build:
+    with (
+        tempfile.TemporaryDirectory(prefix="dmqr-index-") as folder,
+        Build(fields, corpus_paths, Path(folder), report) as build,
+    ):
         if build.ready:
             return build.switch(Filled())
         encoder = None
         if fields.dense:
-            encoder = Encoder(encoder_settings(fields.dense[1]["encoder"]), device, fields.dense[1]["encoder"].get("batch_size"))
+            encoder = Encoder(
+                encoder_settings(fields.dense[1]["encoder"]), device, fields.dense[1]["encoder"].get("batch_size")
+            )
         build.open(encoder.dim if encoder else None)
         filled = Filled()
         for batches in build.passes():
@@ -147,12 +110,14 @@ class Build:
         self._old = find_index(self.connection, self.alias)
         if self._old is not None and self._old.name == self.alias:
             raise RetrieverError(
-                f"{self._where}: index {self.alias} at {self.connection.shown} is an index itself, so it cannot be the alias of "
+                f"{self._where}: index {self.alias} at {self.connection.shown} is an index, so it cannot be the alias of "
                 "one; give the config another name, or delete that index"
             )
         self.written = write_documents(files, schema, folder, report)
         self._documents = folder / DOCUMENTS
-        key = json.dumps([FORMAT, self.written.content, self._mapping(0), self._analysis(), self.encoder_identity], sort_keys=True)
+        key = json.dumps(
+            [FORMAT, self.written.content, self._mapping(0), self._analysis(), self.encoder_identity], sort_keys=True
+        )
         self.index = f"{self.alias}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
         self._there = find_index(self.connection, self.index)
         self._begun = self._there is not None
@@ -183,7 +148,11 @@ class Build:
         if self._begun:
             self._ask("POST", f"/{self.index}/_refresh")  # what an earlier start has loaded is found by its texts
             return
-        settings = {"number_of_shards": self._block["shards"], "number_of_replicas": 0, "refresh_interval": "-1"} | self._analysis()
+        settings = {
+            "number_of_shards": self._block["shards"],
+            "number_of_replicas": 0,
+            "refresh_interval": "-1",
+        } | self._analysis()
         mapping = self._mapping(dim) | {"_meta": {NOTE: self._note(complete=False)}}
         self._ask("PUT", f"/{quote(self.index, safe='')}", {"settings": {"index": settings}, "mappings": mapping})
 
@@ -248,7 +217,12 @@ class Build:
         for name, found in everything.items():
             note = ((found.get("mappings") or {}).get("_meta") or {}).get(NOTE) or {}
             made, settings = int(previous.settings["creation_date"]), found["settings"]["index"]
-            if note.get("alias") == self.alias and not found["aliases"] and int(settings["creation_date"]) < made and name != self.index:
+            if (
+                note.get("alias") == self.alias
+                and not found["aliases"]
+                and int(settings["creation_date"]) < made
+                and name != self.index
+            ):
                 self.connection.ask("DELETE", f"/{quote(name, safe='')}", missing=True)
 
     def _ask(self, method: str, path: str, body: Any = None) -> Any:
@@ -257,7 +231,9 @@ class Build:
         except Refused as refused:
             if refused.kind == "resource_already_exists_exception":  # an answer that was lost, or another build of the same
                 return None
-            raise RetrieverError(f"{self._where}: {self.connection.shown} refuses index {self.index}: {refused}; correct the config") from None
+            raise RetrieverError(
+                f"{self._where}: {self.connection.shown} refuses index {self.index}: {refused}; correct the config"
+            ) from None
 
     def _batches(self, mask: np.ndarray | None) -> Iterator[pa.RecordBatch]:
         row = 0

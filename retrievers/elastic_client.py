@@ -6,14 +6,12 @@ msearch answer. Whoever asks decides: `ask` repeats a whole request, `elastic_se
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
+from retrievers.elastic_access import KEYS, read_access
 from retrievers.retriever import RetrieverError
 
 PRODUCT = "Elasticsearch"
@@ -21,17 +19,6 @@ BUSY = (429, 502, 503, 504)  # of a request or of one item: the same may be well
 _OPENING = 3.0  # seconds of patience while opening: a server that is not there is refused at once
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 15.0
 _TEXT = 300  # characters of what a server says that are repeated to a person
-
-KEYS: dict[str, Any] = {
-    "url_env": "ELASTICSEARCH_URL",
-    "api_key_env": None,
-    "user_env": None,
-    "password_env": None,
-    "ca_file": None,
-    "timeout_seconds": 60.0,
-    "patience_minutes": 10.0,
-}
-"""The keys of a block that say how the server is reached, with their defaults."""
 
 
 class Trouble(Exception):
@@ -69,49 +56,12 @@ class Connection:
         self.where = where
         settings = KEYS | {key: value for key, value in block.items() if key in KEYS and value is not None}
         self.timeout, self.patience = float(settings["timeout_seconds"]), 60 * float(settings["patience_minutes"])
-        hosts, user = self._hosts(settings["url_env"])
-        self.shown = ", ".join(hosts)
-        self._url_env = settings["url_env"]
-        options: dict[str, Any] = {"api_key": None, "basic_auth": user}
-        if settings["api_key_env"]:
-            options |= {"api_key": self._variable("api_key_env", settings), "basic_auth": None}
-        elif settings["user_env"] or settings["password_env"]:
-            options["basic_auth"] = (self._variable("user_env", settings), self._variable("password_env", settings))
-        self._secrets = [value for value in (options["api_key"], (options["basic_auth"] or ("", ""))[1]) if value]
-        if settings["ca_file"]:
-            if not Path(settings["ca_file"]).is_file():
-                raise RetrieverError(f"{where}.ca_file: {settings['ca_file']}: no such file; name the PEM file of the server's CA")
-            options["ca_certs"] = str(settings["ca_file"])
-        self._client = _client(where, hosts, options | {"connections_per_node": max(1, requests)})
-
-    def _hosts(self, name: str) -> tuple[list[str], tuple[str, str] | None]:
-        """Addresses without what else stands in them, and the user and password that the first one names."""
-        value = os.environ.get(name, "").strip()
-        if not value:
-            raise RetrieverError(f"{self.where}.url_env: the environment has no {name}; set it to the server's address, such as http://host:9200")
-        hosts, user = [], None
-        for one in value.split(","):
-            try:
-                url = urlsplit(one.strip())
-                port = url.port or (443 if url.scheme == "https" else 9200)
-            except ValueError:
-                url, port = urlsplit(""), 0
-            if url.scheme not in ("http", "https") or not url.hostname:
-                raise RetrieverError(f"{self.where}.url_env: {name} holds no address; set it to one such as http://host:9200")
-            if url.username and user is None:
-                user = url.username, url.password or ""
-            host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
-            hosts.append(f"{url.scheme}://{host}:{port}{url.path.rstrip('/')}")
-        return hosts, user
-
-    def _variable(self, key: str, settings: Mapping[str, Any]) -> str:
-        name = settings[key]
-        if not name:
-            raise RetrieverError(f"{self.where}: user_env and password_env belong together; {key} is missing")
-        value = os.environ.get(name, "").strip()
-        if not value:
-            raise RetrieverError(f"{self.where}.{key}: the environment has no {name}; set it there, never in the config")
-        return value
+        self._access = access = read_access(where, settings)
+        self.shown, self._url_env = ", ".join(access.hosts), settings["url_env"]
+        options: dict[str, Any] = {"api_key": access.api_key, "basic_auth": access.basic_auth}
+        if any(host.startswith("https:") for host in access.hosts):
+            options["ca_certs"] = settings["ca_file"]
+        self._client = _client(where, access.hosts, options | {"connections_per_node": max(1, requests)})
 
     def once(
         self,
@@ -147,14 +97,13 @@ class Connection:
         try:
             answer = client.perform_request(method, path, params=params, headers=headers, body=body)
         except TlsError as error:
-            words = self._plain(error.errors[0] if error.errors else error)
-            raise RetrieverError(f"{self.where}: no secure connection to {self.shown}: {words}; correct ca_file or {self._url_env}") from None
+            raise self._insecure(error) from None
         except SerializationError:
             raise Trouble("an answer that is not JSON or was cut short") from None
         except TransportError as error:
             raise Trouble(_reason(error)) from None
         except UnsupportedProductError:
-            raise RetrieverError(f"{self.where}: what answers at {self.shown} is not Elasticsearch; correct {self._url_env}") from None
+            raise self._other() from None
         except OSError as error:
             raise Trouble(error.strerror or type(error).__name__) from None
         status, content = answer.meta.status, answer.body
@@ -164,9 +113,10 @@ class Connection:
         if status in BUSY:
             raise Trouble(f"status {status} {kind}".strip())
         if status == 401:
-            raise RetrieverError(f"{self.where}: {self.shown} does not accept the key ({self._plain(kind)}); correct what {self._named} name")
+            raise self._unknown()
         if status == 403:
-            raise RetrieverError(f"{self.where}: {self.shown} does not allow {method} {path} with this key; give it the privilege: {self._plain(reason)}")
+            asked = f"{self.where}: {self.shown} does not allow {method} {path} with this key"
+            raise RetrieverError(f"{asked}; give it the right: {self._plain(reason)}")
         raise Refused(status, kind, self._plain(reason))
 
     def ask(self, method: str, path: str, body: Any = None, *, patience: float | None = None, **more: Any) -> Answer:
@@ -191,7 +141,9 @@ class Connection:
 
     def away(self, trouble: object) -> RetrieverError:
         """The line for a server that has been asked long enough."""
-        return RetrieverError(f"{self.where}: no good answer from {self.shown}: {trouble}; start the server, or correct {self._url_env}")
+        return RetrieverError(
+            f"{self.where}: no good answer from {self.shown}: {trouble}; start the server, or correct {self._url_env}"
+        )
 
     def check(self) -> str | None:
         """The server's version, once it is seen that this client fits it; None where the key may not ask for it.
@@ -202,7 +154,7 @@ class Connection:
         from elasticsearch import __version__ as client
 
         # Past the client's own ways: it would ask for answers of its own major, which an older server does not know
-        answer = self.patiently(lambda: self._root(), _OPENING)
+        answer = self.patiently(self._root, _OPENING)
         if answer.status == 403:
             return None
         version = str((answer.body.get("version") or {}).get("number") or "")
@@ -212,7 +164,7 @@ class Connection:
         if int(major) != client[0]:
             raise RetrieverError(
                 f"{self.where}: the server at {self.shown} is Elasticsearch {version}, the client installed here is "
-                f"{'.'.join(map(str, client[:3]))}; install the server's: pip install 'elasticsearch>={major},<{int(major) + 1}'"
+                f"{'.'.join(map(str, client[:3]))}; take the server's: pip install 'elasticsearch>={major},<{int(major) + 1}'"
             )
         return version
 
@@ -223,28 +175,42 @@ class Connection:
         try:
             meta, body = self._client.transport.perform_request("GET", "/", headers=headers, request_timeout=10, max_retries=0)
         except TlsError as error:
-            words = self._plain(error.errors[0] if error.errors else error)
-            raise RetrieverError(f"{self.where}: no secure connection to {self.shown}: {words}; correct ca_file or {self._url_env}") from None
+            raise self._insecure(error) from None
         except SerializationError:
-            raise RetrieverError(f"{self.where}: what answers at {self.shown} is not Elasticsearch; correct {self._url_env}") from None
+            raise self._other() from None
         except TransportError as error:
             raise Trouble(_reason(error)) from None
         if meta.status in BUSY:
             raise Trouble(f"status {meta.status}")
         if meta.status == 401:
-            raise RetrieverError(f"{self.where}: {self.shown} does not accept the key; correct what {self._named} name")
+            raise self._unknown()
         if meta.headers.get("x-elastic-product") != PRODUCT or not isinstance(body, dict):
-            raise RetrieverError(f"{self.where}: what answers at {self.shown} is not Elasticsearch; correct {self._url_env}")
+            raise self._other()
         return Answer(meta.status, body)
 
-    @property
-    def _named(self) -> str:
-        return "api_key_env, or user_env and password_env,"
+    def _unknown(self) -> RetrieverError:
+        """The line for a key that the server does not accept, or does without which it will not."""
+        if not self._access.keys:
+            return RetrieverError(
+                f"{self.where}: {self.shown} wants a key; name its variable in api_key_env, or user_env and password_env"
+            )
+        return RetrieverError(
+            f"{self.where}: {self.shown} does not accept the key; correct {' and '.join(self._access.keys)} in the environment"
+        )
+
+    def _insecure(self, error: Any) -> RetrieverError:
+        words = self._plain(_reason(error))
+        return RetrieverError(
+            f"{self.where}: no secure connection to {self.shown}: {words}; correct ca_file or {self._url_env}"
+        )
+
+    def _other(self) -> RetrieverError:
+        return RetrieverError(f"{self.where}: what answers at {self.shown} is not Elasticsearch; correct {self._url_env}")
 
     def _plain(self, text: object) -> str:
         """What a server says, in one line, without the secrets that were sent to it."""
         line = " ".join(str(text).split())
-        for secret in self._secrets:
+        for secret in self._access.secrets:
             line = line.replace(secret, "***")
         return "".join(c if c.isprintable() else "?" for c in line)[:_TEXT]
 
@@ -269,7 +235,9 @@ def _client(where: str, hosts: list[str], options: Mapping[str, Any]) -> Any:
         from elasticsearch import Elasticsearch
         from elasticsearch.serializer import OrjsonSerializer
     except ImportError as error:
-        raise RetrieverError(f"{where}: package {error.name!r} is missing; pip install 'elasticsearch>=8.19,<9' orjson") from None
+        raise RetrieverError(
+            f"{where}: package {error.name!r} is missing; pip install 'elasticsearch>=8.19,<9' orjson"
+        ) from None
     given = {key: value for key, value in options.items() if value is not None}
     client = Elasticsearch(hosts, serializer=OrjsonSerializer(), max_retries=0, **given)
     return client.options(ignore_status=tuple(range(300, 600)), max_retries=0)

@@ -53,7 +53,9 @@ def find_index(connection: Connection, name: str) -> ElasticIndex | None:
         return None
     if len(answer.body) > 1:
         several = ", ".join(sorted(answer.body)[:5])
-        raise RetrieverError(f"{connection.where}: index {name} stands for {len(answer.body)} indexes ({several}); name one of them")
+        raise RetrieverError(
+            f"{connection.where}: index {name} stands for {len(answer.body)} indexes ({several}); name one of them"
+        )
     ((concrete, found),) = answer.body.items()
     mappings, settings = found.get("mappings") or {}, found["settings"]["index"]
     note = (mappings.get("_meta") or {}).get(NOTE)
@@ -71,7 +73,9 @@ def ready_index(connection: Connection, name: str) -> ElasticIndex:
     if found is None:
         raise RetrieverError(f"{where}: there is none; build it with: {BUILD}")
     if found.note is not None and found.note.get("format") != FORMAT:
-        raise RetrieverError(f"{where} has format {found.note.get('format')!r}, this version reads {FORMAT}; build it again: {BUILD}")
+        raise RetrieverError(
+            f"{where} has format {found.note.get('format')!r}, this version reads {FORMAT}; build it again: {BUILD}"
+        )
     if found.note is not None and not found.note.get("complete"):
         raise RetrieverError(f"{where} is not built to its end; go on with: {BUILD}")
     return found

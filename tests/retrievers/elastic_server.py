@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from retrievers.elastic_client import Connection
+
+
+PASSWORD = "open-Sesame-37"
 
 
 class Server:
@@ -37,6 +43,21 @@ class Server:
     def stop(self, kill: bool = True) -> None:
         command = [sys.executable, str(self._serve), "stop", str(self._folder / "node"), *(["--kill"] if kill else [])]
         subprocess.run(command, timeout=60, check=True)
+
+    def as_administrator(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """A POST by the user elastic, with no client of ours between."""
+        basic = base64.b64encode(f"elastic:{self._password}".encode()).decode()
+        headers = {"Authorization": f"Basic {basic}", "Content-Type": "application/json"}
+        request = urllib.request.Request(self.url + path, json.dumps(body).encode(), headers, method="POST")
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            result: dict[str, Any] = json.load(answer)
+        return result
+
+    def key(self, prefix: str) -> str:
+        """An API key that may read indexes whose names begin so, and no more."""
+        rights = {"indices": [{"names": [f"{prefix}*"], "privileges": ["read", "view_index_metadata"]}]}
+        made = self.as_administrator("/_security/api_key", {"name": "reader", "role_descriptors": {"reader": rights}})
+        return str(made["encoded"])
 
     def remove(self) -> None:
         self.stop()

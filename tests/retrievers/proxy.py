@@ -150,7 +150,7 @@ class Proxy:
                 whole["errors"] = True
             else:
                 whole["responses"].insert(number, {"status": fault.status, "error": {"root_cause": [error]} | error})
-        for number in fault.failed_shards:
+        for number in fault.failed_shards & frozenset(range(len(whole.get("responses", [])))):
             whole["responses"][number]["_shards"] = {"failed": 1, "failures": [{"reason": error}]}
         return self._reply(handler, 200, json.dumps(whole).encode(), headers)
 
