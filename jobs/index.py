@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from jobs import index_actors
 from jobs.config import Config
 from jobs.progress import Progress
 from retrievers.elastic_build import build_elastic_index
@@ -21,7 +22,8 @@ def index(config: Config, corpus: Sequence[str], progress: Progress) -> list[dic
         built = build_local_index(folder, corpus, **fields, progress=_show(progress, folder))
         result.append({"index": folder, "documents": built.documents, "done": _done(built.built)})
     for (_, alias), wanted in there.items():
-        made = build_elastic_index(wanted, corpus, progress=_show(progress, alias))
+        load = index_actors.Actors(config) if wanted.dense and index_actors.wanted(config) else None
+        made = build_elastic_index(wanted, corpus, progress=_show(progress, alias), load=load)
         result.append({"index": f"{alias} ({made.name})", "documents": made.documents, "done": _done(made.built)})
     return result
 

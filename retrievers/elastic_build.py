@@ -23,9 +23,9 @@ from retrievers.corpus import DOCUMENTS, corpus_files, corpus_schema, joined, op
 from retrievers.elastic_block import TEXT_FIELD
 from retrievers.elastic_client import Connection, Refused
 from retrievers.elastic_fields import Fields
-from retrievers.elastic_fill import PASSAGE, Filled, Filling, text_hash
+from retrievers.elastic_fill import PASSAGE, Filled, Here, Load, text_hash
 from retrievers.elastic_index import FORMAT, NOTE, ElasticIndex, find_index
-from retrievers.encoder import Encoder, encoder_identity, encoder_settings
+from retrievers.encoder import encoder_dim, encoder_identity, encoder_settings
 from retrievers.retriever import RetrieverError, named
 
 _PIECE = 1024  # documents handed on at a time
@@ -50,7 +50,7 @@ def build_elastic_index(
     corpus_paths: str | Path | Sequence[str | Path],
     *,
     progress: Progress | None = None,
-    device: str = "cpu",
+    load: Load | None = None,
 ) -> ElasticSummary:
     """Build the index, go on building it, or find that it is there already; then the alias stands for it.
 
@@ -58,40 +58,30 @@ def build_elastic_index(
         fields: who wants it; one value of `elastic_fields.elastic_indexes`.
         corpus_paths: a Parquet file, a folder of them, or a list.
         progress: called with what is being done ("read", "load"), documents done, documents in all.
-        device: where the encoder runs.
+        load: brings the batches of a pass into the index; None: `Here`, in this process.
 
     Raises:
         RetrieverError: what is wrong with the corpus, the model or the server; the alias is as it was then.
     """
     report = progress or (lambda what, done, total: None)
+    load = load or Here()
     with (
         tempfile.TemporaryDirectory(prefix="dmqr-index-") as folder,
         Build(fields, corpus_paths, Path(folder), report) as build,
     ):
-        if build.ready:
-            return build.switch(Filled())
-        encoder = None
-        if fields.dense:
-            encoder = Encoder(
-                encoder_settings(fields.dense[1]["encoder"]), device, fields.dense[1]["encoder"].get("batch_size")
-            )
-        build.open(encoder.dim if encoder else None)
         filled = Filled()
-        for batches in build.passes():
-            filling = build.filling(encoder)
-            try:
-                for batch in batches:
-                    filled = filled.plus(filling.add(batch))
+        if not build.ready:
+            build.open()
+            for batches in build.passes():
+                for part in load(build.filling(), batches):
+                    filled = filled.plus(part)
                     report("load", filled.loaded + filled.there, build.written.documents)
-                filling.drain()
-            finally:
-                filling.close()
-        build.close()
+            build.close()
         return build.switch(filled)
 
 
 class Build:
-    """One build, step by step; the caller carries the batches from `passes` to `filling`."""
+    """One build, step by step; the caller brings the batches of `passes` to where `filling` says."""
 
     def __init__(self, fields: Fields, corpus_paths: str | Path | Sequence[str | Path], folder: Path, report: Progress) -> None:
         """Read the corpus into ``folder`` and look what is there already."""
@@ -143,7 +133,7 @@ class Build:
         """The field of the vectors, if there are any."""
         return str(self.fields.dense[1]["field"]) if self.fields.dense else None
 
-    def open(self, dim: int | None) -> None:
+    def open(self) -> None:
         """Make the index, if it is not there: not refreshed, without replicas until it is loaded."""
         if self._begun:
             self._ask("POST", f"/{self.index}/_refresh")  # what an earlier start has loaded is found by its texts
@@ -153,7 +143,7 @@ class Build:
             "number_of_replicas": 0,
             "refresh_interval": "-1",
         } | self._analysis()
-        mapping = self._mapping(dim) | {"_meta": {NOTE: self._note(complete=False)}}
+        mapping = self._mapping(self._dim()) | {"_meta": {NOTE: self._note(complete=False)}}
         self._ask("PUT", f"/{quote(self.index, safe='')}", {"settings": {"index": settings}, "mappings": mapping})
 
     def passes(self) -> Iterator[Iterator[pa.RecordBatch]]:
@@ -166,11 +156,23 @@ class Build:
             self._begun = True
             yield self._batches(~first)
 
-    def filling(self, encoder: Encoder | None) -> Filling:
-        """What loads the batches of a pass."""
-        return Filling(
-            self.connection, self.index, _IN_FLIGHT, self.text_field, self.vector_field, encoder, self.vectors_in, self._begun
-        )
+    def filling(self) -> dict[str, Any]:
+        """What `elastic_fill.open_filling` is to be told for the pass at hand; plain values, to be sent anywhere."""
+        return {
+            "where": self._where,
+            "block": self._block,
+            "index": self.index,
+            "in_flight": _IN_FLIGHT,
+            "text_field": self.text_field,
+            "vector_field": self.vector_field,
+            "encoder": self.fields.dense[1]["encoder"] if self.fields.dense else None,
+            "dim": self._dim(),
+            "vectors_in": self.vectors_in,
+            "begun": self._begun,
+        }
+
+    def _dim(self) -> int:
+        return encoder_dim(encoder_settings(self.fields.dense[1]["encoder"])) if self.fields.dense else 0
 
     @property
     def vectors_in(self) -> list[tuple[str, str]]:
@@ -271,7 +273,7 @@ class Build:
             return {}
         return {"similarity": {"default": {"type": "BM25"} | self.fields.bm25[1]["similarity"]}}
 
-    def _mapping(self, dim: int | None) -> dict[str, Any]:
+    def _mapping(self, dim: int) -> dict[str, Any]:
         text: dict[str, Any] = {"type": "text", "index": False}
         if self.fields.bm25:
             text = {"type": "text", "analyzer": self.fields.bm25[1]["analyzer"]}

@@ -8,7 +8,8 @@ anew that it has loaded.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,11 +18,16 @@ import pyarrow as pa
 from retrievers.corpus import joined
 from retrievers.elastic_client import Connection
 from retrievers.elastic_load import Loading, as_line
-from retrievers.encoder import Encoder
+from retrievers.encoder import Encoder, encoder_settings
 from retrievers.retriever import SearchText
 
 PASSAGE = "passage"
 """The field with the hash of a document's text."""
+
+
+Encode = Callable[[Sequence[str]], np.ndarray]
+Load = Callable[[Mapping[str, Any], Iterable[pa.RecordBatch]], "Iterator[Filled]"]
+"""Brings the batches of one pass into an index, as the settings of `elastic_build.Build.filling` say."""
 
 
 class Filled(NamedTuple):
@@ -47,18 +53,21 @@ class Filling:
         in_flight: int,
         text_field: str,
         vector_field: str | None = None,
-        encoder: Encoder | None = None,
+        encode: Encode | None = None,
+        dim: int = 0,
         vectors_in: Sequence[tuple[str, str]] = (),
         begun: bool = False,
     ) -> None:
         """
         Args:
-            vector_field, encoder: None: no vectors.
+            vector_field, encode: None: no vectors.
+            dim: how long they are.
             vectors_in: index and field of vectors by the same encoder.
             begun: some of the documents may be there already.
         """
         self._connection, self._index, self._begun = connection, index, begun
-        self._text_field, self._vector_field, self._encoder, self._vectors_in = text_field, vector_field, encoder, vectors_in
+        self._text_field, self._vector_field, self._vectors_in = text_field, vector_field, vectors_in
+        self._encode, self._dim = encode, dim
         self._loading = Loading(connection, index, in_flight)
 
     def add(self, batch: pa.RecordBatch) -> Filled:
@@ -74,7 +83,7 @@ class Filling:
             return Filled(there=rows)
         texts, made = joined(batch), Filled(batch.num_rows, rows - batch.num_rows)
         fields: list[dict[str, Any]] = [{} for _ in texts]
-        if self._encoder is not None and self._vector_field is not None:
+        if self._encode is not None and self._vector_field is not None:
             hashes = [text_hash(text) for text in texts]
             vectors, known = self._vectors(texts, hashes)
             made = made._replace(encoded=len(set(hashes)) - known, found=known)
@@ -94,8 +103,9 @@ class Filling:
         self._loading.drain()
 
     def close(self) -> None:
-        """Give up what is not sent yet."""
+        """Give up what is not sent yet, and the connection."""
         self._loading.close()
+        self._connection.close()
 
     def _without_those_there(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         body = {"ids": batch.column("doc_id").to_pylist()}
@@ -105,19 +115,20 @@ class Filling:
 
     def _vectors(self, texts: Sequence[str], hashes: Sequence[str]) -> tuple[dict[str, np.ndarray], int]:
         """hash -> vector, and how many of them were found."""
-        assert self._encoder is not None
+        assert self._encode is not None
         wanted = dict(zip(hashes, texts, strict=True))
         vectors: dict[str, np.ndarray] = {}
         for index, field in self._vectors_in:
             left = [one for one in wanted if one not in vectors]
             if left:
-                vectors |= self._known(index, field, left, self._encoder.dim)
+                vectors |= self._known(index, field, left)
         known = len(vectors)
         new = [one for one in wanted if one not in vectors]
-        encoded = self._encoder.encode([SearchText(wanted[one], "passage") for one in new])
-        return vectors | dict(zip(new, encoded, strict=True)), known
+        if new:
+            vectors |= dict(zip(new, self._encode([wanted[one] for one in new]), strict=True))
+        return vectors, known
 
-    def _known(self, index: str, field: str, hashes: list[str], dim: int) -> dict[str, np.ndarray]:
+    def _known(self, index: str, field: str, hashes: list[str]) -> dict[str, np.ndarray]:
         body = {
             "size": len(hashes),
             "query": {"terms": {PASSAGE: hashes}},
@@ -131,9 +142,61 @@ class Filling:
         for hit in (answer.get("hits") or {}).get("hits") or []:
             source = hit["_source"]
             vector = np.array(source.get(field) or [], dtype=np.float32)
-            if vector.shape == (dim,):
+            if vector.shape == (self._dim,):
                 found[source[PASSAGE]] = vector
         return found
+
+
+class Passages:
+    """Encodes passages; the model is loaded when the first one comes that has no vector yet. Threads take turns."""
+
+    def __init__(self, block: Mapping[str, Any], device: str = "cpu") -> None:
+        self._block, self._device = block, device
+        self._encoder: Encoder | None = None
+        self._turn = threading.Lock()
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        """Shape (n, dim), float32, length 1."""
+        with self._turn:
+            if self._encoder is None:
+                self._encoder = Encoder(encoder_settings(self._block), self._device, self._block.get("batch_size"))
+            return self._encoder.encode([SearchText(text, "passage") for text in texts])
+
+
+def open_filling(settings: Mapping[str, Any], device: str = "cpu", encode: Encode | None = None) -> Filling:
+    """What `elastic_build.Build.filling` describes, in this process, with its own connection.
+
+    Args:
+        encode: texts to vectors; None: as the settings say.
+    """
+    connection = Connection(settings["where"], settings["block"], settings["in_flight"])
+    if encode is None and settings["encoder"]:
+        encode = Passages(settings["encoder"], device)
+    same = {key: settings[key] for key in ("index", "in_flight", "text_field", "vector_field", "dim", "vectors_in", "begun")}
+    return Filling(connection, encode=encode, **same)
+
+
+class Here:
+    """Loads batches in this process: the next are encoded while those before are under way."""
+
+    def __init__(self, device: str = "cpu", encode: Encode | None = None) -> None:
+        """
+        Args:
+            device: where the encoder runs.
+            encode: texts to vectors, in place of the config's encoder.
+        """
+        self._device, self._encode = device, encode
+
+    def __call__(self, settings: Mapping[str, Any], batches: Iterable[pa.RecordBatch]) -> Iterator[Filled]:
+        if self._encode is None and settings["encoder"]:
+            self._encode = Passages(settings["encoder"], self._device)  # for the passes to come, too
+        filling = open_filling(settings, encode=self._encode)
+        try:
+            for batch in batches:
+                yield filling.add(batch)
+            filling.drain()
+        finally:
+            filling.close()
 
 
 def text_hash(text: str) -> str:

@@ -71,6 +71,19 @@ def own_max_length(folder: Path) -> int:
     return int(min(positions, named or limit))
 
 
+def encoder_dim(settings: EncoderSettings) -> int:
+    """How long its vectors are, by the model's own files; loads no weights.
+
+    Raises:
+        RetrieverError: no such model; it does not say.
+    """
+    config = _read_json(resolve_model(settings.model) / "config.json")
+    dim = next((config[key] for key in ("hidden_size", "dim", "d_model") if config.get(key)), None)
+    if dim is None:
+        raise RetrieverError(f"encoder {settings.model}: its config.json has no hidden_size; name another model")
+    return int(dim)
+
+
 def own_positions(folder: Path) -> int:
     """How many tokens a model has positions for."""
     config = _read_json(folder / "config.json")
