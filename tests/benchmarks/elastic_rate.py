@@ -63,6 +63,8 @@ def client() -> Elasticsearch:
 
 def random_vectors(texts: Sequence[str]) -> np.ndarray:
     """The same text, the same vector; as quick as nothing beside an encoder."""
+    if not texts:
+        return np.empty((0, DIM), dtype=np.float32)
     seeds = [int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") for text in texts]
     vectors = np.stack([np.random.default_rng(seed).standard_normal(DIM, dtype=np.float32) for seed in seeds])
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -165,7 +167,8 @@ def sizes(what: str, vector: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def documents(corpus: Path, vectors: bool) -> list[dict[str, Any]]:
     table = pq.read_table(corpus)
     texts = joined(table)
-    made = [{"doc_id": i, "title": t, "text": x} for i, t, x in zip(*(table.column(c).to_pylist() for c in ("doc_id", "title")), texts, strict=True)]  # fmt: skip
+    ids, titles = table.column("doc_id").to_pylist(), table.column("title").to_pylist()
+    made = [{"doc_id": i, "title": t, "text": x} for i, t, x in zip(ids, titles, texts, strict=True)]
     if vectors:
         for document, vector in zip(made, random_vectors(texts), strict=True):
             document |= {"vector": vector.tolist(), "passage": hashlib.sha256(document["text"].encode()).hexdigest()[:32]}
@@ -261,7 +264,8 @@ def main() -> int:
         "quality": lambda: measure_quality(shared),
     }
     try:
-        return 0 if all([parts[name]() for name in options.parts]) else 1
+        good = [parts[name]() for name in options.parts]
+        return 0 if all(good) else 1
     finally:
         connection = Connection("rate", {})
         for name in connection.ask("GET", "/dmqr-rate-*").body:
