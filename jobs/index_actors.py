@@ -75,7 +75,7 @@ class Actors:
         except REFUSALS:
             raise
         except Exception as error:  # what a worker raised, in Ray's wrapping
-            raise RetrieverError(cause(error)) from error
+            raise RetrieverError(f"index: a worker failed: {cause(error)}; look at the log") from error
         finally:
             session.close()
 

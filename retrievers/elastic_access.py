@@ -80,7 +80,7 @@ def _hosts(where: str, name: str) -> tuple[list[str], tuple[str, str] | None]:
 def _variable(where: str, key: str, settings: Mapping[str, Any]) -> str:
     name = settings[key]
     if not name:
-        raise RetrieverError(f"{where}: user_env and password_env belong together; {key} is missing")
+        raise RetrieverError(f"{where}: user_env and password_env belong together; give {key}, too")
     value = os.environ.get(name, "").strip()
     if not value:
         raise RetrieverError(f"{where}.{key}: the environment has no {name}; set it there, never in the config")

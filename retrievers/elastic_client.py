@@ -109,7 +109,7 @@ class Connection:
         status, content = answer.meta.status, answer.body
         if 200 <= status < 300 or (missing and status == 404):
             return Answer(status, content)
-        kind, reason = _error(content)
+        kind, reason = _words(content)
         if status in BUSY:
             raise Trouble(f"status {status} {kind}".strip())
         if status == 401:
@@ -192,7 +192,7 @@ class Connection:
         """The line for a key that the server does not accept, or does without which it will not."""
         if not self._access.keys:
             return RetrieverError(
-                f"{self.where}: {self.shown} wants a key; name its variable in api_key_env, or user_env and password_env"
+                f"{self.where}: {self.shown} asks for a key; name its variable in api_key_env, or user_env and password_env"
             )
         return RetrieverError(
             f"{self.where}: {self.shown} does not accept the key; correct {' and '.join(self._access.keys)} in the environment"
@@ -252,7 +252,7 @@ def _reason(error: Any) -> str:
     return " ".join(str(words).split())[:120]
 
 
-def _error(content: Any) -> tuple[str, str]:
+def _words(content: Any) -> tuple[str, str]:
     """Kind and reason of Elasticsearch's error body, the innermost cause first."""
     error = content.get("error") if isinstance(content, dict) else None
     return error_words(error) if isinstance(error, dict) else ("", str(error or ""))

@@ -79,7 +79,7 @@ def test_a_wrong_key_is_refused_and_not_repeated(secured: str, monkeypatch: pyte
     monkeypatch.setenv("SAFE_KEY", "bm90LWEta2V5OnNlY3JldC1zYXVjZQ==")
     said = refusal(BLOCK, api_key_env="SAFE_KEY")
     assert said == f"retrieve.retrievers.bm25: {secured} does not accept the key; correct SAFE_KEY in the environment"
-    assert "wants a key; name its variable in api_key_env" in refusal(BLOCK)
+    assert "asks for a key; name its variable in api_key_env" in refusal(BLOCK)
     monkeypatch.setenv("SAFE_URL", secured.replace("//", "//elastic:wrong-Word@"))
     assert refusal(BLOCK) == f"retrieve.retrievers.bm25: {secured} does not accept the key; correct SAFE_URL in the environment"
 
@@ -115,7 +115,7 @@ def test_a_key_with_a_secret_in_the_servers_words(elasticsearch: str, monkeypatc
             {"SAFE_URL": "http://h"},
             "bm25.api_key_env: the environment has no SAFE_KEY; set it there",
         ),
-        ({"user_env": "SAFE_USER"}, {"SAFE_URL": "http://h", "SAFE_USER": "u"}, "belong together; password_env is missing"),
+        ({"user_env": "SAFE_USER"}, {"SAFE_URL": "http://h", "SAFE_USER": "u"}, "belong together; give password_env, too"),
         ({"ca_file": "none.pem"}, {"SAFE_URL": "https://h"}, "bm25.ca_file: none.pem: no such file; name the PEM file"),
         ({"analyser": "x"}, {}, "unknown key 'analyser', did you mean 'analyzer'"),
         ({"encoder": {"model": "m"}, "query": {}}, {}, "bm25.query: is a key of BM25, and encoder makes it dense"),
