@@ -17,7 +17,6 @@ import pytest
 
 from retrievers.elastic_client import Connection
 
-
 PASSWORD = "open-Sesame-37"
 
 
