@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from jobs.engine_config import Engine
 from jobs.part import Part, nearest
+from jobs.retriever_config import Elastic, Encoder, Retriever
 
 
 def _not_built(what: str, allowed: str) -> BeforeValidator:
@@ -90,38 +91,6 @@ class Rewrite(Part):
         return [] if self.select == "never" else self.strategies
 
 
-class Encoder(Part):
-    """The dense encoder: weights, and how texts are put into it."""
-
-    model: str
-    """Folder, hub name, or `package:NAME` for weights that an installed package carries."""
-    pooling: Literal["cls", "mean"] = "cls"
-    query_prefix: str = ""
-    passage_prefix: str = ""
-    max_length: Annotated[int, Field(gt=0)] | None = None
-    """Tokens; null: the model's own limit."""
-
-
-class Retriever(Part):
-    """One way to search: BM25 (`analyzer`) or, with `encoder`, dense."""
-
-    kind: Annotated[Literal["local"], _not_built("retriever kind", "local")]
-    index: str
-    analyzer: Literal["english", "unicode"] | None = None
-    encoder: Encoder | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _bm25_or_dense(cls, values: Any) -> Any:
-        if not isinstance(values, dict):
-            return values
-        if values.get("encoder") is None:
-            return {"analyzer": "english"} | {k: v for k, v in values.items() if v is not None}
-        if values.get("analyzer") is not None:
-            raise ValueError("has analyzer (BM25) and encoder (dense); make two retrievers of it, they may share one index")
-        return values
-
-
 class Retrieve(Part):
     """What is searched, where, how deep."""
 
@@ -137,6 +106,8 @@ class Retrieve(Part):
     def _routes_lead_somewhere(self) -> Retrieve:
         if not self.retrievers:
             raise ValueError("retrievers is empty; name at least one")
+        if self.depth > 10_000 and any(isinstance(one, Elastic) for one in self.retrievers.values()):
+            raise ValueError(f"depth {self.depth} is more than the 10,000 hits that Elasticsearch gives; lower it")
         if self.routes.get("original") == []:
             raise ValueError("routes.original is empty, but the original is always retrieved; set fuse.weights.original to 0 "
                              "to keep it out of the results")  # fmt: skip

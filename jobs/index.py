@@ -1,51 +1,48 @@
-"""The verb `index`: build every local index that the config's retrievers name, here or on S3.
-
-An index on S3 is built in a folder of this machine and put there file by file, `index.json` last. A lease keeps two
-builders apart.
-"""
+"""The verb `index`: build every index that the config's retrievers name: in a folder, on S3, in Elasticsearch."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
-from cluster import ClusterError
-from cluster.copies import place
-from cluster.lease import Lease
-from cluster.s3 import S3Storage
-from cluster.storage import check_writable, open_file, open_storage, remote
+from cluster.storage import open_file, open_storage, remote
+from jobs import index_actors
 from jobs.config import Config
-from jobs.indexes import stored_index
+from jobs.index_on_s3 import build_on_s3
 from jobs.progress import Progress
 from retrievers.corpus import Source
-from retrievers.local import INDEX
-from retrievers.local_build import Elsewhere, IndexSummary, build_local_index, local_indexes
+from retrievers.elastic_build import build_elastic_index
+from retrievers.elastic_fields import elastic_indexes
+from retrievers.local_build import build_local_index, local_indexes
 from retrievers.retriever import RetrieverError
-
-_OURS = ("data-", "lease/", INDEX)
-
-Show = Callable[[str, int, int], None]
 
 
 def index(config: Config, corpus: Sequence[str], progress: Progress) -> list[dict[str, Any]]:
     """Build each index from the corpus; the same corpus and settings again cost nothing. Says for each what was done."""
     blocks = {name: retriever.model_dump() for name, retriever in config.retrieve.retrievers.items()}
+    here, there = local_indexes(blocks), elastic_indexes(blocks)  # what contradicts itself is refused before any work
     sources = [source for path in corpus for source in (corpus_objects(path) if remote(path) else [path])]
     result = []
-    for folder, fields in local_indexes(blocks).items():
-
-        def show(phase: str, done: int, total: int, folder: str = folder) -> None:
-            progress.phase(f"{folder}: {phase} {done:,}/{total:,}")
-
+    for folder, fields in here.items():
+        show = _show(progress, folder)
         if remote(folder):
-            built = _build_on_s3(folder, sources, fields, show)
+            built = build_on_s3(folder, sources, fields, show)
         else:
             built = build_local_index(folder, sources, **fields, progress=show)
-        done = "built" if built.built else "there already, nothing to do"
-        result.append({"index": folder, "documents": built.documents, "done": done})
+        result.append({"index": folder, "documents": built.documents, "done": _done(built.built)})
+    for (_, alias), wanted in there.items():
+        load = index_actors.Actors(config) if wanted.dense and index_actors.wanted(config) else None
+        made = build_elastic_index(wanted, sources, progress=_show(progress, alias), load=load)
+        result.append({"index": f"{alias} ({made.name})", "documents": made.documents, "done": _done(made.built)})
     return result
+
+
+def _show(progress: Progress, what: str) -> Callable[[str, int, int], None]:
+    return lambda phase, done, total: progress.phase(f"{what}: {phase} {done:,}/{total:,}")
+
+
+def _done(built: bool) -> str:
+    return "built" if built else "there already, nothing to do"
 
 
 def corpus_objects(url: str) -> list[str | Source]:
@@ -63,49 +60,3 @@ def corpus_objects(url: str) -> list[str | Source]:
 
 def _source(url: str) -> Source:
     return Source(url, lambda: open_file(url))
-
-
-def _build_on_s3(url: str, sources: Sequence[str | Source], fields: dict[str, Any], show: Show) -> IndexSummary:
-    storage = S3Storage(url)
-    try:
-        old = stored_index(storage)[0] if storage.stat(INDEX) is not None else None
-    except RetrieverError:  # damaged: it is about to be replaced
-        old = None
-    if old is None and (other := next((one.key for one in storage.list() if not one.key.startswith(_OURS)), None)):
-        raise RetrieverError(f"index {url}: is not empty and not an index (it has {other}); give another folder")
-    check_writable(storage, f"index {url}")
-    try:
-        lease = Lease.acquire(storage)
-    except ClusterError as error:
-        raise RetrieverError(f"index {url}: is being built by another process ({error})") from error
-    work = place(storage) / "build"
-    try:
-        shutil.rmtree(work, ignore_errors=True)
-        work.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        there = None if old is None else Elsewhere(old, lambda name, to: storage.download(f"{old['data']}/{name}", to))
-        built = build_local_index(work, sources, **fields, progress=show, elsewhere=there)
-        if built.built:
-            _put(storage, work, lease, show)
-        return built
-    except RetrieverError as error:
-        raise type(error)(str(error).replace(str(work), url)) from error
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-        lease.release()
-
-
-def _put(storage: S3Storage, work: Path, lease: Lease, show: Show) -> None:
-    files = sorted(path for path in work.rglob("*") if path.is_file() and path.relative_to(work).parts[0].startswith("data-"))
-    total = sum(path.stat().st_size for path in files)
-    done = 0
-    for path in files:
-        show("put", done, total)
-        storage.upload(path, path.relative_to(work).as_posix())
-        done += path.stat().st_size
-    if lease.lost():
-        raise RetrieverError(f"index {storage.root}: another process has begun to build it meanwhile; wait for it")
-    storage.put(INDEX, (work / INDEX).read_bytes())
-    data = {path.relative_to(work).parts[0] for path in files}
-    for entry in list(storage.list()):  # the index before, and what killed builds left
-        if entry.key.startswith("data-") and entry.key.partition("/")[0] not in data:
-            storage.delete(entry.key)

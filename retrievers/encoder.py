@@ -71,6 +71,19 @@ def own_max_length(folder: Path) -> int:
     return int(min(positions, named or limit))
 
 
+def encoder_dim(settings: EncoderSettings) -> int:
+    """How long its vectors are, by the model's own files; loads no weights.
+
+    Raises:
+        RetrieverError: no such model; it does not say.
+    """
+    config = _read_json(resolve_model(settings.model) / "config.json")
+    dim = next((config[key] for key in ("hidden_size", "dim", "d_model") if config.get(key)), None)
+    if dim is None:
+        raise RetrieverError(f"encoder {settings.model}: its config.json has no hidden_size; name another model")
+    return int(dim)
+
+
 def own_positions(folder: Path) -> int:
     """How many tokens a model has positions for."""
     config = _read_json(folder / "config.json")
@@ -145,6 +158,26 @@ class Encoder:
             vectors[start : start + len(part)] = part
         encoded: np.ndarray = vectors[inverse]
         return encoded
+
+
+class RecentVectors:
+    """An encoder that remembers the texts of its last call: whoever embeds texts and then searches with them encodes once."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder = encoder
+        self._recent: dict[SearchText, np.ndarray] = {}
+
+    def encode(self, texts: Sequence[SearchText]) -> np.ndarray:
+        """As `Encoder.encode`."""
+        once, inverse = distinct([SearchText(*text) for text in texts])
+        new = [text for text in once if text not in self._recent]
+        known = {text: self._recent[text] for text in once if text in self._recent}
+        known |= dict(zip(new, self._encoder.encode(new), strict=True))
+        self._recent = known
+        if not once:
+            return np.empty((0, self._encoder.dim), dtype=np.float32)
+        vectors: np.ndarray = np.stack([known[text] for text in once])[inverse]
+        return vectors
 
 
 def _load(folder: Path, settings: EncoderSettings, max_length: int, device: str) -> Any:

@@ -15,7 +15,7 @@ import importlib.metadata
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ import numpy as np
 
 from retrievers.analyzer import VERSION, analyzer_name, open_analyzer
 from retrievers.bm25 import K1, METHOD, B, build_bm25
-from retrievers.corpus import DOCUMENTS, Source, corpus_files, corpus_schema, joined, open_arrow, write_documents
+from retrievers.corpus import DOCUMENTS, Paths, corpus_files, corpus_schema, joined, open_arrow, write_documents
 from retrievers.dense import build_vectors
 from retrievers.encoder import Encoder, encoder_identity, encoder_settings
 from retrievers.local import FORMAT, INDEX, damage, index_path, is_dense, local_block, read_index
@@ -90,7 +90,7 @@ def local_indexes(retrievers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict
 
 def build_local_index(
     path: str | Path,
-    corpus_paths: str | Path | Source | Sequence[str | Path | Source],
+    corpus_paths: Paths,
     *,
     bm25: Mapping[str, Any] | None = None,
     dense: Mapping[str, Any] | None = None,

@@ -22,7 +22,7 @@ import pyarrow as pa
 FIRST_RANK = 1
 """The rank of the best hit."""
 
-OPENERS = {"local": "retrievers.local"}
+OPENERS = {"local": "retrievers.local", "elastic": "retrievers.elastic"}
 """kind -> module with ``open_retriever(name, settings, device, expect_identity)``."""
 
 
@@ -124,6 +124,17 @@ def retriever_identity(name: str, settings: Mapping[str, Any]) -> dict[str, Any]
     """
     identity: dict[str, Any] = _opener(name, settings).retriever_identity(name, settings)
     return identity
+
+
+def retriever_facts(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What is worth noting of an index in a run's record though it decides no identity, such as its number of documents.
+
+    Raises:
+        RetrieverError: unknown kind; no index there.
+    """
+    opener = _opener(name, settings)
+    facts: dict[str, Any] = opener.retriever_facts(name, settings) if hasattr(opener, "retriever_facts") else {}
+    return facts
 
 
 def _opener(name: str, settings: Mapping[str, Any]) -> Any:

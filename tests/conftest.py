@@ -1,11 +1,51 @@
-"""What tests of several packages share: a real S3 server."""
+"""What tests of several packages share: a real Elasticsearch, a real S3 server."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import uuid
+from collections.abc import Callable, Iterator
 
 import pytest
 import s3_server
+from elastic_server import PASSWORD, Server, found_serve, remove_indexes
+
+_PREFIX = f"dmqr-test-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture(scope="session")
+def elasticsearch() -> Iterator[str]:
+    """The address of a server without security; the environment has it in ELASTICSEARCH_URL."""
+    given = os.environ.get("ELASTICSEARCH_URL")
+    server = None if given else Server(found_serve()).start()
+    if server:
+        os.environ["ELASTICSEARCH_URL"] = server.url
+    yield given or (server.url if server else "")
+    if server:
+        server.remove()
+        os.environ.pop("ELASTICSEARCH_URL", None)
+    else:
+        remove_indexes(_PREFIX)
+
+
+@pytest.fixture(scope="session")
+def secured_server() -> Iterator[Server]:
+    """A server of the tests' own that wants a key: user elastic, `PASSWORD`."""
+    server = Server(found_serve(), PASSWORD).start()
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def secured(secured_server: Server) -> str:
+    """Its address."""
+    return secured_server.url
+
+
+@pytest.fixture(scope="session")
+def new_name() -> Callable[[], str]:
+    """Names for indexes, never the same."""
+    return lambda: f"{_PREFIX}-{uuid.uuid4().hex[:12]}"
 
 
 @pytest.fixture(scope="session")

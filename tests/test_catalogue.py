@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from catalogue_called import CALLED, Called
+from catalogue_called import CALLED as MET
+from catalogue_called import Called
+from catalogue_elastic import ELASTIC
 from catalogue_engines import OTHERS
 from catalogue_inputs import INPUTS
 from catalogue_s3 import S3
@@ -50,7 +52,7 @@ def catalogue() -> list[str]:
 
 FRAGMENTS = catalogue()
 TYPED = [*INPUTS, *OTHERS]
-MET = [*CALLED, *S3]
+CALLED = [*MET, *S3, *ELASTIC]
 
 
 # ---------------------------------------------------------------- what the code says
@@ -120,7 +122,7 @@ def sites(kinds: set[str]) -> Iterator[tuple[str, list[str]]]:
 
 def raises() -> list[tuple[str, list[str]]]:
     """Where something is refused, but for the wrappers."""
-    config = [site for site in sites({"ValueError"}) if site[0].startswith("jobs/config.py")]
+    config = [site for site in sites({"ValueError"}) if site[0].startswith(("jobs/config.py", "jobs/retriever_config.py"))]
     return [site for site in [*sites(NAMES | SAYS), *config] if not _wraps(*site)]
 
 

