@@ -1,16 +1,26 @@
-"""What tests of several packages share: a real Elasticsearch, a real S3 server."""
+"""What tests of several packages share: the shared data, a real Elasticsearch, a real S3 server."""
 
 from __future__ import annotations
 
 import os
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import s3_server
 from elastic_server import PASSWORD, Server, found_serve, remove_indexes
 
 _PREFIX = f"dmqr-test-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder with data and models that are too large to keep here."""
+    folder = os.environ.get("DMQR_SHARED")
+    if not folder:
+        pytest.skip("DMQR_SHARED is not set: it names the folder with data/, recorded/ and models/")
+    return Path(folder)
 
 
 @pytest.fixture(scope="session")

@@ -16,9 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 from elastic_server import PASSWORD, Server
 from proxy import Fault, Proxy, Request
-from whole_runs import Done, check_files, check_same_rows, start, wait_for_commits
+from whole_runs import SAMPLE, Done, check_files, check_same_rows, start, wait_for_commits
 
-SAMPLE = Path(__file__).parents[2] / "configs" / "sample"
 ROWS = 60  # of the sample's log: some 40 queries
 
 

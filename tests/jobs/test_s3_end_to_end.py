@@ -13,13 +13,12 @@ from pathlib import Path
 import pytest
 from s3_proxy import Fault, proxied
 from s3_server import S3Server
-from whole_runs import ROOT, check_files, check_same_rows, finish, flags, start
+from whole_runs import SAMPLE, check_files, check_same_rows, fetched, finish, flags, start
 
 from cluster import copies
 from cluster.storage import Storage, open_storage
 
 SHARDS = 9
-SAMPLE = ROOT / "configs" / "sample"
 
 
 @pytest.fixture
@@ -57,15 +56,6 @@ def wait_for_commits(process: subprocess.Popen[str], night: Storage) -> None:
     while not committed(night) and time.monotonic() < end:
         assert process.poll() is None, finish(process).err
         time.sleep(0.02)
-
-
-def fetched(storage: Storage, to: Path) -> Path:
-    """A run's folder, copied here."""
-    for entry in storage.list():
-        path = to / entry.key
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(storage.get(entry.key) or b"")
-    return to
 
 
 def test_a_night_on_s3_is_killed_and_resumed(

@@ -11,7 +11,10 @@ from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 
+from cluster.storage import Storage
+
 ROOT = Path(__file__).parents[2]
+SAMPLE = ROOT / "configs" / "sample"
 SAME = ("queries", "query_map", "rewrites", "runs", "results")  # tables whose rows depend on the config alone
 Row = dict[str, Any]
 
@@ -70,6 +73,15 @@ def check_files(folder: Path, shards: int) -> None:
     for table in (*SAME, "costs", "errors"):
         assert sorted(path.relative_to(folder).as_posix() for path in (folder / table).iterdir()) == sorted(named[table])
     assert sorted(path.name for path in (folder / "commits").iterdir()) == [f"{n:06d}.json" for n in range(shards)]
+
+
+def fetched(storage: Storage, to: Path) -> Path:
+    """A run's folder on a store, copied here."""
+    for entry in storage.list():
+        path = to / entry.key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(storage.get(entry.key) or b"")
+    return to
 
 
 def committed(output: Path) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -86,15 +85,6 @@ def elastic_blocks(
     (fields,) = elastic_indexes(blocks).values()
     build_elastic_index(fields, corpus)
     return blocks
-
-
-@pytest.fixture(scope="session")
-def shared() -> Path:
-    """The folder with data and models that are too large to keep here."""
-    folder = os.environ.get("DMQR_SHARED")
-    if not folder:
-        pytest.skip("DMQR_SHARED is not set: it names the folder with data/, recorded/ and models/")
-    return Path(folder)
 
 
 @pytest.fixture(scope="session")

@@ -52,9 +52,9 @@ class Server:
             result: dict[str, Any] = json.load(answer)
         return result
 
-    def key(self, prefix: str) -> str:
-        """An API key that may read indexes whose names begin so, and no more."""
-        rights = {"indices": [{"names": [f"{prefix}*"], "privileges": ["read", "view_index_metadata"]}]}
+    def key(self, prefix: str, *more: str) -> str:
+        """An API key that may read indexes whose names begin so, and what else is named, and no more."""
+        rights = {"indices": [{"names": [f"{prefix}*"], "privileges": ["read", "view_index_metadata", *more]}]}
         made = self.as_administrator("/_security/api_key", {"name": "reader", "role_descriptors": {"reader": rights}})
         return str(made["encoded"])
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tiny_reranker import make_reranker
 
 from retrievers.encoder import Encoder, encoder_settings
 from retrievers.reranker import Reranker, length_batches, open_reranker, reranker_identity
@@ -25,34 +26,7 @@ QUERIES = ["why does sour dough rise slowly", "what makes the tides", ""]
 
 @pytest.fixture(scope="module")
 def tiny_xlmr(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A cross-encoder of the kind of bge-reranker-v2-m3 (XLM-RoBERTa, one logit), tiny and with random weights."""
-    import torch
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-    from transformers import PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaForSequenceClassification
-
-    special = ["<s>", "<pad>", "</s>", "<unk>"]
-    pieces = Tokenizer(models.Unigram())
-    pieces.normalizer = normalizers.NFKC()
-    pieces.pre_tokenizer = pre_tokenizers.Metaspace()
-    pieces.decoder = decoders.Metaspace()
-    trainer = trainers.UnigramTrainer(vocab_size=200, special_tokens=special, unk_token="<unk>")
-    pieces.train_from_iterator([*PASSAGES, *QUERIES] * 5, trainer)
-    pieces.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
-    )
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=pieces, bos_token="<s>", cls_token="<s>", eos_token="</s>", sep_token="</s>",
-        pad_token="<pad>", unk_token="<unk>", model_max_length=128, model_input_names=["input_ids", "attention_mask"],
-    )  # fmt: skip
-    torch.manual_seed(0)
-    config = XLMRobertaConfig(
-        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
-        max_position_embeddings=130, type_vocab_size=1, num_labels=1, initializer_range=0.5,
-    )  # fmt: skip
-    folder = tmp_path_factory.mktemp("xlmr")
-    XLMRobertaForSequenceClassification(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
+    return str(make_reranker(tmp_path_factory.mktemp("xlmr"), [*PASSAGES, *QUERIES]))
 
 
 @pytest.fixture(scope="module", params=["tiny_xlmr", "minilm", "bi_encoder"])

@@ -1,0 +1,36 @@
+"""A cross-encoder of the kind of bge-reranker-v2-m3 (XLM-RoBERTa, one logit), tiny and with random weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def make_reranker(folder: Path, texts: Sequence[str], tokens: int = 128) -> Path:
+    """Its files, in `folder`; the vocabulary is that of `texts`, and it takes so many tokens."""
+    import torch
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+    from transformers import PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaForSequenceClassification
+
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    pieces = Tokenizer(models.Unigram())
+    pieces.normalizer = normalizers.NFKC()
+    pieces.pre_tokenizer = pre_tokenizers.Metaspace()
+    pieces.decoder = decoders.Metaspace()
+    trainer = trainers.UnigramTrainer(vocab_size=200, special_tokens=special, unk_token="<unk>")
+    pieces.train_from_iterator(list(texts) * 5, trainer)
+    pieces.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=pieces, bos_token="<s>", cls_token="<s>", eos_token="</s>", sep_token="</s>",
+        pad_token="<pad>", unk_token="<unk>", model_max_length=tokens, model_input_names=["input_ids", "attention_mask"],
+    )  # fmt: skip
+    torch.manual_seed(0)
+    config = XLMRobertaConfig(
+        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
+        max_position_embeddings=tokens + 2, type_vocab_size=1, num_labels=1, initializer_range=0.5,
+    )  # fmt: skip
+    XLMRobertaForSequenceClassification(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
