@@ -127,7 +127,7 @@ def test_vllm_in_the_worker_survives_a_kill_and_answers_for_every_query(place: P
     (worker,) = [pid for pid, name in children(running.pid).items() if name.startswith("ray::Rewrite")]
     os.kill(worker, signal.SIGKILL)
     folder = finish(running).folder
-    assert cores() == before  # neither the killed worker's engine nor the last one is left
+    assert not cores() - before  # neither the killed worker's engine nor the last one is left
     check_files(folder, 5)
     costs = rows(folder, "costs")
     asked = [row for row in costs if row["component"] == "dmqr"]

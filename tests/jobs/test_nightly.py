@@ -26,7 +26,7 @@ from whole_runs import SAMPLE, check_files, fetched, finish, rows, start
 
 from cluster.storage import Storage, open_storage
 
-ROWS = 80  # of the sample's log
+ROWS = 60  # of the sample's log
 DATE = "2026-01-31"
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
@@ -112,7 +112,7 @@ def test_the_night_is_killed_and_resumed(
     assert len(queries) > 30
     assert len(rows(folder, "query_map")) == ROWS
     hits = rows(folder, "results")
-    assert {row["query_id"] for row in hits} | {row["query_id"] for row in rows(folder, "errors")} == queries
+    assert {row["query_id"] for row in hits} == queries  # a query whose every rewrite failed has its original's
     assert max(Counter(row["query_id"] for row in hits).values()) == 10
     assert {row["retriever"] for row in rows(folder, "runs")} == {"bm25", "dense"}
     costs = rows(folder, "costs")

@@ -17,7 +17,7 @@ def make_reranker(folder: Path, texts: Sequence[str], tokens: int = 128) -> Path
     pieces.normalizer = normalizers.NFKC()
     pieces.pre_tokenizer = pre_tokenizers.Metaspace()
     pieces.decoder = decoders.Metaspace()
-    trainer = trainers.UnigramTrainer(vocab_size=200, special_tokens=special, unk_token="<unk>")
+    trainer = trainers.UnigramTrainer(vocab_size=1000, special_tokens=special, unk_token="<unk>")
     pieces.train_from_iterator(list(texts) * 5, trainer)
     pieces.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
