@@ -42,7 +42,7 @@ from jobs.retrieve import Retrieve
 from jobs.tables import REWRITTEN
 from retrievers import elastic_search
 from retrievers.corpus import joined
-from retrievers.elastic_build import Build, build_elastic_index
+from retrievers.elastic_build import build_elastic_index
 from retrievers.elastic_client import Connection
 from retrievers.elastic_fields import Fields, elastic_indexes
 from retrievers.elastic_fill import Here
@@ -177,10 +177,8 @@ def documents(corpus: Path, vectors: bool) -> list[dict[str, Any]]:
 
 def bare_bulk(fields: Fields, corpus: Path, ready: list[dict[str, Any]]) -> int:
     es, name = client(), f"dmqr-rate-bare-{uuid.uuid4().hex[:8]}"
-    with tempfile.TemporaryDirectory() as folder, Build(fields, corpus, Path(folder), lambda *_: None) as build:
-        mapping = build._mapping(DIM)
     began = time.perf_counter()
-    es.indices.create(index=name, mappings=mapping, settings={"number_of_replicas": 0, "refresh_interval": "-1"})
+    es.indices.create(index=name, mappings=fields.mapping(DIM), settings={"number_of_replicas": 0, "refresh_interval": "-1"})
     actions: Iterator[dict[str, Any]] = ({"_op_type": "create", "_id": one["doc_id"], "_source": one} for one in ready)
     for _ in helpers.parallel_bulk(es, actions, index=name, thread_count=4, chunk_size=500):
         pass

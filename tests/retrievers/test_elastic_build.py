@@ -16,7 +16,7 @@ from elastic_server import ask
 from proxy import Fault, Proxy, Request
 
 from retrievers import elastic_client
-from retrievers.elastic_build import ElasticSummary, build_elastic_index
+from retrievers.elastic_build import Build, ElasticSummary, build_elastic_index
 from retrievers.elastic_fields import elastic_indexes
 from retrievers.elastic_fill import Filled
 from retrievers.retriever import (
@@ -100,6 +100,66 @@ def test_replicas_come_after_loading(alias: str, corpus: Path, elasticsearch: st
         build(corpus, block(alias, replicas=2, url_env="PROXY_URL"))
     assert [(one["number_of_replicas"], one["refresh_interval"]) for one in seen] == [("0", "-1")]
     assert next(iter(ask("GET", f"/{alias}").values()))["settings"]["index"]["number_of_replicas"] == "2"
+
+
+def served(name: str) -> tuple[str, str | None, str | None]:
+    """Replicas, refresh and write block of an index."""
+    found = ask("GET", f"/{name}")[name]["settings"]["index"]
+    return found["number_of_replicas"], found.get("refresh_interval"), (found.get("blocks") or {}).get("write")
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_kill_at_the_end_leaves_no_index_that_seems_done(
+    alias: str, corpus: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    asked, last = Build._ask, [0]
+
+    def killed(self: Build, method: str, path: str, body: Any = None) -> Any:
+        last[0] += method == "PUT" and path.endswith(("/_settings", "/_mapping"))
+        if last[0] == step:
+            raise KeyboardInterrupt
+        return asked(self, method, path, body)
+
+    monkeypatch.setattr(Build, "_ask", killed)
+    with pytest.raises(KeyboardInterrupt):
+        build(corpus, block(alias, replicas=1))
+    monkeypatch.setattr(Build, "_ask", asked)
+    made = build(corpus, block(alias, replicas=1))
+    assert (made.built, made.filled) == (True, Filled(there=13))
+    assert served(made.name) == ("1", None, "true")
+
+
+def test_what_is_otherwise_on_an_index_that_is_there_is_set(alias: str, corpus: Path) -> None:
+    made = build(corpus, block(alias))
+    ask("PUT", f"/{made.name}/_settings", {"index": {"blocks.write": False, "refresh_interval": "-1"}})
+    again = build(corpus, block(alias, replicas=2))
+    assert (again.name, again.built) == (made.name, False)
+    assert served(made.name) == ("2", None, "true")
+
+
+def test_another_number_of_shards_is_another_index(alias: str, corpus: Path) -> None:
+    one, three = build(corpus, block(alias)), build(corpus, block(alias, shards=3))
+    assert one.name != three.name
+    assert ask("GET", f"/{alias}")[three.name]["settings"]["index"]["number_of_shards"] == "3"
+
+
+def test_each_shard_is_one_segment_in_the_end(alias: str, write_corpus: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("retrievers.elastic_load._DOCUMENTS", 50)
+    merged = Build._merge
+    before: list[int] = []
+
+    def look(self: Build) -> None:
+        before.append(segments(self.index))
+        merged(self)
+
+    def segments(name: str) -> int:
+        ask("POST", f"/{name}/_refresh")
+        return int(ask("GET", f"/{name}/_stats/segments")["_all"]["primaries"]["segments"]["count"])
+
+    monkeypatch.setattr(Build, "_merge", look)
+    made = build(many(write_corpus), block(alias, shards=2))
+    assert before[0] > 2
+    assert segments(made.name) == 2
 
 
 def test_another_corpus_moves_the_alias_and_the_one_before_stays(alias: str, corpus: Path, write_corpus: Write) -> None:
