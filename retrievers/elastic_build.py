@@ -2,8 +2,9 @@
 
 The concrete index is called ALIAS-HASH, its hash made of the corpus and all that decides how it is indexed. So the same
 corpus and settings again are nothing to do, a build that was killed goes on where it was, and until the number of
-documents agrees nobody sees it. While it is loaded it has no replicas and is not refreshed; after that it takes no more
-writes. The index that it replaces is kept, for runs that are still on it; those before that are removed.
+documents agrees nobody sees it. While it is loaded it has no replicas and is not refreshed; after that each shard is merged
+to one segment and takes no more writes. The index that it replaces is kept, for runs that are still on it; those before
+that are removed.
 """
 
 from __future__ import annotations
@@ -157,7 +158,7 @@ class Build:
             "where": self._where,
             "block": self._block,
             "index": self.index,
-            "in_flight": _IN_FLIGHT,
+            "in_flight": min(_IN_FLIGHT, self._block["max_in_flight"]),
             "text_field": self.fields.text_field,
             "vector_field": self.fields.vector_field,
             "encoder": self.fields.dense[1]["encoder"] if self.fields.dense else None,

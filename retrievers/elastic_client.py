@@ -7,6 +7,7 @@ msearch answer. Whoever asks decides: `ask` repeats a whole request, `elastic_se
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -48,7 +49,7 @@ class Connection:
         Args:
             where: the place in the config, for messages.
             block: the retriever's settings; of them `KEYS` count here.
-            requests: how many there will be at a time: connections kept open.
+            requests: how many there are at a time, at most; threads that have more wait.
 
         Raises:
             RetrieverError: an environment variable is not set or is no URL; no such ca_file; the client is missing.
@@ -62,6 +63,7 @@ class Connection:
         if any(host.startswith("https:") for host in access.hosts):
             options["ca_certs"] = settings["ca_file"]
         self._client = _client(where, access.hosts, options | {"connections_per_node": max(1, requests)})
+        self._room = threading.Semaphore(max(1, requests))
 
     def once(
         self,
@@ -95,7 +97,8 @@ class Connection:
             headers["content-type"] = "application/x-ndjson" if lines else "application/json"
         client = self._client.options(request_timeout=timeout or self.timeout)
         try:
-            answer = client.perform_request(method, path, params=params, headers=headers, body=body)
+            with self._room:
+                answer = client.perform_request(method, path, params=params, headers=headers, body=body)
         except TlsError as error:
             raise self._insecure(error) from None
         except SerializationError:

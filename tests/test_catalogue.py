@@ -142,7 +142,7 @@ def test_every_row_of_the_catalogue_is_said_somewhere() -> None:
 
 
 def test_rows_and_triggers_belong_together() -> None:
-    triggers = {case.fragment for case in [*TYPED, *MET]}
+    triggers = {case.fragment for case in [*TYPED, *CALLED]}
     assert len(set(FRAGMENTS)) == len(FRAGMENTS)
     assert (triggers - set(FRAGMENTS), set(FRAGMENTS) - triggers) == (set(), set())
 
@@ -197,7 +197,7 @@ def test_what_is_typed(case: Typed, monkeypatch: pytest.MonkeyPatch, capfd: pyte
 
 
 @pytest.mark.usefixtures("job")
-@pytest.mark.parametrize("case", MET, ids=[case.fragment[:40] for case in MET])
+@pytest.mark.parametrize("case", CALLED, ids=[case.fragment[:40] for case in CALLED])
 def test_what_is_met_later(case: Called, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises((*REFUSALS, Stopped)) as refused:
         case.call(monkeypatch)

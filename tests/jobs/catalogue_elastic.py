@@ -13,8 +13,7 @@ from catalogue_called import Called, Patch
 from jobs import index_actors
 from jobs.config import Config
 from jobs.index_actors import Actors
-from jobs.retriever_config import Elastic
-from jobs.retriever_opening import opened
+from jobs.retriever_opening import check_shares
 from retrievers import elastic_client
 from retrievers.elastic_client import Answer, Connection, Refused, Trouble
 from retrievers.elastic_fields import Fields
@@ -161,10 +160,10 @@ def failing_workers(patch: Patch) -> object:
     return list(Actors(config)({}, [pa.record_batch({"doc_id": ["a"]})]))
 
 
-def _pool() -> Any:
+def _pool(workers: int = 1) -> Any:
     from cluster.session import Pool
 
-    return Pool(1, 1, 0)
+    return Pool(workers, 1, 0)
 
 
 def model_without_length(patch: Patch) -> object:
@@ -205,15 +204,16 @@ ELASTIC = [
     Called("refuses index", refused_index),
     Called("bytes; give that document another", lambda patch: as_line("", {})),
     Called("; correct the corpus", refused_document),
-    Called("workers cannot share", lambda patch: opened(Elastic(kind="elastic", index="docs"), {}, 9)),
+    Called("workers cannot share", lambda patch: check_shares(_config_of(), {"retrieve": _pool(9), "rerank": _pool()})),
     Called("a worker failed", failing_workers),
     Called(": is a key", lambda patch: identity(patch, encoder=ENCODER, query={})),
     Called("is of dense search, and there is no encoder", lambda patch: _config_of(oversample=3)),
+    Called("is of a graph, and type", lambda patch: _config_of(encoder="{model: m}", vector="{type: flat, m: 8}")),
     Called("give one of them", lambda patch: _config_of(api_key_env="K", user_env="U", password_env="P")),
 ]
 
 
-def _config_of(**block: Any) -> object:
+def _config_of(**block: Any) -> Config:
     from jobs.load import load_config
 
     Path("elastic.yaml").write_text(
