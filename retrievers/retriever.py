@@ -126,14 +126,17 @@ def retriever_identity(name: str, settings: Mapping[str, Any]) -> dict[str, Any]
     return identity
 
 
-def retriever_facts(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+def retriever_facts(name: str, settings: Mapping[str, Any], identity: Mapping[str, Any]) -> dict[str, Any]:
     """What is worth noting of an index in a run's record though it decides no identity, such as its number of documents.
+
+    Args:
+        identity: by `retriever_identity`; the index that it names is meant, wherever an alias points by now.
 
     Raises:
         RetrieverError: unknown kind; no index there.
     """
     opener = _opener(name, settings)
-    facts: dict[str, Any] = opener.retriever_facts(name, settings) if hasattr(opener, "retriever_facts") else {}
+    facts: dict[str, Any] = opener.retriever_facts(name, settings, identity) if hasattr(opener, "retriever_facts") else {}
     return facts
 
 

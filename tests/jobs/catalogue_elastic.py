@@ -29,6 +29,7 @@ FOUND = {
         "settings": {"index": {"uuid": "u"}},
     }
 }
+OTHER = {"docs-1": FOUND["docs-1"] | {"mappings": {"properties": {"text": {"type": "text"}, "day": {"type": "date"}}}}}
 VERSION = {"version": {"number": "8.19.0"}}
 
 
@@ -132,6 +133,17 @@ def built_again(patch: Patch) -> object:
     return build_elastic_index(Fields(("bm25", elastic_block("bm25", BLOCK))), a_corpus())
 
 
+def refused_query(patch: Patch) -> object:
+    def once(self: Any, method: str, path: str, *_: Any, **more: Any) -> Answer:
+        if path.endswith("/_search"):
+            raise Refused(400, "query_shard_exception", 'For input string: "many"')
+        return Answer(200, FOUND)
+
+    patch.setattr(Connection, "_root", lambda self: Answer(200, VERSION))
+    patch.setattr(Connection, "once", once)
+    return identity(patch, query={"minimum_should_match": "many"})
+
+
 def refused_document(patch: Patch) -> object:
     patch.setenv("HERE_URL", "http://127.0.0.1:9")
     error = {"type": "document_parsing_exception", "reason": "failed to parse"}
@@ -202,6 +214,8 @@ ELASTIC = [
     Called("dimensions, the encoder", other_length),
     Called("has no hidden_size", model_without_length),
     Called("refuses index", refused_index),
+    Called("refuses the query", refused_query),
+    Called("no text or keyword", answered(OTHER, query={"fields": {"day": 1}})),
     Called("bytes; give that document another", lambda patch: as_line("", {})),
     Called("; correct the corpus", refused_document),
     Called("workers cannot share", lambda patch: check_shares(_config_of(), {"retrieve": _pool(9), "rerank": _pool()})),

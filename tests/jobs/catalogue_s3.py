@@ -14,7 +14,7 @@ from catalogue_called import Called
 from cluster import copies, s3_client
 from cluster.s3 import S3Storage
 from cluster.storage import Entry
-from jobs import index, indexes
+from jobs import index_on_s3, indexes
 
 Patch = pytest.MonkeyPatch
 BLOCK = {"kind": "local", "index": "s3://bucket/index"}

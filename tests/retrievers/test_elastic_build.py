@@ -19,6 +19,7 @@ from retrievers import elastic_client
 from retrievers.elastic_build import Build, ElasticSummary, build_elastic_index
 from retrievers.elastic_fields import elastic_indexes
 from retrievers.elastic_fill import Filled
+from retrievers.elastic_load import Loading
 from retrievers.retriever import (
     RetrieverError,
     SearchText,
@@ -145,8 +146,13 @@ def test_another_number_of_shards_is_another_index(alias: str, corpus: Path) -> 
 
 def test_each_shard_is_one_segment_in_the_end(alias: str, write_corpus: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("retrievers.elastic_load._DOCUMENTS", 50)
-    merged = Build._merge
+    merged, sent = Build._merge, Loading._send
     before: list[int] = []
+
+    def send(self: Loading, part: Any) -> Any:
+        result = sent(self, part)
+        segments(self._index)  # what was sent is a segment now
+        return result
 
     def look(self: Build) -> None:
         before.append(segments(self.index))
@@ -157,6 +163,7 @@ def test_each_shard_is_one_segment_in_the_end(alias: str, write_corpus: Write, m
         return int(ask("GET", f"/{name}/_stats/segments")["_all"]["primaries"]["segments"]["count"])
 
     monkeypatch.setattr(Build, "_merge", look)
+    monkeypatch.setattr(Loading, "_send", send)
     made = build(many(write_corpus), block(alias, shards=2))
     assert before[0] > 2
     assert segments(made.name) == 2
@@ -349,8 +356,23 @@ def test_another_analyzer_field_encoder_or_type_is_refused(elastic_blocks: dict[
         assert words in str(refusal.value)
 
 
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ({"minimum_should_match": "many"}, r'refuses the query: .*input string: "many"; correct query'),
+        ({"fields": {"text": 1, "columns": 1}}, "has object in the field 'columns', no text or keyword; correct query.fields"),
+        ({"fields": {"vector": 1}}, "has dense_vector in the field 'vector'"),
+    ],
+)
+def test_a_query_that_the_server_would_refuse_is_refused_at_once(
+    elastic_blocks: dict[str, dict[str, Any]], query: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(RetrieverError, match=words):
+        retriever_identity("bm25", elastic_blocks["bm25"] | {"query": query})
+
+
 def test_facts_are_noted_beside_the_identity(elastic_blocks: dict[str, dict[str, Any]]) -> None:
-    facts = retriever_facts("r", elastic_blocks["bm25"])
+    facts = retriever_facts("r", elastic_blocks["bm25"], retriever_identity("r", elastic_blocks["bm25"]))
     assert facts["documents"] == 13
     assert facts["server"].startswith("8.")
     assert facts["written_by_dmqr"]
@@ -367,7 +389,7 @@ def test_an_index_that_others_have_built(alias: str) -> None:
     assert found.doc_ids.to_pylist() == ["a", "b"]
     assert open_documents("bm25", foreign).texts(["c"]) == ["the wide sea"]
     assert retriever_identity("bm25", foreign)["corpus"].startswith("elastic:")
-    assert retriever_facts("bm25", foreign)["written_by_dmqr"] is False
+    assert retriever_facts("bm25", foreign, retriever_identity("bm25", foreign))["written_by_dmqr"] is False
 
 
 def test_an_alias_of_several_indexes_is_refused(alias: str) -> None:
