@@ -21,7 +21,7 @@ from urllib.parse import quote
 import numpy as np
 import pyarrow as pa
 
-from retrievers.corpus import DOCUMENTS, Paths, corpus_files, corpus_schema, joined, open_arrow, write_documents
+from retrievers.corpus import DOCUMENTS, Paths, corpus_files, corpus_schema, in_kinds, joined, open_arrow, write_documents
 from retrievers.elastic_client import Connection, Refused
 from retrievers.elastic_fields import Fields
 from retrievers.elastic_fill import Filled, Here, Load, text_hash
@@ -52,6 +52,7 @@ def build_elastic_index(
     fields: Fields,
     corpus_paths: Paths,
     *,
+    folder: Path | None = None,
     progress: Progress | None = None,
     load: Load | None = None,
 ) -> ElasticSummary:
@@ -60,6 +61,7 @@ def build_elastic_index(
     Args:
         fields: who wants it; one value of `elastic_fields.elastic_indexes`.
         corpus_paths: a Parquet file, a folder of them, or a list.
+        folder: where the corpus lies meanwhile; None: where this machine has its temporary files.
         progress: called with what is being done ("read", "load"), documents done, documents in all.
         load: brings the batches of a pass into the index; None: `Here`, in this process.
 
@@ -69,8 +71,8 @@ def build_elastic_index(
     report = progress or (lambda what, done, total: None)
     load = load or Here()
     with (
-        tempfile.TemporaryDirectory(prefix="dmqr-index-") as folder,
-        Build(fields, corpus_paths, Path(folder), report) as build,
+        tempfile.TemporaryDirectory(prefix="dmqr-index-", dir=folder) as work,
+        Build(fields, corpus_paths, Path(work), report) as build,
     ):
         filled = Filled()
         if build.ready:
@@ -268,10 +270,12 @@ class Build:
                     yield chosen
 
     def _first_of_their_text(self) -> np.ndarray:
-        hashes = [text_hash(text) for batch in self._batches(None) for text in joined(batch)]
-        _, first = np.unique(np.array(hashes, dtype="S32"), return_index=True)
-        mask = np.zeros(len(hashes), dtype=bool)
-        mask[first] = True
+        hashes = bytearray()  # 16 bytes a document
+        for batch in self._batches(None):
+            hashes += b"".join(bytes.fromhex(text_hash(text)) for text in joined(batch))
+        order, new = in_kinds(np.frombuffer(hashes, dtype="<u8").reshape(-1, 2))
+        mask = np.zeros(len(order), dtype=bool)
+        mask[order[new]] = True
         return mask
 
     def _note(self, complete: bool) -> dict[str, Any]:

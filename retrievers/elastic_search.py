@@ -56,8 +56,6 @@ class Searches:
         self._width, self._batch = in_flight, batch
         asked = ("hits.hits._id", "hits.hits._score") if ordered else ("hits.hits.sort",)
         self._filter = ",".join(f"responses.{part}" for part in _PARTS if part not in asked)
-        self.repeated = 0
-        """Searches that were sent again."""
 
     def run(self, searches: Sequence[bytes]) -> list[Hits]:
         """The hits of each search, given as its two lines of JSON.
@@ -82,7 +80,6 @@ class Searches:
                 break
             if time.monotonic() - well > self._connection.patience:
                 raise self._connection.away(troubles[left[0]])
-            self.repeated += len(left)
             self._batch, self._width = max(1, self._batch // 2), max(1, self._width // 2)
             pauses.wait()
         return [hits for hits in found if hits is not None]

@@ -174,12 +174,12 @@ def distinct(items: Sequence[Item]) -> tuple[list[Item], np.ndarray]:
 
 
 def ranked_lists(rows: Sequence[np.ndarray], scores: Sequence[np.ndarray], ids: pa.StringArray) -> RankedLists:
-    """Lists of row numbers and scores as `RankedLists`; ``ids`` names each row."""
+    """Lists of row numbers and scores as `RankedLists`; ``ids`` (strings or large strings) names each row."""
     offsets = np.zeros(len(rows) + 1, dtype=np.int64)
     np.cumsum([len(part) for part in rows], out=offsets[1:])
     flat = np.concatenate(rows) if len(rows) else np.empty(0, dtype=np.int64)
     values = np.concatenate(scores).astype(np.float64) if len(scores) else np.empty(0)
-    return RankedLists(offsets, ids.take(pa.array(flat, type=pa.int64())), values)
+    return RankedLists(offsets, ids.take(pa.array(flat, type=pa.int64())).cast(pa.string()), values)
 
 
 def top_rows(scores: np.ndarray, depth: int, floor: float = -np.inf) -> np.ndarray:

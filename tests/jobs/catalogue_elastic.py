@@ -144,9 +144,9 @@ def refused_query(patch: Patch) -> object:
     return identity(patch, query={"minimum_should_match": "many"})
 
 
-def refused_document(patch: Patch) -> object:
+def refused_document(patch: Patch, kind: str = "document_parsing_exception") -> object:
     patch.setenv("HERE_URL", "http://127.0.0.1:9")
-    error = {"type": "document_parsing_exception", "reason": "failed to parse"}
+    error = {"type": kind, "reason": "failed to parse"}
     answers(patch, {"errors": True, "items": [{"create": {"status": 400, "error": error}}]})
     loading = Loading(Connection("here", BLOCK), "docs-1", 1)
     loading.add([as_line("a", {"text": "x"})])
@@ -219,6 +219,7 @@ ELASTIC = [
     Called("bytes; give that document another", lambda patch: as_line("", {})),
     Called("; correct the corpus", refused_document),
     Called("workers cannot share", lambda patch: check_shares(_config_of(), {"retrieve": _pool(9), "rerank": _pool()})),
+    Called("another process has finished it", lambda patch: refused_document(patch, "cluster_block_exception")),
     Called("a worker failed", failing_workers),
     Called(": is a key", lambda patch: identity(patch, encoder=ENCODER, query={})),
     Called("is of dense search, and there is no encoder", lambda patch: _config_of(oversample=3)),

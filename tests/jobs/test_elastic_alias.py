@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -17,8 +19,10 @@ from report_runs import RunMaker
 from cluster import ClusterError
 from jobs import prepare as preparing
 from jobs import trial
+from jobs.index import index
 from jobs.load import load_config
 from jobs.prepare import Prepared, check_not_replaced, prepare
+from jobs.progress import Progress
 from jobs.report.failures import failures
 from jobs.report.figures import Figures
 from jobs.report.samples import samples
@@ -133,3 +137,20 @@ def test_a_run_whose_alias_has_moved_is_told_how_it_goes_on(job: Values, build: 
     other = job | {"retrieve": {"retrievers": {name: block | {"query": {"max_terms": 7}} for name, block in
                                                job["retrieve"]["retrievers"].items()}}}  # fmt: skip
     check_not_replaced(prepared(other))  # searches otherwise: another run
+
+
+def test_the_corpus_of_a_build_lies_where_a_killed_one_is_swept(
+    job: Values, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Path] = []
+
+    def made(fields: Any, corpus: Any, folder: Path, **more: Any) -> Any:
+        seen.append(folder)
+        return SimpleNamespace(name="docs-1", documents=1, built=True)
+
+    monkeypatch.setenv("DMQR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("jobs.index.build_elastic_index", made)
+    Path("job.yaml").write_text(yaml.safe_dump(job))
+    index(load_config("job.yaml"), ["log.parquet"], Progress(io.StringIO()))
+    assert [folder.parent for folder in seen] == [tmp_path / "cache" / "work"]
+    assert not seen[0].exists()

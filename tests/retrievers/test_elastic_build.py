@@ -275,6 +275,19 @@ def test_documents_turned_away_are_sent_again_and_no_others(alias: str, write_co
     assert proxy.items["_bulk"] == 1200 + 60
 
 
+def test_a_build_that_another_process_has_finished_meanwhile(alias: str, write_corpus: Write, through: Any) -> None:
+    corpus = many(write_corpus)
+
+    def meddle(request: Request) -> None:
+        if request.number == 1:
+            build(corpus, block(alias))
+
+    through(meddle)
+    with pytest.raises(RetrieverError, match="another process has finished it meanwhile; run the same command again"):
+        build(corpus, block(alias, url_env="PROXY_URL"))
+    assert not build(corpus, block(alias, url_env="PROXY_URL")).built
+
+
 @pytest.mark.parametrize("kind", ["lost", "reset", "cut", "answer"])
 def test_requests_that_come_to_no_answer_are_sent_again(alias: str, write_corpus: Write, through: Any, kind: str) -> None:
     proxy = through(lambda request: Fault(kind=kind, status=503) if request.number in (1, 2) else None)
