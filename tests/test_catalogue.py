@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from catalogue_called import CALLED as MET
-from catalogue_called import Called
+from catalogue_called import CALLED, Called
 from catalogue_elastic import ELASTIC
 from catalogue_engines import OTHERS
 from catalogue_inputs import INPUTS
@@ -52,7 +51,7 @@ def catalogue() -> list[str]:
 
 FRAGMENTS = catalogue()
 TYPED = [*INPUTS, *OTHERS]
-CALLED = [*MET, *S3, *ELASTIC]
+MET = [*CALLED, *S3, *ELASTIC]
 
 
 # ---------------------------------------------------------------- what the code says
@@ -142,7 +141,7 @@ def test_every_row_of_the_catalogue_is_said_somewhere() -> None:
 
 
 def test_rows_and_triggers_belong_together() -> None:
-    triggers = {case.fragment for case in [*TYPED, *CALLED]}
+    triggers = {case.fragment for case in [*TYPED, *MET]}
     assert len(set(FRAGMENTS)) == len(FRAGMENTS)
     assert (triggers - set(FRAGMENTS), set(FRAGMENTS) - triggers) == (set(), set())
 
@@ -197,7 +196,7 @@ def test_what_is_typed(case: Typed, monkeypatch: pytest.MonkeyPatch, capfd: pyte
 
 
 @pytest.mark.usefixtures("job")
-@pytest.mark.parametrize("case", CALLED, ids=[case.fragment[:40] for case in CALLED])
+@pytest.mark.parametrize("case", MET, ids=[case.fragment[:40] for case in MET])
 def test_what_is_met_later(case: Called, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises((*REFUSALS, Stopped)) as refused:
         case.call(monkeypatch)
