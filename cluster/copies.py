@@ -3,17 +3,21 @@
 One copy per machine and version, made by whoever asks first while others wait at a file lock, and used by all. The lock is
 held shared as long as the process lives; a copy that nobody holds goes when another version of the same objects is copied.
 A copy that a kill broke off is completed by the next who asks.
+
+Beside them lie the folders that processes work in (`work_folder`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -64,8 +68,7 @@ def copied(
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = folder.with_suffix(".lock").open("ab")
     except OSError as error:
-        what = f"{folder.parent}: no copies can be put there: {error.strerror}"
-        raise ClusterError(f"{what}; set {FOLDER} to another folder") from error
+        raise _unwritable(folder.parent, error) from error
     while True:
         fcntl.flock(lock, fcntl.LOCK_SH)
         if folder.is_dir():  # looked at under the lock: a sweep may have come before
@@ -75,6 +78,54 @@ def copied(
         if not folder.is_dir():
             _copy(storage, entries, more or {}, folder)
             _sweep(folder)
+
+
+@contextmanager
+def work_folder() -> Iterator[Path]:
+    """A folder for what is only needed while something is made; what earlier, killed processes have left there goes first.
+
+    Raises:
+        ClusterError: it cannot be made.
+    """
+    work = cache_folder() / "work"
+    try:
+        work.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for left in work.iterdir():
+            _remove(left, _alone(left))
+        handle = None
+        while handle is None:  # another process that sweeps may have been quicker
+            folder = Path(tempfile.mkdtemp(dir=work))
+            handle = _alone(folder)
+    except OSError as error:
+        raise _unwritable(work, error) from error
+    try:
+        yield folder
+    finally:
+        _remove(folder, handle)
+
+
+def _alone(folder: Path) -> int | None:
+    """A lock on a folder, as long as it is not closed and the process lives; None where another has it, or the folder is
+    gone."""
+    handle = None
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if folder.is_dir():
+            return handle
+    if handle is not None:
+        os.close(handle)
+    return None
+
+
+def _remove(folder: Path, handle: int | None) -> None:
+    if handle is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(handle)
+
+
+def _unwritable(folder: Path, error: OSError) -> ClusterError:
+    return ClusterError(f"{folder}: no copies can be put there: {error.strerror}; set {FOLDER} to another folder")
 
 
 def _copy(storage: S3Storage, entries: Sequence[Entry], more: Mapping[str, bytes], folder: Path) -> None:

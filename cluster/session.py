@@ -36,13 +36,14 @@ class Pool(NamedTuple):
 @dataclass(frozen=True)
 class PoolWish:
     """What the config says of a pool; None: sized to what is there. `device`: can the worker use an accelerator? `fills`: it
-    has as many workers as the accelerators hold that the other pools leave."""
+    has as many workers as the accelerators hold that the other pools leave. `most`: workers, where they are not said."""
 
     workers: int | None = None
     cpus: float | None = None
     gpus: float | None = None
     device: bool = False
     fills: bool = False
+    most: int | None = None
 
 
 class Resources(NamedTuple):
@@ -154,7 +155,7 @@ def fit(wishes: Mapping[str, PoolWish], there: Resources, local: bool) -> dict[s
 def _size(wishes: Mapping[str, PoolWish], workers: int, compute_cpus: float, gpus: float) -> dict[str, Pool]:
     """Fill in what the config leaves open. Accelerators go to the pools that name them; what is left to the last stages
     first (reranking needs them most), one each; and what is left then to the pool that takes all."""
-    counts = {name: wish.workers or (1 if wish.fills else workers) for name, wish in wishes.items()}
+    counts = {name: wish.workers or (1 if wish.fills else min(workers, wish.most or workers)) for name, wish in wishes.items()}
     left = gpus - sum(counts[name] * (wish.gpus or 0) for name, wish in wishes.items())
     pools: dict[str, Pool] = {}
     for name, wish in reversed(list(wishes.items())):

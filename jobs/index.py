@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from cluster.copies import work_folder
 from cluster.storage import open_file, open_storage, remote
 from jobs import index_actors
 from jobs.config import Config
@@ -32,7 +33,8 @@ def index(config: Config, corpus: Sequence[str], progress: Progress) -> list[dic
         result.append({"index": folder, "documents": built.documents, "done": _done(built.built)})
     for (_, alias), wanted in there.items():
         load = index_actors.Actors(config) if wanted.dense and index_actors.wanted(config) else None
-        made = build_elastic_index(wanted, sources, progress=_show(progress, alias), load=load)
+        with work_folder() as work:
+            made = build_elastic_index(wanted, sources, folder=work, progress=_show(progress, alias), load=load)
         result.append({"index": f"{alias} ({made.name})", "documents": made.documents, "done": _done(made.built)})
     return result
 

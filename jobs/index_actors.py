@@ -19,7 +19,8 @@ from jobs.refusal import REFUSALS, cause
 from retrievers.elastic_fill import Filled, Here, Passages, open_filling
 from retrievers.retriever import RetrieverError
 
-WAVE = 32  # blocks of some 1,000 documents that lie in Ray's memory at a time
+WAVE = 32  # blocks of some 1,000 documents that lie in Ray's memory at a time, more where there are many workers
+BLOCKS = 2  # of a worker: one is encoded while the other is under way
 LOADED = pa.schema([("shard", pa.int64()), *((name, pa.int64()) for name in Filled._fields)])
 
 
@@ -65,9 +66,9 @@ class Actors:
         session = Session(self._config.cluster.address, {"load": _wish(self._config)}, code())
         try:
             pool = session.pools["load"]
-            # two blocks: one is encoded while the other is under way
-            settings = {"filling": filling, "device": device(pool)}
-            line = Line([Stage("load", Load, settings, head.schema, LOADED, pool, blocks=2)], 1, WAVE)
+            settings = {"filling": shared(filling, pool.workers), "device": device(pool)}
+            stage = Stage("load", Load, settings, head.schema, LOADED, pool, blocks=BLOCKS)
+            line = Line([stage], 1, max(WAVE, 4 * pool.workers * BLOCKS))
             for row in line.run(itertools.chain([head], blocks)):
                 line.committed(row["shard"])
                 yield Filled(*(row[name] for name in Filled._fields))
@@ -78,6 +79,12 @@ class Actors:
             raise RetrieverError(f"index: a worker failed: {cause(error)}; look at the log") from error
         finally:
             session.close()
+
+
+def shared(filling: Mapping[str, Any], workers: int) -> dict[str, Any]:
+    """The filling with which each block of so many workers has its share of the requests in flight."""
+    share = max(1, filling["block"]["max_in_flight"] // (workers * BLOCKS))
+    return {**filling, "in_flight": min(filling["in_flight"], share)}
 
 
 def wanted(config: Config) -> bool:

@@ -28,7 +28,7 @@ from jobs.prepare import Prepared
 from jobs.read import Read
 from jobs.rerank import Rerank, fused_order
 from jobs.retrieve import Retrieve, without_lists
-from jobs.retriever_opening import opened
+from jobs.retriever_opening import asking, capped, opened
 from jobs.rewrite import Rewrite
 from jobs.tables import COMMITTED, FUSED, QUERIES, RERANKED, RETRIEVED, REWRITTEN, SHARD
 from jobs.write import Write
@@ -44,14 +44,15 @@ def wishes(config: Config) -> dict[str, PoolWish]:
         pools = {"rewrite": _rewriting(config)} | pools
     if config.rerank.kind != "none":
         pools["rerank"] = PoolWish(**config.cluster.rerank.model_dump(), device=True)
-    return pools
+    return capped(config, pools)
 
 
 def stages(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> list[Stage]:
     """The stages of a run, with what their workers are built from."""
     config, run = prepared.config, prepared.storage.root
+    sharing = sum(pools[name].workers for name in asking(config))
     retrievers = {
-        name: _absolute(opened(retriever, prepared.indexes.get(name, {}), pools["retrieve"].workers))
+        name: _absolute(opened(retriever, prepared.indexes.get(name, {}), sharing))
         for name, retriever in config.retrieve.retrievers.items()
     }
     rewrite = {

@@ -20,6 +20,7 @@ from jobs.expect import SAMPLE, expect
 from jobs.pipeline import code, wishes
 from jobs.prepare import Prepared, check_engine, check_not_replaced
 from jobs.progress import Progress, clock
+from jobs.retriever_opening import check_shares
 from jobs.tables import ORIGINAL
 from rewriters.rewriter import Rewriter
 
@@ -54,6 +55,7 @@ def plan(prepared: Prepared, progress: Progress) -> dict[str, Any]:
     expected = expect(prepared, left, done, texts)
     tables = len(DATA) - (not config.retrieve.keep_runs)
     pools, there = _pools(prepared, progress)
+    check_shares(config, pools)
     return {
         "run_id": prepared.run_id,
         "folder": storage.root,

@@ -24,12 +24,14 @@ from jobs.indexes import retriever_identity
 from jobs.log import LogColumns, check_log
 from jobs.log_files import LogFile, find_log_files
 from jobs.part import ConfigError
+from jobs.retriever_opening import opened
 from retrievers.reranker import reranker_identity
 from retrievers.retriever import retriever_facts
 from rewriters.errors import RewriterError
 from rewriters.rewriter import Rewriter
 
 SCHEMA_VERSION = 1
+_CONTENT = ("index", "uuid", "mapping", "corpus")  # of an index in Elasticsearch: what another one has otherwise
 
 
 @dataclass(frozen=True)
@@ -88,13 +90,13 @@ def _prepare(
     prices = load_prices(Path(config_path).with_name("prices.yaml"))
     if prices is None and config.limits.max_cost_usd is not None:
         raise ConfigError(f"limits.max_cost_usd needs prices, and there is no prices.yaml beside {config_path}; put one there")
-    indexes = {name: retriever_identity(name, retriever.model_dump()) for name, retriever in config.retrieve.retrievers.items()}
+    indexes = _indexes(config)
     if config.rerank.kind != "none" and len({index.get("corpus") for index in indexes.values()}) > 1:
         raise ConfigError(
             f"retrieve.retrievers: {', '.join(indexes)} search indexes of different corpora, but the reranker takes its texts "
             "from one; build all from one corpus for all, or set rerank.kind: none"
         )
-    facts = {name: retriever_facts(name, retriever.model_dump()) for name, retriever in config.retrieve.retrievers.items()}
+    facts = {name: retriever_facts(name, one.model_dump(), indexes[name]) for name, one in config.retrieve.retrievers.items()}
     opened, rewriting = _rewriting(config)
     identity = {
         "schema_version": SCHEMA_VERSION,
@@ -118,16 +120,29 @@ def check_not_replaced(prepared: Prepared) -> None:
             continue
         other = json.loads(prepared.output.get(f"{run_id}/run.json") or b"{}").get("identity")
         if other and prepared.output.get(f"{run_id}/{SUCCESS}") is None and _without_indexes(other) == mine:
-            raise ClusterError(
-                f"{prepared.output.url(run_id)} was started with another index, which has been replaced since, and is not "
-                "finished; put the index back, or remove that folder (or take another name) to start anew"
-            )
+            where = f"{prepared.output.url(run_id)} was started with another index"
+            anew = "remove that folder (or take another name) to start anew"
+            if back := _index_settings(other["retrieve"]["retrievers"], prepared.indexes):
+                raise ClusterError(f"{where}, and is not finished; {anew}, or go on with: the same command and {back}")
+            raise ClusterError(f"{where}, which has been replaced since, and is not finished; put the index back, or {anew}")
 
 
 def check_engine(prepared: Prepared) -> None:
     """RewriterError for an engine with which no query would be rewritten; it may ask a server."""
     if prepared.engine is not None:
         engine.check(prepared.engine, prepared.config.cluster.address == "local")
+
+
+def _indexes(config: Config) -> dict[str, dict[str, Any]]:
+    """Retriever -> what its index is. An alias is looked up once: retrievers that share it search one index, though it be
+    moved meanwhile."""
+    found: dict[str, dict[str, Any]] = {}
+    known: dict[tuple[str | None, str], dict[str, Any]] = {}
+    for name, retriever in config.retrieve.retrievers.items():
+        place = getattr(retriever, "url_env", None), retriever.index
+        found[name] = retriever_identity(name, opened(retriever, known.get(place, {}), 1))
+        known.setdefault(place, found[name])
+    return found
 
 
 def _rewriting(config: Config) -> tuple[dict[str, Any] | None, dict[str, Any]]:
@@ -156,6 +171,18 @@ def _run_id(name: str, identity: dict[str, Any]) -> str:
     return f"{name}-{hashlib.sha256(canonical.encode()).hexdigest()[:12]}"
 
 
+def _index_settings(before: dict[str, dict[str, Any]], now: dict[str, dict[str, Any]]) -> str:
+    """What names the indexes of then, if that is enough: in Elasticsearch they are kept while an alias moves on."""
+    moved = [name for name in now if before[name] != now[name]]
+    if any(now[name].get("kind") != "elastic" or before[name]["index"] == now[name]["index"] for name in moved):
+        return ""
+    return " ".join(f"--set retrieve.retrievers.{name}.index={before[name]['index']}" for name in moved)
+
+
 def _without_indexes(identity: dict[str, Any]) -> str:
-    retrieve = {key: value for key, value in identity["retrieve"].items() if key != "retrievers"}
-    return json.dumps(identity | {"retrieve": retrieve}, sort_keys=True)
+    """The identity, but for which documents lie in the indexes; of a local index all is left out."""
+    searched = {
+        name: {key: value for key, value in index.items() if key not in _CONTENT} if index.get("kind") == "elastic" else None
+        for name, index in identity["retrieve"]["retrievers"].items()
+    }
+    return json.dumps(identity | {"retrieve": identity["retrieve"] | {"retrievers": searched}}, sort_keys=True)

@@ -58,7 +58,7 @@ class Query(Part):
     fields: dict[str, Annotated[float, Field(gt=0)]] = {}
     """Field -> boost; {}: the retriever's `field` alone."""
     type: Literal["best_fields", "most_fields", "cross_fields"] = "best_fields"
-    """How the scores of several fields become one."""
+    """How the scores of several fields become one; of texts beyond `max_terms` cross_fields is as most_fields."""
     minimum_should_match: int | str | None = None
     """How many of its words a document must hold; null: one."""
     max_terms: Annotated[int, Field(gt=0, le=1024)] = 100
@@ -77,10 +77,17 @@ class Vectors(Part):
 
     type: Literal["flat", "int8_flat", "int4_flat", "bbq_flat", "hnsw", "int8_hnsw", "int4_hnsw", "bbq_hnsw"] = "int8_hnsw"
     """flat: exact; hnsw: by a graph; int8, int4, bbq: quantised."""
-    m: Annotated[int, Field(gt=1, le=512)] = 16
-    """Neighbours of a node of the graph."""
-    ef_construction: Annotated[int, Field(gt=1, le=3200)] = 100
-    """Candidates for them while it is built."""
+    m: Annotated[int, Field(gt=1, le=512)] | None = None
+    """Neighbours of a node of the graph; null: 16."""
+    ef_construction: Annotated[int, Field(gt=1, le=3200)] | None = None
+    """Candidates for them while it is built; null: 100."""
+
+    @model_validator(mode="after")
+    def _keys_of_the_type(self) -> Vectors:
+        for key in ("m", "ef_construction"):
+            if self.type.endswith("flat") and getattr(self, key) is not None:
+                raise ValueError(f"{key} is of a graph, and type {self.type} has none; take a type with hnsw, or remove {key}")
+        return self
 
 
 class Elastic(Part):

@@ -36,6 +36,7 @@ from jobs.pipeline import code, stages, wishes
 from jobs.prepare import Prepared, check_engine, check_not_replaced
 from jobs.progress import Progress
 from jobs.record import Record
+from jobs.retriever_opening import check_shares
 from jobs.shard import Draft, draft_queries, fix_plan
 from jobs.tables import NOTES, SHARD
 from jobs.watch import Watch
@@ -89,6 +90,7 @@ def run(prepared: Prepared, progress: Progress, again: str = "the same command")
     progress.phase("starting Ray")
     session = Session(prepared.config.cluster.address, wishes(prepared.config), code())
     try:
+        check_shares(prepared.config, session.pools)
         with _Signals(progress, again) as signals:
             progress.phase("reading the log")
             draft = draft_queries(prepared) if plan is None else None

@@ -22,6 +22,7 @@ from jobs.indexes import open_documents
 from jobs.part import ConfigError
 from jobs.pipeline import stages, wishes
 from jobs.prepare import Prepared, check_engine, prepare_query
+from jobs.retriever_opening import opened
 from jobs.tables import ORIGINAL, QUERIES, STAGES
 from retrievers.fusion import list_weight
 
@@ -67,7 +68,7 @@ def try_query(config: Config, config_file: str, query: str, label: str, tell: Ca
             start_up[entry["stage"]] += entry["seconds"]
     spent = costs.totals(pa.array(own, costs.COST))
     usd = None if prepared.prices is None else prepared.prices.usd(spent)
-    return Trial(label, config, row, _texts(config, row), fell_away(config, row), spent, usd, dict(start_up))
+    return Trial(label, config, row, _texts(prepared, row), fell_away(config, row), spent, usd, dict(start_up))
 
 
 def _row(query_id: str, query: str) -> pa.Table:
@@ -97,10 +98,11 @@ def _gpus() -> int:
     return torch.cuda.device_count()
 
 
-def _texts(config: Config, row: Row) -> dict[str, str]:
+def _texts(prepared: Prepared, row: Row) -> dict[str, str]:
     doc_ids = [hit["doc_id"] for hit in row["hits"]]
-    name, retriever = next(iter(config.retrieve.retrievers.items()))
-    return dict(zip(doc_ids, open_documents(name, retriever.model_dump()).texts(doc_ids), strict=True))
+    name, retriever = next(iter(prepared.config.retrieve.retrievers.items()))
+    documents = open_documents(name, opened(retriever, prepared.indexes[name], 1))
+    return dict(zip(doc_ids, documents.texts(doc_ids), strict=True))
 
 
 def fell_away(config: Config, row: Row) -> dict[str, int]:

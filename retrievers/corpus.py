@@ -25,6 +25,7 @@ DUPLICATES = "duplicates.arrow"
 _ROWS = 8192  # rows of a record batch on disk
 _GATHERED = 16_384  # rows put in order at a time: bounds memory when the corpus is not sorted
 _MODULUS = 1 << 128
+_STRINGS = (1 << 31) - 1  # bytes that a column of strings holds; of large strings it may be more
 
 
 class Source(NamedTuple):
@@ -152,7 +153,8 @@ def write_documents(
             progress("read", rows, total)
     if not rows:
         raise RetrieverError(f"corpus {', '.join(map(str, files[:3]))}: no documents in it; give another")
-    doc_ids = pa.chunked_array(ids).combine_chunks()
+    large = sum(part.nbytes for part in ids) > _STRINGS
+    doc_ids = pa.chunked_array(ids).cast(pa.large_string() if large else pa.string()).combine_chunks()
     # Arrow compares strings byte by byte; in UTF-8 that is the order of code points
     order = pc.sort_indices(doc_ids).to_numpy()
     doc_ids = doc_ids.take(pa.array(order))
@@ -226,12 +228,19 @@ def _gather(staged: Path, order: np.ndarray) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(parts).combine_chunks().take(pa.array(np.argsort(by_row)))
 
 
-def _duplicates(doc_ids: pa.StringArray, hashes: np.ndarray) -> pa.Table:
-    """Documents with the same passage as an earlier one: doc_id, same_as (the first of them by doc_id)."""
+def in_kinds(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of 16-byte hashes, shape (n, 2), in an order in which equal ones are neighbours, the first of them first; and
+    which places of that order have such a first one."""
     order = np.lexsort((np.arange(len(hashes)), hashes[:, 1], hashes[:, 0]))
     ordered = hashes[order]
     new = np.ones(len(order), dtype=bool)
     new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    return order, new
+
+
+def _duplicates(doc_ids: pa.StringArray | pa.LargeStringArray, hashes: np.ndarray) -> pa.Table:
+    """Documents with the same passage as an earlier one: doc_id, same_as (the first of them by doc_id)."""
+    order, new = in_kinds(hashes)
     first = order[np.flatnonzero(new)][np.cumsum(new) - 1]
     later = np.flatnonzero(~new)
     later = later[np.argsort(order[later])]

@@ -19,6 +19,7 @@ from retrievers.elastic_documents import ElasticDocuments, text_field
 from retrievers.elastic_index import BUILD, ElasticIndex, field_of, ready_index
 from retrievers.elastic_query import MOST_HITS, SLACK, bm25_query, cosines, envelope, header, knn_query
 from retrievers.elastic_search import Hits, Searches
+from retrievers.elastic_trial import try_query
 from retrievers.encoder import Encoder, RecentVectors, encoder_identity, encoder_settings
 from retrievers.local import differences
 from retrievers.retriever import Alive, RankedLists, Retriever, RetrieverError, SearchText, distinct, named, unwatched
@@ -150,12 +151,12 @@ def retriever_identity(name: str, settings: Mapping[str, Any]) -> dict[str, Any]
         connection.close()
 
 
-def retriever_facts(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+def retriever_facts(name: str, settings: Mapping[str, Any], identity: Mapping[str, Any]) -> dict[str, Any]:
     """`retrievers.retriever.retriever_facts` for ``kind: elastic``: what is worth noting and decides no identity."""
     block = elastic_block(name, settings)
     connection = Connection(f"retrieve.retrievers.{name}", block)
     try:
-        version, index = connection.check(), ready_index(connection, block["index"])
+        version, index = connection.check(), ready_index(connection, str(identity["index"]))
         count = connection.ask("GET", f"/{index.name}/_count", patience=3.0).body["count"]
     finally:
         connection.close()
@@ -190,11 +191,7 @@ def _identity(name: str, block: Mapping[str, Any], index: ElasticIndex, connecti
                 f"{where} was built with analyzer {mapped.get('analyzer')!r}, the config asks for {block['analyzer']!r}; "
                 f"set analyzer: {mapped.get('analyzer')}, or build it again: {BUILD}"
             )
-        for other in block["query"]["fields"]:
-            if field_of(index.fields, other) is None:
-                raise RetrieverError(
-                    f"{where} has no field {other!r}; it has: {', '.join(sorted(index.fields))}; correct query.fields"
-                )
+        try_query(connection, index, block)
         return same | {"query": dict(block["query"])}
     with named(f"retrieve.retrievers.{name}.encoder"):
         settings = encoder_settings(block["encoder"])

@@ -2,8 +2,9 @@
 
 The concrete index is called ALIAS-HASH, its hash made of the corpus and all that decides how it is indexed. So the same
 corpus and settings again are nothing to do, a build that was killed goes on where it was, and until the number of
-documents agrees nobody sees it. While it is loaded it has no replicas and is not refreshed; after that it takes no more
-writes. The index that it replaces is kept, for runs that are still on it; those before that are removed.
+documents agrees nobody sees it. While it is loaded it has no replicas and is not refreshed; after that each shard is merged
+to one segment and takes no more writes. The index that it replaces is kept, for runs that are still on it; those before
+that are removed.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,17 +21,18 @@ from urllib.parse import quote
 import numpy as np
 import pyarrow as pa
 
-from retrievers.corpus import DOCUMENTS, Paths, corpus_files, corpus_schema, joined, open_arrow, write_documents
-from retrievers.elastic_block import TEXT_FIELD
+from retrievers.corpus import DOCUMENTS, Paths, corpus_files, corpus_schema, in_kinds, joined, open_arrow, write_documents
 from retrievers.elastic_client import Connection, Refused
 from retrievers.elastic_fields import Fields
-from retrievers.elastic_fill import PASSAGE, Filled, Here, Load, text_hash
+from retrievers.elastic_fill import Filled, Here, Load, text_hash
 from retrievers.elastic_index import FORMAT, NOTE, ElasticIndex, find_index
 from retrievers.encoder import encoder_dim, encoder_identity, encoder_settings
 from retrievers.retriever import RetrieverError, named
 
 _PIECE = 1024  # documents handed on at a time
 _IN_FLIGHT = 4  # bulk requests; two did as well on one node with two cores
+_LOOK = 0.2  # seconds between two looks at a merge
+_NO_MERGE = 30.0  # seconds without one: the node was started anew; an index of many segments is right, too, only slower
 
 Progress = Callable[[str, int, int], None]
 
@@ -49,6 +52,7 @@ def build_elastic_index(
     fields: Fields,
     corpus_paths: Paths,
     *,
+    folder: Path | None = None,
     progress: Progress | None = None,
     load: Load | None = None,
 ) -> ElasticSummary:
@@ -57,6 +61,7 @@ def build_elastic_index(
     Args:
         fields: who wants it; one value of `elastic_fields.elastic_indexes`.
         corpus_paths: a Parquet file, a folder of them, or a list.
+        folder: where the corpus lies meanwhile; None: where this machine has its temporary files.
         progress: called with what is being done ("read", "load"), documents done, documents in all.
         load: brings the batches of a pass into the index; None: `Here`, in this process.
 
@@ -66,11 +71,13 @@ def build_elastic_index(
     report = progress or (lambda what, done, total: None)
     load = load or Here()
     with (
-        tempfile.TemporaryDirectory(prefix="dmqr-index-") as folder,
-        Build(fields, corpus_paths, Path(folder), report) as build,
+        tempfile.TemporaryDirectory(prefix="dmqr-index-", dir=folder) as work,
+        Build(fields, corpus_paths, Path(work), report) as build,
     ):
         filled = Filled()
-        if not build.ready:
+        if build.ready:
+            build.settle()
+        else:
             build.open()
             for batches in build.passes():
                 for part in load(build.filling(), batches):
@@ -106,7 +113,8 @@ class Build:
         self.written = write_documents(files, schema, folder, report)
         self._documents = folder / DOCUMENTS
         key = json.dumps(
-            [FORMAT, self.written.content, self._mapping(0), self._analysis(), self.encoder_identity], sort_keys=True
+            [FORMAT, self.written.content, fields.mapping(0), fields.analysis(), self.encoder_identity, self._block["shards"]],
+            sort_keys=True,
         )
         self.index = f"{self.alias}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
         self._there = find_index(self.connection, self.index)
@@ -123,16 +131,6 @@ class Build:
         """Whether the index is there and whole."""
         return self._there is not None and bool((self._there.note or {}).get("complete"))
 
-    @property
-    def text_field(self) -> str:
-        """The field of the joined text."""
-        return str(self.fields.bm25[1]["field"]) if self.fields.bm25 else TEXT_FIELD
-
-    @property
-    def vector_field(self) -> str | None:
-        """The field of the vectors, if there are any."""
-        return str(self.fields.dense[1]["field"]) if self.fields.dense else None
-
     def open(self) -> None:
         """Make the index, if it is not there: not refreshed, without replicas until it is loaded."""
         if self._begun:
@@ -142,8 +140,8 @@ class Build:
             "number_of_shards": self._block["shards"],
             "number_of_replicas": 0,
             "refresh_interval": "-1",
-        } | self._analysis()
-        mapping = self._mapping(self._dim()) | {"_meta": {NOTE: self._note(complete=False)}}
+        } | self.fields.analysis()
+        mapping = self.fields.mapping(self._dim()) | {"_meta": {NOTE: self._note(complete=False)}}
         self._ask("PUT", f"/{quote(self.index, safe='')}", {"settings": {"index": settings}, "mappings": mapping})
 
     def passes(self) -> Iterator[Iterator[pa.RecordBatch]]:
@@ -162,9 +160,9 @@ class Build:
             "where": self._where,
             "block": self._block,
             "index": self.index,
-            "in_flight": _IN_FLIGHT,
-            "text_field": self.text_field,
-            "vector_field": self.vector_field,
+            "in_flight": min(_IN_FLIGHT, self._block["max_in_flight"]),
+            "text_field": self.fields.text_field,
+            "vector_field": self.fields.vector_field,
             "encoder": self.fields.dense[1]["encoder"] if self.fields.dense else None,
             "dim": self._dim(),
             "vectors_in": self.vectors_in,
@@ -177,7 +175,7 @@ class Build:
     @property
     def vectors_in(self) -> list[tuple[str, str]]:
         """Where vectors of this encoder may be found: index and field."""
-        places = [(self.index, self.vector_field)] if self.vector_field and self._begun else []
+        places = [(self.index, self.fields.vector_field)] if self.fields.vector_field and self._begun else []
         note = (self._old.note if self._old else None) or {}
         if self._old is not None and note.get("encoder") and note["encoder"] == self.encoder_identity:
             places.append((self._old.name, note["vector_field"]))
@@ -196,9 +194,33 @@ class Build:
                 f"{self._where}: index {self.index} holds {count:,} documents, the corpus {self.written.documents:,}; "
                 f"{self.alias} is as it was; delete {self.index} and build it again"
             )
-        self._ask("PUT", f"/{self.index}/_mapping", {"_meta": {NOTE: self._note(complete=True)}})
-        wanted = {"number_of_replicas": self._block["replicas"], "refresh_interval": None, "blocks.write": True}
-        self._ask("PUT", f"/{self.index}/_settings", {"index": wanted})
+        self._merge()
+        self.settle()
+        self._ask("PUT", f"/{self.index}/_mapping", {"_meta": {NOTE: self._note(complete=True)}})  # last: nobody comes back
+
+    def settle(self) -> None:
+        """Let the index have its replicas, be refreshed as usual and take no more writes, if it is not so already."""
+        replicas, there = self._block["replicas"], self._there.settings if self._there else {}
+        found = there.get("number_of_replicas"), there.get("refresh_interval"), (there.get("blocks") or {}).get("write")
+        if found != (str(replicas), None, "true"):
+            wanted = {"number_of_replicas": replicas, "refresh_interval": None, "blocks.write": True}
+            self._ask("PUT", f"/{self.index}/_settings", {"index": wanted})
+
+    def _merge(self) -> None:
+        """One segment per shard: nothing is written there any more, and each segment costs every search, kNN most of all.
+
+        Asked for and looked after, since no connection is held for as long as it takes.
+        """
+        self._ask("POST", f"/{self.index}/_forcemerge?max_num_segments=1&wait_for_completion=false")
+        merging = time.monotonic()
+        while time.monotonic() - merging < _NO_MERGE:
+            self._ask("POST", f"/{self.index}/_refresh")  # before it the old segments count
+            found = self._ask("GET", f"/{self.index}/_stats/segments,merge")["_all"]["primaries"]
+            if found["segments"]["count"] <= self._block["shards"]:
+                return
+            if found["merges"]["current"]:
+                merging = time.monotonic()
+            time.sleep(_LOOK)
 
     def switch(self, filled: Filled) -> ElasticSummary:
         """Let the alias stand for the index, in one step, and remove what is older than the one before."""
@@ -248,10 +270,12 @@ class Build:
                     yield chosen
 
     def _first_of_their_text(self) -> np.ndarray:
-        hashes = [text_hash(text) for batch in self._batches(None) for text in joined(batch)]
-        _, first = np.unique(np.array(hashes, dtype="S32"), return_index=True)
-        mask = np.zeros(len(hashes), dtype=bool)
-        mask[first] = True
+        hashes = bytearray()  # 16 bytes a document
+        for batch in self._batches(None):
+            hashes += b"".join(bytes.fromhex(text_hash(text)) for text in joined(batch))
+        order, new = in_kinds(np.frombuffer(hashes, dtype="<u8").reshape(-1, 2))
+        mask = np.zeros(len(order), dtype=bool)
+        mask[order[new]] = True
         return mask
 
     def _note(self, complete: bool) -> dict[str, Any]:
@@ -261,35 +285,9 @@ class Build:
             "corpus": self.written.content,
             "documents": self.written.documents,
             "duplicates": self.written.duplicates,
-            "text_field": self.text_field,
-            "vector_field": self.vector_field,
+            "text_field": self.fields.text_field,
+            "vector_field": self.fields.vector_field,
             "encoder": self.encoder_identity,
             "encoder_name": self.fields.dense[1]["encoder"]["model"] if self.fields.dense else None,
             "complete": complete,
         }
-
-    def _analysis(self) -> dict[str, Any]:
-        if not self.fields.bm25:
-            return {}
-        return {"similarity": {"default": {"type": "BM25"} | self.fields.bm25[1]["similarity"]}}
-
-    def _mapping(self, dim: int) -> dict[str, Any]:
-        text: dict[str, Any] = {"type": "text", "index": False}
-        if self.fields.bm25:
-            text = {"type": "text", "analyzer": self.fields.bm25[1]["analyzer"]}
-        properties: dict[str, Any] = {
-            "doc_id": {"type": "keyword"},
-            "title": text,
-            self.text_field: text,
-            "columns": {"type": "object", "enabled": False},
-        }
-        if self.fields.dense and self.vector_field:
-            properties[PASSAGE] = {"type": "keyword"}
-            properties[self.vector_field] = {
-                "type": "dense_vector",
-                "dims": dim,
-                "index": True,
-                "similarity": "dot_product",
-                "index_options": self.fields.dense[1]["vector"],
-            }
-        return {"dynamic": False, "properties": properties}

@@ -60,7 +60,7 @@ class Connection:
         Args:
             where: the place in the config, for messages.
             block: the retriever's settings; of them `KEYS` count here.
-            requests: how many there will be at a time: connections kept open.
+            requests: how many there are at a time, at most; threads that have more wait.
             patient: the server and the key were found good before (by the plan of the run that this is part of), so also
                 at the beginning a server is waited for; else one that is not there is refused at once.
 
@@ -79,6 +79,7 @@ class Connection:
         if any(host.startswith("https:") for host in access.hosts):
             options["ca_certs"] = settings["ca_file"]
         self._client = _client(where, access.hosts, options | {"connections_per_node": max(1, requests)})
+        self._room = threading.Semaphore(max(1, requests))
 
     def once(
         self,
@@ -112,7 +113,8 @@ class Connection:
             headers["content-type"] = "application/x-ndjson" if lines else "application/json"
         client = self._client.options(request_timeout=timeout or self.timeout)
         try:
-            answer = client.perform_request(method, path, params=params, headers=headers, body=body)
+            with self._room:
+                answer = client.perform_request(method, path, params=params, headers=headers, body=body)
         except TlsError as error:
             raise self._insecure(error) from None
         except SerializationError:

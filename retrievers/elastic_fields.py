@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from retrievers.elastic_block import elastic_block, is_dense
+from retrievers.elastic_block import TEXT_FIELD, elastic_block, is_dense
+from retrievers.elastic_fill import PASSAGE
 from retrievers.retriever import RetrieverError
 
 _SHARED = ("shards", "replicas", "url_env", "api_key_env", "user_env", "password_env", "ca_file")
@@ -23,6 +24,40 @@ class Fields(NamedTuple):
         found = self.bm25 or self.dense
         assert found is not None
         return found
+
+    @property
+    def text_field(self) -> str:
+        """The field of the joined text."""
+        return str(self.bm25[1]["field"]) if self.bm25 else TEXT_FIELD
+
+    @property
+    def vector_field(self) -> str | None:
+        """The field of the vectors, if there are any."""
+        return str(self.dense[1]["field"]) if self.dense else None
+
+    def analysis(self) -> dict[str, Any]:
+        """What the settings of the index say of BM25."""
+        return {"similarity": {"default": {"type": "BM25"} | self.bm25[1]["similarity"]}} if self.bm25 else {}
+
+    def mapping(self, dim: int) -> dict[str, Any]:
+        """The mapping of the index, with vectors of that length."""
+        text = {"type": "text", "analyzer": self.bm25[1]["analyzer"]} if self.bm25 else {"type": "text", "index": False}
+        properties: dict[str, Any] = {
+            "doc_id": {"type": "keyword"},
+            "title": text,
+            self.text_field: text,
+            "columns": {"type": "object", "enabled": False},
+        }
+        if self.dense and self.vector_field:
+            properties[PASSAGE] = {"type": "keyword"}
+            properties[self.vector_field] = {
+                "type": "dense_vector",
+                "dims": dim,
+                "index": True,
+                "similarity": "dot_product",
+                "index_options": self.dense[1]["vector"],
+            }
+        return {"dynamic": False, "properties": properties}
 
 
 def elastic_indexes(retrievers: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, str], Fields]:

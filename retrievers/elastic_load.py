@@ -18,6 +18,7 @@ from retrievers.retriever import RetrieverError
 _DOCUMENTS, _BYTES = 500, 5 << 20  # of a bulk request, at most; a larger document goes alone
 _LONGEST_ID = 512  # bytes that Elasticsearch takes
 _THERE = 409
+_CLOSED = "cluster_block_exception"  # a build that is done ends with it; a full disk is answered 429
 _FILTER = "errors,items.create.status,items.create.error.type,items.create.error.reason"
 
 Line = tuple[str, bytes]
@@ -34,8 +35,6 @@ class Loading:
         self._part: list[Line] = []
         self._size = 0
         self._closed = threading.Event()
-        self.repeated = 0
-        """Documents that were sent again."""
 
     def add(self, documents: Iterable[Line]) -> None:
         """Send documents, each given as its id and its line of JSON.
@@ -84,7 +83,6 @@ class Loading:
                     continue
                 if time.monotonic() - well > self._connection.patience:
                     raise self._connection.away(said)
-                self.repeated += len(busy)
                 size = max(1, size // 2)
                 pauses.wait(self._closed)
         finally:
@@ -115,6 +113,8 @@ class Loading:
             if status in BUSY:
                 busy.append(document)
                 said = f"documents were answered {status} {error.get('type', '')}".strip()
+            elif error.get("type") == _CLOSED:
+                raise RetrieverError(f"{self._where}: another process has finished it meanwhile; run the same command again")
             elif status >= 300 and status != _THERE:
                 reason = " ".join(str(error.get("reason", "")).split())[:200]
                 raise RetrieverError(

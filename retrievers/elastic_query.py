@@ -47,13 +47,16 @@ def bm25_query(text: str, field: str, query: Mapping[str, Any]) -> dict[str, Any
     """A text as a query over ``field``, or over ``query.fields`` (field -> boost).
 
     A text of more than ``max_terms`` different words is searched with its most telling ones only (those of the highest
-    tf-idf, chosen by each shard): what a search costs grows with its words, and a pseudo-answer has hundreds.
+    tf-idf, chosen by each shard): what a search costs grows with its words, and a pseudo-answer has hundreds. Fields are
+    then searched each for itself, so cross_fields is as most_fields.
     """
     fields = dict(query["fields"]) or {field: 1.0}
     least = query["minimum_should_match"]
     if len(set(words(text))) > query["max_terms"]:
         telling = [_telling(text, name, boost, query["max_terms"], least) for name, boost in fields.items()]
-        return telling[0] if len(telling) == 1 else {"dis_max": {"queries": telling}}
+        if len(telling) == 1:
+            return telling[0]
+        return {"dis_max": {"queries": telling}} if query["type"] == "best_fields" else {"bool": {"should": telling}}
     asked: dict[str, Any] = {"query": text}
     if least is not None:
         asked["minimum_should_match"] = least

@@ -59,8 +59,6 @@ class Searches:
         self._width, self._batch = in_flight, batch
         asked = ("hits.hits._id", "hits.hits._score") if ordered else ("hits.hits.sort",)
         self._filter = ",".join(f"responses.{part}" for part in _PARTS if part not in asked)
-        self.repeated = 0
-        """Searches that were sent again."""
 
     def run(self, searches: Sequence[bytes], alive: Alive = unwatched) -> list[Hits]:
         """The hits of each search, given as its two lines of JSON.
@@ -89,7 +87,6 @@ class Searches:
                 continue
             if time.monotonic() - well > self._connection.patience:
                 raise self._connection.away(next(iter(troubles.values())))
-            self.repeated += len(troubles)
             if any(trouble.full for trouble in troubles.values()):
                 self._batch, self._width = max(1, self._batch // 2), max(1, self._width // 2)
             pauses.wait()

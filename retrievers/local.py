@@ -50,7 +50,7 @@ class LocalDocuments:
     def _open(self, data: Path) -> None:
         self._batches = open_arrow(data / DOCUMENTS)
         self._ends = np.cumsum([batch.num_rows for batch in self._batches])
-        self.doc_ids: pa.StringArray = open_arrow(data / DOC_IDS)[0].column(0)
+        self.doc_ids: pa.StringArray | pa.LargeStringArray = open_arrow(data / DOC_IDS)[0].column(0)
         self._duplicates = open_arrow(data / DUPLICATES)
 
     def __len__(self) -> int:
@@ -104,9 +104,10 @@ class LocalDocuments:
 class _Strings(Sequence[bytes]):
     """A string array as a sequence of UTF-8: bytes sort as code points do."""
 
-    def __init__(self, array: pa.StringArray) -> None:
+    def __init__(self, array: pa.StringArray | pa.LargeStringArray) -> None:
         _, offsets, data = array.buffers()
-        self._offsets = np.frombuffer(offsets, dtype=np.int32)[array.offset :]
+        width = np.int64 if pa.types.is_large_string(array.type) else np.int32
+        self._offsets = np.frombuffer(offsets, dtype=width)[array.offset :]
         self._data = memoryview(data or b"")
         self._length = len(array)
 

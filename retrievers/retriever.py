@@ -134,14 +134,17 @@ def retriever_identity(name: str, settings: Mapping[str, Any]) -> dict[str, Any]
     return identity
 
 
-def retriever_facts(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+def retriever_facts(name: str, settings: Mapping[str, Any], identity: Mapping[str, Any]) -> dict[str, Any]:
     """What is worth noting of an index in a run's record though it decides no identity, such as its number of documents.
+
+    Args:
+        identity: by `retriever_identity`; the index that it names is meant, wherever an alias points by now.
 
     Raises:
         RetrieverError: unknown kind; no index there.
     """
     opener = _opener(name, settings)
-    facts: dict[str, Any] = opener.retriever_facts(name, settings) if hasattr(opener, "retriever_facts") else {}
+    facts: dict[str, Any] = opener.retriever_facts(name, settings, identity) if hasattr(opener, "retriever_facts") else {}
     return facts
 
 
@@ -179,12 +182,12 @@ def distinct(items: Sequence[Item]) -> tuple[list[Item], np.ndarray]:
 
 
 def ranked_lists(rows: Sequence[np.ndarray], scores: Sequence[np.ndarray], ids: pa.StringArray) -> RankedLists:
-    """Lists of row numbers and scores as `RankedLists`; ``ids`` names each row."""
+    """Lists of row numbers and scores as `RankedLists`; ``ids`` (strings or large strings) names each row."""
     offsets = np.zeros(len(rows) + 1, dtype=np.int64)
     np.cumsum([len(part) for part in rows], out=offsets[1:])
     flat = np.concatenate(rows) if len(rows) else np.empty(0, dtype=np.int64)
     values = np.concatenate(scores).astype(np.float64) if len(scores) else np.empty(0)
-    return RankedLists(offsets, ids.take(pa.array(flat, type=pa.int64())), values)
+    return RankedLists(offsets, ids.take(pa.array(flat, type=pa.int64())).cast(pa.string()), values)
 
 
 def top_rows(scores: np.ndarray, depth: int, floor: float = -np.inf) -> np.ndarray:

@@ -15,6 +15,7 @@ from jobs.report.failures import Failures
 from jobs.report.figures import Figures
 from jobs.report.lists import comparable
 from jobs.report.reading import database, files, queries_of, spread
+from jobs.retriever_opening import opened
 from jobs.run_folder import RunFolder
 from jobs.tables import ORIGINAL
 from retrievers.retriever import RetrieverError
@@ -173,9 +174,10 @@ def _documents(run: RunFolder, found: Iterable[Sample]) -> tuple[dict[str, str],
     if not wanted:
         return {}, None
     name, retriever = next(iter(run.config.retrieve.retrievers.items()))
+    index = run.record["indexes"].get(name, {})
     try:
-        documents = open_documents(name, retriever.model_dump(), there_only=True)
-        corpus = run.record["indexes"].get(name, {}).get("corpus")
+        documents = open_documents(name, opened(retriever, index, 1), there_only=True)
+        corpus = index.get("corpus")
         present = getattr(documents, "entry", {}).get("corpus")
         if corpus and present and corpus != present:
             return {}, f"the index of {name} ({retriever.index}) holds other documents now than those that were searched"

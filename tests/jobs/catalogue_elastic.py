@@ -13,8 +13,7 @@ from catalogue_called import Called, Patch
 from jobs import index_actors
 from jobs.config import Config
 from jobs.index_actors import Actors
-from jobs.retriever_config import Elastic
-from jobs.retriever_opening import opened
+from jobs.retriever_opening import check_shares
 from retrievers import elastic_client
 from retrievers.elastic_client import Answer, Connection, Refused, Trouble
 from retrievers.elastic_fields import Fields
@@ -31,6 +30,7 @@ FOUND = {
         "settings": {"index": {"uuid": "u"}},
     }
 }
+OTHER = {"docs-1": FOUND["docs-1"] | {"mappings": {"properties": {"text": {"type": "text"}, "day": {"type": "date"}}}}}
 VERSION = {"version": {"number": "8.19.0"}}
 
 
@@ -143,9 +143,20 @@ def built_again(patch: Patch) -> object:
     return build_elastic_index(Fields(("bm25", elastic_block("bm25", BLOCK))), a_corpus())
 
 
-def refused_document(patch: Patch) -> object:
+def refused_query(patch: Patch) -> object:
+    def once(self: Any, method: str, path: str, *_: Any, **more: Any) -> Answer:
+        if path.endswith("/_search"):
+            raise Refused(400, "query_shard_exception", 'For input string: "many"')
+        return Answer(200, FOUND)
+
+    patch.setattr(Connection, "_root", lambda self: Answer(200, VERSION))
+    patch.setattr(Connection, "once", once)
+    return identity(patch, query={"minimum_should_match": "many"})
+
+
+def refused_document(patch: Patch, kind: str = "document_parsing_exception") -> object:
     patch.setenv("HERE_URL", "http://127.0.0.1:9")
-    error = {"type": "document_parsing_exception", "reason": "failed to parse"}
+    error = {"type": kind, "reason": "failed to parse"}
     answers(patch, {"errors": True, "items": [{"create": {"status": 400, "error": error}}]})
     loading = Loading(Connection("here", BLOCK), "docs-1", 1)
     loading.add([as_line("a", {"text": "x"})])
@@ -171,10 +182,10 @@ def failing_workers(patch: Patch) -> object:
     return list(Actors(config)({}, [pa.record_batch({"doc_id": ["a"]})]))
 
 
-def _pool() -> Any:
+def _pool(workers: int = 1) -> Any:
     from cluster.session import Pool
 
-    return Pool(1, 1, 0)
+    return Pool(workers, 1, 0)
 
 
 def model_without_length(patch: Patch) -> object:
@@ -216,17 +227,21 @@ ELASTIC = [
     Called("has no hidden_size", model_without_length),
     Called("refuses index", refused_index),
     Called("refuses the request", lambda patch: forbidden(patch, 400)),
+    Called("refuses the query", refused_query),
+    Called("no text or keyword", answered(OTHER, query={"fields": {"day": 1}})),
     Called("bytes; give that document another", lambda patch: as_line("", {})),
     Called("; correct the corpus", refused_document),
-    Called("workers cannot share", lambda patch: opened(Elastic(kind="elastic", index="docs"), {}, 9)),
+    Called("workers cannot share", lambda patch: check_shares(_config_of(), {"retrieve": _pool(9), "rerank": _pool()})),
+    Called("another process has finished it", lambda patch: refused_document(patch, "cluster_block_exception")),
     Called("a worker failed", failing_workers),
     Called(": is a key", lambda patch: identity(patch, encoder=ENCODER, query={})),
     Called("is of dense search, and there is no encoder", lambda patch: _config_of(oversample=3)),
+    Called("is of a graph, and type", lambda patch: _config_of(encoder="{model: m}", vector="{type: flat, m: 8}")),
     Called("give one of them", lambda patch: _config_of(api_key_env="K", user_env="U", password_env="P")),
 ]
 
 
-def _config_of(**block: Any) -> object:
+def _config_of(**block: Any) -> Config:
     from jobs.load import load_config
 
     Path("elastic.yaml").write_text(

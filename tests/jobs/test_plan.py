@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -13,11 +15,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from cluster.costs import Prices
+from cluster.session import local_pools
 from cluster.shards import Manifest
+from jobs.config import Config
 from jobs.expect import expect
 from jobs.load import load_config
-from jobs.plan import plan_table
+from jobs.part import ConfigError
+from jobs.pipeline import wishes
+from jobs.plan import plan, plan_table
 from jobs.prepare import Prepared, prepare
+from jobs.progress import Progress
+from jobs.run import run
 from rewriters.engines.usage import Counter
 from rewriters.rewriter import Rewriter
 
@@ -103,6 +111,24 @@ def test_starting_up_is_paid_once_whatever_is_left(prepared: Prepared) -> None:
 
 def test_nothing_is_left(prepared: Prepared) -> None:
     assert expect(prepared, 0, [], ["sea"]) is None
+
+
+@pytest.mark.parametrize("verb", ["plan", "run"])
+def test_more_workers_than_requests_in_flight_are_refused_before_anything_is_written(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    changed: Values = {
+        "retrieve": {"retrievers": {"bm25": {"kind": "elastic", "index": "docs", "max_in_flight": 2}}},
+        "cluster": {"retrieve": {"workers": 3}},
+    }
+    config = Config.model_validate(prepared.config.model_dump() | changed)
+    for module in ("jobs.plan", "jobs.run"):
+        monkeypatch.setattr(f"{module}.check_engine", lambda prepared: None)
+    pools = local_pools(wishes(config), 0)
+    monkeypatch.setattr("jobs.run.Session", lambda *_: SimpleNamespace(pools=pools, close=lambda: None))
+    with pytest.raises(ConfigError, match=r"3 workers cannot share 2 requests in flight \(retrieve 3\)"):
+        {"plan": plan, "run": run}[verb](replace(prepared, config=config), Progress(io.StringIO()))
+    assert list(prepared.storage.list()) == []
 
 
 def test_the_table_says_what_is_expected() -> None:

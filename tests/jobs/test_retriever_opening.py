@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from proxy import Proxy
 
+from cluster.session import Pool, Resources, fit
+from cluster.storage import FileStorage
 from jobs.config import Config
 from jobs.load import load_config
+from jobs.log import LogColumns
 from jobs.part import ConfigError
+from jobs.pipeline import stages, wishes
+from jobs.prepare import Prepared
 from jobs.retriever_config import Elastic, Local
-from jobs.retriever_opening import opened
+from jobs.retriever_opening import asking, check_shares, opened
+from retrievers.elastic_build import build_elastic_index
+from retrievers.elastic_fields import elastic_indexes
+from retrievers.retriever import SearchText, open_documents, open_retriever
 
 Values = dict[str, Any]
 
@@ -21,8 +36,74 @@ def test_every_worker_has_its_share_and_the_concrete_index() -> None:
     settings = opened(retriever, {"index": "docs-0a1b"}, 4)
     assert (settings["index"], settings["in_flight"]) == ("docs-0a1b", 2)
     assert opened(retriever, {}, 1)["in_flight"] == 9
-    with pytest.raises(ConfigError, match="10 workers cannot share 9 requests in flight; take fewer workers, or raise"):
-        opened(retriever, {}, 10)
+    assert opened(retriever, {}, 10)["in_flight"] == 1
+
+
+def a_config(values: Values, rerank: str = "cross_encoder", **more: Any) -> Config:
+    values["retrieve"]["retrievers"] = {"bm25": {"kind": "elastic", "index": "docs"} | more}
+    return Config.model_validate(values | {"rerank": {"kind": rerank}})
+
+
+def test_who_asks_elasticsearch(values: Values) -> None:
+    assert asking(a_config(values)) == ["retrieve", "rerank"]
+    assert asking(a_config(values, "none")) == ["retrieve"]
+    values["retrieve"]["retrievers"] = {
+        "local": {"kind": "local", "index": "i"},
+        "elastic": {"kind": "elastic", "index": "docs"},
+    }
+    assert asking(Config.model_validate(values)) == ["retrieve"]  # texts come from the first one's index
+    del values["retrieve"]["retrievers"]["elastic"]
+    assert asking(Config.model_validate(values)) == []
+
+
+def test_more_workers_than_requests_are_refused(values: Values) -> None:
+    config = a_config(values, max_in_flight=8)
+    check_shares(config, {"retrieve": Pool(6, 1, 0), "rerank": Pool(2, 1, 0)})
+    with pytest.raises(ConfigError, match=r"9 workers cannot share 8 requests in flight \(retrieve 6, rerank 3\); take fewer"):
+        check_shares(config, {"retrieve": Pool(6, 1, 0), "rerank": Pool(3, 1, 0)})
+
+
+@pytest.mark.parametrize(("workers", "counts"), [((None, None), (4, 4)), ((6, None), (6, 2)), ((None, 1), (7, 1))])
+def test_pools_that_are_sized_to_a_large_cluster_share_what_there_is(
+    values: Values, workers: tuple[int | None, int | None], counts: tuple[int, int]
+) -> None:
+    values["cluster"] = {"retrieve": {"workers": workers[0]}, "rerank": {"workers": workers[1]}}
+    config = a_config(values, max_in_flight=8)
+    pools = fit(wishes(config), Resources(50, 800, 0, 16, 0), local=False)
+    assert (pools["retrieve"].workers, pools["rerank"].workers) == counts
+    assert pools["rewrite"].workers == 50
+    check_shares(config, pools)
+
+
+def test_never_more_requests_at_once_than_the_job_may_have(
+    elasticsearch: str, new_name: Callable[[], str], values: Values, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, ids = new_name(), [f"d{i:05d}" for i in range(4000)]
+    pq.write_table(pa.table({"doc_id": ids, "text": [f"sea {i}" for i in range(4000)]}), tmp_path / "corpus.parquet")
+    with Proxy(elasticsearch, lambda request: time.sleep(0.03)) as proxy:
+        monkeypatch.setenv("PROXY_URL", proxy.url)
+        more = {"index": name, "url_env": "PROXY_URL", "max_in_flight": 2, "replicas": 0}
+        config = a_config(values, **more)
+        (fields,) = elastic_indexes({"bm25": config.retrieve.retrievers["bm25"].model_dump()}).values()
+        build_elastic_index(fields, tmp_path / "corpus.parquet")
+        assert proxy.most_at_once == 2
+
+        config, proxy.most_at_once = a_config(values, **(more | {"max_in_flight": 8})), 0
+        prepared = Prepared(
+            config, "c", [], LogColumns("q"), {}, None, {}, None, None, FileStorage(str(tmp_path)), "run"
+        )  # fmt: skip
+        line = {stage.name: stage for stage in stages(prepared, dict.fromkeys(wishes(config), Pool(2, 1, 0)), 1)}
+        work: list[Callable[[], object]] = []
+        for _ in range(2):
+            searching = open_retriever("bm25", line["retrieve"].settings["retrievers"]["bm25"])
+            reading = open_documents(*line["rerank"].settings["documents"])
+            work += [
+                partial(searching.search, [SearchText(f"sea {i}") for i in range(1000)], 10),
+                partial(reading.texts, ids),
+            ]
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda one: one(), work))
+        assert 4 < proxy.most_at_once <= 8
 
 
 def test_a_local_index_is_opened_as_the_config_has_it() -> None:
@@ -70,6 +151,10 @@ def test_defaults_of_elastic(values: Values) -> None:
         (
             {"kind": "elastic", "index": "d", "encoder": {"modl": "m"}},
             "retrieve.retrievers.x.encoder.modl: unknown key; did you",
+        ),
+        (
+            {"kind": "elastic", "index": "d", "encoder": {"model": "m"}, "vector": {"type": "flat", "m": 8}},
+            "retrieve.retrievers.x.vector: m is of a graph, and type flat has none; take a type with hnsw, or remove m",
         ),
         (
             {"kind": "elastic", "index": "d", "query": {"max_terms": 0}},

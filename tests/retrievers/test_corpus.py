@@ -16,7 +16,7 @@ from retrievers import corpus as corpus_module
 from retrievers.corpus import DOCUMENTS, Written, corpus_files, corpus_schema, open_arrow, write_documents
 from retrievers.local import LocalDocuments
 from retrievers.local_build import build_local_index
-from retrievers.retriever import RetrieverError
+from retrievers.retriever import RetrieverError, SearchText, open_retriever
 
 doc_ids = st.text(st.characters(codec="utf-8"), max_size=4)
 
@@ -51,6 +51,22 @@ def test_every_document_is_found_again(
     build_local_index(folder, write_corpus({"doc_id": ids, "text": [f"<{doc_id}>" for doc_id in ids]}), bm25={})
     wanted = data.draw(st.lists(st.sampled_from(ids)))
     assert LocalDocuments(folder).texts(wanted) == [f"<{doc_id}>" for doc_id in wanted]
+
+
+def test_more_ids_than_strings_hold(write_corpus: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two gigabytes of them are, for this test, ten bytes."""
+    rows = {"doc_id": ["b", "ä", "a", "c"], "text": ["sea", "moon", "a wide sea", "Sea"]}
+    build_local_index(tmp_path / "some", write_corpus(rows), bm25={})
+    monkeypatch.setattr(corpus_module, "_STRINGS", 10)
+    build_local_index(tmp_path / "many", write_corpus(rows), bm25={})
+    assert LocalDocuments(tmp_path / "many").doc_ids.type == pa.large_string()
+    assert LocalDocuments(tmp_path / "many").texts(["ä", "a"]) == ["moon", "a wide sea"]
+    assert LocalDocuments(tmp_path / "many").duplicates == LocalDocuments(tmp_path / "some").duplicates == {"c": "b"}
+    some, many = (
+        open_retriever("r", {"kind": "local", "index": str(tmp_path / name)}).search([SearchText("sea")], 3)
+        for name in ("some", "many")
+    )
+    assert some.doc_ids.equals(many.doc_ids)
 
 
 def test_the_same_rows_in_other_files_are_the_same_corpus(write_corpus: Callable[..., Path], tmp_path: Path) -> None:

@@ -16,9 +16,10 @@ from elastic_server import ask
 from proxy import Fault, Proxy, Request
 
 from retrievers import elastic_client
-from retrievers.elastic_build import ElasticSummary, build_elastic_index
+from retrievers.elastic_build import Build, ElasticSummary, build_elastic_index
 from retrievers.elastic_fields import elastic_indexes
 from retrievers.elastic_fill import Filled
+from retrievers.elastic_load import Loading
 from retrievers.retriever import (
     RetrieverError,
     SearchText,
@@ -100,6 +101,72 @@ def test_replicas_come_after_loading(alias: str, corpus: Path, elasticsearch: st
         build(corpus, block(alias, replicas=2, url_env="PROXY_URL"))
     assert [(one["number_of_replicas"], one["refresh_interval"]) for one in seen] == [("0", "-1")]
     assert next(iter(ask("GET", f"/{alias}").values()))["settings"]["index"]["number_of_replicas"] == "2"
+
+
+def served(name: str) -> tuple[str, str | None, str | None]:
+    """Replicas, refresh and write block of an index."""
+    found = ask("GET", f"/{name}")[name]["settings"]["index"]
+    return found["number_of_replicas"], found.get("refresh_interval"), (found.get("blocks") or {}).get("write")
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_kill_at_the_end_leaves_no_index_that_seems_done(
+    alias: str, corpus: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    asked, last = Build._ask, [0]
+
+    def killed(self: Build, method: str, path: str, body: Any = None) -> Any:
+        last[0] += method == "PUT" and path.endswith(("/_settings", "/_mapping"))
+        if last[0] == step:
+            raise KeyboardInterrupt
+        return asked(self, method, path, body)
+
+    monkeypatch.setattr(Build, "_ask", killed)
+    with pytest.raises(KeyboardInterrupt):
+        build(corpus, block(alias, replicas=1))
+    monkeypatch.setattr(Build, "_ask", asked)
+    made = build(corpus, block(alias, replicas=1))
+    assert (made.built, made.filled) == (True, Filled(there=13))
+    assert served(made.name) == ("1", None, "true")
+
+
+def test_what_is_otherwise_on_an_index_that_is_there_is_set(alias: str, corpus: Path) -> None:
+    made = build(corpus, block(alias))
+    ask("PUT", f"/{made.name}/_settings", {"index": {"blocks.write": False, "refresh_interval": "-1"}})
+    again = build(corpus, block(alias, replicas=2))
+    assert (again.name, again.built) == (made.name, False)
+    assert served(made.name) == ("2", None, "true")
+
+
+def test_another_number_of_shards_is_another_index(alias: str, corpus: Path) -> None:
+    one, three = build(corpus, block(alias)), build(corpus, block(alias, shards=3))
+    assert one.name != three.name
+    assert ask("GET", f"/{alias}")[three.name]["settings"]["index"]["number_of_shards"] == "3"
+
+
+def test_each_shard_is_one_segment_in_the_end(alias: str, write_corpus: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("retrievers.elastic_load._DOCUMENTS", 50)
+    merged, sent = Build._merge, Loading._send
+    before: list[int] = []
+
+    def send(self: Loading, part: Any) -> Any:
+        result = sent(self, part)
+        segments(self._index)  # what was sent is a segment now
+        return result
+
+    def look(self: Build) -> None:
+        before.append(segments(self.index))
+        merged(self)
+
+    def segments(name: str) -> int:
+        ask("POST", f"/{name}/_refresh")
+        return int(ask("GET", f"/{name}/_stats/segments")["_all"]["primaries"]["segments"]["count"])
+
+    monkeypatch.setattr(Build, "_merge", look)
+    monkeypatch.setattr(Loading, "_send", send)
+    made = build(many(write_corpus), block(alias, shards=2))
+    assert before[0] > 2
+    assert segments(made.name) == 2
 
 
 def test_another_corpus_moves_the_alias_and_the_one_before_stays(alias: str, corpus: Path, write_corpus: Write) -> None:
@@ -208,6 +275,19 @@ def test_documents_turned_away_are_sent_again_and_no_others(alias: str, write_co
     assert proxy.items["_bulk"] == 1200 + 60
 
 
+def test_a_build_that_another_process_has_finished_meanwhile(alias: str, write_corpus: Write, through: Any) -> None:
+    corpus = many(write_corpus)
+
+    def meddle(request: Request) -> None:
+        if request.number == 1:
+            build(corpus, block(alias))
+
+    through(meddle)
+    with pytest.raises(RetrieverError, match="another process has finished it meanwhile; run the same command again"):
+        build(corpus, block(alias, url_env="PROXY_URL"))
+    assert not build(corpus, block(alias, url_env="PROXY_URL")).built
+
+
 @pytest.mark.parametrize("kind", ["lost", "reset", "cut", "answer"])
 def test_requests_that_come_to_no_answer_are_sent_again(alias: str, write_corpus: Write, through: Any, kind: str) -> None:
     proxy = through(lambda request: Fault(kind=kind, status=503) if request.number in (1, 2) else None)
@@ -289,8 +369,23 @@ def test_another_analyzer_field_encoder_or_type_is_refused(elastic_blocks: dict[
         assert words in str(refusal.value)
 
 
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ({"minimum_should_match": "many"}, r'refuses the query: .*input string: "many"; correct query'),
+        ({"fields": {"text": 1, "columns": 1}}, "has object in the field 'columns', no text or keyword; correct query.fields"),
+        ({"fields": {"vector": 1}}, "has dense_vector in the field 'vector'"),
+    ],
+)
+def test_a_query_that_the_server_would_refuse_is_refused_at_once(
+    elastic_blocks: dict[str, dict[str, Any]], query: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(RetrieverError, match=words):
+        retriever_identity("bm25", elastic_blocks["bm25"] | {"query": query})
+
+
 def test_facts_are_noted_beside_the_identity(elastic_blocks: dict[str, dict[str, Any]]) -> None:
-    facts = retriever_facts("r", elastic_blocks["bm25"])
+    facts = retriever_facts("r", elastic_blocks["bm25"], retriever_identity("r", elastic_blocks["bm25"]))
     assert facts["documents"] == 13
     assert facts["server"].startswith("8.")
     assert facts["written_by_dmqr"]
@@ -307,7 +402,7 @@ def test_an_index_that_others_have_built(alias: str) -> None:
     assert found.doc_ids.to_pylist() == ["a", "b"]
     assert open_documents("bm25", foreign).texts(["c"]) == ["the wide sea"]
     assert retriever_identity("bm25", foreign)["corpus"].startswith("elastic:")
-    assert retriever_facts("bm25", foreign)["written_by_dmqr"] is False
+    assert retriever_facts("bm25", foreign, retriever_identity("bm25", foreign))["written_by_dmqr"] is False
 
 
 def test_an_alias_of_several_indexes_is_refused(alias: str) -> None:

@@ -347,3 +347,11 @@ def test_the_same_text_goes_to_the_same_copy_and_texts_to_several() -> None:
     copies = {header(text.text)["preference"] for text in TEXTS}
     assert 10 < len(copies) <= 16
     assert all(re.fullmatch(r"dmqr-\d+", copy) for copy in copies)
+
+
+@pytest.mark.parametrize(("kind", "joined"), [("best_fields", "dis_max"), ("most_fields", "bool"), ("cross_fields", "bool")])
+def test_several_fields_are_joined_by_their_type_in_long_texts_too(kind: str, joined: str) -> None:
+    query = DEFAULT | {"fields": {"text": 1, "title": 2}, "max_terms": 2, "type": kind}
+    (how,) = bm25_query("light of a lamp", "text", query).items()
+    telling = how[1]["queries" if joined == "dis_max" else "should"]
+    assert (how[0], [one["more_like_this"]["fields"] for one in telling]) == (joined, [["text"], ["title"]])

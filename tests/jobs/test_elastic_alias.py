@@ -1,0 +1,156 @@
+"""An alias that is moved while a job is prepared, tried, under way or reported: it stays on the index that it found."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from proxy import Proxy, Request
+from report_runs import RunMaker
+
+from cluster import ClusterError
+from jobs import prepare as preparing
+from jobs import trial
+from jobs.index import index
+from jobs.load import load_config
+from jobs.prepare import Prepared, check_not_replaced, prepare
+from jobs.progress import Progress
+from jobs.report.failures import failures
+from jobs.report.figures import Figures
+from jobs.report.samples import samples
+from jobs.trial import try_query
+from retrievers.elastic_build import build_elastic_index
+from retrievers.elastic_fields import elastic_indexes
+
+Values = dict[str, Any]
+OLD = {f"d{n:02d}": f"an old sea {n}" for n in range(1, 9)}
+NEW = {"n1": "a new sea"}
+
+
+@pytest.fixture
+def alias(elasticsearch: str, new_name: Callable[[], str]) -> str:
+    return new_name()
+
+
+@pytest.fixture
+def build(alias: str, tmp_path: Path) -> Callable[[dict[str, str]], str]:
+    """Builds an index of these documents, moves the alias to it, and gives the index's name."""
+
+    def made(documents: dict[str, str]) -> str:
+        pq.write_table(pa.table({"doc_id": list(documents), "text": list(documents.values())}), tmp_path / "corpus.parquet")
+        (fields,) = elastic_indexes({"bm25": {"kind": "elastic", "index": alias, "replicas": 0}}).values()
+        return build_elastic_index(fields, tmp_path / "corpus.parquet").name
+
+    return made
+
+
+@pytest.fixture
+def job(alias: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: Values) -> Values:
+    """Two retrievers that share the index; rewrites and reranking are left out."""
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(pa.table({"query": ["sea"]}), "log.parquet")
+    same = {"kind": "elastic", "index": alias, "replicas": 0}
+    values["retrieve"]["retrievers"] = {"bm25": same, "strict": same | {"query": {"minimum_should_match": 2}}}
+    return values | {"rewrite": {"strategies": []}, "rerank": {"kind": "none"}}
+
+
+def prepared(values: Values, *settings: str) -> Prepared:
+    Path("job.yaml").write_text(yaml.safe_dump(values))
+    return prepare(load_config("job.yaml", list(settings)), "job.yaml")
+
+
+def test_retrievers_that_share_an_alias_search_one_index_though_it_moves_meanwhile(
+    job: Values, alias: str, build: Callable[[dict[str, str]], str], elasticsearch: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, paths, identity = build(OLD), [], preparing.retriever_identity
+
+    def meddle(request: Request) -> None:
+        paths.append(request.path.partition("?")[0])
+
+    def moving(name: str, settings: Values) -> Values:
+        found = identity(name, settings)
+        if name == "bm25":
+            build(NEW)
+        return found
+
+    monkeypatch.setattr(preparing, "retriever_identity", moving)
+    with Proxy(elasticsearch, meddle) as proxy:
+        monkeypatch.setenv("PROXY_URL", proxy.url)
+        for block in job["retrieve"]["retrievers"].values():
+            block["url_env"] = "PROXY_URL"
+        found = prepared(job)
+    assert [index["index"] for index in found.indexes.values()] == [old, old]
+    assert [(facts["named"], facts["documents"]) for facts in found.facts.values()] == [(alias, 8)] * 2
+    assert paths.count(f"/{alias}") == 1
+
+
+def test_texts_that_are_shown_are_those_that_were_searched(
+    job: Values, build: Callable[[dict[str, str]], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build(OLD)
+    through = trial._through
+
+    def moved(*arguments: Any) -> pa.Table:
+        table = through(*arguments)
+        build(NEW)
+        return table
+
+    monkeypatch.setattr(trial, "_through", moved)
+    Path("job.yaml").write_text(yaml.safe_dump(job))
+    assert try_query(load_config("job.yaml"), "job.yaml", "sea", "small", lambda words: None).texts == OLD
+
+
+def test_a_report_shows_the_texts_of_the_index_that_was_searched(
+    alias: str, build: Callable[[dict[str, str]], str], tmp_path: Path
+) -> None:
+    name = build(OLD)
+    run = RunMaker(tmp_path)()
+    run.record["indexes"]["bm25"] = {"index": name}
+    run.record["config"]["retrieve"]["retrievers"]["bm25"] = {"kind": "elastic", "index": alias}
+    run.__dict__.pop("config", None)
+    build(NEW)
+    documents = samples(Figures(run), failures(Figures(run), texts=True), 9, texts=True).documents
+    assert documents["d01"] == OLD["d01"]
+
+
+def test_a_run_whose_alias_has_moved_is_told_how_it_goes_on(job: Values, build: Callable[[dict[str, str]], str]) -> None:
+    old = build(OLD)
+    begun = prepared(job)
+    begun.storage.put("run.json", json.dumps({"identity": begun.identity, "status": "running"}).encode())
+    build(NEW)
+    with pytest.raises(ClusterError, match="was started with another index, and is not finished; ") as refused:
+        check_not_replaced(prepared(job))
+    settings = [f"retrieve.retrievers.{name}.index={old}" for name in ("bm25", "strict")]
+    assert str(refused.value).endswith(f"go on with: the same command and --set {settings[0]} --set {settings[1]}")
+    again = prepared(job, *settings)
+    assert again.run_id == begun.run_id
+    check_not_replaced(again)
+
+    other = job | {"retrieve": {"retrievers": {name: block | {"query": {"max_terms": 7}} for name, block in
+                                               job["retrieve"]["retrievers"].items()}}}  # fmt: skip
+    check_not_replaced(prepared(other))  # searches otherwise: another run
+
+
+def test_the_corpus_of_a_build_lies_where_a_killed_one_is_swept(
+    job: Values, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Path] = []
+
+    def made(fields: Any, corpus: Any, folder: Path, **more: Any) -> Any:
+        seen.append(folder)
+        return SimpleNamespace(name="docs-1", documents=1, built=True)
+
+    monkeypatch.setenv("DMQR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("jobs.index.build_elastic_index", made)
+    Path("job.yaml").write_text(yaml.safe_dump(job))
+    index(load_config("job.yaml"), ["log.parquet"], Progress(io.StringIO()))
+    assert [folder.parent for folder in seen] == [tmp_path / "cache" / "work"]
+    assert not seen[0].exists()
