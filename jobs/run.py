@@ -184,9 +184,12 @@ def _work(
         if stop is not None or signals.received is not None:
             line.close()
         if lease.lost():
-            raise Stopped(
-                f"{prepared.storage.root}: another driver has taken this run over; leave it to that one", orderly=False
+            words = (
+                "another driver has taken this run over; leave it to that one"
+                if lease.taken()
+                else f"another driver may have taken this run over, as nothing was stored for a minute; go on with: {again}"
             )
+            raise Stopped(f"{prepared.storage.root}: {words}", orderly=False)
         stall.check()
     watch.still(tally.counts, tally.spent)
     line.dismiss()

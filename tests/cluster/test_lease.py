@@ -213,3 +213,34 @@ def test_past_seconds_of_every_start(storage: Storage) -> None:
     put_body(storage, 2, began=200.0, beat=201.5, released=True)
     storage.put("lease/.000003.json.0123.tmp", b"{")
     assert past_seconds(storage) == [30.0, 1.5]
+
+
+def test_a_store_that_hangs_loses_the_run_in_time_and_holds_up_nobody(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "BEAT_SECONDS", 0.02)
+    monkeypatch.setattr(lease, "STALE_SECONDS", 0.5)
+    monkeypatch.setattr(lease, "_GOODBYE", 0.2)
+    mine = Lease.acquire(storage)
+    free = threading.Event()
+    monkeypatch.setattr(storage, "get", lambda key: free.wait(20))
+    began = time.monotonic()
+    assert until(mine.lost)
+    assert not mine.taken()
+    mine.release()
+    assert time.monotonic() - began < 5
+    free.set()
+
+
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), ClusterError("the credentials have expired")])
+def test_a_lease_that_cannot_be_given_back_is_no_failure(
+    storage: Storage, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = Lease.acquire(storage)
+
+    def away(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(storage, "put", away)
+    mine.release()
+    assert not body(storage, 1)["released"]

@@ -12,7 +12,7 @@ import pytest
 from s3_proxy import Fault, Proxy, proxied
 from s3_server import S3Server, connect
 
-from cluster import ClusterError, s3_client
+from cluster import ClusterError, UnavailableError, s3_client
 from cluster.s3 import PART, S3Storage
 from cluster.storage import check_writable, open_file, open_storage
 
@@ -20,7 +20,7 @@ from cluster.storage import check_writable, open_file, open_storage
 @pytest.fixture
 def proxy(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     """The environment names the proxy in place of the server; waits are short."""
-    monkeypatch.setattr(s3_client, "_rest", lambda: None)
+    monkeypatch.setattr(s3_client, "rests", lambda: lambda: None)
     with proxied(s3) as (proxy, address):
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
         yield proxy
@@ -72,8 +72,67 @@ def test_of_many_whose_answers_are_lost_exactly_one_has_won(store: S3Storage, pr
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """botocore's own attempts wait for seconds."""
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    monkeypatch.setattr(s3_client, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(s3_client, "DOUBT_SECONDS", 0.1)
+    monkeypatch.setattr(s3_client, "_away", set())
+
+
+class Clock:
+    """Time that passes by sleeping only."""
+
+    def __init__(self) -> None:
+        self.now = 1.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(s3_client, "time", made)
+    monkeypatch.setattr(s3_client, "_away", set())
+    return made
+
+
+@pytest.mark.parametrize("kind", ["slow_down", "conflict", "reset", "spoilt"])
+def test_patience_is_one_time_for_everybody_however_many_ask(s3: S3Server, clock: Clock, kind: str) -> None:
+    """botocore's quota of retries, which all threads share, once left the second and every later request seconds only."""
+    with proxied(s3) as (proxy, address), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL_S3", address)
+        patch.setenv("AWS_MAX_ATTEMPTS", "9")
+        patch.setenv("AWS_RETRY_MODE", "legacy")
+        store = S3Storage(s3.fresh())
+        store.put("before", b"1")
+        for _ in range(40):
+            s3_client._away.clear()
+            before, proxy.faults = clock.now, [Fault(kind, times=10**6)]
+            with pytest.raises(UnavailableError) as error:
+                store.put("key", b"1")
+            passed = clock.now - before
+            assert s3_client.PATIENCE_SECONDS <= passed <= s3_client.PATIENCE_SECONDS + s3_client.LONGEST_WAIT
+            assert str(error.value).startswith(f"{store.url('key')}: 127.0.0.1:")
+            assert str(error.value).endswith(f" for {passed:.0f} s")
+        attempts = len(proxy.did) / 40
+        assert 15 < attempts < 60, "waits that grow, and no second loop inside"
+
+
+def test_what_follows_upon_a_store_that_is_away_does_not_wait_as_long_again(
+    store: S3Storage, proxy: Proxy, clock: Clock
+) -> None:
+    proxy.faults = [Fault("slow_down", times=10**6), Fault("slow_down", method="GET", times=10**6)]
+    with pytest.raises(UnavailableError):
+        store.get("key")
+    before = clock.now
+    with pytest.raises(UnavailableError):
+        store.put("run.json", b"1")
+    assert clock.now - before < 2 * s3_client.DOUBT_SECONDS
+    proxy.faults = []
+    store.put("key", b"1")
+    assert not s3_client._away
 
 
 def test_a_request_that_hangs_is_given_up_and_made_again(
@@ -96,9 +155,8 @@ def test_a_commit_that_was_made_but_never_answered_is_known_as_made(store: S3Sto
 @pytest.mark.usefixtures("impatient")
 def test_a_commit_that_cannot_be_made_is_an_error_not_a_lost_race(store: S3Storage, proxy: Proxy) -> None:
     proxy.faults = [Fault("slow_down", times=1000)]
-    with pytest.raises(OSError, match="answers 503 SlowDown, after many attempts"):
+    with pytest.raises(UnavailableError, match=r"s3://.*key: 127.0.0.1:\d+ answers 503 SlowDown for \d+ s"):
         store.put_if_absent("key", b"ours")
-    assert len([1 for method, _ in proxy.requests if method == "PUT"]) >= s3_client.ROUNDS
     proxy.faults = []
     assert store.get("key") is None
 
@@ -233,6 +291,7 @@ def test_wrong_credentials(s3: S3Server, monkeypatch: pytest.MonkeyPatch, variab
     assert "AWS_ACCESS_KEY_ID" in text
 
 
+@pytest.mark.usefixtures("impatient")
 def test_no_credentials(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
@@ -247,9 +306,9 @@ def test_a_profile_that_is_not_there(s3: S3Server, monkeypatch: pytest.MonkeyPat
     assert "nobody" in refusal(open_storage(s3.fresh()).get, "x")
 
 
+@pytest.mark.usefixtures("impatient")
 def test_nobody_answers(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://user:hidden@127.0.0.1:9")
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "2")
     text = refusal(open_storage(s3.fresh()).get, "x")
     assert "no answer from 127.0.0.1:9; correct AWS_ENDPOINT_URL_S3" in text
     assert "hidden" not in text
@@ -291,4 +350,4 @@ def test_settings_of_boto3_are_heeded(s3: S3Server, tmp_path: Path, monkeypatch:
     assert storage.get("k") == b"1"
     client = s3_client.client()
     assert client.meta.region_name == "eu-central-1"
-    assert client.meta.config.retries["total_max_attempts"] == 2
+    assert client.meta.config.retries["total_max_attempts"] == 1, "all patience is ours"
