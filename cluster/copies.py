@@ -7,18 +7,17 @@ A copy that a kill broke off is completed by the next who asks.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
 from cluster import ClusterError
-from cluster.s3 import S3Storage
+from cluster.s3 import S3Storage, partial_path
 from cluster.storage import Entry
 
 FOLDER = "DMQR_CACHE"
@@ -45,6 +44,7 @@ def copied(
     more: Mapping[str, bytes] | None = None,
     *,
     there_only: bool = False,
+    tell: Callable[[], object] = lambda: None,
 ) -> Path | None:
     """The folder on this machine with these objects under their keys.
 
@@ -52,6 +52,7 @@ def copied(
         version: what tells this set of objects from a later one under the same keys.
         more: files to be written beside them: name -> content.
         there_only: None where no copy is there, instead of making one.
+        tell: called now and then while a copy is made: work goes on.
     Raises:
         ClusterError: no space; the folder cannot be written. FileNotFoundError: an object is gone.
     """
@@ -73,16 +74,28 @@ def copied(
             return folder
         fcntl.flock(lock, fcntl.LOCK_EX)  # who holds it shared has found no copy either, and waits here, too
         if not folder.is_dir():
-            _copy(storage, entries, more or {}, folder)
+            _copy(storage, entries, more or {}, folder, tell)
             _sweep(folder)
 
 
-def _copy(storage: S3Storage, entries: Sequence[Entry], more: Mapping[str, bytes], folder: Path) -> None:
+def _copy(
+    storage: S3Storage,
+    entries: Sequence[Entry],
+    more: Mapping[str, bytes],
+    folder: Path,
+    tell: Callable[[], object],
+) -> None:
     part = folder.with_suffix(".part")
     try:
         part.mkdir(exist_ok=True)
         missing = [entry for entry in entries if not _whole(part / entry.key, entry.size)]
-        wanted, free = sum(entry.size for entry in missing), shutil.disk_usage(part).free
+        halves = {partial_path(part / entry.key, entry) for entry in missing}
+        whole = {part / entry.key for entry in entries}
+        for left in [path for path in part.rglob("*") if path.is_file()]:  # by a copy of another version that was killed
+            if left not in halves | whole:
+                left.unlink()
+        wanted = sum(entry.size for entry in missing) - sum(path.stat().st_size for path in halves if path.exists())
+        free = shutil.disk_usage(part).free
         if wanted > free:
             raise ClusterError(
                 f"{storage.root}: its copy on this machine takes {wanted:,} bytes, {folder.parent} has {free:,} free; "
@@ -90,11 +103,7 @@ def _copy(storage: S3Storage, entries: Sequence[Entry], more: Mapping[str, bytes
             )
         for entry in missing:
             (part / entry.key).parent.mkdir(parents=True, exist_ok=True)
-            storage.download(entry.key, part / entry.key)
-            found = (part / entry.key).stat().st_size
-            if found != entry.size:
-                what = f"was replaced while it was copied ({found:,} bytes, not {entry.size:,})"
-                raise FileNotFoundError(errno.ENOENT, what, storage.url(entry.key))
+            storage.download(entry, part / entry.key, tell)
         for name, content in more.items():
             (part / name).write_bytes(content)
         part.rename(folder)

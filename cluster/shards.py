@@ -12,7 +12,6 @@ import json
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
@@ -20,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cluster import ClusterError
+from cluster.ahead import ahead
 from cluster.costs import Totals, add
 from cluster.storage import Storage
 
@@ -136,18 +136,13 @@ def read_manifest(data: bytes | str) -> Manifest:
 def manifests(storage: Storage) -> Iterator[Manifest]:
     """Every committed manifest, by shard; several are fetched at a time."""
     keys = [entry.key for entry in storage.list(COMMITS) if entry.key.endswith(".json")]
-    with ThreadPoolExecutor(FETCHED) as pool:
-        for begin in range(0, len(keys), 16 * FETCHED):
-            portion = keys[begin : begin + 16 * FETCHED]
-            for key, data in zip(portion, pool.map(storage.get, portion), strict=True):
-                if data is None:
-                    continue
-                try:
-                    yield read_manifest(data)
-                except (ValueError, KeyError, TypeError, AttributeError) as error:
-                    raise ClusterError(
-                        f"{storage.url(key)}: is damaged; put it back, or remove it and run the job again"
-                    ) from error
+    for key, data in zip(keys, ahead(storage.get, keys, FETCHED), strict=True):
+        if data is None:
+            continue
+        try:
+            yield read_manifest(data)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ClusterError(f"{storage.url(key)}: is damaged; put it back, or remove it and run the job again") from error
 
 
 def spent(committed: Iterable[Manifest]) -> Totals:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,14 @@ from cluster import ClusterError
 from cluster.copies import place
 from cluster.lease import Lease
 from cluster.s3 import S3Storage
-from cluster.storage import check_writable
+from cluster.storage import PROBE, check_writable
 from jobs.indexes import stored_index
 from retrievers.corpus import Source
 from retrievers.local import INDEX
 from retrievers.local_build import Elsewhere, IndexSummary, build_local_index
 from retrievers.retriever import RetrieverError
 
-_OURS = ("data-", "lease/", INDEX)
+_OURS = ("data-", "lease/", INDEX, PROBE)
 
 Show = Callable[[str, int, int], None]
 
@@ -48,7 +49,7 @@ def build_on_s3(url: str, sources: Sequence[str | Source], fields: dict[str, Any
     try:
         shutil.rmtree(work, ignore_errors=True)
         work.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        there = None if old is None else Elsewhere(old, lambda name, to: storage.download(f"{old['data']}/{name}", to))
+        there = None if old is None else Elsewhere(old, partial(_fetch, storage, str(old["data"])))
         built = build_local_index(work, sources, **fields, progress=show, elsewhere=there)
         if built.built:
             _put(storage, work, lease, show)
@@ -58,6 +59,13 @@ def build_on_s3(url: str, sources: Sequence[str | Source], fields: dict[str, Any
     finally:
         shutil.rmtree(work, ignore_errors=True)
         lease.release()
+
+
+def _fetch(storage: S3Storage, data: str, name: str, to: Path) -> None:
+    entry = storage.stat(f"{data}/{name}")
+    if entry is None:
+        raise RetrieverError(f"index {storage.root}: another process has begun to build it meanwhile; wait for it")
+    storage.download(entry, to)
 
 
 def _put(storage: S3Storage, work: Path, lease: Lease, show: Show) -> None:

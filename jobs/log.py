@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cluster import UnavailableError
 from cluster.storage import open_file, remote
 from jobs.log_files import LogError, LogFile
 
@@ -78,6 +79,8 @@ def _open(file: LogFile, dictionaries: list[str]) -> pq.ParquetFile:
     try:
         source = open_file(file.path) if remote(file.path) else file.path
         return pq.ParquetFile(source, read_dictionary=dictionaries, pre_buffer=False, buffer_size=1 << 20)
+    except UnavailableError:
+        raise
     except (OSError, pa.ArrowException) as error:
         raise LogError(f"log file {file.path}: {_why_unreadable(file.path, error)}") from error
 
@@ -89,6 +92,8 @@ def _why_unreadable(path: str, error: Exception) -> str:
             size = stream.seek(0, os.SEEK_END)
             stream.seek(max(0, size - 4))
             tail = stream.read(4)
+    except UnavailableError:
+        raise
     except OSError as reason:
         return f"cannot be read ({reason.strerror or reason}); make it readable"
     if not head:

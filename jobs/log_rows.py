@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cluster import UnavailableError
 from jobs.log import LogColumns, bytes_per_row, one_line, open_log_file
 from jobs.log_files import LogError, LogFile
 
@@ -45,6 +46,8 @@ def read_log(files: Sequence[LogFile], columns: LogColumns) -> Iterator[LogPiece
                 try:
                     batch = next(batches, None)
                     piece = _piece(batch, file, start, columns) if batch is not None and len(batch) else None
+                except UnavailableError:
+                    raise
                 except (OSError, pa.ArrowException) as error:
                     raise LogError(
                         f"log file {file.path}: damaged at or after row {start:,}: {one_line(error)}; copy it again"

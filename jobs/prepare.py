@@ -117,7 +117,7 @@ def check_not_replaced(prepared: Prepared) -> None:
         if run_id == prepared.run_id or not re.fullmatch(rf"{re.escape(prepared.config.name)}-[0-9a-f]{{12}}", run_id):
             continue
         other = json.loads(prepared.output.get(f"{run_id}/run.json") or b"{}").get("identity")
-        if other and prepared.output.get(f"{run_id}/{SUCCESS}") is None and _without_indexes(other) == mine:
+        if other and _without_indexes(other) == mine and prepared.output.stat(f"{run_id}/{SUCCESS}") is None:
             raise ClusterError(
                 f"{prepared.output.url(run_id)} was started with another index, which has been replaced since, and is not "
                 "finished; put the index back, or remove that folder (or take another name) to start anew"

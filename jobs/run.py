@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import queue
 import signal
@@ -78,7 +79,7 @@ def run(prepared: Prepared, progress: Progress, again: str = "the same command")
     plan = read_plan(storage)
     if plan is not None:
         check_inputs(plan, prepared.inputs, where)
-    if plan is not None and storage.get(SUCCESS) is not None:
+    if plan is not None and storage.stat(SUCCESS) is not None:
         progress.tell(f"finished already: {where}")
         announce(prepared)
         return plan, tally_of(storage)
@@ -126,7 +127,8 @@ def _hold(
     except BaseException as error:
         if not lease.lost():  # else run.json is another driver's
             orderly = isinstance(error, Stopped) and error.orderly
-            record.put("stopped" if orderly else "failed", plan, tally.counts, tally.spent)
+            with contextlib.suppress(OSError, ClusterError):  # what ended the run is what is told
+                record.put("stopped" if orderly else "failed", plan, tally.counts, tally.spent)
         raise
     return plan, tally
 
