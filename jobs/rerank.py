@@ -81,7 +81,7 @@ class Rerank:
         if self._reranker is None or self._documents is None:
             return None
         once, place = distinct(doc_ids)
-        texts = self._documents.texts(once)
+        texts = self._documents.texts(once, pulse)
         scores = np.empty(len(doc_ids))
         for begin in range(0, len(doc_ids), PORTION):
             part = slice(begin, begin + PORTION)

@@ -93,7 +93,7 @@ class Retrieve:
         vectors = None
         if similarity and isinstance(retriever, Embedder):
             vectors = retriever.embed(unique)  # first: the search then finds them made
-        return retriever.search([unique[i] for i in searched], self._depth), vectors
+        return retriever.search([unique[i] for i in searched], self._depth, pulse), vectors
 
     def _charge(
         self, name: str, texts: list[Text], lists: np.ndarray, seconds: float, spent: list[list[dict[str, Any]]]

@@ -16,9 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from retrievers.analyzer import Analyzer
-from retrievers.retriever import RankedLists, SearchText, distinct, ranked_lists, top_rows
+from retrievers.retriever import Alive, RankedLists, SearchText, distinct, ranked_lists, top_rows, unwatched
 
 METHOD, K1, B = "lucene", 1.2, 0.75
+_SAID = 256  # texts between two words that work goes on
 
 
 def build_bm25(
@@ -60,13 +61,17 @@ class BM25Search:
         """The corpus, the analyzer and the formula."""
         return self._identity
 
-    def search(self, texts: Sequence[SearchText], depth: int) -> RankedLists:
+    def search(self, texts: Sequence[SearchText], depth: int, alive: Alive = unwatched) -> RankedLists:
         """The ``depth`` best documents of each text; only documents that hold one of its terms are hits.
 
         A term that a text repeats counts as often as it stands there, as in Lucene.
         """
         once, inverse = distinct([text[0] for text in texts])
-        found = [self._search(text, depth) for text in once]
+        found = []
+        for number, text in enumerate(once):
+            found.append(self._search(text, depth))
+            if number % _SAID == 0:
+                alive()
         return ranked_lists([found[i][0] for i in inverse], [found[i][1] for i in inverse], self._doc_ids)
 
     def _search(self, text: str, depth: int) -> tuple[np.ndarray, np.ndarray]:

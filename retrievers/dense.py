@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from retrievers.encoder import Encoder, RecentVectors
-from retrievers.retriever import RankedLists, SearchText, distinct, ranked_lists
+from retrievers.retriever import Alive, RankedLists, SearchText, distinct, ranked_lists, unwatched
 
 _ROWS = 16_384  # documents per matrix product: with 384 dimensions 25 MB of vectors
 _TEXTS = 256  # texts per matrix product: 16 MB of scores
@@ -46,13 +46,14 @@ class DenseSearch:
         """Shape (n, dim), float32, length 1. Texts of the last call of `embed` or `search` are not encoded again."""
         return self._vectors_of.encode(texts)
 
-    def search(self, texts: Sequence[SearchText], depth: int) -> RankedLists:
+    def search(self, texts: Sequence[SearchText], depth: int, alive: Alive = unwatched) -> RankedLists:
         """The ``depth`` documents with the highest inner products (cosines), rounded to 6 decimals."""
         once, inverse = distinct([SearchText(*text) for text in texts])
         vectors = self.embed(once)
         found: list[tuple[np.ndarray, np.ndarray]] = []
         for start in range(0, len(once), _TEXTS):
             found += nearest(vectors[start : start + _TEXTS], self._vectors, depth)
+            alive()
         return ranked_lists([found[i][0] for i in inverse], [found[i][1] for i in inverse], self._doc_ids)
 
 

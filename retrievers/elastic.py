@@ -8,22 +8,20 @@ Lists are fused on the client: Elasticsearch's own fusion wants a licence, and l
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from retrievers.elastic_block import TEXT_FIELD, elastic_block, is_dense
+from retrievers.elastic_block import elastic_block, is_dense
 from retrievers.elastic_client import Connection
+from retrievers.elastic_documents import ElasticDocuments, text_field
 from retrievers.elastic_index import BUILD, ElasticIndex, field_of, ready_index
 from retrievers.elastic_query import MOST_HITS, SLACK, bm25_query, cosines, envelope, header, knn_query
 from retrievers.elastic_search import Hits, Searches
 from retrievers.encoder import Encoder, RecentVectors, encoder_identity, encoder_settings
 from retrievers.local import differences
-from retrievers.retriever import RankedLists, Retriever, RetrieverError, SearchText, distinct, named
-
-_TEXTS = 500  # documents per _mget
+from retrievers.retriever import Alive, RankedLists, Retriever, RetrieverError, SearchText, distinct, named, unwatched
 
 
 class ElasticBM25:
@@ -38,7 +36,7 @@ class ElasticBM25:
         """The concrete index and the form of the query."""
         return self._identity
 
-    def search(self, texts: Sequence[SearchText], depth: int) -> RankedLists:
+    def search(self, texts: Sequence[SearchText], depth: int, alive: Alive = unwatched) -> RankedLists:
         """The ``depth`` best documents of each text; only documents that hold one of its terms are hits."""
         once, inverse = distinct([text[0] for text in texts])
         asked = [place for place, text in enumerate(once) if text.strip()]
@@ -48,7 +46,7 @@ class ElasticBM25:
             _lines(once[place], {"query": bm25_query(once[place], self._block["field"], self._block["query"])} | shape)
             for place in asked
         ]
-        found = dict(zip(asked, self._searches.run(bodies), strict=True))
+        found = dict(zip(asked, self._searches.run(bodies, alive), strict=True))
         none = Hits([], [])
         return _ranked([found.get(place, none) for place in inverse.tolist()], depth)
 
@@ -73,7 +71,7 @@ class ElasticDense:
         """Shape (n, dim), float32, length 1. Texts of the last call of `embed` or `search` are not encoded again."""
         return self._vectors.encode(texts)
 
-    def search(self, texts: Sequence[SearchText], depth: int) -> RankedLists:
+    def search(self, texts: Sequence[SearchText], depth: int, alive: Alive = unwatched) -> RankedLists:
         """The ``depth`` documents with the highest cosines, rounded to 6 decimals; exact with a vector type ``flat``."""
         once, inverse = distinct([SearchText(*text) for text in texts])
         vectors = self.embed(once)
@@ -84,47 +82,8 @@ class ElasticDense:
             _lines(text.text, {"knn": knn_query(field, vector, size, candidates, oversample)} | shape)
             for text, vector in zip(once, vectors, strict=True)
         ]
-        found = self._searches.run(bodies)
+        found = self._searches.run(bodies, alive)
         return _ranked([found[place] for place in inverse.tolist()], depth, self._similarity)
-
-
-class ElasticDocuments:
-    """The documents of an index; implements `retrievers.retriever.DocumentStore`."""
-
-    def __init__(self, connection: Connection, index: ElasticIndex, field: str, in_flight: int) -> None:
-        self._connection, self._index, self._field, self._in_flight = connection, index, field, in_flight
-        self.entry = {"corpus": index.corpus}
-
-    def texts(self, doc_ids: Sequence[str]) -> list[str]:
-        """The indexed text of each document, each fetched once.
-
-        Raises:
-            RetrieverError: a ``doc_id`` is not in the index.
-        """
-        once, inverse = distinct(doc_ids)
-        parts = [once[start : start + _TEXTS] for start in range(0, len(once), _TEXTS)]
-        if len(parts) > 1:
-            with ThreadPoolExecutor(min(self._in_flight, len(parts)), "texts") as pool:
-                found = [text for part in pool.map(self._fetch, parts) for text in part]
-        else:
-            found = [text for part in parts for text in self._fetch(part)]
-        return [found[place] for place in inverse.tolist()]
-
-    def _fetch(self, doc_ids: list[str]) -> list[str]:
-        params = {"_source_includes": self._field, "filter_path": f"docs._id,docs.found,docs.error,docs._source.{self._field}"}
-        answer = self._connection.ask("POST", f"/{self._index.name}/_mget", {"ids": doc_ids}, params=params)
-        texts = []
-        for doc_id, document in zip(doc_ids, answer.body["docs"], strict=True):
-            if not document.get("found"):
-                where = f"{self._connection.where}: index {self._index.name}"
-                raise RetrieverError(
-                    f"{where}: no document {doc_id!r}; build the index again from the corpus that it was built from"
-                )
-            value: Any = document.get("_source") or {}
-            for part in self._field.split("."):
-                value = value.get(part) if isinstance(value, dict) else None
-            texts.append(str(value or ""))
-        return texts
 
 
 def open_retriever(
@@ -139,7 +98,8 @@ def open_retriever(
             encoder or analyzer; replaced since ``expect_identity`` was noted.
     """
     block = elastic_block(name, settings)
-    connection = Connection(f"retrieve.retrievers.{name}", block, _in_flight(block))
+    patient = expect_identity is not None
+    connection = Connection(f"retrieve.retrievers.{name}", block, _in_flight(block), patient=patient)
     connection.check()
     planned = str((expect_identity or {}).get("index") or block["index"])
     index = ready_index(connection, planned)
@@ -168,11 +128,11 @@ def open_documents(name: str, settings: Mapping[str, Any]) -> ElasticDocuments:
         RetrieverError: as `open_retriever`; the index keeps no text.
     """
     block = elastic_block(name, settings)
-    connection = Connection(f"retrieve.retrievers.{name}", block, _in_flight(block))
+    patient = block["in_flight"] is not None  # a worker of a run
+    connection = Connection(f"retrieve.retrievers.{name}", block, _in_flight(block), patient=patient)
     connection.check()
     index = ready_index(connection, block["index"])
-    field = str(index.note["text_field"]) if index.note else TEXT_FIELD if is_dense(block) else str(block["field"])
-    return ElasticDocuments(connection, index, field, _in_flight(block))
+    return ElasticDocuments(connection, index, text_field(f"retrieve.retrievers.{name}", block, index), _in_flight(block))
 
 
 def retriever_identity(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -234,7 +234,7 @@ class Build:
             if refused.kind == "resource_already_exists_exception":  # an answer that was lost, or another build of the same
                 return None
             raise RetrieverError(
-                f"{self._where}: {self.connection.shown} refuses index {self.index}: {refused}; correct the config"
+                f"{self._where}: {self.connection.shown} refuses index {self.index}: {refused.said}; correct the config"
             ) from None
 
     def _batches(self, mask: np.ndarray | None) -> Iterator[pa.RecordBatch]:

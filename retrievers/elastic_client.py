@@ -7,9 +7,10 @@ msearch answer. Whoever asks decides: `ask` repeats a whole request, `elastic_se
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from retrievers.elastic_access import KEYS, read_access
 from retrievers.retriever import RetrieverError
@@ -18,19 +19,30 @@ PRODUCT = "Elasticsearch"
 BUSY = (429, 502, 503, 504)  # of a request or of one item: the same may be well answered later
 _OPENING = 3.0  # seconds of patience while opening: a server that is not there is refused at once
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 15.0
+_OTHER_MAJOR = "media_type_header_exception"  # the client asks for answers of its own major version
 _TEXT = 300  # characters of what a server says that are repeated to a person
+
+T = TypeVar("T")
 
 
 class Trouble(Exception):
-    """The server was not reached, was too busy, or broke off: the same request may succeed later."""
+    """The server was not reached, was too busy, or broke off: the same request may succeed later.
+
+    full: it had no room for what was asked; less at a time may help.
+    """
+
+    def __init__(self, words: str, *, full: bool = False) -> None:
+        super().__init__(words)
+        self.full = full
 
 
-class Refused(Exception):
-    """The server understood the request and will not do it; `status` and `kind` are Elasticsearch's."""
+class Refused(RetrieverError):
+    """The server understood the request and will not do it; `status` and `kind` are Elasticsearch's, `said` kind and why."""
 
-    def __init__(self, status: int, kind: str, reason: str) -> None:
-        super().__init__(f"{kind}: {reason}" if reason else kind)
-        self.status, self.kind, self.reason = status, kind, reason
+    def __init__(self, where: str, status: int, kind: str, reason: str) -> None:
+        self.status, self.kind = status, kind
+        self.said = f"{kind}: {reason}" if reason else kind
+        super().__init__(f"{where}: {self.said}; correct the config")
 
 
 class Answer(NamedTuple):
@@ -43,12 +55,14 @@ class Answer(NamedTuple):
 class Connection:
     """A server, or several nodes of one cluster. Threads may share it."""
 
-    def __init__(self, where: str, block: Mapping[str, Any], requests: int = 1) -> None:
+    def __init__(self, where: str, block: Mapping[str, Any], requests: int = 1, *, patient: bool = False) -> None:
         """
         Args:
             where: the place in the config, for messages.
             block: the retriever's settings; of them `KEYS` count here.
             requests: how many there will be at a time: connections kept open.
+            patient: the server and the key were found good before (by the plan of the run that this is part of), so also
+                at the beginning a server is waited for; else one that is not there is refused at once.
 
         Raises:
             RetrieverError: an environment variable is not set or is no URL; no such ca_file; the client is missing.
@@ -56,6 +70,9 @@ class Connection:
         self.where = where
         settings = KEYS | {key: value for key, value in block.items() if key in KEYS and value is not None}
         self.timeout, self.patience = float(settings["timeout_seconds"]), 60 * float(settings["patience_minutes"])
+        self.opening = self.patience if patient else min(_OPENING, self.patience)
+        """Seconds of patience with the first questions."""
+        self._known = patient  # the key: a server that comes up answers 401 until it can read its own list of keys
         self._access = access = read_access(where, settings)
         self.shown, self._url_env = ", ".join(access.hosts), settings["url_env"]
         options: dict[str, Any] = {"api_key": access.api_key, "basic_auth": access.basic_auth}
@@ -87,7 +104,7 @@ class Connection:
             Refused: another status than 2xx; 401 and 403 are RetrieverErrors.
             RetrieverError: the key is refused; not Elasticsearch.
         """
-        from elastic_transport import SerializationError, TlsError, TransportError
+        from elastic_transport import ConnectionTimeout, SerializationError, TlsError, TransportError
         from elasticsearch import UnsupportedProductError
 
         headers = {"accept": "application/json"}
@@ -101,23 +118,26 @@ class Connection:
         except SerializationError:
             raise Trouble("an answer that is not JSON or was cut short") from None
         except TransportError as error:
-            raise Trouble(_reason(error)) from None
+            raise Trouble(_reason(error), full=isinstance(error, ConnectionTimeout)) from None
         except UnsupportedProductError:
             raise self._other() from None
         except OSError as error:
             raise Trouble(error.strerror or type(error).__name__) from None
         status, content = answer.meta.status, answer.body
         if 200 <= status < 300 or (missing and status == 404):
+            self._known = True
             return Answer(status, content)
         kind, reason = _words(content)
         if status in BUSY:
-            raise Trouble(f"status {status} {kind}".strip())
+            raise Trouble(f"status {status} {kind} {self._plain(reason)}".strip(), full=True)
         if status == 401:
             raise self._unknown()
+        if kind == _OTHER_MAJOR:
+            raise self._unfit("of another major version")
         if status == 403:
             asked = f"{self.where}: {self.shown} does not allow {method} {path} with this key"
             raise RetrieverError(f"{asked}; give it the right: {self._plain(reason)}")
-        raise Refused(status, kind, self._plain(reason))
+        raise Refused(f"{self.where}: {self.shown} refuses the request {method} {path}", status, kind, self._plain(reason))
 
     def ask(self, method: str, path: str, body: Any = None, *, patience: float | None = None, **more: Any) -> Answer:
         """`once`, and again after trouble until `patience` seconds (None: the connection's own) are over.
@@ -128,7 +148,7 @@ class Connection:
         """
         return self.patiently(lambda: self.once(method, path, body, **more), self.patience if patience is None else patience)
 
-    def patiently(self, send: Callable[[], Answer], patience: float) -> Answer:
+    def patiently(self, send: Callable[[], T], patience: float) -> T:
         """Call `send` until there is no trouble, with growing pauses of random length."""
         pauses, began = Pauses(), time.monotonic()
         while True:
@@ -154,7 +174,7 @@ class Connection:
         from elasticsearch import __version__ as client
 
         # Past the client's own ways: it would ask for answers of its own major, which an older server does not know
-        answer = self.patiently(self._root, _OPENING)
+        answer = self.patiently(self._root, self.opening)
         if answer.status == 403:
             return None
         version = str((answer.body.get("version") or {}).get("number") or "")
@@ -162,11 +182,17 @@ class Connection:
         if not major.isdigit():
             raise RetrieverError(f"{self.where}: {self.shown} does not say its version; correct {self._url_env}")
         if int(major) != client[0]:
-            raise RetrieverError(
-                f"{self.where}: the server at {self.shown} is Elasticsearch {version}, the client installed here is "
-                f"{'.'.join(map(str, client[:3]))}; take the server's: pip install 'elasticsearch>={major},<{int(major) + 1}'"
-            )
+            raise self._unfit(f"Elasticsearch {version}", f": pip install 'elasticsearch>={major},<{int(major) + 1}'")
         return version
+
+    def _unfit(self, server: str, command: str = "") -> RetrieverError:
+        """The line for a server that this client does not fit."""
+        from elasticsearch import __version__ as client
+
+        return RetrieverError(
+            f"{self.where}: the server at {self.shown} is {server}, the client installed here is "
+            f"{'.'.join(map(str, client[:3]))}; take the server's major version{command}"
+        )
 
     def _root(self) -> Answer:
         from elastic_transport import SerializationError, TlsError, TransportError
@@ -188,8 +214,10 @@ class Connection:
             raise self._other()
         return Answer(meta.status, body)
 
-    def _unknown(self) -> RetrieverError:
-        """The line for a key that the server does not accept, or does without which it will not."""
+    def _unknown(self) -> RetrieverError | Trouble:
+        """What a 401 is: the line for a key that the server does not accept; trouble, if it has accepted it before."""
+        if self._known and self._access.keys:
+            return Trouble("the key, which was good before, is not accepted")
         if not self._access.keys:
             return RetrieverError(
                 f"{self.where}: {self.shown} asks for a key; name its variable in api_key_env, or user_env and password_env"
@@ -225,8 +253,9 @@ class Pauses:
     def __init__(self) -> None:
         self._top = _FIRST_PAUSE
 
-    def wait(self) -> None:
-        time.sleep(random.uniform(self._top / 4, self._top))
+    def wait(self, until: threading.Event | None = None) -> None:
+        """Sleep for a while; no longer than until the event is set."""
+        (until or threading.Event()).wait(random.uniform(self._top / 4, self._top))
         self._top = min(_LONGEST_PAUSE, self._top * 2)
 
 

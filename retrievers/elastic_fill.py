@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from retrievers.corpus import joined
 from retrievers.elastic_client import Connection
+from retrievers.elastic_documents import fetch
 from retrievers.elastic_load import Loading, as_line
 from retrievers.encoder import Encoder, encoder_settings
 from retrievers.retriever import SearchText
@@ -108,10 +109,9 @@ class Filling:
         self._connection.close()
 
     def _without_those_there(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        body = {"ids": batch.column("doc_id").to_pylist()}
-        params = {"_source": "false", "filter_path": "docs.found"}
-        documents = self._connection.ask("POST", f"/{self._index}/_mget", body, params=params).body["docs"]
-        return batch.filter(pa.array([not document.get("found") for document in documents]))
+        doc_ids = batch.column("doc_id").to_pylist()
+        there = fetch(self._connection, self._index, doc_ids)
+        return batch.filter(pa.array([doc_id not in there for doc_id in doc_ids]))
 
     def _vectors(self, texts: Sequence[str], hashes: Sequence[str]) -> tuple[dict[str, np.ndarray], int]:
         """hash -> vector, and how many of them were found."""

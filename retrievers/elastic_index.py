@@ -28,6 +28,8 @@ class ElasticIndex(NamedTuple):
     fields: dict[str, Any]
     settings: dict[str, Any]
     note: dict[str, Any] | None
+    source: dict[str, Any]
+    """What of a document it keeps: the mapping's ``_source``."""
 
     @property
     def mapping(self) -> str:
@@ -48,7 +50,9 @@ def find_index(connection: Connection, name: str) -> ElasticIndex | None:
     Raises:
         RetrieverError: an alias of several; the server is not there or refuses.
     """
-    answer = connection.ask("GET", f"/{quote(name, safe='')}", patience=3.0, missing=True)
+    if not name or name.startswith(("_", "-", "+")) or set(name) & set('*?,"<>|/\\ #:'):
+        raise RetrieverError(f"{connection.where}.index: {name!r} is no name of one index or alias; correct it")
+    answer = connection.ask("GET", f"/{quote(name, safe='')}", patience=connection.opening, missing=True)
     if answer.status == 404:
         return None
     if len(answer.body) > 1:
@@ -59,7 +63,9 @@ def find_index(connection: Connection, name: str) -> ElasticIndex | None:
     ((concrete, found),) = answer.body.items()
     mappings, settings = found.get("mappings") or {}, found["settings"]["index"]
     note = (mappings.get("_meta") or {}).get(NOTE)
-    return ElasticIndex(concrete, settings["uuid"], mappings.get("properties") or {}, settings, note)
+    return ElasticIndex(
+        concrete, settings["uuid"], mappings.get("properties") or {}, settings, note, mappings.get("_source") or {}
+    )
 
 
 def ready_index(connection: Connection, name: str) -> ElasticIndex:
@@ -79,6 +85,14 @@ def ready_index(connection: Connection, name: str) -> ElasticIndex:
     if found.note is not None and not found.note.get("complete"):
         raise RetrieverError(f"{where} is not built to its end; go on with: {BUILD}")
     return found
+
+
+def gone(connection: Connection, index: str, kind: str) -> RetrieverError | None:
+    """The line for an index that was there, if that is what an error of this kind means."""
+    if kind not in ("index_not_found_exception", "index_closed_exception"):
+        return None
+    where = f"{connection.where}: index {index} at {connection.shown}"
+    return RetrieverError(f"{where} is gone ({kind}); put it back, or build it again and start a new run")
 
 
 def field_of(fields: Mapping[str, Any], path: str) -> Mapping[str, Any] | None:

@@ -33,6 +33,7 @@ class Loading:
         self._sent: list[Future[None]] = []
         self._part: list[Line] = []
         self._size = 0
+        self._closed = threading.Event()
         self.repeated = 0
         """Documents that were sent again."""
 
@@ -56,7 +57,8 @@ class Loading:
         self._sent = []
 
     def close(self) -> None:
-        """Give up what is not sent yet."""
+        """Give up what is not sent yet, or is to be sent again."""
+        self._closed.set()
         self._pool.shutdown(cancel_futures=True)
 
     def _submit(self) -> None:
@@ -72,7 +74,7 @@ class Loading:
         try:
             pauses, well = Pauses(), time.monotonic()
             left, size = part, len(part)
-            while left:
+            while left and not self._closed.is_set():
                 now, rest = left[:size], left[size:]
                 busy, said = self._send(now)
                 if len(busy) < len(now):
@@ -84,7 +86,7 @@ class Loading:
                     raise self._connection.away(said)
                 self.repeated += len(busy)
                 size = max(1, size // 2)
-                pauses.wait()
+                pauses.wait(self._closed)
         finally:
             self._room.release()
 
@@ -101,7 +103,7 @@ class Loading:
                 first, said = self._send(part[:half])
                 second, other = self._send(part[half:])
                 return first + second, said or other
-            raise RetrieverError(f"{self._where}: {refused}; correct the corpus or the config") from None
+            raise RetrieverError(f"{self._where}: {refused.said}; correct the corpus or the config") from None
         if not answer.body.get("errors"):
             return [], None
         items = answer.body.get("items") or []

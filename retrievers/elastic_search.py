@@ -2,7 +2,7 @@
 
 A search that Elasticsearch has no room for comes back as an item of status 429 inside an answer of status 200, which no
 client retries. Items are sent again in rounds: the next one in smaller requests, fewer at a time, after a pause of random
-length; calm rounds bring both back up, slowly.
+length; calm rounds bring both back up, slowly. A server that is away is waited for, and is asked for no less afterwards.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from retrievers.elastic_client import BUSY, Connection, Pauses, Refused, Trouble, error_words
-from retrievers.retriever import RetrieverError
+from retrievers.elastic_index import gone
+from retrievers.retriever import Alive, unwatched
 
-_ERRORS = 5  # tries of an item that is answered with 500: most often a node that went away, sometimes this very search
+_TRIES = 5  # of an item that is answered with 500, or is too much even alone: most often the node, sometimes this very search
+_ROUNDS = 4  # requests of each place in a round, where the server is short of room: what it has room for is soon found out
+_TOO_MUCH = "circuit_breaking_exception"  # 429, as a full queue is, but of what this one search would need
 _PARTS = (
     "status",
     "error",
@@ -59,8 +62,11 @@ class Searches:
         self.repeated = 0
         """Searches that were sent again."""
 
-    def run(self, searches: Sequence[bytes]) -> list[Hits]:
+    def run(self, searches: Sequence[bytes], alive: Alive = unwatched) -> list[Hits]:
         """The hits of each search, given as its two lines of JSON.
+
+        Args:
+            alive: called now and then, also while the server is waited for.
 
         Raises:
             SearchRefused: the server will not do one of them.
@@ -71,38 +77,47 @@ class Searches:
         tries = dict.fromkeys(left, 0)
         pauses, well = Pauses(), time.monotonic()
         while left:
-            troubles = self._round(searches, left, found, tries)
-            done = len(left) - len(troubles)
-            left = sorted(troubles)
-            if done:
-                pauses, well = (Pauses() if done > len(left) else pauses), time.monotonic()
-            if not left:
+            calm = (self._batch, self._width) == (self._largest, self._most)
+            now = left if calm else left[: _ROUNDS * self._batch * self._width]
+            troubles = self._round(searches, now, found, tries, alive)
+            before, left = len(left), [place for place in left if found[place] is None]
+            if len(left) < before:
+                pauses, well = (pauses if len(troubles) > before - len(left) else Pauses()), time.monotonic()
+            if not troubles:
                 self._batch = min(self._largest, self._batch + max(1, self._largest // 8))
                 self._width = min(self._most, self._width + 1)
-                break
+                continue
             if time.monotonic() - well > self._connection.patience:
-                raise self._connection.away(troubles[left[0]])
-            self.repeated += len(left)
-            self._batch, self._width = max(1, self._batch // 2), max(1, self._width // 2)
+                raise self._connection.away(next(iter(troubles.values())))
+            self.repeated += len(troubles)
+            if any(trouble.full for trouble in troubles.values()):
+                self._batch, self._width = max(1, self._batch // 2), max(1, self._width // 2)
             pauses.wait()
+            alive()
         return [hits for hits in found if hits is not None]
 
     def _round(
-        self, searches: Sequence[bytes], left: list[int], found: list[Hits | None], tries: dict[int, int]
+        self,
+        searches: Sequence[bytes],
+        left: list[int],
+        found: list[Hits | None],
+        tries: dict[int, int],
+        alive: Alive,
     ) -> dict[int, Trouble]:
-        """Send what is left once; fills `found`, gives what had trouble. After a request that failed as a whole nothing
-        more is sent in this round: a server that is away would be asked in vain for every one."""
+        """Send these once; fills `found`, gives which had trouble. After a request that failed as a whole nothing more is
+        sent in this round: a server that is away would be asked in vain for every one."""
         parts = [left[start : start + self._batch] for start in range(0, len(left), self._batch)]
         stop = threading.Event()
         troubles: dict[int, Trouble] = {}
 
         def send(part: list[int]) -> None:
             if stop.is_set():
-                troubles.update(dict.fromkeys(part, Trouble("not sent again yet")))
                 return
             try:
                 items = self._send([searches[place] for place in part])
             except Trouble as trouble:
+                if trouble.full and len(part) == 1 and any(found):  # not the server: others were answered
+                    self._tried(tries, part[0], str(trouble))
                 stop.set()
                 troubles.update(dict.fromkeys(part, trouble))
                 return
@@ -118,10 +133,21 @@ class Searches:
         if len(parts) == 1 or self._width == 1:
             for part in parts:
                 send(part)
+                alive()
         else:
             with ThreadPoolExecutor(min(self._width, len(parts)), "search") as pool:
-                list(pool.map(send, parts))
+                for _ in pool.map(send, parts):
+                    alive()
         return troubles
+
+    def _tried(self, tries: dict[int, int], place: int, words: str) -> None:
+        """Count a try that this very search may have been too much for.
+
+        Raises SearchRefused: there were enough.
+        """
+        tries[place] += 1
+        if tries[place] >= _TRIES:
+            raise SearchRefused(f"{words}, {_TRIES} times")
 
     def _send(self, lines: list[bytes]) -> list[Any]:
         path, params = f"/{self._index}/_msearch", {"filter_path": self._filter}
@@ -131,7 +157,7 @@ class Searches:
             if refused.status == 413 and len(lines) > 1:
                 half = len(lines) // 2
                 return self._send(lines[:half]) + self._send(lines[half:])
-            raise self._gone_or(refused.kind, SearchRefused(str(refused))) from None
+            raise (gone(self._connection, self._index, refused.kind) or SearchRefused(refused.said)) from None
         items = (answer.body or {}).get("responses")
         if not isinstance(items, list) or len(items) != len(lines):
             raise Trouble("an answer that lacks searches")
@@ -147,26 +173,24 @@ class Searches:
         if "error" in item:
             kind, reason = error_words(item["error"]) if isinstance(item["error"], dict) else ("", str(item["error"]))
             status = int(item.get("status", 500))
+            said = f"a search was answered {status} {kind}".strip()
             if status in BUSY:
-                raise Trouble(f"a search was answered {status} {kind}".strip())
-            tries[place] += 1
-            if status >= 500 and tries[place] < _ERRORS:
-                raise Trouble(f"a search was answered {status} {kind}".strip())
-            raise self._gone_or(kind, SearchRefused(f"{kind}: {' '.join(reason.split())[:200]}"))
+                if kind == _TOO_MUCH and self._batch == 1:
+                    self._tried(tries, place, said)
+                raise Trouble(said, full=True)
+            if status < 500:
+                refused = SearchRefused(f"{kind}: {' '.join(reason.split())[:200]}")
+                raise gone(self._connection, self._index, kind) or refused
+            self._tried(tries, place, f"{said}: {' '.join(reason.split())[:200]}")
+            raise Trouble(said)
         shards = item.get("_shards") or {}
         if shards.get("failed"):
             failures = shards.get("failures") or [{}]
             kind = (failures[0].get("reason") or {}).get("type", "")
             raise Trouble(f"a search failed on {shards['failed']} shards {kind}".strip())
         if item.get("timed_out"):
-            raise Trouble("a search ran into its time limit on some shards")
+            raise Trouble("a search ran into its time limit on some shards", full=True)
         hits = (item.get("hits") or {}).get("hits") or []
         if self._ordered:
             return Hits([hit["sort"][1] for hit in hits], [hit["sort"][0] for hit in hits])
         return Hits([hit["_id"] for hit in hits], [hit["_score"] for hit in hits])
-
-    def _gone_or(self, kind: str, error: Exception) -> Exception:
-        if kind in ("index_not_found_exception", "index_closed_exception"):
-            where = f"{self._connection.where}: index {self._index} at {self._connection.shown}"
-            return RetrieverError(f"{where} is gone ({kind}); put it back, or build it again and start a new run")
-        return error

@@ -20,7 +20,7 @@ from retrievers.bm25 import BM25Search
 from retrievers.corpus import DOC_IDS, DOCUMENTS, DUPLICATES, joined, open_arrow
 from retrievers.dense import DenseSearch
 from retrievers.encoder import Encoder, encoder_identity, encoder_settings
-from retrievers.retriever import Retriever, RetrieverError, named, unknown
+from retrievers.retriever import Alive, Retriever, RetrieverError, named, unknown, unwatched
 
 FORMAT = 1
 """Of the folder; an index of another format is refused."""
@@ -56,7 +56,7 @@ class LocalDocuments:
     def __len__(self) -> int:
         return len(self.doc_ids)
 
-    def texts(self, doc_ids: Sequence[str]) -> list[str]:
+    def texts(self, doc_ids: Sequence[str], alive: Alive = unwatched) -> list[str]:
         """The indexed text of each document. Cost: a binary search per document, no table of ids in memory.
 
         Raises:

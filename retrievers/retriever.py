@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
@@ -28,6 +28,14 @@ OPENERS = {"local": "retrievers.local", "elastic": "retrievers.elastic"}
 
 class RetrieverError(Exception):
     """Something a person must put right; ``str()`` of it is one line: what, where, what to do."""
+
+
+Alive = Callable[[], object]
+"""Called now and then while something takes long, so that whoever watches knows that it goes on."""
+
+
+def unwatched() -> None:
+    """Nobody watches."""
 
 
 class SearchText(NamedTuple):
@@ -53,8 +61,8 @@ class RankedLists(NamedTuple):
 class Retriever(Protocol):
     """Searches a batch of texts. Built where it is used (in the worker), from its settings."""
 
-    def search(self, texts: Sequence[SearchText], depth: int) -> RankedLists:
-        """At most ``depth`` hits for each text, in the order of ``texts``; no texts: no lists."""
+    def search(self, texts: Sequence[SearchText], depth: int, alive: Alive = unwatched) -> RankedLists:
+        """At most ``depth`` hits for each text, in the order of ``texts``; no texts: no lists. ``alive``: see `Alive`."""
         ...
 
     def identity(self) -> dict[str, Any]:
@@ -75,7 +83,7 @@ class Embedder(Protocol):
 class DocumentStore(Protocol):
     """Gives the text of documents."""
 
-    def texts(self, doc_ids: Sequence[str]) -> list[str]:
+    def texts(self, doc_ids: Sequence[str], alive: Alive = unwatched) -> list[str]:
         """The indexed text of each document (``title. text``, or the text where there is no title).
 
         Raises:

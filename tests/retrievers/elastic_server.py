@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -37,7 +40,18 @@ class Server:
             shutil.rmtree(self._folder, ignore_errors=True)
             pytest.skip(f"Elasticsearch does not start here: {done.stderr.strip().splitlines()[-1:]}")
         self.url = done.stdout.strip()
+        if self._password:
+            self._wait_for_keys()
         return self
+
+    def _wait_for_keys(self) -> None:
+        """A node that comes up answers 401 until it can read its list of keys."""
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            with contextlib.suppress(urllib.error.HTTPError):
+                self.as_administrator("/_security/user/_has_privileges", {"cluster": ["monitor"]})
+                return
+            time.sleep(0.1)
 
     def stop(self, kill: bool = True) -> None:
         command = [sys.executable, str(self._serve), "stop", str(self._folder / "node"), *(["--kill"] if kill else [])]

@@ -36,18 +36,20 @@ class Request:
 class Fault:
     """What is done to a request.
 
-    items: numbers of items that are answered `status`, while the others are passed on. failed_shards: of these items, in
-    what the server answered. kind: lost (passed on, never answered), reset (not passed on), cut (half the answer), html,
-    answer (`status` and `body`, not passed on).
+    items: numbers of items that are answered `status` and `error`, while the others are passed on. failed_shards: of these
+    items, in what the server answered. kind: lost (passed on, never answered), reset (not passed on), cut (half the answer),
+    html, answer (`status` and `body`, not passed on).
     """
 
     kind: str = "items"
     items: frozenset[int] = frozenset()
     failed_shards: frozenset[int] = frozenset()
     status: int = 429
+    error: str = "es_rejected_execution_exception"
     body: dict[str, Any] = field(default_factory=dict)
 
 
+_HEADERS = {"Content-Type": "application/json", "X-Elastic-Product": "Elasticsearch"}
 Meddle = Callable[[Request], "Fault | None"]
 
 
@@ -123,10 +125,10 @@ class Proxy:
         if fault.kind == "html":
             return self._reply(handler, fault.status, b"<html>please log in</html>", {"Content-Type": "text/html"})
         if fault.kind == "answer":
-            return self._reply(handler, fault.status, json.dumps(fault.body).encode(), {"Content-Type": "application/json"})
+            return self._reply(handler, fault.status, json.dumps(fault.body).encode(), _HEADERS)
         kept = [item for number, item in enumerate(items) if number not in fault.items]
         whole: dict[str, Any] = {"items": [], "responses": [], "errors": False}
-        headers = {"Content-Type": "application/json", "X-Elastic-Product": "Elasticsearch"}
+        headers = _HEADERS
         if kept or not items:
             status, content, headers = self._forward(handler, b"".join(kept) if items else body)
             if fault.kind == "lost":
@@ -143,7 +145,7 @@ class Proxy:
                 handler.connection.close()
                 raise ConnectionAbortedError
             whole = json.loads(content)
-        error = {"type": "es_rejected_execution_exception", "reason": "rejected execution of a task: queue capacity"}
+        error = {"type": fault.error, "reason": "rejected execution of a task: queue capacity"}
         for number in sorted(fault.items):
             if kind == "_bulk":
                 whole.setdefault("items", []).insert(number, {"create": {"status": fault.status, "error": error}})

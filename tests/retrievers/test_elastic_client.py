@@ -162,7 +162,9 @@ def test_no_secure_connection(elasticsearch: str, monkeypatch: pytest.MonkeyPatc
 def test_a_server_of_another_major_names_the_client_to_install(elastic_answers: Any, version: str) -> None:
     major = int(version[0])
     said = refusal(elastic_answers(200, {"version": {"number": version}}))
-    assert re.search(rf"is Elasticsearch {version}, the client installed here is 8\.\d+\.\d+; take the server's: ", said)
+    assert re.search(
+        rf"is Elasticsearch {version}, the client installed here is 8\.\d+\.\d+; take the server's major version: ", said
+    )
     assert said.endswith(f"pip install 'elasticsearch>={major},<{major + 1}'")
 
 
@@ -175,7 +177,9 @@ def test_a_client_of_a_later_major_is_found_out_too(elasticsearch: str, monkeypa
     monkeypatch.setenv("SAFE_URL", elasticsearch)
     said = refusal(BLOCK)
     assert "is Elasticsearch 8.19." in said
-    assert said.endswith("the client installed here is 9.1.0; take the server's: pip install 'elasticsearch>=8,<9'")
+    assert said.endswith(
+        "the client installed here is 9.1.0; take the server's major version: pip install 'elasticsearch>=8,<9'"
+    )
 
 
 def test_something_else_that_speaks_http(elastic_answers: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
@@ -15,6 +16,8 @@ from proxy import Fault, Proxy, Request
 
 from retrievers import elastic_client
 from retrievers.elastic_client import Connection
+from retrievers.elastic_documents import text_field
+from retrievers.elastic_index import ElasticIndex
 from retrievers.elastic_query import MOST_HITS, bm25_query, envelope, header
 from retrievers.elastic_search import Searches, SearchRefused
 from retrievers.retriever import RankedLists, Retriever, RetrieverError, SearchText, open_documents, open_retriever
@@ -144,6 +147,75 @@ def test_the_server_may_be_away_in_the_middle(behind: Any, calm: Any) -> None:
     assert proxy.seen["_msearch"] > 4
 
 
+def test_after_an_outage_requests_are_as_large_as_before(behind: Any, calm: Any) -> None:
+    sizes: list[int] = []
+
+    def meddle(request: Request) -> Fault | None:
+        sizes.append(len(request.items))
+        return Fault(kind="reset") if len(sizes) <= 3 else None
+
+    retriever, _ = behind(only_searches(meddle), batch=50, in_flight=1)
+    assert rows(retriever.search(TEXTS, 5)) == calm
+    assert sizes == [50, 50, 50, 50, 50]
+
+
+def test_requests_grow_again_while_one_call_goes_on(behind: Any) -> None:
+    sizes: list[int] = []
+
+    def meddle(request: Request) -> Fault | None:
+        sizes.append(len(request.items))
+        return Fault(kind="answer", status=429) if len(sizes) <= 6 else None
+
+    retriever, _ = behind(only_searches(meddle), batch=64, in_flight=1)
+    many = [SearchText(f"{text.text} {number}") for text in TEXTS for number in range(8)]
+    assert len(rows(retriever.search(many, 5))) == 800
+    assert sizes[:7] == [64, 32, 16, 8, 4, 2, 1]
+    assert max(sizes[7:]) > 50
+
+
+def test_a_search_that_is_too_much_for_the_server_is_one_error(behind: Any) -> None:
+    def meddle(request: Request) -> Fault | None:
+        items = frozenset(i for i, text in enumerate(searches_of(request)) if text == "wild beer")
+        return Fault(items=items, error="circuit_breaking_exception") if items else None
+
+    retriever, proxy = behind(only_searches(meddle), batch=4)
+    with pytest.raises(SearchRefused, match=r"a search was answered 429 circuit_breaking_exception, 5 times"):
+        retriever.search(TEXTS, 5)
+    assert proxy.seen["_msearch"] < 60
+
+
+def test_a_key_that_was_good_is_waited_for(behind: Any, calm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that comes up answers 401 until it can read its list of keys."""
+    monkeypatch.setenv("ANN", "ann")
+    unknown = Fault(kind="answer", status=401, body={"error": {"type": "security_exception"}})
+    retriever, proxy = behind(
+        only_searches(lambda request: unknown if request.number <= 3 else None), user_env="ANN", password_env="ANN"
+    )
+    assert rows(retriever.search(TEXTS, 5)) == calm
+    assert proxy.seen["_msearch"] > 4
+
+
+def test_a_worker_waits_for_the_server_from_the_beginning(
+    behind: Any, calm: Any, elastic_blocks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(elastic_client, "_OPENING", 0.05)
+    _, proxy = behind(lambda request: None)
+    began = time.monotonic()
+    proxy.meddle = lambda request: Fault(kind="reset") if time.monotonic() < began + 0.6 else None
+    block = elastic_blocks["bm25"] | {"url_env": "PROXY_URL"}
+    with pytest.raises(RetrieverError, match="no good answer from"):
+        open_retriever("planning", block)
+    planned = open_retriever("calm", elastic_blocks["bm25"]).identity()
+    assert rows(open_retriever("worker", block, expect_identity=planned).search(TEXTS, 5)) == calm
+
+
+def test_whoever_watches_hears_that_it_goes_on(behind: Any) -> None:
+    heard: list[float] = []
+    retriever, proxy = behind(only_searches(lambda request: Fault(kind="reset") if request.number <= 6 else None), in_flight=1)
+    retriever.search(TEXTS, 5, alive=lambda: heard.append(time.monotonic()))
+    assert len(heard) >= proxy.seen["_msearch"] >= 7
+
+
 def test_a_search_that_is_refused_is_no_fault_of_the_server(elastic_blocks: Any) -> None:
     connection = Connection("here", elastic_blocks["bm25"], 2)
     index = next(iter(ask("GET", f"/{elastic_blocks['bm25']['index']}")))
@@ -181,6 +253,53 @@ def test_documents_come_once_each_and_in_order(behind: Any, elastic_blocks: Any,
     wet = "Umlaute. Brot und Hefe, Mond und Meer."
     assert documents.texts(wanted) == [rye, wet, rye, "Waves. Wind over the sea makes waves.", "Blank. "]
     assert proxy.seen["_mget"] == 1
+
+
+def test_documents_that_a_shard_does_not_give_are_asked_for_again(behind: Any, elastic_blocks: Any) -> None:
+    def meddle(request: Request) -> Fault | None:
+        if request.kind != "_mget" or request.number > 3:
+            return None
+        found = [{"_id": "d04", "found": True, "_source": {"text": "Rye."}}] if request.number == 2 else []
+        failed = [{"_id": one, "error": {"type": "no_shard_available_action_exception"}} for one in ("d04", "Ä1")]
+        return Fault(kind="answer", status=200, body={"docs": [*found, *failed[len(found) :]]})
+
+    _, proxy = behind(meddle)
+    store = open_documents("under_test", elastic_blocks["bm25"] | {"url_env": "PROXY_URL"})
+    assert store.texts(["d04", "Ä1"]) == ["Rye.", "Umlaute. Brot und Hefe, Mond und Meer."]
+    assert proxy.seen["_mget"] == 4
+    with pytest.raises(RetrieverError, match="no document 'nobody'; build the index again"):
+        store.texts(["d04", "nobody"])
+    missing = [{"_id": "d04", "error": {"type": "index_not_found_exception"}}]
+    proxy.meddle = lambda request: Fault(kind="answer", status=200, body={"docs": missing})
+    with pytest.raises(RetrieverError, match=r"is gone \(index_not_found_exception\)"):
+        store.texts(["d04"])
+
+
+@pytest.mark.parametrize(
+    ("block", "source", "name"),
+    [
+        ({"field": "body"}, {}, "body"),
+        ({"field": "body.english"}, {}, "body"),
+        ({"field": "part.text"}, {"includes": ["part.*"]}, "part.text"),
+        ({"field": "body"}, {"enabled": False}, None),
+        ({"field": "body"}, {"excludes": ["bod*"]}, None),
+        ({"field": "emb", "encoder": {"model": "m"}}, {}, None),
+        ({"field": "nowhere"}, {}, None),
+    ],
+)
+def test_where_the_texts_of_an_index_of_others_lie(block: Any, source: Any, name: str | None) -> None:
+    text: dict[str, Any] = {"type": "text"}
+    fields = {
+        "body": text | {"fields": {"english": text}},
+        "part": {"properties": {"text": text}},
+        "emb": {"type": "dense_vector"},
+    }
+    index = ElasticIndex("theirs", "uuid", fields, {}, None, source)
+    if name is not None:
+        assert text_field("here", block, index) == name
+        return
+    with pytest.raises(RetrieverError, match=r"here: index theirs keeps no text in the field '\w+'"):
+        text_field("here", block, index)
 
 
 def test_more_hits_than_there_can_be_are_refused(elastic_blocks: Any) -> None:
