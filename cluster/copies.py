@@ -1,7 +1,8 @@
 """Copies on this machine of objects that must be files: an index is mapped into memory, completions are read at any place.
 
 One copy per machine and version, made by whoever asks first while others wait at a file lock, and used by all. The lock is
-held shared as long as the process lives; a copy that nobody holds goes when another version of the same objects is copied.
+held shared as long as the process lives; a copy that nobody holds goes when another version of the same objects is copied,
+or any other after it was not asked for in a month.
 A copy that a kill broke off is completed by the next who asks.
 """
 
@@ -12,7 +13,9 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -20,6 +23,7 @@ from cluster import ClusterError
 from cluster.s3 import S3Storage, partial_path
 from cluster.storage import Entry
 
+KEPT_DAYS = 30  # of a copy that nobody asks for
 FOLDER = "DMQR_CACHE"
 """Environment variable that names another folder for copies than one in the temporary folder."""
 
@@ -32,9 +36,9 @@ def cache_folder() -> Path:
     return Path(named) if named else Path(tempfile.gettempdir(), f"dmqr-{os.getuid()}", "copies")
 
 
-def place(storage: S3Storage) -> Path:
-    """The folder of all copies of objects below one address."""
-    return cache_folder() / hashlib.sha256(storage.root.encode()).hexdigest()[:16]
+def place(storage: S3Storage, name: str = "") -> Path:
+    """The folder of all copies of one thing: of the objects below an address, or of one object there."""
+    return cache_folder() / hashlib.sha256(storage.url(name).encode()).hexdigest()[:16]
 
 
 def copied(
@@ -43,6 +47,7 @@ def copied(
     version: str,
     more: Mapping[str, bytes] | None = None,
     *,
+    name: str = "",
     there_only: bool = False,
     tell: Callable[[], object] = lambda: None,
 ) -> Path | None:
@@ -51,22 +56,20 @@ def copied(
     Args:
         version: what tells this set of objects from a later one under the same keys.
         more: files to be written beside them: name -> content.
+        name: of the object, where it alone is copied.
         there_only: None where no copy is there, instead of making one.
         tell: called now and then while a copy is made: work goes on.
     Raises:
         ClusterError: no space; the folder cannot be written. FileNotFoundError: an object is gone.
     """
-    folder = place(storage) / hashlib.sha256(version.encode()).hexdigest()[:16]
+    folder = place(storage, name) / hashlib.sha256(version.encode()).hexdigest()[:16]
     if folder in _held and folder.is_dir():
         return folder
     if there_only and not folder.is_dir():
         return None
-    try:
-        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with usable(folder.parent):
         lock = folder.with_suffix(".lock").open("ab")
-    except OSError as error:
-        what = f"{folder.parent}: no copies can be put there: {error.strerror}"
-        raise ClusterError(f"{what}; set {FOLDER} to another folder") from error
+        os.utime(lock.fileno())  # when it was last asked for
     while True:
         fcntl.flock(lock, fcntl.LOCK_SH)
         if folder.is_dir():  # looked at under the lock: a sweep may have come before
@@ -76,6 +79,20 @@ def copied(
         if not folder.is_dir():
             _copy(storage, entries, more or {}, folder, tell)
             _sweep(folder)
+
+
+@contextmanager
+def usable(folder: Path) -> Iterator[None]:
+    """A folder for copies, made if need be, for as long as something is put there; ClusterError if it cannot be used."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        own = cache_folder().parent
+        if FOLDER not in os.environ and (own.is_symlink() or own.stat().st_uid != os.getuid()):  # anybody may write in /tmp
+            raise ClusterError(f"{own}: is another user's; set {FOLDER} to another folder")
+        yield
+    except OSError as error:
+        what = f"{folder}: no copies can be put there: {error.strerror}"
+        raise ClusterError(f"{what}; set {FOLDER} to another folder") from error
 
 
 def _copy(
@@ -117,10 +134,11 @@ def _whole(path: Path, size: int) -> bool:
 
 
 def _sweep(kept: Path) -> None:
-    """Remove the other copies of these objects that no process holds."""
-    for lock in kept.parent.glob("*.lock"):
+    """Remove the other copies of these objects that no process holds, and those of others that nobody has asked for long."""
+    for lock in cache_folder().glob("*/*.lock"):
         folder = lock.with_suffix("")
-        if folder == kept:
+        unused = time.time() - lock.stat().st_mtime > KEPT_DAYS * 86_400
+        if folder == kept or (folder.parent != kept.parent and not unused):
             continue
         with lock.open("ab") as file:
             try:

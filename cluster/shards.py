@@ -119,8 +119,7 @@ def commit(storage: Storage, manifest: Manifest) -> Manifest:
     """Commit a shard; if somebody else has committed it, drop our files. Returns the manifest that counts."""
     if storage.put_if_absent(_commit_key(manifest.shard), json.dumps(asdict(manifest)).encode()):
         return manifest
-    for file in manifest.files.values():
-        storage.delete(file.key)
+    storage.delete(*(file.key for file in manifest.files.values()))
     theirs = storage.get(_commit_key(manifest.shard))
     assert theirs is not None
     return read_manifest(theirs)
@@ -194,8 +193,7 @@ def remove_orphans(storage: Storage, tables: Iterable[str], named: Iterable[File
         raise ClusterError(
             f"{storage.url(next(iter(expected)))} is committed but missing, the run's folder was changed; put it back"
         )
-    for key in orphans:
-        storage.delete(key)
+    storage.delete(*orphans)
     return len(orphans)
 
 

@@ -68,8 +68,8 @@ class Storage(Protocol):
         """The names of the folders right under the root, sorted."""
         ...
 
-    def delete(self, key: str) -> None:
-        """Remove the object; nothing happens if there is none."""
+    def delete(self, *keys: str) -> None:
+        """Remove the objects; nothing happens where there is none."""
         ...
 
     def url(self, key: str) -> str:
@@ -141,8 +141,9 @@ class FileStorage:
         except FileNotFoundError:
             return []
 
-    def delete(self, key: str) -> None:
-        (self._folder / key).unlink(missing_ok=True)
+    def delete(self, *keys: str) -> None:
+        for key in keys:
+            (self._folder / key).unlink(missing_ok=True)
 
     def url(self, key: str) -> str:
         return str(self._folder / key)

@@ -70,7 +70,7 @@ def _copied(storage: S3Storage, name: str) -> Path:
         if entry is None:
             break
         try:
-            copy = copied(storage, [entry], f"{name} {entry.etag} {entry.size}", tell=pulse)
+            copy = copied(storage, [entry], f"{entry.etag} {entry.size}", name=name, tell=pulse)
         except FileNotFoundError:
             if last:
                 raise

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster import ClusterError
-from cluster.copies import place
+from cluster.copies import place, usable
 from cluster.lease import Lease
 from cluster.s3 import S3Storage
 from cluster.storage import PROBE, check_writable
@@ -45,16 +45,24 @@ def build_on_s3(url: str, sources: Sequence[str | Source], fields: dict[str, Any
         lease = Lease.acquire(storage)
     except ClusterError as error:
         raise RetrieverError(f"index {url}: is being built by another process ({error})") from error
+    before = [entry.key for entry in storage.list() if entry.key.startswith("data-")]
     work = place(storage) / "build"
     try:
-        shutil.rmtree(work, ignore_errors=True)
-        work.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with usable(work.parent):
+            shutil.rmtree(work, ignore_errors=True)
+            work.touch()  # a folder that is there and cannot be written is found now
+            work.unlink()
         there = None if old is None else Elsewhere(old, partial(_fetch, storage, str(old["data"])))
         built = build_local_index(work, sources, **fields, progress=show, elsewhere=there)
         if built.built:
-            _put(storage, work, lease, show)
+            # the data of the index before stays until the next build: copies of it may be under way
+            kept = _put(storage, work, lease, show) | ({str(old["data"])} if old else set())
+            if not lease.lost():
+                storage.delete(*(key for key in before if key.partition("/")[0] not in kept))
         return built
     except RetrieverError as error:
+        if isinstance(error.__cause__, OSError):  # this machine's disk, not the store
+            raise
         raise type(error)(str(error).replace(str(work), url)) from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -68,7 +76,8 @@ def _fetch(storage: S3Storage, data: str, name: str, to: Path) -> None:
     storage.download(entry, to)
 
 
-def _put(storage: S3Storage, work: Path, lease: Lease, show: Show) -> None:
+def _put(storage: S3Storage, work: Path, lease: Lease, show: Show) -> set[str]:
+    """Put the index there; returns the folders of its data."""
     files = sorted(path for path in work.rglob("*") if path.is_file() and path.relative_to(work).parts[0].startswith("data-"))
     total = sum(path.stat().st_size for path in files)
     done = 0
@@ -79,7 +88,4 @@ def _put(storage: S3Storage, work: Path, lease: Lease, show: Show) -> None:
     if lease.lost():
         raise RetrieverError(f"index {storage.root}: another process has begun to build it meanwhile; wait for it")
     storage.put(INDEX, (work / INDEX).read_bytes())
-    data = {path.relative_to(work).parts[0] for path in files}
-    for entry in list(storage.list()):  # the index before, and what killed builds left
-        if entry.key.startswith("data-") and entry.key.partition("/")[0] not in data:
-            storage.delete(entry.key)
+    return {path.relative_to(work).parts[0] for path in files}

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cluster import UnavailableError
-from jobs.log import LogColumns, bytes_per_row, one_line, open_log_file
+from jobs.log import LogColumns, bytes_per_row, check_not_replaced, one_line, open_log_file
 from jobs.log_files import LogError, LogFile
 
 PIECE_ROWS = 1 << 16  # large enough for vectorised work, small enough to leave little mark on peak memory
@@ -49,6 +49,7 @@ def read_log(files: Sequence[LogFile], columns: LogColumns) -> Iterator[LogPiece
                 except UnavailableError:
                     raise
                 except (OSError, pa.ArrowException) as error:
+                    check_not_replaced(file, error)
                     raise LogError(
                         f"log file {file.path}: damaged at or after row {start:,}: {one_line(error)}; copy it again"
                     ) from error

@@ -240,15 +240,16 @@ def test_one_part_that_fails_is_sent_again_and_not_the_file(
 
 @pytest.mark.parametrize("moment", ["before", "during"])
 def test_a_file_that_is_replaced_while_it_is_downloaded_is_not_mixed(
-    store: S3Storage, tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
+    store: S3Storage, s3: S3Server, tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cluster.s3.PART", 1 << 20)
     store.put("big", b"a" * (8 << 20))
+    monkeypatch.setattr("cluster.s3.PART", 1 << 20)
     entry = store.stat("big")
     assert entry is not None
 
     def replace() -> None:
-        store.put("big", b"b" * (8 << 20))
+        key = store.root.split("/", 3)[3] + "/big"
+        connect(s3).put_object(Bucket=s3.bucket, Key=key, Body=b"b" * (8 << 20))
 
     if moment == "before":
         replace()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +16,8 @@ from catalogue_called import Called
 from cluster import copies, s3_client
 from cluster.s3 import S3Storage
 from cluster.storage import Entry
-from jobs import index_on_s3, indexes
+from jobs import index_on_s3, indexes, log
+from jobs.log_files import LogFile
 
 Patch = pytest.MonkeyPatch
 BLOCK = {"kind": "local", "index": "s3://bucket/index"}
@@ -86,7 +89,25 @@ def nobody(patch: Patch) -> None:
     meets(of.EndpointConnectionError(endpoint_url="http://s3"))(patch)
 
 
+def a_log_that_does_not_rest(patch: Patch) -> None:
+    def replaced(*_: object) -> None:
+        raise OSError(errno.ESTALE, "was replaced since it was listed")
+
+    patch.setattr(log, "open_file", replaced)
+    log.check_log([LogFile("s3://bucket/log.parquet", "log.parquet", 9, None, etag="0")], log.LogColumns("query"))
+
+
+def a_cache_of_another(patch: Patch) -> None:
+    patch.delenv(copies.FOLDER, raising=False)
+    patch.setattr("os.getuid", lambda: os.geteuid() + 1)
+    patch.setattr("tempfile.gettempdir", lambda: ".")
+    copies.cache_folder().parent.mkdir(mode=0o700)
+    copies.copied(S3Storage("s3://bucket/index"), [], "1")
+
+
 S3 = [
+    Called("is another user's", a_cache_of_another),
+    Called("was replaced since it was listed", a_log_that_does_not_rest),
     Called("there is no bucket", answers("NoSuchBucket", 404)),
     Called("does not take these credentials", answers("SignatureDoesNotMatch")),
     Called("the credentials have expired", answers("ExpiredToken", 400)),

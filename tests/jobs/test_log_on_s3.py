@@ -124,6 +124,26 @@ def test_a_store_that_is_away_is_told_as_that_and_as_nothing_else(
             s3_duckdb.reason(failed.value)
 
 
+def test_a_log_that_is_replaced_after_it_was_listed_is_not_read(both: tuple[Path, Storage]) -> None:
+    here, there = both
+    files = find_log_files(there.root)
+    there.upload(next(here.rglob("date=2026-01-31/*/part-0.parquet")), "date=2026-01-30/tld=%2Eorg/part-0.parquet")
+    for reads in (lambda: check_log(files, COLUMNS), lambda: list(read_log(files, COLUMNS))):
+        with pytest.raises(LogError, match=r"2026-01-30/.*: was replaced since it was listed; start again"):
+            reads()
+
+
+def test_a_file_of_the_log_is_opened_once_to_be_checked(
+    both: tuple[Path, Storage], s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, there = both
+    files = find_log_files(there.root)
+    with proxied(s3) as (proxy, address):
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
+        check_log(files, COLUMNS)
+        assert len(proxy.requests) == len(files)
+
+
 def test_another_version_is_a_changed_log(both: tuple[Path, Storage]) -> None:
     _, there = both
     planned = [file.version for file in find_log_files(there.root)]

@@ -88,9 +88,12 @@ def test_a_night_on_s3_is_killed_and_resumed(
         assert done.code == 0, done.err
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3.endpoint)
         assert {kind for kind, _, _ in proxy.did} == {"lost", "conflict", "slow_down", "reset", "cut"}
+        again = {path for kind, method, path in proxy.did if method == "GET" and kind != "slow"}
         copied = [path for method, path in proxy.requests if method == "GET" and "/index/data-" in path and "?" not in path]
         files = [entry.key for entry in night.list("index") if "/data-" in entry.key]
         assert len(set(copied)) == len(files), "every file of the index is copied"
+        calm_ones = [path for path in copied if path not in again]
+        assert len(calm_ones) == len(set(calm_ones)), "once, not once per worker"
 
     assert f"going on: {left} of {SHARDS} shards are committed" in done.err
     assert "Traceback" not in done.err
