@@ -29,6 +29,8 @@ def meets(error: Exception) -> Callable[[Patch], object]:
     def call(patch: Patch) -> None:
         for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
             patch.delenv(name, raising=False)
+        patch.setattr(s3_client, "_answered", set())
+        patch.setattr(s3_client, "DOUBT_SECONDS", 0.0)
 
         def request(_: Any) -> None:
             raise error
@@ -84,11 +86,6 @@ def a_lost_build(_: Patch) -> None:
     index_on_s3._put(S3Storage("s3://bucket/index"), Path("nowhere"), lease, lambda *_: None)
 
 
-def nobody(patch: Patch) -> None:
-    patch.setattr(s3_client, "_answered", set())
-    meets(of.EndpointConnectionError(endpoint_url="http://s3"))(patch)
-
-
 def a_log_that_does_not_rest(patch: Patch) -> None:
     def replaced(*_: object) -> None:
         raise OSError(errno.ESTALE, "was replaced since it was listed")
@@ -118,7 +115,7 @@ S3 = [
     Called("use another store", answers("NotImplemented", 501)),
     Called("is not an address of S3", meets(of.ParamValidationError(report="bucket"))),
     Called("set AWS_CA_BUNDLE", meets(of.SSLError(endpoint_url="https://s3", error="self-signed"))),
-    Called("correct AWS_ENDPOINT_URL_S3", nobody),
+    Called("correct AWS_ENDPOINT_URL_S3", meets(of.EndpointConnectionError(endpoint_url="http://s3"))),
     Called("AWS_... variables", a_profile_of_nobody),
     Called("to a folder on another disk", a_small_disk),
     Called("no copies can be put there", a_cache_that_is_a_file),
