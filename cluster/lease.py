@@ -23,6 +23,7 @@ from cluster.storage import Storage
 
 BEAT_SECONDS = 5.0
 STALE_SECONDS = 60.0
+WATCHED_SECONDS = 12.0  # two beats
 _GOODBYE = 10.0  # for a beat that is on its way
 
 
@@ -41,6 +42,7 @@ class Lease:
     def acquire(cls, storage: Storage, now: Callable[[], float] = time.time) -> Lease:
         """Take the run, or ClusterError naming the driver that holds it."""
         number = check_free(storage, now())
+        _watch(storage)
         body = {**_me(), "began": now(), "beat": now(), "released": False}
         if not storage.put_if_absent(_key(number + 1), json.dumps(body).encode()):
             raise ClusterError(f"{storage.root}: another driver has just started on this run; wait for it")
@@ -88,6 +90,19 @@ def check_free(storage: Storage, now: float) -> int:
             f"last heard of {ago} s ago; wait for it, or stop it and start again"
         )
     return number
+
+
+def _watch(storage: Storage) -> None:
+    """ClusterError if a heart of another machine beats that is still by this machine's clock, which may be ahead."""
+    number, holder = _latest(storage)
+    if holder is None or holder["released"] or holder["machine"] == _machine():
+        return
+    time.sleep(WATCHED_SECONDS)
+    if _latest(storage) != (number, holder):
+        raise ClusterError(
+            f"{storage.root}: another driver works on this run: process {holder['pid']} on {holder['host']}, whose clock is "
+            "not this machine's; wait for it, or stop it and start again"
+        )
 
 
 def past_seconds(storage: Storage) -> list[float]:

@@ -128,11 +128,25 @@ def test_another_process_that_got_the_same_number_does_not_hold_the_run(storage:
         assert next_one.number == 2
 
 
-def test_a_driver_on_another_machine_is_taken_for_dead_only_when_its_heart_has_stopped(storage: Storage) -> None:
+def test_a_clock_that_is_ahead_takes_no_run_over_whose_heart_beats(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(lease, "WATCHED_SECONDS", 1.0)
+    with held(storage), monkeypatch.context() as patch:
+        patch.setattr(lease, "_machine", lambda: "another")
+        with pytest.raises(
+            ClusterError, match=r"another driver works on this run: .* clock is not this machine's; wait for it"
+        ):
+            Lease.acquire(storage, now=lambda: time.time() + STALE_SECONDS + 1)
+
+
+def test_a_driver_on_another_machine_is_taken_for_dead_only_when_its_heart_has_stopped(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     beat = put_body(storage, 1)["beat"]
     with pytest.raises(ClusterError, match="process 4711 on far, last heard of 59 s ago"):
         check_free(storage, beat + STALE_SECONDS - 1)
     assert check_free(storage, beat + STALE_SECONDS + 1) == 1
+    monkeypatch.setattr(lease, "WATCHED_SECONDS", 0.01)
     later = Lease.acquire(storage, now=lambda: beat + STALE_SECONDS + 1)
     later.release()
     assert later.number == 2
