@@ -121,6 +121,20 @@ def test_an_old_copy_goes_when_nobody_holds_it(store: S3Storage) -> None:
     assert len(folders(store)) == 2, "this process holds version 2 itself"
 
 
+def test_copies_of_one_folder_stay_beside_each_other_until_nobody_has_asked_for_a_month(store: S3Storage) -> None:
+    entries = {entry.key: entry for entry in store.list("data")}
+    old = child(store, "1")
+    assert old.stdout is not None
+    first = Path(old.stdout.readline().strip())
+    old.communicate("", timeout=30)
+    copied(store, [entries["data/a"]], "1", name="data/a")
+    assert first.is_dir()
+    os.utime(first.with_suffix(".lock"), (0, 0))
+    copied(store, [entries["data/b/c"]], "1", name="data/b/c")
+    assert not first.exists()
+    assert (copies.place(store, "data/a")).is_dir()
+
+
 def test_an_object_that_is_gone_leaves_no_copy(store: S3Storage) -> None:
     entries = list(store.list("data"))
     store.delete("data/b/c")
