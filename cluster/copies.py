@@ -1,7 +1,8 @@
 """Copies on this machine of objects that must be files: an index is mapped into memory, completions are read at any place.
 
 One copy per machine and version, made by whoever asks first while others wait at a file lock, and used by all. The lock is
-held shared as long as the process lives; a copy that nobody holds goes when another version of the same objects is copied.
+held shared as long as the process lives; a copy that nobody holds goes when another version of the same objects is copied,
+or any other after it was not asked for in a month.
 A copy that a kill broke off is completed by the next who asks.
 
 Beside them lie the folders that processes work in (`work_folder`).
@@ -10,21 +11,22 @@ Beside them lie the folders that processes work in (`work_folder`).
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 from cluster import ClusterError
-from cluster.s3 import S3Storage
+from cluster.s3 import S3Storage, partial_path
 from cluster.storage import Entry
 
+KEPT_DAYS = 30  # of a copy that nobody asks for
 FOLDER = "DMQR_CACHE"
 """Environment variable that names another folder for copies than one in the temporary folder."""
 
@@ -37,9 +39,9 @@ def cache_folder() -> Path:
     return Path(named) if named else Path(tempfile.gettempdir(), f"dmqr-{os.getuid()}", "copies")
 
 
-def place(storage: S3Storage) -> Path:
-    """The folder of all copies of objects below one address."""
-    return cache_folder() / hashlib.sha256(storage.root.encode()).hexdigest()[:16]
+def place(storage: S3Storage, name: str = "") -> Path:
+    """The folder of all copies of one thing: of the objects below an address, or of one object there."""
+    return cache_folder() / hashlib.sha256(storage.url(name).encode()).hexdigest()[:16]
 
 
 def copied(
@@ -48,27 +50,29 @@ def copied(
     version: str,
     more: Mapping[str, bytes] | None = None,
     *,
+    name: str = "",
     there_only: bool = False,
+    tell: Callable[[], object] = lambda: None,
 ) -> Path | None:
     """The folder on this machine with these objects under their keys.
 
     Args:
         version: what tells this set of objects from a later one under the same keys.
         more: files to be written beside them: name -> content.
+        name: of the object, where it alone is copied.
         there_only: None where no copy is there, instead of making one.
+        tell: called now and then while a copy is made: work goes on.
     Raises:
         ClusterError: no space; the folder cannot be written. FileNotFoundError: an object is gone.
     """
-    folder = place(storage) / hashlib.sha256(version.encode()).hexdigest()[:16]
+    folder = place(storage, name) / hashlib.sha256(version.encode()).hexdigest()[:16]
     if folder in _held and folder.is_dir():
         return folder
     if there_only and not folder.is_dir():
         return None
-    try:
-        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with usable(folder.parent):
         lock = folder.with_suffix(".lock").open("ab")
-    except OSError as error:
-        raise _unwritable(folder.parent, error) from error
+        os.utime(lock.fileno())  # when it was last asked for
     while True:
         fcntl.flock(lock, fcntl.LOCK_SH)
         if folder.is_dir():  # looked at under the lock: a sweep may have come before
@@ -76,8 +80,22 @@ def copied(
             return folder
         fcntl.flock(lock, fcntl.LOCK_EX)  # who holds it shared has found no copy either, and waits here, too
         if not folder.is_dir():
-            _copy(storage, entries, more or {}, folder)
+            _copy(storage, entries, more or {}, folder, tell)
             _sweep(folder)
+
+
+@contextmanager
+def usable(folder: Path) -> Iterator[None]:
+    """A folder for copies, made if need be, for as long as something is put there; ClusterError if it cannot be used."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        own = cache_folder().parent
+        if FOLDER not in os.environ and (own.is_symlink() or own.stat().st_uid != os.getuid()):  # anybody may write in /tmp
+            raise ClusterError(f"{own}: is another user's; set {FOLDER} to another folder")
+        yield
+    except OSError as error:
+        what = f"{folder}: no copies can be put there: {error.strerror}"
+        raise ClusterError(f"{what}; set {FOLDER} to another folder") from error
 
 
 @contextmanager
@@ -87,17 +105,13 @@ def work_folder() -> Iterator[Path]:
     Raises:
         ClusterError: it cannot be made.
     """
-    work = cache_folder() / "work"
-    try:
-        work.mkdir(mode=0o700, parents=True, exist_ok=True)
+    work, handle = cache_folder() / "work", None
+    with usable(work):
         for left in work.iterdir():
             _remove(left, _alone(left))
-        handle = None
         while handle is None:  # another process that sweeps may have been quicker
             folder = Path(tempfile.mkdtemp(dir=work))
             handle = _alone(folder)
-    except OSError as error:
-        raise _unwritable(work, error) from error
     try:
         yield folder
     finally:
@@ -124,16 +138,24 @@ def _remove(folder: Path, handle: int | None) -> None:
         os.close(handle)
 
 
-def _unwritable(folder: Path, error: OSError) -> ClusterError:
-    return ClusterError(f"{folder}: no copies can be put there: {error.strerror}; set {FOLDER} to another folder")
-
-
-def _copy(storage: S3Storage, entries: Sequence[Entry], more: Mapping[str, bytes], folder: Path) -> None:
+def _copy(
+    storage: S3Storage,
+    entries: Sequence[Entry],
+    more: Mapping[str, bytes],
+    folder: Path,
+    tell: Callable[[], object],
+) -> None:
     part = folder.with_suffix(".part")
     try:
         part.mkdir(exist_ok=True)
         missing = [entry for entry in entries if not _whole(part / entry.key, entry.size)]
-        wanted, free = sum(entry.size for entry in missing), shutil.disk_usage(part).free
+        halves = {partial_path(part / entry.key, entry) for entry in missing}
+        whole = {part / entry.key for entry in entries}
+        for left in [path for path in part.rglob("*") if path.is_file()]:  # by a copy of another version that was killed
+            if left not in halves | whole:
+                left.unlink()
+        wanted = sum(entry.size for entry in missing) - sum(path.stat().st_size for path in halves if path.exists())
+        free = shutil.disk_usage(part).free
         if wanted > free:
             raise ClusterError(
                 f"{storage.root}: its copy on this machine takes {wanted:,} bytes, {folder.parent} has {free:,} free; "
@@ -141,11 +163,7 @@ def _copy(storage: S3Storage, entries: Sequence[Entry], more: Mapping[str, bytes
             )
         for entry in missing:
             (part / entry.key).parent.mkdir(parents=True, exist_ok=True)
-            storage.download(entry.key, part / entry.key)
-            found = (part / entry.key).stat().st_size
-            if found != entry.size:
-                what = f"was replaced while it was copied ({found:,} bytes, not {entry.size:,})"
-                raise FileNotFoundError(errno.ENOENT, what, storage.url(entry.key))
+            storage.download(entry, part / entry.key, tell)
         for name, content in more.items():
             (part / name).write_bytes(content)
         part.rename(folder)
@@ -159,10 +177,11 @@ def _whole(path: Path, size: int) -> bool:
 
 
 def _sweep(kept: Path) -> None:
-    """Remove the other copies of these objects that no process holds."""
-    for lock in kept.parent.glob("*.lock"):
+    """Remove the other copies of these objects that no process holds, and those of others that nobody has asked for long."""
+    for lock in cache_folder().glob("*/*.lock"):
         folder = lock.with_suffix("")
-        if folder == kept:
+        unused = time.time() - lock.stat().st_mtime > KEPT_DAYS * 86_400
+        if folder == kept or (folder.parent != kept.parent and not unused):
             continue
         with lock.open("ab") as file:
             try:

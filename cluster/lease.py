@@ -8,6 +8,7 @@ sees a higher number stops. Create-only manifests keep harmless what two drivers
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -22,6 +23,8 @@ from cluster.storage import Storage
 
 BEAT_SECONDS = 5.0
 STALE_SECONDS = 60.0
+WATCHED_SECONDS = 12.0  # two beats
+_GOODBYE = 10.0  # for a beat that is on its way
 
 
 class Lease:
@@ -30,7 +33,8 @@ class Lease:
     def __init__(self, storage: Storage, number: int, body: dict[str, Any]) -> None:
         self.number = number
         self._storage, self._body = storage, body
-        self._stop, self._lost = threading.Event(), threading.Event()
+        self._heard = time.monotonic()  # when the last beat that was stored was sent
+        self._stop, self._taken = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._beat, name="lease", daemon=True)
         self._thread.start()
 
@@ -38,37 +42,42 @@ class Lease:
     def acquire(cls, storage: Storage, now: Callable[[], float] = time.time) -> Lease:
         """Take the run, or ClusterError naming the driver that holds it."""
         number = check_free(storage, now())
+        _watch(storage)
         body = {**_me(), "began": now(), "beat": now(), "released": False}
         if not storage.put_if_absent(_key(number + 1), json.dumps(body).encode()):
             raise ClusterError(f"{storage.root}: another driver has just started on this run; wait for it")
         return cls(storage, number + 1, body)
 
+    def taken(self) -> bool:
+        """Whether a driver with a higher number has been seen."""
+        return self._taken.is_set()
+
     def lost(self) -> bool:
-        """Whether a driver with a higher number has taken over."""
-        return self._lost.is_set()
+        """Whether one has taken over, or may have: no beat was stored for `STALE_SECONDS`, by this process's own clock,
+        whatever the heart is waiting for."""
+        return self.taken() or time.monotonic() - self._heard > STALE_SECONDS
 
     def release(self) -> None:
-        """Give the run back: the next driver need not wait."""
+        """Give the run back: the next driver need not wait. It waits where that cannot be stored, which is no failure."""
         self._stop.set()
-        self._thread.join()
-        self._put(released=True)
+        self._thread.join(_GOODBYE)
+        if not self._thread.is_alive():  # else the store does not answer
+            with contextlib.suppress(OSError, ClusterError):
+                self._put(released=True)
 
     def _beat(self) -> None:
-        heard = time.monotonic()
         while not self._stop.wait(BEAT_SECONDS):
-            try:
+            with contextlib.suppress(OSError, ClusterError):  # storage is away for a moment
                 if self._storage.get(_key(self.number + 1)) is not None:
-                    self._lost.set()
+                    self._taken.set()
                     return
+                sent = time.monotonic()
                 self._put(released=False)
-                heard = time.monotonic()
-            except (OSError, ClusterError):  # storage is away for a moment; for too long, and others may take the run
-                if time.monotonic() - heard > STALE_SECONDS:
-                    self._lost.set()
+                self._heard = sent
 
     def _put(self, *, released: bool) -> None:
-        self._body |= {"beat": time.time(), "released": released}
-        self._storage.put(_key(self.number), json.dumps(self._body).encode())
+        body = self._body | {"beat": time.time(), "released": released}
+        self._storage.put(_key(self.number), json.dumps(body).encode())
 
 
 def check_free(storage: Storage, now: float) -> int:
@@ -81,6 +90,19 @@ def check_free(storage: Storage, now: float) -> int:
             f"last heard of {ago} s ago; wait for it, or stop it and start again"
         )
     return number
+
+
+def _watch(storage: Storage) -> None:
+    """ClusterError if a heart of another machine beats that is still by this machine's clock, which may be ahead."""
+    number, holder = _latest(storage)
+    if holder is None or holder["released"] or holder["machine"] == _machine():
+        return
+    time.sleep(WATCHED_SECONDS)
+    if _latest(storage) != (number, holder):
+        raise ClusterError(
+            f"{storage.root}: another driver works on this run: process {holder['pid']} on {holder['host']}, whose clock is "
+            "not this machine's; wait for it, or stop it and start again"
+        )
 
 
 def past_seconds(storage: Storage) -> list[float]:

@@ -1,8 +1,9 @@
 """The connection to S3, configured as boto3 is, and its answers in our words.
 
 What no waiting mends (credentials, bucket, region, rights) is a ClusterError. What does (503, resets, timeouts, cut bodies)
-is tried again: by botocore a few times within seconds, then by `call`, which also covers bodies that break off while they
-are read and the quota that botocore's retries have. What is left then is an OSError, as of a disk.
+is tried again by `call` alone, with waits that grow, for `PATIENCE_SECONDS`; botocore makes one attempt: its quota of retries
+is shared by all threads of a process, and once it is empty nobody has any patience left. What fails all the same is an
+UnavailableError.
 """
 
 from __future__ import annotations
@@ -11,23 +12,25 @@ import errno
 import functools
 import os
 import random
+import re
 import threading
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from cluster import ClusterError
+from cluster import ClusterError, UnavailableError
 
-CONNECT_SECONDS, READ_SECONDS = 10, 60
-ATTEMPTS = 6  # botocore's own, waiting up to 1, 2, 4, 8, 16 s in between
-ROUNDS = 5  # of those
+CONNECT_SECONDS, READ_SECONDS = 5, 30  # without a byte; several attempts fit into the patience
+PATIENCE_SECONDS = 120.0  # with one request, from its first failure
+DOUBT_SECONDS = 15.0  # the same, where the address or the credentials may be wrong, or the store is known to be away
+LONGEST_WAIT = 8.0
 CONNECTIONS = 32
 
 _NOT_FOUND = {"NoSuchKey", "NotFound", "404"}
 _BUSY = {
     "SlowDown", "RequestTimeout", "ConditionalRequestConflict", "OperationAborted", "Throttling", "ThrottlingException",
-    "NoSuchUpload",  # of parts that were joined already: the answer to the first attempt was lost
+    "BadDigest", "IncompleteBody", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch",  # spoilt on its way
 }  # fmt: skip
 _CREDENTIALS = (
     "{host} does not take these credentials ({code}); correct AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
@@ -49,10 +52,15 @@ _REFUSED = {
     ),
     **dict.fromkeys(("NotImplemented", "501"), _CANNOT),
 }
+_DOUBTS = {  # what may pass, and what it is where nothing has ever worked
+    "address": "no answer from {host}; correct AWS_ENDPOINT_URL_S3, or mend the network",
+    "credentials": "no credentials for S3; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
+}
 _SETTINGS = "correct the environment's AWS_... variables or ~/.aws/config"
 
 Value = TypeVar("Value")
 _answered: set[str] = set()  # endpoints that this process has had an answer of
+_away: set[str] = set()  # those that it has given up since: what follows upon a failure must not take minutes once more
 
 
 class Precondition(Exception):
@@ -73,116 +81,107 @@ _lock = threading.Lock()
 def _client(_process: int, _settings: tuple[tuple[str, str], ...]) -> Any:
     import boto3
     from botocore.config import Config
-    from botocore.exceptions import BotoCoreError
 
-    try:
-        session = boto3.session.Session(region_name=os.environ.get("AWS_REGION") or None)  # boto3 knows AWS_DEFAULT_REGION only
-        said = session._session.get_scoped_config()
-        own: dict[str, Any] = {"mode": "standard", "total_max_attempts": ATTEMPTS}
-        if "AWS_RETRY_MODE" in os.environ or "retry_mode" in said:
-            del own["mode"]
-        if "AWS_MAX_ATTEMPTS" in os.environ or "max_attempts" in said:
-            del own["total_max_attempts"]
-        config = Config(
-            connect_timeout=CONNECT_SECONDS,
-            read_timeout=READ_SECONDS,
-            max_pool_connections=CONNECTIONS,
-            tcp_keepalive=True,
-            retries=own or None,
-            user_agent_extra="dmqr",
-        )
-        return session.client("s3", config=config)
-    except (BotoCoreError, ValueError) as error:  # no such profile, a file that is no config, an address that is none
-        raise ClusterError(f"S3: {_short(error)}; {_SETTINGS}") from error
+    session = boto3.session.Session(region_name=os.environ.get("AWS_REGION") or None)  # boto3 knows AWS_DEFAULT_REGION only
+    config = Config(
+        connect_timeout=CONNECT_SECONDS,
+        read_timeout=READ_SECONDS,
+        max_pool_connections=CONNECTIONS,
+        tcp_keepalive=True,
+        retries={"mode": "standard", "total_max_attempts": 1},
+        user_agent_extra="dmqr",
+    )
+    return session.client("s3", config=config)
 
 
 def call(url: str, operation: Callable[[Any], Value]) -> Value:
     """What `operation` makes of the client; `url` is what it is about, for messages.
 
-    Raises ClusterError, FileNotFoundError, Precondition, or OSError after all attempts.
+    Raises ClusterError, FileNotFoundError, Precondition, or UnavailableError when the patience is at its end; none of them
+    from botocore's exception: a worker's error is told with all that is behind it, and a server's words are not for logs.
     """
-    where = client()
-    endpoint = str(where.meta.endpoint_url)
-    for last in [False] * (ROUNDS - 1) + [True]:
+    rest, since = rests(), 0.0  # since when it fails
+    while True:
+        where = None
         try:
+            where = client()
             value = operation(where)
         except Exception as error:
-            failure = _translated(error, url, endpoint, where.meta.region_name)
+            failure = _translated(error, url, where)
             if failure is None:
                 raise
-            if not isinstance(failure, _Again):
-                _answered.add(endpoint)
-                raise failure from error
-            if endpoint not in _answered and failure.unreachable:
-                raise ClusterError(f"{url}: {failure.words}; correct AWS_ENDPOINT_URL_S3, or mend the network") from error
-            if last:
-                raise OSError(errno.EIO, f"{failure.words}, after many attempts", url) from error
         else:
-            _answered.add(endpoint)
+            _answered.add(where.meta.endpoint_url)
+            _away.discard(where.meta.endpoint_url)
             return value
-        _rest()
-    raise AssertionError
+        endpoint = where.meta.endpoint_url if where else ""
+        if not isinstance(failure, _Again):
+            if where:
+                _answered.add(endpoint)
+            raise failure
+        since = since or time.monotonic()
+        doubted = failure.doubt is not None and endpoint not in _answered
+        if time.monotonic() - since >= (DOUBT_SECONDS if doubted or endpoint in _away else PATIENCE_SECONDS):
+            if doubted:
+                raise ClusterError(f"{url}: " + _DOUBTS[str(failure.doubt)].format(host=_host(endpoint)))
+            _away.add(endpoint)
+            raise UnavailableError(f"{url}: {failure} for {time.monotonic() - since:.0f} s")
+        if failure.doubt == "credentials":
+            _client.cache_clear()  # a client keeps for good what it found when it was made
+        rest()
 
 
 def rests() -> Callable[[], None]:
-    """Waits that grow, for a loop of the caller's own."""
-    waits = iter([0.05 * 2**n for n in range(8)])
+    """Waits that grow, and differ from those of others who were refused at the same moment."""
+    waits = iter([0.1 * 2**n for n in range(7)])
 
     def rest() -> None:
-        time.sleep(next(waits, 8.0) * random.uniform(0.5, 1.0))
+        time.sleep(next(waits, LONGEST_WAIT) * random.uniform(0.5, 1.0))
 
     return rest
 
 
-def _rest() -> None:
-    time.sleep(random.uniform(0.5, 2.0))
-
-
 class _Again(Exception):
-    """It may work the next time. `unreachable`: nobody answered."""
+    """It may work the next time. `doubt`: of _DOUBTS, what else it may be."""
 
-    def __init__(self, words: str, unreachable: bool = False) -> None:
+    def __init__(self, words: str, doubt: str | None = None) -> None:
         super().__init__(words)
-        self.words, self.unreachable = words, unreachable
+        self.doubt = doubt
 
 
-def _translated(error: Exception, url: str, endpoint: str, region: str | None) -> Exception | None:
+def _translated(error: Exception, url: str, where: Any) -> Exception | None:
     """The exception in our words; None: not one of S3's. No text of a server is passed on beyond its code: some answer a
     wrong signature with all that was signed."""
-    from boto3.exceptions import Boto3Error
     from botocore import exceptions as of
 
-    behind = error.__cause__ or error.__context__
-    if isinstance(error, Boto3Error) and isinstance(behind, of.ClientError | of.BotoCoreError):
-        error = behind
-    host = _host(endpoint)
+    host, region = (_host(where.meta.endpoint_url), where.meta.region_name) if where else ("S3", None)
     if isinstance(error, of.ClientError):
         return _refused(error, url, host, region)
-    again: list[tuple[Any, _Again]] = [
+    known: list[tuple[Any, Exception]] = [
+        (of.SSLError, ClusterError(
+            f"{url}: no secure connection to {host} ({_short(error)}); set AWS_CA_BUNDLE, or correct the address"
+        )),
+        (of.ParamValidationError | of.UnsupportedS3ArnError, ClusterError(
+            f"{url}: is not an address of S3; write s3://BUCKET/FOLDER"
+        )),
+        (of.PartialCredentialsError, ClusterError(f"{url}: {_short(error)}; {_SETTINGS}")),
+        (
+            of.NoCredentialsError | of.CredentialRetrievalError | of.TokenRetrievalError | of.MetadataRetrievalError,
+            _Again("no credentials for S3", "credentials"),
+        ),
         (
             of.EndpointConnectionError | of.ConnectTimeoutError | of.ProxyConnectionError,
-            _Again(f"no answer from {host}", unreachable=True),
+            _Again(f"no answer from {host}", "address"),
         ),
         (
-            of.HTTPClientError | of.IncompleteReadError | of.FlexibleChecksumError | of.ChecksumError | Boto3Error,
+            of.HTTPClientError | of.IncompleteReadError | of.FlexibleChecksumError | of.ChecksumError,
             _Again(f"{host} broke off ({type(error).__name__})"),
         ),
-    ]
-    never = [
-        (of.SSLError, f"no secure connection to {host} ({_short(error)}); set AWS_CA_BUNDLE, or correct the address"),
-        (
-            of.NoCredentialsError | of.PartialCredentialsError | of.CredentialRetrievalError | of.TokenRetrievalError,
-            "no credentials for S3; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
-        ),
-        (of.ParamValidationError | of.UnsupportedS3ArnError, "is not an address of S3; write s3://BUCKET/FOLDER"),
-    ]
-    words = next((words for kinds, words in never if isinstance(error, kinds)), None)
-    if words is not None:
-        return ClusterError(f"{url}: {words}")
-    for kinds, failure in again:
-        if isinstance(error, kinds):
-            return failure
-    return ClusterError(f"{url}: {_short(error)}; {_SETTINGS}") if isinstance(error, of.BotoCoreError) else None
+        (of.BotoCoreError, ClusterError(f"{url}: {_short(error)}; {_SETTINGS}")),
+    ]  # fmt: skip
+    if where is None and isinstance(error, ValueError):  # an address that is none, a file that is no config
+        return ClusterError(f"{url}: {_short(error)}; {_SETTINGS}")
+    return next((failure for kinds, failure in known if isinstance(error, kinds)), None)
 
 
 def _refused(error: Any, url: str, host: str, region: str | None) -> Exception:
@@ -208,4 +207,5 @@ def _host(endpoint: str) -> str:
 
 
 def _short(error: Exception) -> str:
-    return " ".join(str(error).split())[:200].rstrip(".")
+    """One line, without what may stand before an @ in an address."""
+    return re.sub(r"//[^/\s]*@", "//", " ".join(str(error).split()))[:200].rstrip(".")

@@ -12,6 +12,7 @@ from typing import Any
 import duckdb
 import fsspec
 
+from cluster import UnavailableError
 from cluster.s3_file import PerThread
 
 
@@ -53,7 +54,11 @@ def attach(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def reason(error: Exception) -> str:
-    """What DuckDB failed on, in one line; what our reading of S3 raised comes to it as a trace."""
+    """What DuckDB failed on, in one line; what our reading of S3 raised comes to it as a trace. UnavailableError where it was
+    that: nothing is wrong with the tables then."""
     text = str(error)
+    away = [text] if isinstance(error, UnavailableError) else re.findall(r"UnavailableError: (.*)$", text, re.MULTILINE)
+    if away:
+        raise UnavailableError(away[-1]) from None
     raised = re.findall(r"^(?:[\w.]*\.)?\w+(?:Error|Exception): (.*)$", text, re.MULTILINE)
     return " ".join((raised[-1] if raised and "Traceback" in text else text).split())[:200]

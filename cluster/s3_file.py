@@ -10,42 +10,47 @@ import errno
 import io
 import threading
 from collections import OrderedDict
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from datetime import datetime
-from functools import cache
 from typing import Any
 
+from cluster.ahead import begin
 from cluster.s3_client import Precondition, call
 
 BLOCK = 4 << 20  # bytes: at 30 ms a request, some 130 MB/s; two are fetched at a time where a reader goes forward
 BLOCKS = 8  # kept: a Parquet reader goes forward in several columns at once
 TAIL = 64 << 10  # fetched when a file is opened: the footer of most Parquet files
-_THREADS = 16
+_ahead = threading.BoundedSemaphore(16)  # blocks that a process fetches at a time
 
 
 class RangedFile(io.RawIOBase):
     """Read only, seekable. Positions are bytes; reads of several threads must not share a position (see `PerThread`)."""
 
-    def __init__(self, bucket: str, key: str) -> None:
-        """FileNotFoundError if there is no such object, else what `cluster.s3_client.call` raises."""
+    def __init__(self, bucket: str, key: str, etag: str | None = None) -> None:
+        """Of this version, if one is given. Raises FileNotFoundError: there is no such object; OSError (ESTALE): it is another
+        version; else what `cluster.s3_client.call` raises."""
         super().__init__()
         self.url = f"s3://{bucket}/{key}"
         self._object = {"Bucket": bucket, "Key": key}
+        self._wanted = {"IfMatch": etag} if etag else {}
         self._at = 0
         self._blocks: OrderedDict[int, Future[bytes]] = OrderedDict()
         self._lock = threading.Lock()
-        self.size, self.etag, self.modified, self._tail = call(self.url, self._open)
+        try:
+            self.size, self.etag, self.modified, self._tail = call(self.url, self._open)
+        except Precondition:
+            raise OSError(errno.ESTALE, "was replaced since it was listed", self.url) from None
         self._tail_start = self.size - len(self._tail)
 
     def _open(self, client: Any) -> tuple[int, str, datetime, bytes]:
         from botocore.exceptions import ClientError
 
         try:
-            answer = client.get_object(**self._object, Range=f"bytes=-{TAIL}")
+            answer = client.get_object(**self._object, **self._wanted, Range=f"bytes=-{TAIL}")
         except ClientError as error:
             if error.response.get("Error", {}).get("Code") != "InvalidRange":  # AWS: of an object without a byte
                 raise
-            answer = client.get_object(**self._object)
+            answer = client.get_object(**self._object, **self._wanted)
         tail = answer["Body"].read()
         said = answer.get("ContentRange", "")
         size = int(said.rpartition("/")[2]) if said else len(tail)
@@ -97,9 +102,7 @@ class RangedFile(io.RawIOBase):
             forward = number - 1 in self._blocks
             for wanted in (number, number + 1) if forward else (number,):
                 if wanted not in self._blocks and wanted * BLOCK < self.size:
-                    self._blocks[wanted] = _threads().submit(
-                        self._range, wanted * BLOCK, min(BLOCK, self.size - wanted * BLOCK)
-                    )
+                    self._blocks[wanted] = begin(self._fetch, wanted * BLOCK, min(BLOCK, self.size - wanted * BLOCK))
             block = self._blocks[number]
             self._blocks.move_to_end(number)
             while len(self._blocks) > BLOCKS:
@@ -111,19 +114,29 @@ class RangedFile(io.RawIOBase):
                 self._blocks.pop(number, None)
             raise
 
-    def _range(self, start: int, size: int) -> bytes:
-        def get(client: Any) -> bytes:
-            wanted = f"bytes={start}-{start + size - 1}"
-            body: bytes = client.get_object(**self._object, Range=wanted, IfMatch=self.etag)["Body"].read()
-            return body
+    def _fetch(self, start: int, size: int) -> bytes:
+        with _ahead:
+            return self._range(start, size)
 
+    def _range(self, start: int, size: int) -> bytes:
         try:
-            data = call(self.url, get)
+            return ranged(self.url, self._object, self.etag, start, size)
         except Precondition:
             raise OSError(errno.ESTALE, "was replaced while it was read", self.url) from None
-        if len(data) != size:
-            raise OSError(errno.EIO, f"gave {len(data)} bytes in place of {size}", self.url)
-        return data
+
+
+def ranged(url: str, named: dict[str, Any], etag: str | None, start: int, size: int) -> bytes:
+    """`size` bytes from `start` of this version of an object; Precondition if another lies there."""
+
+    def get(client: Any) -> bytes:
+        wanted = f"bytes={start}-{start + size - 1}"
+        body: bytes = client.get_object(**named, Range=wanted, IfMatch=etag)["Body"].read()
+        return body
+
+    data = call(url, get)
+    if len(data) != size:
+        raise OSError(errno.EIO, f"gave {len(data)} bytes in place of {size}", url)
+    return data
 
 
 class PerThread(RangedFile):
@@ -140,8 +153,3 @@ class PerThread(RangedFile):
     @_at.setter
     def _at(self, position: int) -> None:
         self._own.at = position
-
-
-@cache
-def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_THREADS, "s3-blocks")

@@ -12,7 +12,6 @@ import json
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
@@ -20,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cluster import ClusterError
+from cluster.ahead import ahead
 from cluster.costs import Totals, add
 from cluster.storage import Storage
 
@@ -119,8 +119,7 @@ def commit(storage: Storage, manifest: Manifest) -> Manifest:
     """Commit a shard; if somebody else has committed it, drop our files. Returns the manifest that counts."""
     if storage.put_if_absent(_commit_key(manifest.shard), json.dumps(asdict(manifest)).encode()):
         return manifest
-    for file in manifest.files.values():
-        storage.delete(file.key)
+    storage.delete(*(file.key for file in manifest.files.values()))
     theirs = storage.get(_commit_key(manifest.shard))
     assert theirs is not None
     return read_manifest(theirs)
@@ -136,18 +135,13 @@ def read_manifest(data: bytes | str) -> Manifest:
 def manifests(storage: Storage) -> Iterator[Manifest]:
     """Every committed manifest, by shard; several are fetched at a time."""
     keys = [entry.key for entry in storage.list(COMMITS) if entry.key.endswith(".json")]
-    with ThreadPoolExecutor(FETCHED) as pool:
-        for begin in range(0, len(keys), 16 * FETCHED):
-            portion = keys[begin : begin + 16 * FETCHED]
-            for key, data in zip(portion, pool.map(storage.get, portion), strict=True):
-                if data is None:
-                    continue
-                try:
-                    yield read_manifest(data)
-                except (ValueError, KeyError, TypeError, AttributeError) as error:
-                    raise ClusterError(
-                        f"{storage.url(key)}: is damaged; put it back, or remove it and run the job again"
-                    ) from error
+    for key, data in zip(keys, ahead(storage.get, keys, FETCHED), strict=True):
+        if data is None:
+            continue
+        try:
+            yield read_manifest(data)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ClusterError(f"{storage.url(key)}: is damaged; put it back, or remove it and run the job again") from error
 
 
 def spent(committed: Iterable[Manifest]) -> Totals:
@@ -199,8 +193,7 @@ def remove_orphans(storage: Storage, tables: Iterable[str], named: Iterable[File
         raise ClusterError(
             f"{storage.url(next(iter(expected)))} is committed but missing, the run's folder was changed; put it back"
         )
-    for key in orphans:
-        storage.delete(key)
+    storage.delete(*orphans)
     return len(orphans)
 
 

@@ -32,6 +32,7 @@ __all__ = ["TASK_SLOTS", "Line", "Meter", "Stage", "Worker", "pulse"]
 Worker = Callable[[pa.Table], pa.Table]
 _CONTROL = "control"  # a worker is told to close on a thread of its own, whatever it is working on
 _GOODBYE = 30.0
+_NO_SHARD = -1
 _ANSWER = 0.2  # seconds that the driver's loop gives the desk for its books
 
 
@@ -59,7 +60,8 @@ _block = threading.local()  # .tell: how the thread speaks to the desk of the bl
 
 def pulse(share: float | None = None) -> None:
     """Say from inside a long call that work goes on, and which share of the block (0 to 1) is done; the stall watch counts
-    from the last such word. To be said on the thread on which the worker was called; elsewhere it is not heard."""
+    from the last such word. To be said on the thread on which the worker was built or called;
+    elsewhere it is not heard."""
     if tell := getattr(_block, "tell", None):
         tell(share)
 
@@ -239,7 +241,11 @@ class _Seat:
     def __init__(self, stage: Stage, start: int, desk: Any, seat: int) -> None:
         self._desk, self._seat = desk, seat
         self._attempts = map(partial(Attempt, uuid.uuid4().hex), itertools.count(1))
-        self._meter = Meter(stage, start)
+        _block.tell = partial(desk.pulse.remote, stage.name, _NO_SHARD)  # a worker that is being built may copy an index
+        try:
+            self._meter = Meter(stage, start)
+        finally:
+            del _block.tell
         desk.seated.remote(stage.name, seat, next(self._attempts).life)
 
     def run(self, table: pa.Table) -> pa.Table:

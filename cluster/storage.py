@@ -7,6 +7,7 @@ exists, and a kill leaves either nothing or the whole file (`O_EXCL` alone would
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import shutil
@@ -17,7 +18,9 @@ from typing import BinaryIO, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from cluster import ClusterError
+from cluster import ClusterError, UnavailableError
+
+PROBE = ".probe-"  # how the names begin of what `check_writable` puts and removes; a kill may leave one
 
 
 class Entry(NamedTuple):
@@ -65,8 +68,8 @@ class Storage(Protocol):
         """The names of the folders right under the root, sorted."""
         ...
 
-    def delete(self, key: str) -> None:
-        """Remove the object; nothing happens if there is none."""
+    def delete(self, *keys: str) -> None:
+        """Remove the objects; nothing happens where there is none."""
         ...
 
     def url(self, key: str) -> str:
@@ -138,8 +141,9 @@ class FileStorage:
         except FileNotFoundError:
             return []
 
-    def delete(self, key: str) -> None:
-        (self._folder / key).unlink(missing_ok=True)
+    def delete(self, *keys: str) -> None:
+        for key in keys:
+            (self._folder / key).unlink(missing_ok=True)
 
     def url(self, key: str) -> str:
         return str(self._folder / key)
@@ -176,22 +180,30 @@ def open_storage(url: str) -> Storage:
     return FileStorage(str(Path(url.removeprefix("file://")).absolute()))
 
 
-def open_file(url: str) -> BinaryIO:
-    """A file or an object of S3, to be read as a stream of bytes or at any place. OSError if it cannot be."""
+def open_file(url: str, etag: str | None = None) -> BinaryIO:
+    """A file or an object of S3 (of this version, if one is given), to be read as a stream of bytes or at any place. OSError if
+    it cannot be; ESTALE: it is another version."""
     if not remote(url):
         return Path(url).open("rb")
     from cluster.s3_file import RangedFile
 
     bucket, _, key = url.removeprefix("s3://").partition("/")
-    return io.BufferedReader(RangedFile(bucket, key), 1 << 16)
+    return io.BufferedReader(RangedFile(bucket, key, etag), 1 << 16)
 
 
 def check_writable(storage: Storage, what: str) -> None:
     """Refuse early (ClusterError) a root that cannot be written or that does not keep put-if-absent."""
-    key = f".probe-{uuid.uuid4().hex}"
+    key = f"{PROBE}{uuid.uuid4().hex}"
     try:
-        first, second = storage.put_if_absent(key, b"1"), storage.put_if_absent(key, b"2")
+        try:
+            first, second = storage.put_if_absent(key, b"1"), storage.put_if_absent(key, b"2")
+        except BaseException:
+            with contextlib.suppress(OSError, ClusterError):
+                storage.delete(key)
+            raise
         storage.delete(key)
+    except UnavailableError:
+        raise
     except OSError as error:
         raise ClusterError(f"{what}: cannot write to {storage.root}: {error.strerror or error}; name another folder") from error
     if not first or second:

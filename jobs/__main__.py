@@ -12,6 +12,7 @@ import tempfile
 import traceback
 from collections.abc import Sequence
 
+from cluster import UnavailableError
 from jobs import verbs
 from jobs.command_line import parser
 from jobs.refusal import REFUSALS, cause, say, system
@@ -40,6 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _failure(error: Exception) -> str:
     """What the system refused, or a bug: one line for the person, the trace where it can be found."""
+    if isinstance(error, UnavailableError):
+        return f"{system(error)}: the same command"
     if isinstance(error, OSError) and error.strerror:
         return system(error)
     with tempfile.NamedTemporaryFile("w", prefix="dmqr-", suffix=".log", delete=False) as log:

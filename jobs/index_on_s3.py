@@ -5,23 +5,23 @@ A lease keeps two builders apart.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from cluster import ClusterError
-from cluster.copies import place
+from cluster.copies import work_folder
 from cluster.lease import Lease
 from cluster.s3 import S3Storage
-from cluster.storage import check_writable
+from cluster.storage import PROBE, check_writable
 from jobs.indexes import stored_index
 from retrievers.corpus import Source
 from retrievers.local import INDEX
 from retrievers.local_build import Elsewhere, IndexSummary, build_local_index
 from retrievers.retriever import RetrieverError
 
-_OURS = ("data-", "lease/", INDEX)
+_OURS = ("data-", "lease/", INDEX, PROBE)
 
 Show = Callable[[str, int, int], None]
 
@@ -44,23 +44,41 @@ def build_on_s3(url: str, sources: Sequence[str | Source], fields: dict[str, Any
         lease = Lease.acquire(storage)
     except ClusterError as error:
         raise RetrieverError(f"index {url}: is being built by another process ({error})") from error
-    work = place(storage) / "build"
+    before = [entry.key for entry in storage.list() if entry.key.startswith("data-")]
+    there = None if old is None else Elsewhere(old, partial(_fetch, storage, str(old["data"])))
     try:
-        shutil.rmtree(work, ignore_errors=True)
-        work.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        there = None if old is None else Elsewhere(old, lambda name, to: storage.download(f"{old['data']}/{name}", to))
-        built = build_local_index(work, sources, **fields, progress=show, elsewhere=there)
-        if built.built:
-            _put(storage, work, lease, show)
-        return built
-    except RetrieverError as error:
-        raise type(error)(str(error).replace(str(work), url)) from error
+        with work_folder() as folder:
+            work = folder / "index"
+            built = _built(work, url, lambda: build_local_index(work, sources, **fields, progress=show, elsewhere=there))
+            if built.built:
+                # the data of the index before stays until the next build: copies of it may be under way
+                kept = _put(storage, work, lease, show) | ({str(old["data"])} if old else set())
+                if not lease.lost():
+                    storage.delete(*(key for key in before if key.partition("/")[0] not in kept))
+            return built
     finally:
-        shutil.rmtree(work, ignore_errors=True)
         lease.release()
 
 
-def _put(storage: S3Storage, work: Path, lease: Lease, show: Show) -> None:
+def _built(work: Path, url: str, build: Callable[[], IndexSummary]) -> IndexSummary:
+    """What is refused of the folder here is said of the index; but for this machine's disk."""
+    try:
+        return build()
+    except RetrieverError as error:
+        if isinstance(error.__cause__, OSError):
+            raise
+        raise type(error)(str(error).replace(str(work), url)) from error
+
+
+def _fetch(storage: S3Storage, data: str, name: str, to: Path) -> None:
+    entry = storage.stat(f"{data}/{name}")
+    if entry is None:
+        raise RetrieverError(f"index {storage.root}: another process has begun to build it meanwhile; wait for it")
+    storage.download(entry, to)
+
+
+def _put(storage: S3Storage, work: Path, lease: Lease, show: Show) -> set[str]:
+    """Put the index there; returns the folders of its data."""
     files = sorted(path for path in work.rglob("*") if path.is_file() and path.relative_to(work).parts[0].startswith("data-"))
     total = sum(path.stat().st_size for path in files)
     done = 0
@@ -71,7 +89,4 @@ def _put(storage: S3Storage, work: Path, lease: Lease, show: Show) -> None:
     if lease.lost():
         raise RetrieverError(f"index {storage.root}: another process has begun to build it meanwhile; wait for it")
     storage.put(INDEX, (work / INDEX).read_bytes())
-    data = {path.relative_to(work).parts[0] for path in files}
-    for entry in list(storage.list()):  # the index before, and what killed builds left
-        if entry.key.startswith("data-") and entry.key.partition("/")[0] not in data:
-            storage.delete(entry.key)
+    return {path.relative_to(work).parts[0] for path in files}

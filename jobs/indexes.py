@@ -13,12 +13,13 @@ from typing import Any
 
 from cluster.copies import copied
 from cluster.s3 import S3Storage
+from cluster.stage import pulse
 from cluster.storage import remote
 from retrievers import retriever
 from retrievers.local import BUILD, INDEX, damaged, identity_of, local_block, parse_index
 from retrievers.retriever import DocumentStore, Retriever, RetrieverError
 
-_TRIES = 3  # an index may be replaced while it is copied
+TRIES = 3  # an index may be replaced while it is copied
 
 
 def open_retriever(
@@ -59,7 +60,7 @@ def stored_index(storage: S3Storage) -> tuple[dict[str, Any], bytes]:
         RetrieverError: there is no index; not readable; damaged.
     """
     wrong: str | None = None
-    for _ in range(_TRIES):
+    for _ in range(TRIES):
         data = storage.get(INDEX)
         if data is None:
             raise RetrieverError(f"index {storage.root}: there is no index; build it with: {BUILD}")
@@ -78,11 +79,12 @@ def _on_s3(settings: Mapping[str, Any]) -> bool:
 def _copied(name: str, settings: Mapping[str, Any], *, there_only: bool = False) -> Path:
     storage = S3Storage(str(local_block(name, settings)["index"]))
     gone: FileNotFoundError | None = None
-    for _ in range(_TRIES):
+    for _ in range(TRIES):
         entry, data = stored_index(storage)
         version = f"{entry['data']} {hashlib.sha256(data).hexdigest()}"
+        files = list(storage.list(str(entry["data"])))
         try:
-            here = copied(storage, list(storage.list(str(entry["data"]))), version, {INDEX: data}, there_only=there_only)
+            here = copied(storage, files, version, {INDEX: data}, there_only=there_only, tell=pulse)
         except FileNotFoundError as error:  # another index is put there just now
             gone = error
             continue

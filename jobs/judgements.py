@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from typing import NamedTuple
 
+from cluster import UnavailableError
 from cluster.storage import open_file
 from jobs.part import ConfigError
 
@@ -32,6 +33,8 @@ def read_qrels(path: str, where: str = "evaluate.qrels") -> Judgements:
                     _read_line(line.rstrip("\n"), f"{where}: {path}: line {number}", grades)
     except UnicodeDecodeError as error:
         raise ConfigError(f"{where}: {path}: cannot be read: it is not UTF-8 text ({error.reason}); convert it") from error
+    except UnavailableError:
+        raise
     except OSError as error:
         raise ConfigError(f"{where}: {path}: cannot be read: {error.strerror or error}; give another file") from error
     if not grades:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 import re
 from collections.abc import Sequence
@@ -11,11 +12,14 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cluster import UnavailableError
+from cluster.ahead import ahead
 from cluster.storage import open_file, remote
 from jobs.log_files import LogError, LogFile
 
 _OTHER = "convert it, or name another column"
 MAGIC = b"PAR1"
+CHECKED = 16  # files at a time: one by one, a thousand take minutes of an object store's latency
 DICTIONARY_BYTES = 8 << 20  # largest row group, in encoded bytes of the query column, that is read as dictionaries
 
 
@@ -37,10 +41,12 @@ def check_log(files: Sequence[LogFile], columns: LogColumns) -> int:
 
     Reads footers only. Raises LogError naming the file and what is wrong with it, or when there is no row at all.
     """
-    rows = 0
-    for file in files:
+
+    def rows_of(file: LogFile) -> int:
         with open_log_file(file, columns) as opened:
-            rows += opened.metadata.num_rows
+            return int(opened.metadata.num_rows)
+
+    rows = sum(ahead(rows_of, files, CHECKED))
     if not rows:
         raise LogError(no_rows(files))
     return rows
@@ -62,24 +68,29 @@ def open_log_file(file: LogFile, columns: LogColumns) -> pq.ParquetFile:
     is 3 to 9 times as fast as decoding every text (5 million rows: 0.06-0.15 s against 0.52 s).
     Raises LogError as `check_log` does.
     """
-    opened = _open(file, [])
+    try:
+        source = open_file(file.path, file.etag) if remote(file.path) else file.path
+        opened = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
+    except UnavailableError:
+        raise
+    except (OSError, pa.ArrowException) as error:
+        check_not_replaced(file, error)
+        raise LogError(f"log file {file.path}: {_why_unreadable(file.path, error)}") from error
     try:
         _check_columns(file, opened.schema_arrow, columns)
-        if _dictionary_readable(opened.metadata, columns.query_column):
-            opened.close()
-            opened = _open(file, [columns.query_column])
+        if not _dictionary_readable(opened.metadata, columns.query_column):
+            return opened
+        known, dictionaries = opened.metadata, [columns.query_column]
+        return pq.ParquetFile(source, metadata=known, read_dictionary=dictionaries, pre_buffer=False, buffer_size=1 << 20)
     except BaseException:
         opened.close()
         raise
-    return opened
 
 
-def _open(file: LogFile, dictionaries: list[str]) -> pq.ParquetFile:
-    try:
-        source = open_file(file.path) if remote(file.path) else file.path
-        return pq.ParquetFile(source, read_dictionary=dictionaries, pre_buffer=False, buffer_size=1 << 20)
-    except (OSError, pa.ArrowException) as error:
-        raise LogError(f"log file {file.path}: {_why_unreadable(file.path, error)}") from error
+def check_not_replaced(file: LogFile, error: Exception) -> None:
+    """LogError where it is that: the version that was listed is what the run is planned on."""
+    if isinstance(error, OSError) and error.errno == errno.ESTALE:
+        raise LogError(f"log file {file.path}: was replaced since it was listed; start again") from error
 
 
 def _why_unreadable(path: str, error: Exception) -> str:
@@ -89,6 +100,8 @@ def _why_unreadable(path: str, error: Exception) -> str:
             size = stream.seek(0, os.SEEK_END)
             stream.seek(max(0, size - 4))
             tail = stream.read(4)
+    except UnavailableError:
+        raise
     except OSError as reason:
         return f"cannot be read ({reason.strerror or reason}); make it readable"
     if not head:

@@ -10,7 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.log import LogColumns, bytes_per_row, one_line, open_log_file
+from cluster import UnavailableError
+from jobs.log import LogColumns, bytes_per_row, check_not_replaced, one_line, open_log_file
 from jobs.log_files import LogError, LogFile
 
 PIECE_ROWS = 1 << 16  # large enough for vectorised work, small enough to leave little mark on peak memory
@@ -45,7 +46,10 @@ def read_log(files: Sequence[LogFile], columns: LogColumns) -> Iterator[LogPiece
                 try:
                     batch = next(batches, None)
                     piece = _piece(batch, file, start, columns) if batch is not None and len(batch) else None
+                except UnavailableError:
+                    raise
                 except (OSError, pa.ArrowException) as error:
+                    check_not_replaced(file, error)
                     raise LogError(
                         f"log file {file.path}: damaged at or after row {start:,}: {one_line(error)}; copy it again"
                     ) from error

@@ -44,7 +44,7 @@ def plan(prepared: Prepared, progress: Progress) -> dict[str, Any]:
         check_inputs(fixed, prepared.inputs, storage.root)
         counts, shards, texts = fixed.counts, len(fixed.shards), _planned_texts(prepared, fixed)
     done = list(manifests(storage))
-    finished = storage.get(SUCCESS) is not None
+    finished = storage.stat(SUCCESS) is not None
     if not finished:
         check_free(storage, time.time())
         check_engine(prepared)

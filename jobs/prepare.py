@@ -119,7 +119,7 @@ def check_not_replaced(prepared: Prepared) -> None:
         if run_id == prepared.run_id or not re.fullmatch(rf"{re.escape(prepared.config.name)}-[0-9a-f]{{12}}", run_id):
             continue
         other = json.loads(prepared.output.get(f"{run_id}/run.json") or b"{}").get("identity")
-        if other and prepared.output.get(f"{run_id}/{SUCCESS}") is None and _without_indexes(other) == mine:
+        if other and _without_indexes(other) == mine and prepared.output.stat(f"{run_id}/{SUCCESS}") is None:
             where = f"{prepared.output.url(run_id)} was started with another index"
             anew = "remove that folder (or take another name) to start anew"
             if back := _index_settings(other["retrieve"]["retrievers"], prepared.indexes):

@@ -6,7 +6,7 @@ import errno
 import re
 import sys
 
-from cluster import ClusterError
+from cluster import ClusterError, UnavailableError
 from jobs.log_files import LogError
 from jobs.part import ConfigError
 from retrievers.retriever import RetrieverError
@@ -34,6 +34,8 @@ def say(verb: str, words: object, code: int) -> int:
 
 def system(error: OSError) -> str:
     """What the system refused, where, and what to do about it; a full disk is told of without the file's name."""
+    if isinstance(error, UnavailableError):
+        return f"{cause(error)}; try again later"
     name = f"{error.filename}: " if error.filename else ""
     return f"{name}{error.strerror or type(error).__name__}; {_REMEDIES.get(error.errno or 0, _ANOTHER)}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import queue
 import signal
@@ -79,7 +80,7 @@ def run(prepared: Prepared, progress: Progress, again: str = "the same command")
     plan = read_plan(storage)
     if plan is not None:
         check_inputs(plan, prepared.inputs, where)
-    if plan is not None and storage.get(SUCCESS) is not None:
+    if plan is not None and storage.stat(SUCCESS) is not None:
         progress.tell(f"finished already: {where}")
         announce(prepared)
         return plan, tally_of(storage)
@@ -128,7 +129,8 @@ def _hold(
     except BaseException as error:
         if not lease.lost():  # else run.json is another driver's
             orderly = isinstance(error, Stopped) and error.orderly
-            record.put("stopped" if orderly else "failed", plan, tally.counts, tally.spent)
+            with contextlib.suppress(OSError, ClusterError):  # what ended the run is what is told
+                record.put("stopped" if orderly else "failed", plan, tally.counts, tally.spent)
         raise
     return plan, tally
 
@@ -186,9 +188,12 @@ def _work(
         if stop is not None or signals.received is not None:
             line.close()
         if lease.lost():
-            raise Stopped(
-                f"{prepared.storage.root}: another driver has taken this run over; leave it to that one", orderly=False
+            words = (
+                "another driver has taken this run over; leave it to that one"
+                if lease.taken()
+                else f"another driver may have taken this run over, as nothing was stored for a minute; go on with: {again}"
             )
+            raise Stopped(f"{prepared.storage.root}: {words}", orderly=False)
         stall.check()
     watch.still(tally.counts, tally.spent)
     line.dismiss()

@@ -81,7 +81,7 @@ def open_run(path: str) -> RunFolder:
             f"{storage.root}: the run was stopped before its log was read, nothing is committed yet; run it again"
         )
     kept = _json(storage, "run.json", record)
-    run = RunFolder(storage, kept, plan, list(manifests(storage)), finished=storage.get(SUCCESS) is not None)
+    run = RunFolder(storage, kept, plan, list(manifests(storage)), finished=storage.stat(SUCCESS) is not None)
     try:
         _ = run.config, kept["run_id"], kept["status"]
     except (KeyError, ValidationError) as error:

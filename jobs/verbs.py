@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cluster import ClusterError
 from cluster.shards import SUCCESS
 from jobs.command_line import program
 from jobs.part import ConfigError
@@ -89,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
 
     prepared = prepare(_load(options), options.config)
     failure, code, again = None, 1, _again(options)
-    before = prepared.storage.get(SUCCESS) is not None
+    before = prepared.storage.stat(SUCCESS) is not None
     with apart(prepared.run_id) as (progress, log):
         progress.tell(f"run {prepared.storage.root}")
         progress.tell(f"log {log}")
@@ -172,6 +173,7 @@ def _write_report(
     samples: int | None = None,
 ) -> str:
     """Write the page and say where; what is None is as the run's config has it."""
+    from cluster.storage import open_storage, remote
     from jobs.report import report
     from jobs.run_folder import REPORT
 
@@ -183,6 +185,10 @@ def _write_report(
         texts=wanted.texts if texts is None else texts,
         samples=wanted.samples if samples is None else samples,
     )
+    if out is not None and remote(out):
+        bucket, _, key = out.removeprefix("s3://").partition("/")
+        open_storage(f"s3://{bucket}").put(key + REPORT if out.endswith("/") else key, html.encode())
+        return out
     if out is not None:
         _put(Path(out), html)
         return out
@@ -229,7 +235,7 @@ def _again(options: argparse.Namespace) -> str:
 
 def _keep_log(prepared: Prepared, log: Path) -> None:
     """Put the log file beside the tables, if the run got as far as having any."""
-    with contextlib.suppress(OSError):  # a full disk: what went wrong is said, and the log stays where it was written
+    with contextlib.suppress(OSError, ClusterError):  # what went wrong is said, and the log stays where it was written
         if prepared.storage.get("run.json") is not None:
             prepared.storage.upload(log, f"logs/{log.name}")
 

@@ -99,6 +99,8 @@ def corpus_schema(files: Sequence[Path | Source]) -> pa.Schema:
     for file in files:
         try:
             schema = pq.read_schema(_opened(file))
+        except ConnectionError:  # of a Source: nothing is wrong with the corpus
+            raise
         except (pa.ArrowException, OSError) as e:
             raise RetrieverError(f"corpus {file}: cannot be read as Parquet: {_line(e)}; copy it again") from None
         for column, kinds in _KINDS.items():
@@ -199,6 +201,8 @@ def _batches(files: Sequence[Path | Source], schema: pa.Schema) -> Iterator[tupl
                 for batch in parquet.iter_batches(batch_size=_ROWS):
                     if batch.num_rows:
                         yield file, _cast(batch, schema)
+        except ConnectionError:  # of a Source: nothing is wrong with the corpus
+            raise
         except (pa.ArrowException, OSError) as e:
             raise RetrieverError(f"corpus {file}: cannot be read as Parquet: {_line(e)}; copy it again") from None
 

@@ -190,6 +190,8 @@ def _own(target: Path) -> Iterator[tuple[Path, dict[str, Any] | None]]:
         work.mkdir()
         try:
             yield work, old
+        except ConnectionError:  # of a corpus that is elsewhere
+            raise
         except OSError as e:
             raise RetrieverError(
                 f"index {target}: cannot be written: {e.strerror or e}; free space there, or give it another folder"

@@ -26,6 +26,7 @@ ANSWERS = {
     "region": (400, "<Code>AuthorizationHeaderMalformed</Code><Region>eu-west-7</Region>"),
     "denied": (403, "<Code>AccessDenied</Code><Message>Access Denied</Message>"),
     "expired": (400, "<Code>ExpiredToken</Code><Message>The provided token has expired.</Message>"),
+    "spoilt": (400, "<Code>XAmzContentChecksumMismatch</Code><Message>The checksum did not match.</Message>"),
     "unknown": (501, "<Code>NotImplemented</Code><Message>A header you provided implies ...</Message>"),
 }
 

@@ -15,7 +15,7 @@ from s3_server import S3Server
 
 from cluster import ClusterError, copies
 from cluster.copies import copied, work_folder
-from cluster.s3 import S3Storage
+from cluster.s3 import PART, S3Storage
 
 ROOT = Path(__file__).parents[2]
 COPY = """
@@ -71,7 +71,7 @@ def test_several_processes_and_threads_share_one_copy(store: S3Storage, s3: S3Se
 
 def test_a_copy_that_was_killed_is_completed_by_the_next(store: S3Storage) -> None:
     code = "import os, signal\nfrom cluster.s3 import S3Storage as S\ntake = S.download\n"
-    code += "def one(self, key, path):\n    take(self, key, path)\n    os.kill(os.getpid(), signal.SIGKILL)\nS.download = one\n"
+    code += "def one(*all):\n    take(*all)\n    os.kill(os.getpid(), signal.SIGKILL)\nS.download = one\n"
     killed = child(store, "1", code + COPY)
     assert killed.wait(timeout=60) == -signal.SIGKILL
     assert folders(store) == [".part"]
@@ -80,6 +80,31 @@ def test_a_copy_that_was_killed_is_completed_by_the_next(store: S3Storage) -> No
     assert here is not None
     assert (here / "data/a").stat().st_size == 100_000
     assert folders(store) == ["whole"]
+
+
+def test_a_copy_that_was_killed_within_a_file_goes_on_there(
+    store: S3Storage, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = os.urandom(3 * PART + 7)
+    store.put("data/big", data)
+    code = "import os, signal\nfrom cluster.s3 import S3Storage as S\ntake = S.download\n"
+    code += "def tell():\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+    code += "def one(self, entry, path, _):\n    take(self, entry, path, tell if 'big' in entry.key else _)\nS.download = one\n"
+    killed = child(store, "1", code + COPY)
+    assert killed.wait(timeout=60) == -signal.SIGKILL
+    (part,) = copies.place(store).glob("*.part")
+    assert len(list(part.rglob("big.*.part"))) == 1
+    (part / "data" / "of-another-time.0123.part").write_bytes(b"x")
+    told: list[int] = []
+    with proxied(s3) as (proxy, address):
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
+        here = copied(store, list(store.list("data")), "1", tell=lambda: told.append(1))
+        fetched = [path for method, path in proxy.requests if method == "GET" and path.endswith("/data/big")]
+    assert here is not None
+    assert (here / "data/big").read_bytes() == data
+    assert sorted(path.name for path in (here / "data").iterdir()) == ["a", "b", "big"]
+    assert len(fetched) <= 4
+    assert told, "who watches is told that work goes on"
 
 
 def test_an_old_copy_goes_when_nobody_holds_it(store: S3Storage) -> None:
@@ -94,6 +119,20 @@ def test_an_old_copy_goes_when_nobody_holds_it(store: S3Storage) -> None:
     assert new is not None
     assert new.is_dir()
     assert len(folders(store)) == 2, "this process holds version 2 itself"
+
+
+def test_copies_of_one_folder_stay_beside_each_other_until_nobody_has_asked_for_a_month(store: S3Storage) -> None:
+    entries = {entry.key: entry for entry in store.list("data")}
+    old = child(store, "1")
+    assert old.stdout is not None
+    first = Path(old.stdout.readline().strip())
+    old.communicate("", timeout=30)
+    copied(store, [entries["data/a"]], "1", name="data/a")
+    assert first.is_dir()
+    os.utime(first.with_suffix(".lock"), (0, 0))
+    copied(store, [entries["data/b/c"]], "1", name="data/b/c")
+    assert not first.exists()
+    assert (copies.place(store, "data/a")).is_dir()
 
 
 def test_an_object_that_is_gone_leaves_no_copy(store: S3Storage) -> None:

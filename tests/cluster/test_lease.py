@@ -128,11 +128,25 @@ def test_another_process_that_got_the_same_number_does_not_hold_the_run(storage:
         assert next_one.number == 2
 
 
-def test_a_driver_on_another_machine_is_taken_for_dead_only_when_its_heart_has_stopped(storage: Storage) -> None:
+def test_a_clock_that_is_ahead_takes_no_run_over_whose_heart_beats(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(lease, "WATCHED_SECONDS", 1.0)
+    with held(storage), monkeypatch.context() as patch:
+        patch.setattr(lease, "_machine", lambda: "another")
+        with pytest.raises(
+            ClusterError, match=r"another driver works on this run: .* clock is not this machine's; wait for it"
+        ):
+            Lease.acquire(storage, now=lambda: time.time() + STALE_SECONDS + 1)
+
+
+def test_a_driver_on_another_machine_is_taken_for_dead_only_when_its_heart_has_stopped(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     beat = put_body(storage, 1)["beat"]
     with pytest.raises(ClusterError, match="process 4711 on far, last heard of 59 s ago"):
         check_free(storage, beat + STALE_SECONDS - 1)
     assert check_free(storage, beat + STALE_SECONDS + 1) == 1
+    monkeypatch.setattr(lease, "WATCHED_SECONDS", 0.01)
     later = Lease.acquire(storage, now=lambda: beat + STALE_SECONDS + 1)
     later.release()
     assert later.number == 2
@@ -213,3 +227,34 @@ def test_past_seconds_of_every_start(storage: Storage) -> None:
     put_body(storage, 2, began=200.0, beat=201.5, released=True)
     storage.put("lease/.000003.json.0123.tmp", b"{")
     assert past_seconds(storage) == [30.0, 1.5]
+
+
+def test_a_store_that_hangs_loses_the_run_in_time_and_holds_up_nobody(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "BEAT_SECONDS", 0.02)
+    monkeypatch.setattr(lease, "STALE_SECONDS", 0.5)
+    monkeypatch.setattr(lease, "_GOODBYE", 0.2)
+    mine = Lease.acquire(storage)
+    free = threading.Event()
+    monkeypatch.setattr(storage, "get", lambda key: free.wait(20))
+    began = time.monotonic()
+    assert until(mine.lost)
+    assert not mine.taken()
+    mine.release()
+    assert time.monotonic() - began < 5
+    free.set()
+
+
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), ClusterError("the credentials have expired")])
+def test_a_lease_that_cannot_be_given_back_is_no_failure(
+    storage: Storage, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = Lease.acquire(storage)
+
+    def away(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(storage, "put", away)
+    mine.release()
+    assert not body(storage, 1)["released"]

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from s3_proxy import Fault, Proxy, proxied
-from s3_server import S3Server, connect
+from s3_server import KEYS, S3Server, connect
 
-from cluster import ClusterError, s3_client
+from cluster import ClusterError, UnavailableError, s3_client
 from cluster.s3 import PART, S3Storage
 from cluster.storage import check_writable, open_file, open_storage
 
@@ -20,7 +23,7 @@ from cluster.storage import check_writable, open_file, open_storage
 @pytest.fixture
 def proxy(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     """The environment names the proxy in place of the server; waits are short."""
-    monkeypatch.setattr(s3_client, "_rest", lambda: None)
+    monkeypatch.setattr(s3_client, "rests", lambda: lambda: None)
     with proxied(s3) as (proxy, address):
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
         yield proxy
@@ -72,8 +75,71 @@ def test_of_many_whose_answers_are_lost_exactly_one_has_won(store: S3Storage, pr
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """botocore's own attempts wait for seconds."""
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    monkeypatch.setattr(s3_client, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(s3_client, "DOUBT_SECONDS", 0.1)
+    for known in ("_away", "_answered"):
+        monkeypatch.setattr(s3_client, known, set())
+
+
+class Clock:
+    """Time that passes by sleeping only."""
+
+    def __init__(self) -> None:
+        self.now = 1.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(s3_client, "time", made)
+    monkeypatch.setattr(s3_client, "_away", set())
+    return made
+
+
+@pytest.mark.parametrize("kind", ["slow_down", "conflict", "reset", "spoilt"])
+def test_patience_is_one_time_for_everybody_however_many_ask(s3: S3Server, clock: Clock, kind: str) -> None:
+    """botocore's quota of retries, which all threads share, once left the second and every later request seconds only."""
+    with proxied(s3) as (proxy, address), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL_S3", address)
+        patch.setenv("AWS_MAX_ATTEMPTS", "9")
+        patch.setenv("AWS_RETRY_MODE", "legacy")
+        store = S3Storage(s3.fresh())
+        store.put("before", b"1")
+        for _ in range(3):
+            s3_client._away.clear()
+            before, proxy.faults = clock.now, [Fault(kind, times=10**6)]
+            with pytest.raises(UnavailableError) as error:
+                store.put("key", b"1")
+            passed = clock.now - before
+            assert s3_client.PATIENCE_SECONDS <= passed <= s3_client.PATIENCE_SECONDS + s3_client.LONGEST_WAIT
+            assert str(error.value).startswith(f"{store.url('key')}: 127.0.0.1:")
+            assert str(error.value).endswith(f" for {passed:.0f} s")
+        attempts = len(proxy.did) / 3
+        assert 15 < attempts < 60, "waits that grow, and no second loop inside"
+
+
+def test_what_follows_upon_a_store_that_is_away_does_not_wait_as_long_again(
+    s3: S3Server, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with proxied(s3) as (proxy, address):
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
+        store = S3Storage(s3.fresh())
+        proxy.faults = [Fault("slow_down", times=10**6), Fault("slow_down", method="GET", times=10**6)]
+        with pytest.raises(UnavailableError):
+            store.get("key")
+        before = clock.now
+        with pytest.raises(UnavailableError):
+            store.put("run.json", b"1")
+        assert clock.now - before < 2 * s3_client.DOUBT_SECONDS
+        proxy.faults = []
+        store.put("key", b"1")
+        assert not s3_client._away
 
 
 def test_a_request_that_hangs_is_given_up_and_made_again(
@@ -96,9 +162,8 @@ def test_a_commit_that_was_made_but_never_answered_is_known_as_made(store: S3Sto
 @pytest.mark.usefixtures("impatient")
 def test_a_commit_that_cannot_be_made_is_an_error_not_a_lost_race(store: S3Storage, proxy: Proxy) -> None:
     proxy.faults = [Fault("slow_down", times=1000)]
-    with pytest.raises(OSError, match="answers 503 SlowDown, after many attempts"):
+    with pytest.raises(UnavailableError, match=r"s3://.*key: 127.0.0.1:\d+ answers 503 SlowDown for \d+ s"):
         store.put_if_absent("key", b"ours")
-    assert len([1 for method, _ in proxy.requests if method == "PUT"]) >= s3_client.ROUNDS
     proxy.faults = []
     assert store.get("key") is None
 
@@ -145,8 +210,52 @@ def test_a_large_file_goes_in_parts_and_arrives_whole(store: S3Storage, proxy: P
     store.upload(source, "t/large")
     assert len(proxy.did) == 3
     assert len({path for method, path in proxy.requests if method == "PUT"}) == 3, "three parts, none of them the whole"
-    store.download("t/large", back)
+    entry = store.stat("t/large")
+    assert entry is not None
+    store.download(entry, back)
     assert back.read_bytes() == source.read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["back", "source"]
+
+
+def test_a_large_table_goes_in_parts_too(store: S3Storage, proxy: Proxy) -> None:
+    data = os.urandom(2 * PART + 1)
+    store.put("t/large", data)
+    assert sum("partNumber=" in path for _, path in proxy.requests) == 3
+    assert store.get("t/large") == data
+
+
+def test_one_part_that_fails_is_sent_again_and_not_the_file(
+    store: S3Storage, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy.faults = [Fault("spoilt", path="partNumber=3", times=3)]
+    store.put("t/large", bytes(3 * PART))
+    sent = [path.partition("partNumber=")[2].partition("&")[0] for method, path in proxy.requests if method == "PUT"]
+    assert sorted(sent) == ["1", "2", "3", "3", "3", "3"]
+    monkeypatch.setattr(s3_client, "PATIENCE_SECONDS", 0.0)
+    proxy.faults = [Fault("slow_down", path="partNumber=3", times=10**6)]
+    with pytest.raises(UnavailableError):
+        store.put("t/larger", bytes(3 * PART))
+    assert [method for method, _ in proxy.requests if method == "DELETE"], "the parts of what failed are removed"
+
+
+@pytest.mark.parametrize("moment", ["before", "during"])
+def test_a_file_that_is_replaced_while_it_is_downloaded_is_not_mixed(
+    store: S3Storage, s3: S3Server, tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("big", b"a" * (8 << 20))
+    monkeypatch.setattr("cluster.s3.PART", 1 << 20)
+    entry = store.stat("big")
+    assert entry is not None
+
+    def replace() -> None:
+        key = store.root.split("/", 3)[3] + "/big"
+        connect(s3).put_object(Bucket=s3.bucket, Key=key, Body=b"b" * (8 << 20))
+
+    if moment == "before":
+        replace()
+    with pytest.raises(FileNotFoundError, match="was replaced while it was copied"):
+        store.download(entry, tmp_path / "big", replace)
+    assert not (tmp_path / "big").exists()
 
 
 def test_an_open_file_reads_ranges_and_never_the_whole(store: S3Storage, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,6 +317,14 @@ def test_what_no_waiting_mends_is_said_at_once(store: S3Storage, proxy: Proxy, k
     assert len(proxy.did) <= 2, "asked again in vain"  # botocore itself tries the region that it is told
 
 
+def test_a_store_that_is_away_is_not_a_wrong_path(store: S3Storage, proxy: Proxy, impatient: None) -> None:
+    proxy.faults = [Fault("slow_down", times=3, every=2), Fault("slow_down", times=10**6)]
+    with pytest.raises(UnavailableError, match="answers 503 SlowDown for"):
+        check_writable(store, "output")
+    proxy.faults = []
+    assert [entry.key for entry in store.list()] == ["before"], "the probe stayed"
+
+
 def test_the_probe_leaves_nothing(store: S3Storage) -> None:
     check_writable(store, "output")
     assert [entry.key for entry in store.list()] == ["before"]
@@ -233,6 +350,7 @@ def test_wrong_credentials(s3: S3Server, monkeypatch: pytest.MonkeyPatch, variab
     assert "AWS_ACCESS_KEY_ID" in text
 
 
+@pytest.mark.usefixtures("impatient")
 def test_no_credentials(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
@@ -247,9 +365,59 @@ def test_a_profile_that_is_not_there(s3: S3Server, monkeypatch: pytest.MonkeyPat
     assert "nobody" in refusal(open_storage(s3.fresh()).get, "x")
 
 
+@pytest.mark.parametrize("address", ["https://user:hid@den@{host}", "htp//user:hidden@{host}"])
+@pytest.mark.usefixtures("impatient")
+def test_no_word_of_an_address_that_could_be_secret(s3: S3Server, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address.format(host=s3.endpoint.partition("//")[2]))
+    text = refusal(open_storage(s3.fresh()).get, "x")
+    assert "127.0.0.1" in text
+    assert "user:" not in text
+    assert "hid" not in text
+
+
+class Metadata(BaseHTTPRequestHandler):
+    """The service that gives machines their credentials, at the first times out of order."""
+
+    broken = 3
+
+    def _answer(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        Metadata.broken -= 1
+        keys = {"AccessKeyId": KEYS["AWS_ACCESS_KEY_ID"], "SecretAccessKey": KEYS["AWS_SECRET_ACCESS_KEY"], "Token": ""}
+        said = json.dumps({"Code": "Success", "Expiration": "2040-01-01T00:00:00Z"} | keys)
+        said = "token" if self.command == "PUT" else "role" if self.path.rstrip("/").endswith("credentials") else said
+        self.send_response(500 if Metadata.broken >= 0 else 200)
+        self.send_header("Content-Length", str(len(said)))
+        self.end_headers()
+        self.wfile.write(said.encode())
+
+    do_GET = do_PUT = _answer
+
+    def log_message(self, *_: Any) -> None:
+        return
+
+
+def test_credentials_that_cannot_be_had_for_a_moment(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
+    service = HTTPServer(("127.0.0.1", 0), Metadata)
+    threading.Thread(target=service.serve_forever, daemon=True).start()
+    monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", f"http://127.0.0.1:{service.server_port}")
+    try:
+        storage = open_storage(s3.fresh())
+        storage.put("k", b"1")
+        assert storage.get("k") == b"1"
+        assert Metadata.broken < 0
+    finally:
+        service.shutdown()
+        service.server_close()
+
+
+@pytest.mark.usefixtures("impatient")
 def test_nobody_answers(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://user:hidden@127.0.0.1:9")
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "2")
     text = refusal(open_storage(s3.fresh()).get, "x")
     assert "no answer from 127.0.0.1:9; correct AWS_ENDPOINT_URL_S3" in text
     assert "hidden" not in text
@@ -291,4 +459,4 @@ def test_settings_of_boto3_are_heeded(s3: S3Server, tmp_path: Path, monkeypatch:
     assert storage.get("k") == b"1"
     client = s3_client.client()
     assert client.meta.region_name == "eu-central-1"
-    assert client.meta.config.retries["total_max_attempts"] == 2
+    assert client.meta.config.retries["total_max_attempts"] == 1, "all patience is ours"

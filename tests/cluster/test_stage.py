@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,7 +14,7 @@ import pytest
 from cluster import ClusterError
 from cluster.costs import COSTS, START_UP, entry
 from cluster.session import Pool
-from cluster.stage import Meter, Stage
+from cluster.stage import Meter, Stage, _Seat, pulse
 
 IN = pa.schema([("n", pa.int64()), ("costs", COSTS)])
 OUT = IN.append(pa.field("double", pa.int64()))
@@ -236,3 +238,24 @@ def test_a_worker_that_holds_something_is_closed_and_another_needs_nothing() -> 
     Meter(stage(Engine, Pool(1, 1, 0)), 1).close()
     Meter(stage(), 1).close()
     assert Engine.closed == 1
+
+
+class Copying:
+    """Needs its time before it is there, and says so."""
+
+    def __init__(self) -> None:
+        pulse()
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        return table
+
+
+def test_a_worker_that_is_being_built_is_heard_too() -> None:
+    heard: list[tuple[Any, ...]] = []
+    desk = SimpleNamespace(
+        pulse=SimpleNamespace(remote=lambda *said: heard.append(said)), seated=SimpleNamespace(remote=lambda *_: None)
+    )
+    _Seat(Stage("copying", Copying, {}, IN, IN, Pool(1, 1, 0)), 1, desk, 0)
+    assert heard == [("copying", -1, None)]
+    pulse()
+    assert len(heard) == 1

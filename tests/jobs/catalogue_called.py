@@ -242,7 +242,7 @@ def drive(patch: Patch, received: int | None = None, lost: bool = False) -> None
     patch.setattr(run, "stages", lambda *_: [])
     prepared = anything(config=anything(limits=Limits()), prices=None, storage=FileStorage("/runs/a"))
     plan = anything(shards=[anything(number=0, key="a", row_group=0)], counts={"queries": 3})
-    lease, signals = anything(number=1, lost=lambda: lost), anything(received=received, line=None)
+    lease, signals = anything(number=1, lost=lambda: lost, taken=lambda: False), anything(received=received, line=None)
     tally = run.Tally(set(), Counter(), {})
     run._work(prepared, plan, anything(pools={}), lease, tally, signals, Progress(sys.stderr), AGAIN)
 
@@ -286,7 +286,7 @@ RUNNING = [
     Called("are spent, limits.max_cost_usd", a_limit(error_rate=1, max_cost_usd=1)),
     Called("(limits.stall_minutes)", a_stall),
     Called("came to no end", drive),
-    Called("has taken this run over", lambda patch: drive(patch, lost=True)),
+    Called("taken this run over", lambda patch: drive(patch, lost=True)),
     Called("interrupted:", lambda patch: drive(patch, received=signal.SIGTERM)),
     Called("interrupted; what is committed stays", a_second_signal),
 ]

@@ -15,6 +15,7 @@ from catalogue_typed import AFTERWARDS, JOB, Patch, Typed, both, env, file, raw,
 from fake_server import FakeServer, refusal
 from report_runs import RunMaker
 
+from cluster import UnavailableError
 from cluster.lease import Lease
 from cluster.storage import open_storage
 from jobs.load import load_config
@@ -156,6 +157,7 @@ FOLDER = [
     system("on a disk that can be written", errno.EROFS),
     raw("make its folder, or correct the path", "report", RUN, "--out", "none/page.html", spoil=a_run, code=1),
     system("raise the limit of open files", errno.EMFILE),
+    typed("try again later", spoil=failing(UnavailableError("s3://runs/a: host answers 503 SlowDown for 120 s")), code=1),
     raw(ANOTHER, "report", RUN, "--out", "made", spoil=a_run, code=1),
     raw("give another file", "report", RUN, "--qrels", "made", spoil=a_run),
     raw("put back what was changed there", "report", RUN, spoil=both(a_run, a_table_gone)),

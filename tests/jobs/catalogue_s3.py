@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +16,8 @@ from catalogue_called import Called
 from cluster import copies, s3_client
 from cluster.s3 import S3Storage
 from cluster.storage import Entry
-from jobs import index_on_s3, indexes
+from jobs import index_on_s3, indexes, log
+from jobs.log_files import LogFile
 
 Patch = pytest.MonkeyPatch
 BLOCK = {"kind": "local", "index": "s3://bucket/index"}
@@ -26,6 +29,8 @@ def meets(error: Exception) -> Callable[[Patch], object]:
     def call(patch: Patch) -> None:
         for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
             patch.delenv(name, raising=False)
+        patch.setattr(s3_client, "_answered", set())
+        patch.setattr(s3_client, "DOUBT_SECONDS", 0.0)
 
         def request(_: Any) -> None:
             raise error
@@ -81,12 +86,25 @@ def a_lost_build(_: Patch) -> None:
     index_on_s3._put(S3Storage("s3://bucket/index"), Path("nowhere"), lease, lambda *_: None)
 
 
-def nobody(patch: Patch) -> None:
-    patch.setattr(s3_client, "_answered", set())
-    meets(of.EndpointConnectionError(endpoint_url="http://s3"))(patch)
+def a_log_that_does_not_rest(patch: Patch) -> None:
+    def replaced(*_: object) -> None:
+        raise OSError(errno.ESTALE, "was replaced since it was listed")
+
+    patch.setattr(log, "open_file", replaced)
+    log.check_log([LogFile("s3://bucket/log.parquet", "log.parquet", 9, None, etag="0")], log.LogColumns("query"))
+
+
+def a_cache_of_another(patch: Patch) -> None:
+    patch.delenv(copies.FOLDER, raising=False)
+    patch.setattr("os.getuid", lambda: os.geteuid() + 1)
+    patch.setattr("tempfile.gettempdir", lambda: ".")
+    copies.cache_folder().parent.mkdir(mode=0o700)
+    copies.copied(S3Storage("s3://bucket/index"), [], "1")
 
 
 S3 = [
+    Called("is another user's", a_cache_of_another),
+    Called("was replaced since it was listed", a_log_that_does_not_rest),
     Called("there is no bucket", answers("NoSuchBucket", 404)),
     Called("does not take these credentials", answers("SignatureDoesNotMatch")),
     Called("the credentials have expired", answers("ExpiredToken", 400)),
@@ -97,7 +115,7 @@ S3 = [
     Called("use another store", answers("NotImplemented", 501)),
     Called("is not an address of S3", meets(of.ParamValidationError(report="bucket"))),
     Called("set AWS_CA_BUNDLE", meets(of.SSLError(endpoint_url="https://s3", error="self-signed"))),
-    Called("correct AWS_ENDPOINT_URL_S3", nobody),
+    Called("correct AWS_ENDPOINT_URL_S3", meets(of.EndpointConnectionError(endpoint_url="http://s3"))),
     Called("AWS_... variables", a_profile_of_nobody),
     Called("to a folder on another disk", a_small_disk),
     Called("no copies can be put there", a_cache_that_is_a_file),

@@ -10,10 +10,10 @@ import pytest
 from s3_proxy import Proxy, proxied
 from s3_server import S3Server
 
-from cluster import copies
+from cluster import ClusterError, copies
 from cluster.lease import Lease
 from cluster.storage import Storage, open_storage
-from jobs import engine, index
+from jobs import engine, index, index_on_s3
 from jobs.config import Config
 from jobs.engine_config import Recorded
 from jobs.indexes import open_documents, open_retriever, retriever_identity
@@ -57,6 +57,10 @@ def build(store: Storage, values: dict[str, Any], corpus: str, **more: Block) ->
     return str(said["done"])
 
 
+def data_folders(store: Storage) -> set[str]:
+    return {entry.key.partition("/")[0] for entry in store.list() if entry.key.startswith("data-")}
+
+
 def block(store: Storage) -> Block:
     return {"kind": "local", "index": store.root, "analyzer": "english", "encoder": None}
 
@@ -90,7 +94,13 @@ def test_another_analyzer_replaces_the_index_and_its_files(store: Storage, value
     build(store, values, str(corpus))
     old = retriever_identity("bm25", block(store))
     assert build(store, values, str(corpus), bm25=block(store) | {"analyzer": "unicode"}) == "built"
-    assert len({entry.key.partition("/")[0] for entry in store.list() if entry.key.startswith("data-")}) == 1
+    folders = data_folders(store)
+    assert len(folders) == 2, "copies of the index before may be under way"
+    build(store, values, str(corpus))
+    assert data_folders(store) == folders
+    store.put("data-0123/of-a-killed-build", b"x")
+    assert build(store, values, str(corpus), bm25=block(store) | {"analyzer": "unicode"}) == "built"
+    assert data_folders(store) == folders
     with pytest.raises(RetrieverError, match=rf"index {store.root} was built with analyzer 'unicode'"):
         retriever_identity("bm25", block(store))
     with pytest.raises(RetrieverError, match=rf"index {store.root} was built with analyzer|was replaced since"):
@@ -137,6 +147,47 @@ def test_no_index_a_damaged_one_and_a_folder_of_something_else(store: Storage, v
     store.put("index.json", b"{")
     with pytest.raises(RetrieverError, match=r"index.json cannot be read \(JSONDecodeError\); build it again"):
         retriever_identity("bm25", block(store))
+
+
+def test_what_a_probe_left_is_nobody_elses(store: Storage, values: dict[str, Any], corpus: Path) -> None:
+    store.put(".probe-0123", b"1")
+    assert build(store, values, str(corpus)) == "built"
+
+
+def test_a_builder_that_was_taken_over_removes_nothing(
+    store: Storage, values: dict[str, Any], corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("data-0123/left", b"x")
+    put = index_on_s3._put
+
+    def and_taken_over(*arguments: Any) -> set[str]:
+        folders = put(*arguments)
+        monkeypatch.setattr(Lease, "lost", lambda _: True)
+        return folders
+
+    monkeypatch.setattr(index_on_s3, "_put", and_taken_over)
+    build(store, values, str(corpus))
+    assert store.get("data-0123/left") == b"x"
+
+
+@pytest.mark.parametrize("folder", ["/dev/null", "/proc/x"])
+def test_a_folder_for_copies_that_cannot_be_used_is_named(
+    store: Storage, values: dict[str, Any], corpus: Path, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(copies.FOLDER, folder)
+    with pytest.raises(ClusterError, match=rf"^{folder}/\w+: no copies can be put there: .*; set DMQR_CACHE to another"):
+        build(store, values, str(corpus))
+
+
+def test_a_full_disk_is_this_machines(
+    store: Storage, values: dict[str, Any], corpus: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(local_build, "write_documents", full)
+    with pytest.raises(RetrieverError, match=rf"^index {cache}/.*: cannot be written: No space left on device; free space"):
+        build(store, values, str(corpus))
 
 
 def test_two_builders_are_kept_apart(store: Storage, values: dict[str, Any], corpus: Path) -> None:

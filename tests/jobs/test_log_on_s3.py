@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,14 +14,16 @@ import pytest
 from s3_proxy import Fault, proxied
 from s3_server import S3Server
 
-from cluster import ClusterError, s3_client
+from cluster import ClusterError, UnavailableError, s3_client, s3_duckdb
 from cluster.shards import Plan, check_inputs
 from cluster.storage import Storage, open_storage
+from jobs import index
 from jobs.judgements import read_qrels
 from jobs.log import LogColumns, check_log
 from jobs.log_files import LogError, find_log_files
 from jobs.log_rows import read_log
 from jobs.part import ConfigError
+from retrievers.corpus import corpus_schema
 
 COLUMNS = LogColumns("query", "id")
 
@@ -80,13 +83,65 @@ def test_a_list_of_paths_names_files_from_what_they_share(both: tuple[Path, Stor
 def test_faults_while_it_is_read_change_nothing(
     both: tuple[Path, Storage], s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3_client, "_rest", lambda: None)
+    monkeypatch.setattr(s3_client, "rests", lambda: lambda: None)
     here, there = both
     with proxied(s3) as (proxy, address):
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
         proxy.faults = [Fault(kind, method="GET", times=4, every=3) for kind in ("cut", "reset", "slow_down")]
         assert texts(there.root) == texts(str(here))
         assert len(proxy.did) > 2
+
+
+def test_a_store_that_is_away_is_told_as_that_and_as_nothing_else(
+    both: tuple[Path, Storage], s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not as a damaged file that is to be copied again, nor as another that is to be named."""
+    _, there = both
+    there.put("qrels.tsv", b"l1\td1\t2\n")
+    for patience in ("PATIENCE_SECONDS", "DOUBT_SECONDS"):
+        monkeypatch.setattr(s3_client, patience, 0.0)
+    monkeypatch.setattr("cluster.s3_file.TAIL", 1 << 10)
+    files = find_log_files(there.root)
+    with proxied(s3) as (proxy, address):
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
+        corpus = index.corpus_objects(there.root)
+        rows = read_log(files, COLUMNS)
+        next(rows)
+        proxy.faults = [Fault("slow_down", method="GET", times=10**6)]
+        for reads in (
+            lambda: list(rows),
+            lambda: check_log(files, COLUMNS),
+            lambda: corpus_schema(corpus),
+            lambda: read_qrels(there.url("qrels.tsv")),
+        ):
+            with pytest.raises(UnavailableError, match="answers 503 SlowDown for 0 s"):
+                reads()
+        with duckdb.connect() as connection:
+            s3_duckdb.attach(connection)
+            with pytest.raises(duckdb.Error) as failed:
+                connection.sql(f"from read_parquet('{files[0].path}')").fetchall()
+        with pytest.raises(UnavailableError, match=r"^s3://.*answers 503 SlowDown for 0 s$"):
+            s3_duckdb.reason(failed.value)
+
+
+def test_a_log_that_is_replaced_after_it_was_listed_is_not_read(both: tuple[Path, Storage]) -> None:
+    here, there = both
+    files = find_log_files(there.root)
+    there.upload(next(here.rglob("date=2026-01-31/*/part-0.parquet")), "date=2026-01-30/tld=%2Eorg/part-0.parquet")
+    for reads in (lambda: check_log(files, COLUMNS), lambda: list(read_log(files, COLUMNS))):
+        with pytest.raises(LogError, match=r"2026-01-30/.*: was replaced since it was listed; start again"):
+            reads()
+
+
+def test_a_file_of_the_log_is_opened_once_to_be_checked(
+    both: tuple[Path, Storage], s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, there = both
+    files = find_log_files(there.root)
+    with proxied(s3) as (proxy, address):
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
+        check_log(files, COLUMNS)
+        assert len(proxy.requests) == len(files)
 
 
 def test_another_version_is_a_changed_log(both: tuple[Path, Storage]) -> None:

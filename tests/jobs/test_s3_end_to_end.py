@@ -13,12 +13,18 @@ from pathlib import Path
 import pytest
 from s3_proxy import Fault, proxied
 from s3_server import S3Server
-from whole_runs import SAMPLE, check_files, check_same_rows, fetched, finish, flags, start
+from whole_runs import ROOT, SAMPLE, check_files, check_same_rows, fetched, finish, flags, start
 
 from cluster import copies
 from cluster.storage import Storage, open_storage
 
 SHARDS = 9
+IMPATIENT = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+from cluster import s3_client
+s3_client.PATIENCE_SECONDS = s3_client.DOUBT_SECONDS = 3.0
+"""
 
 
 @pytest.fixture
@@ -47,13 +53,13 @@ def command(verb: str, night: Storage, *more: str) -> list[str]:
     return [*words, *more]
 
 
-def committed(night: Storage) -> int:
-    return sum("/commits/0" in entry.key for entry in night.list("runs"))
+def committed(night: Storage, runs: str = "runs") -> int:
+    return sum("/commits/0" in entry.key for entry in night.list(runs))
 
 
-def wait_for_commits(process: subprocess.Popen[str], night: Storage) -> None:
+def wait_for_commits(process: subprocess.Popen[str], night: Storage, runs: str = "runs") -> None:
     end = time.monotonic() + 150
-    while not committed(night) and time.monotonic() < end:
+    while not committed(night, runs) and time.monotonic() < end:
         assert process.poll() is None, finish(process).err
         time.sleep(0.02)
 
@@ -88,9 +94,12 @@ def test_a_night_on_s3_is_killed_and_resumed(
         assert done.code == 0, done.err
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3.endpoint)
         assert {kind for kind, _, _ in proxy.did} == {"lost", "conflict", "slow_down", "reset", "cut"}
+        again = {path for kind, method, path in proxy.did if method == "GET" and kind != "slow"}
         copied = [path for method, path in proxy.requests if method == "GET" and "/index/data-" in path and "?" not in path]
         files = [entry.key for entry in night.list("index") if "/data-" in entry.key]
         assert len(set(copied)) == len(files), "every file of the index is copied"
+        calm_ones = [path for path in copied if path not in again]
+        assert len(calm_ones) == len(set(calm_ones)), "once, not once per worker"
 
     assert f"going on: {left} of {SHARDS} shards are committed" in done.err
     assert "Traceback" not in done.err
@@ -108,6 +117,45 @@ def test_a_night_on_s3_is_killed_and_resumed(
     again = finish(start(command("run", night)))
     assert again.out == done.out
     assert "finished already" in again.err
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "words"),
+    [
+        ("expired", "", "the credentials have expired (ExpiredToken); renew them"),
+        ("slow_down", "/results/", "answers 503 SlowDown for "),
+    ],
+)
+def test_what_the_store_does_in_the_middle_of_a_run_is_told_and_can_be_gone_on_from(
+    s3: S3Server, sample_place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, path: str, words: str
+) -> None:
+    """Not as a refusal, not in the words of a library, and not as what failed last while the run was ended."""
+    (tmp_path / "sitecustomize.py").write_text(IMPATIENT)  # of every process that is started
+    output = open_storage(s3.fresh("out"))
+    settings = flags(sample_place, **{"cluster.shard_size": 20, "output": output.root})
+    with proxied(s3) as (proxy, address):
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
+        monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+        running = start([sys.executable, "-m", "jobs", "run", "configs/quickstart.yaml", *settings])
+        wait_for_commits(running, output, "")
+        proxy.faults = [Fault(kind, method=method, path=path, times=10**6) for method in ("GET", "PUT", "HEAD", "DELETE")]
+        ended = finish(running)
+    assert ended.code == 1, ended.err
+    last = ended.err.splitlines()[-1]
+    assert words in last
+    assert "go on with: " in last
+    assert "botocore" not in last
+    assert "An error occurred" not in last
+
+
+def test_the_report_may_be_put_on_s3(s3: S3Server, sample_place: Path, tmp_path: Path) -> None:
+    settings = flags(sample_place, **{"cluster.shard_size": 200, "output": tmp_path / "runs"})
+    run = finish(start([sys.executable, "-m", "jobs", "run", "configs/quickstart.yaml", *settings])).folder
+    there = open_storage(s3.fresh("page"))
+    for out, key in ((there.url("page.html"), "page.html"), (there.url(""), "report.html")):
+        done = finish(start([sys.executable, "-m", "jobs", "report", str(run), "--out", out]))
+        assert (done.code, done.out) == (0, f"{out}\n"), done.err
+        assert (there.get(key) or b"").startswith(b"<!doctype html>")
 
 
 def test_what_is_wrong_with_the_store_is_one_line_before_any_work(night: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
