@@ -22,9 +22,13 @@ from cluster import ClusterError
 from cluster.storage import Storage
 
 BEAT_SECONDS = 5.0
-STALE_SECONDS = 60.0
+STALE_SECONDS = 150.0  # longer than a store that is away is waited for (s3_client.py)
 WATCHED_SECONDS = 12.0  # two beats
 _GOODBYE = 10.0  # for a beat that is on its way
+
+
+class HeldError(ClusterError):
+    """Somebody else has it."""
 
 
 class Lease:
@@ -40,12 +44,12 @@ class Lease:
 
     @classmethod
     def acquire(cls, storage: Storage, now: Callable[[], float] = time.time) -> Lease:
-        """Take the run, or ClusterError naming the driver that holds it."""
+        """Take the run, or HeldError naming the driver that holds it."""
         number = check_free(storage, now())
         _watch(storage)
         body = {**_me(), "began": now(), "beat": now(), "released": False}
         if not storage.put_if_absent(_key(number + 1), json.dumps(body).encode()):
-            raise ClusterError(f"{storage.root}: another driver has just started on this run; wait for it")
+            raise HeldError(f"{storage.root}: another driver has just started on this run; wait for it")
         return cls(storage, number + 1, body)
 
     def taken(self) -> bool:
@@ -81,11 +85,11 @@ class Lease:
 
 
 def check_free(storage: Storage, now: float) -> int:
-    """The number of the last lease; ClusterError naming the driver if that one still works on the run."""
+    """The number of the last lease; HeldError naming the driver if that one still works on the run."""
     number, holder = _latest(storage)
     if holder is not None and not holder["released"] and _alive(holder, now):
         ago = max(0, round(now - holder["beat"]))
-        raise ClusterError(
+        raise HeldError(
             f"{storage.root}: another driver works on this run: process {holder['pid']} on {holder['host']}, "
             f"last heard of {ago} s ago; wait for it, or stop it and start again"
         )
@@ -93,13 +97,13 @@ def check_free(storage: Storage, now: float) -> int:
 
 
 def _watch(storage: Storage) -> None:
-    """ClusterError if a heart of another machine beats that is still by this machine's clock, which may be ahead."""
+    """HeldError if a heart of another machine beats that is still by this machine's clock, which may be ahead."""
     number, holder = _latest(storage)
     if holder is None or holder["released"] or holder["machine"] == _machine():
         return
     time.sleep(WATCHED_SECONDS)
     if _latest(storage) != (number, holder):
-        raise ClusterError(
+        raise HeldError(
             f"{storage.root}: another driver works on this run: process {holder['pid']} on {holder['host']}, whose clock is "
             "not this machine's; wait for it, or stop it and start again"
         )

@@ -10,9 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cluster import ClusterError
 from cluster.copies import work_folder
-from cluster.lease import Lease
+from cluster.lease import HeldError, Lease
 from cluster.s3 import S3Storage
 from cluster.storage import PROBE, check_writable
 from jobs.indexes import stored_index
@@ -42,7 +41,7 @@ def build_on_s3(url: str, sources: Sequence[str | Source], fields: dict[str, Any
     check_writable(storage, f"index {url}")
     try:
         lease = Lease.acquire(storage)
-    except ClusterError as error:
+    except HeldError as error:
         raise RetrieverError(f"index {url}: is being built by another process ({error})") from error
     before = [entry.key for entry in storage.list() if entry.key.startswith("data-")]
     there = None if old is None else Elsewhere(old, partial(_fetch, storage, str(old["data"])))

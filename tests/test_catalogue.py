@@ -17,13 +17,14 @@ from catalogue_inputs import INPUTS
 from catalogue_s3 import S3
 from catalogue_typed import AFTERWARDS, Typed, good_job
 
+from cluster.lease import HeldError
 from jobs.__main__ import main
 from jobs.refusal import REFUSALS
 from jobs.run import Stopped
 from retrievers.elastic_client import Refused
 
 ROOT = Path(__file__).parents[1]
-NAMES = {error.__name__ for error in (*REFUSALS, Stopped, Refused)}
+NAMES = {error.__name__ for error in (*REFUSALS, Stopped, Refused, HeldError)}
 SAYS = {"error", "_error"}  # methods that make the error that is raised
 TELLS = {"say", "exit"}
 ACTS = (
