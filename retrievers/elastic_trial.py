@@ -32,6 +32,6 @@ def try_query(connection: Connection, index: ElasticIndex, block: Mapping[str, A
     body = {"query": bm25_query(_WORDS, block["field"], block["query"]), "size": 0, "track_total_hits": False}
     params = {"allow_partial_search_results": "false"}
     try:
-        connection.ask("POST", f"/{index.name}/_search", body, params=params, patience=3.0)
+        connection.ask("POST", f"/{index.name}/_search", body, params=params, patience=connection.opening)
     except Refused as refused:
-        raise RetrieverError(f"{where}: {connection.shown} refuses the query: {refused}; correct query") from None
+        raise RetrieverError(f"{where}: {connection.shown} refuses the query: {refused.said}; correct query") from None

@@ -146,7 +146,7 @@ def built_again(patch: Patch) -> object:
 def refused_query(patch: Patch) -> object:
     def once(self: Any, method: str, path: str, *_: Any, **more: Any) -> Answer:
         if path.endswith("/_search"):
-            raise Refused(400, "query_shard_exception", 'For input string: "many"')
+            raise Refused("here", 400, "query_shard_exception", 'For input string: "many"')
         return Answer(200, FOUND)
 
     patch.setattr(Connection, "_root", lambda self: Answer(200, VERSION))
