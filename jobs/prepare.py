@@ -20,10 +20,11 @@ from cluster.storage import Storage, check_writable, open_storage
 from jobs import engine
 from jobs.config import Config
 from jobs.evaluate import Judgements, read_qrels
-from jobs.indexes import retriever_identity
+from jobs.indexes import open_documents, retriever_identity
 from jobs.log import LogColumns, check_log
 from jobs.log_files import LogFile, find_log_files
 from jobs.part import ConfigError
+from jobs.retriever_config import Elastic
 from jobs.retriever_opening import opened
 from retrievers.reranker import reranker_identity
 from retrievers.retriever import retriever_facts
@@ -96,6 +97,9 @@ def _prepare(
             f"retrieve.retrievers: {', '.join(indexes)} search indexes of different corpora, but the reranker takes its texts "
             "from one; build all from one corpus for all, or set rerank.kind: none"
         )
+    name, first = next(iter(config.retrieve.retrievers.items()))
+    if config.rerank.kind != "none" and isinstance(first, Elastic):  # an index that keeps no text is refused now
+        open_documents(name, first.model_dump() | {"index": indexes[name]["index"]})
     facts = {name: retriever_facts(name, one.model_dump(), indexes[name]) for name, one in config.retrieve.retrievers.items()}
     opened, rewriting = _rewriting(config)
     identity = {

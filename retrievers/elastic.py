@@ -157,7 +157,7 @@ def retriever_facts(name: str, settings: Mapping[str, Any], identity: Mapping[st
     connection = Connection(f"retrieve.retrievers.{name}", block)
     try:
         version, index = connection.check(), ready_index(connection, str(identity["index"]))
-        count = connection.ask("GET", f"/{index.name}/_count", patience=3.0).body["count"]
+        count = connection.ask("GET", f"/{index.name}/_count", patience=connection.opening).body["count"]
     finally:
         connection.close()
     return {

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from elastic_server import ask
 from proxy import Proxy, Request
 from report_runs import RunMaker
 
@@ -29,6 +30,7 @@ from jobs.report.samples import samples
 from jobs.trial import try_query
 from retrievers.elastic_build import build_elastic_index
 from retrievers.elastic_fields import elastic_indexes
+from retrievers.retriever import RetrieverError
 
 Values = dict[str, Any]
 OLD = {f"d{n:02d}": f"an old sea {n}" for n in range(1, 9)}
@@ -90,6 +92,14 @@ def test_retrievers_that_share_an_alias_search_one_index_though_it_moves_meanwhi
     assert [index["index"] for index in found.indexes.values()] == [old, old]
     assert [(facts["named"], facts["documents"]) for facts in found.facts.values()] == [(alias, 8)] * 2
     assert paths.count(f"/{alias}") == 1
+
+
+def test_an_index_without_texts_is_refused_where_they_are_to_be_reranked(job: Values, alias: str) -> None:
+    mapping = {"_source": {"enabled": False}, "properties": {"text": {"type": "text"}}}
+    ask("PUT", f"/{alias}", {"mappings": mapping, "settings": {"number_of_replicas": 0}})
+    assert prepared(job).facts["bm25"]["documents"] == 0
+    with pytest.raises(RetrieverError, match="keeps no text in the field 'text', and the reranker reads it there"):
+        prepared(job | {"rerank": {"kind": "cross_encoder", "model": "m"}})
 
 
 def test_texts_that_are_shown_are_those_that_were_searched(
