@@ -1,24 +1,20 @@
-"""The whole job with engines that are asked, not read: a server over HTTP, and vLLM in the worker."""
+"""The whole job with a server over HTTP that rewrites (vLLM in the worker: test_nightly.py)."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_server import FakeServer
-from tiny_model import make_model
 from whole_runs import check_files, check_same_rows, children, finish, flags, rows, start, wait_for_commits
 
 QUERIES = 176
 STRATEGIES = ("general", "keyword", "pseudo_answer", "core_content")
-vllm_is_there = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
 
 
 @pytest.fixture(scope="module")
@@ -106,35 +102,3 @@ def test_a_server_that_cannot_serve_is_refused_before_any_work(place: Path, chan
             assert all(word in last for word in words), last
             assert "starting Ray" not in done.err
         assert not server.sends
-
-
-# ---------------------------------------------------------------- vLLM in the worker
-
-
-def cores() -> set[int]:
-    return {pid for pid, name in children(1).items() if "EngineCore" in name}
-
-
-@vllm_is_there
-def test_vllm_in_the_worker_survives_a_kill_and_answers_for_every_query(place: Path) -> None:
-    output, before = place / "vllm", cores()
-    values = {"rewrite.engine.model": make_model(place / "tiny"), "rewrite.decoding.max_tokens": 128}
-    running = start([sys.executable, "-m", "jobs", "run", "configs/vllm-cpu.yaml", *flags(place, output=output, **values)])
-    end = time.monotonic() + 120
-    while not list(output.glob("*/completions/*/*")) and time.monotonic() < end:
-        assert running.poll() is None, finish(running).err
-        time.sleep(0.01)
-    (worker,) = [pid for pid, name in children(running.pid).items() if name.startswith("ray::Rewrite")]
-    os.kill(worker, signal.SIGKILL)
-    folder = finish(running).folder
-    assert not cores() - before  # neither the killed worker's engine nor the last one is left
-    check_files(folder, 5)
-    costs = rows(folder, "costs")
-    asked = [row for row in costs if row["component"] == "dmqr"]
-    assert len(asked) == QUERIES
-    assert sum(row["cached_tokens"] for row in asked) > 0.5 * sum(row["prompt_tokens"] for row in asked)
-    assert {(row["engine"], row["usage"], row["completion_tokens"] > 0) for row in asked} == {("vllm", "reported", True)}
-    spent = {row["component"]: row["seconds"] for row in costs if row["stage"] == "rewrite" and row["query_id"] is None}
-    assert spent["start_up.load"] > spent["start_up.warm_up"] > 0
-    named = json.loads((folder / "run.json").read_text())["identity"]["rewrite"]["engine"]
-    assert named["weights"].startswith("sha256:")

@@ -1,5 +1,5 @@
-"""configs/nightly.yaml as it stands, addresses and models overridden: log and output on S3, Elasticsearch with security on,
-vLLM, a cross-encoder; killed in the middle and resumed."""
+"""Whole jobs with vLLM in the worker: one whose worker is killed; and configs/nightly.yaml as it stands, addresses and models
+overridden: log and output on S3, Elasticsearch with security on, a cross-encoder; killed in the middle and resumed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from elastic_server import PASSWORD, Server
 from s3_server import S3Server
 from tiny_model import make_model
 from tiny_reranker import make_reranker
-from whole_runs import SAMPLE, check_files, fetched, finish, rows, start
+from whole_runs import SAMPLE, check_files, children, fetched, finish, flags, rows, start
 
 from cluster.storage import Storage, open_storage
 
@@ -126,3 +126,32 @@ def test_the_night_is_killed_and_resumed(
         assert secret.encode() not in everything
         assert secret not in done.out + done.err + built.err
     assert json.loads(night.get("runs/nightly/latest.json") or b"{}")["path"] == night.url(before)
+
+
+def cores() -> set[int]:
+    return {pid for pid, name in children(1).items() if "EngineCore" in name}
+
+
+def test_vllm_in_the_worker_survives_a_kill_and_answers_for_every_query(sample_place: Path) -> None:
+    output, before = sample_place / "vllm", cores()
+    values = {"rewrite.engine.model": make_model(sample_place / "tiny"), "rewrite.decoding.max_tokens": 128}
+    settings = flags(sample_place, output=output, **values)
+    running = start([sys.executable, "-m", "jobs", "run", "configs/vllm-cpu.yaml", *settings])
+    end = time.monotonic() + 120
+    while not list(output.glob("*/completions/*/*")) and time.monotonic() < end:
+        assert running.poll() is None, finish(running).err
+        time.sleep(0.01)
+    (worker,) = [pid for pid, name in children(running.pid).items() if name.startswith("ray::Rewrite")]
+    os.kill(worker, signal.SIGKILL)
+    folder = finish(running).folder
+    assert not cores() - before  # neither the killed worker's engine nor the last one is left
+    check_files(folder, 5)
+    costs = rows(folder, "costs")
+    asked = [row for row in costs if row["component"] == "dmqr"]
+    assert len(asked) == 176
+    assert sum(row["cached_tokens"] for row in asked) > 0.5 * sum(row["prompt_tokens"] for row in asked)
+    assert {(row["engine"], row["usage"], row["completion_tokens"] > 0) for row in asked} == {("vllm", "reported", True)}
+    spent = {row["component"]: row["seconds"] for row in costs if row["stage"] == "rewrite" and row["query_id"] is None}
+    assert spent["start_up.load"] > spent["start_up.warm_up"] > 0
+    named = json.loads((folder / "run.json").read_text())["identity"]["rewrite"]["engine"]
+    assert named["weights"].startswith("sha256:")
