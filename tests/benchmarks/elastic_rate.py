@@ -49,7 +49,7 @@ from retrievers.elastic_build import build_elastic_index
 from retrievers.elastic_client import Connection
 from retrievers.elastic_fields import Fields, elastic_indexes
 from retrievers.elastic_fill import Here
-from retrievers.retriever import Retriever, SearchText, open_retriever, retriever_identity
+from retrievers.retriever import Alive, Retriever, SearchText, open_retriever, retriever_identity
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 GOAL = 0.8
@@ -96,9 +96,9 @@ def captured(retriever: Retriever, texts: Sequence[SearchText]) -> tuple[list[by
     bodies: list[bytes] = []
     kept = elastic_search.Searches.run
 
-    def keep(self: Any, searches: Sequence[bytes]) -> Any:
+    def keep(self: Any, searches: Sequence[bytes], alive: Alive) -> Any:
         bodies.extend(searches)
-        return kept(self, searches)
+        return kept(self, searches, alive)
 
     elastic_search.Searches.run = keep  # type: ignore[method-assign]
     try:
