@@ -212,7 +212,7 @@ class Build:
         Asked for and looked after, since no connection is held for as long as it takes.
         """
         self._ask("POST", f"/{self.index}/_forcemerge?max_num_segments=1&wait_for_completion=false")
-        merging = time.monotonic()
+        merging, pause = time.monotonic(), 0.01
         while time.monotonic() - merging < _NO_MERGE:
             self._ask("POST", f"/{self.index}/_refresh")  # before it the old segments count
             found = self._ask("GET", f"/{self.index}/_stats/segments,merge")["_all"]["primaries"]
@@ -220,7 +220,8 @@ class Build:
                 return
             if found["merges"]["current"]:
                 merging = time.monotonic()
-            time.sleep(_LOOK)
+            time.sleep(pause)
+            pause = min(_LOOK, 1.5 * pause)
 
     def switch(self, filled: Filled) -> ElasticSummary:
         """Let the alias stand for the index, in one step, and remove what is older than the one before."""
