@@ -25,6 +25,7 @@ DUPLICATES = "duplicates.arrow"
 _ROWS = 8192  # rows of a record batch on disk
 _GATHERED = 16_384  # rows put in order at a time: bounds memory when the corpus is not sorted
 _MODULUS = 1 << 128
+_as_json = json.JSONEncoder(default=repr).encode  # json.dumps makes an encoder for every row
 _STRINGS = (1 << 31) - 1  # bytes that a column of strings holds; of large strings it may be more
 
 
@@ -253,7 +254,7 @@ def _duplicates(doc_ids: pa.StringArray | pa.LargeStringArray, hashes: np.ndarra
 
 def _passage_hash(text: str) -> bytes:
     """A passage's text as the eye sees it: NFKC, no case, white space collapsed."""
-    plain = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    plain = " ".join((text if text.isascii() else unicodedata.normalize("NFKC", text)).casefold().split())
     return hashlib.blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
@@ -262,7 +263,7 @@ def _content(batch: pa.RecordBatch) -> int:
     names = batch.schema.names
     total = 0
     for row in zip(*(batch.column(name).to_pylist() for name in names), strict=True):
-        line = json.dumps(row, ensure_ascii=True, default=repr)
+        line = _as_json(row)
         total += int.from_bytes(hashlib.blake2b(line.encode(), digest_size=16).digest(), "big")
     return total
 
