@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from retrievers.corpus import DOCUMENTS, Paths, corpus_files, corpus_schema, in_kinds, joined, open_arrow, write_documents
-from retrievers.elastic_client import Connection, Refused
+from retrievers.elastic_client import Connection, Refused, Trouble
 from retrievers.elastic_fields import Fields
 from retrievers.elastic_fill import Filled, Here, Load, text_hash
 from retrievers.elastic_index import FORMAT, NOTE, ElasticIndex, find_index
@@ -31,7 +31,8 @@ from retrievers.retriever import RetrieverError, named
 
 _PIECE = 1024  # documents handed on at a time
 _IN_FLIGHT = 4  # bulk requests; two did as well on one node with two cores
-_LOOK = 0.2  # seconds between two looks at a merge
+_SHORT_MERGE = 2.0  # seconds that a merge is simply waited for
+_LOOK = 0.2  # and then between two looks at it
 _NO_MERGE = 30.0  # seconds without one: the node was started anew; an index of many segments is right, too, only slower
 
 Progress = Callable[[str, int, int], None]
@@ -187,6 +188,7 @@ class Build:
         Raises:
             RetrieverError: they are not.
         """
+        self._merge()
         self._ask("POST", f"/{self.index}/_refresh")
         count = self._ask("GET", f"/{self.index}/_count")["count"]
         if count != self.written.documents:
@@ -194,7 +196,6 @@ class Build:
                 f"{self._where}: index {self.index} holds {count:,} documents, the corpus {self.written.documents:,}; "
                 f"{self.alias} is as it was; delete {self.index} and build it again"
             )
-        self._merge()
         self.settle()
         self._ask("PUT", f"/{self.index}/_mapping", {"_meta": {NOTE: self._note(complete=True)}})  # last: nobody comes back
 
@@ -211,8 +212,13 @@ class Build:
 
         Asked for and looked after, since no connection is held for as long as it takes.
         """
-        self._ask("POST", f"/{self.index}/_forcemerge?max_num_segments=1&wait_for_completion=false")
-        merging, pause = time.monotonic(), 0.01
+        merge = f"/{self.index}/_forcemerge?max_num_segments=1"
+        try:
+            self.connection.once("POST", merge, timeout=_SHORT_MERGE)
+            return
+        except Trouble:  # a long one goes on without us
+            self._ask("POST", f"{merge}&wait_for_completion=false")
+        merging = time.monotonic()
         while time.monotonic() - merging < _NO_MERGE:
             self._ask("POST", f"/{self.index}/_refresh")  # before it the old segments count
             found = self._ask("GET", f"/{self.index}/_stats/segments,merge")["_all"]["primaries"]
@@ -220,8 +226,7 @@ class Build:
                 return
             if found["merges"]["current"]:
                 merging = time.monotonic()
-            time.sleep(pause)
-            pause = min(_LOOK, 1.5 * pause)
+            time.sleep(_LOOK)
 
     def switch(self, filled: Filled) -> ElasticSummary:
         """Let the alias stand for the index, in one step, and remove what is older than the one before."""
