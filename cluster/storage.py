@@ -180,6 +180,12 @@ def open_storage(url: str) -> Storage:
     return FileStorage(str(Path(url.removeprefix("file://")).absolute()))
 
 
+def object_at(url: str) -> Entry | None:
+    """The object of this very address on S3, its key its name there; None: there is none, what is named may be a folder."""
+    folder, _, name = url.rpartition("/")
+    return open_storage(folder).stat(name) if name and folder.count("/") >= 2 else None  # s3://BUCKET alone is no object
+
+
 def open_file(url: str, etag: str | None = None) -> BinaryIO:
     """A file or an object of S3 (of this version, if one is given), to be read as a stream of bytes or at any place. OSError if
     it cannot be; ESTALE: it is another version."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from cluster.copies import work_folder
-from cluster.storage import open_file, open_storage, remote
+from cluster.storage import object_at, open_file, open_storage, remote
 from jobs import index_actors
 from jobs.config import Config
 from jobs.index_on_s3 import build_on_s3
@@ -49,8 +49,7 @@ def _done(built: bool) -> str:
 
 def corpus_objects(url: str) -> list[str | Source]:
     """The Parquet files of a corpus on S3, to be read as streams: an object, or all *.parquet below a folder."""
-    folder, _, name = url.rpartition("/")
-    if name and folder.count("/") >= 2 and open_storage(folder).stat(name) is not None:
+    if object_at(url) is not None:
         return [_source(url)]
     storage = open_storage(url)
     found = [entry.key for entry in storage.list() if entry.key.endswith(".parquet")]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from cluster.storage import open_storage, remote
+from cluster.storage import object_at, open_storage, remote
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
@@ -79,17 +79,15 @@ def _find_objects(paths: Sequence[str], when: str) -> list[LogFile]:
     base = None if len(paths) == 1 else f"s3://{os.path.commonpath(above)}".rstrip("/")
     found: dict[str, LogFile] = {}
     for one in paths:
-        folder, _, name = one.rpartition("/")
-        entry = open_storage(folder).stat(name) if name and folder.count("/") >= 2 else None
+        entry = object_at(one)
         if entry is not None:
-            inside, root = [entry], folder
+            inside, root = [entry], one.rpartition("/")[0]
         else:
             root = one.rstrip("/")
             there = list(open_storage(root).list())
             inside = [entry for entry in there if _is_log(entry.key)]
             if not inside:
-                shown = ", ".join(entry.key for entry in there[:5]) + (f" and {len(there) - 5} more" if len(there) > 5 else "")
-                what = f"found {shown}" if there else "nothing lies there"
+                what = f"found {_some([entry.key for entry in there])}" if there else "nothing lies there"
                 raise LogError(f"log.path {one}{when}: no Parquet file (*.parquet) in this folder, {what}; name another")
         for entry in inside:
             url = f"{root}/{entry.key}"
@@ -135,5 +133,8 @@ def _nearest_path(path: str) -> str:
 
 def _what_is_in(folder: str) -> str:
     names = sorted(os.listdir(folder))
-    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-    return f"found {shown}" if names else "it is empty"
+    return f"found {_some(names)}" if names else "it is empty"
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
