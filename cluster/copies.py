@@ -20,12 +20,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 from cluster import ClusterError
 from cluster.s3 import S3Storage, partial_path
 from cluster.storage import Entry
 
+Value = TypeVar("Value")
+TRIES = 3  # objects may be replaced while they are copied
 KEPT_DAYS = 30  # of a copy that nobody asks for
 FOLDER = "DMQR_CACHE"
 """Environment variable that names another folder for copies than one in the temporary folder."""
@@ -136,6 +138,27 @@ def _remove(folder: Path, handle: int | None) -> None:
     if handle is not None:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(handle)
+
+
+def fresh(copy: Callable[[], Value]) -> Value:
+    """What `copy` gives, which says each time anew what is to be copied; called again where that was replaced meanwhile.
+
+    Raises:
+        FileNotFoundError: it was, again and again.
+    """
+    for _ in range(TRIES - 1):
+        with contextlib.suppress(FileNotFoundError):
+            return copy()
+    return copy()
+
+
+@contextmanager
+def said_of(url: str, copy: Path, kind: type[Exception]) -> Iterator[None]:
+    """What is refused of a copy, by an exception of this kind, is said of what it is a copy of."""
+    try:
+        yield
+    except kind as error:
+        raise type(error)(str(error).replace(str(copy), url)) from error
 
 
 def _copy(

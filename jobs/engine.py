@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cluster.copies import copied
+from cluster.copies import copied, fresh, said_of
 from cluster.s3 import S3Storage
 from cluster.stage import pulse
 from cluster.storage import remote
@@ -57,27 +57,18 @@ def open_here(settings: Mapping[str, Any]) -> RunningEngine:
     if settings["kind"] != "recorded" or not remote(url):
         return open_engine(settings)
     folder, _, name = url.rpartition("/")
-    copy = _copied(S3Storage(folder), name)
-    try:
+    copy = fresh(lambda: _copied(S3Storage(folder), name))
+    with said_of(url, copy / name, RewriterError):
         return open_engine({**settings, "path": str(copy / name)})
-    except RewriterError as error:
-        raise type(error)(str(error).replace(str(copy / name), url)) from error
 
 
 def _copied(storage: S3Storage, name: str) -> Path:
-    for last in (False, False, True):  # it may be replaced while it is copied
-        entry = storage.stat(name)
-        if entry is None:
-            break
-        try:
-            copy = copied(storage, [entry], f"{entry.etag} {entry.size}", name=name, tell=pulse)
-        except FileNotFoundError:
-            if last:
-                raise
-        else:
-            assert copy is not None
-            return copy
-    raise RewriterError(f"recorded completions {storage.url(name)}: there is no such object; correct rewrite.engine.path")
+    entry = storage.stat(name)
+    if entry is None:
+        raise RewriterError(f"recorded completions {storage.url(name)}: there is no such object; correct rewrite.engine.path")
+    copy = copied(storage, [entry], f"{entry.etag} {entry.size}", name=name, tell=pulse)
+    assert copy is not None
+    return copy
 
 
 def check(settings: dict[str, Any], local: bool) -> None:

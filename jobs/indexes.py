@@ -6,20 +6,17 @@ What is checked before a run reads `index.json` and sizes only.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cluster.copies import copied
+from cluster.copies import TRIES, copied, fresh, said_of
 from cluster.s3 import S3Storage
 from cluster.stage import pulse
 from cluster.storage import remote
 from retrievers import retriever
 from retrievers.local import BUILD, INDEX, damaged, identity_of, local_block, parse_index
 from retrievers.retriever import DocumentStore, Retriever, RetrieverError
-
-TRIES = 3  # an index may be replaced while it is copied
 
 
 def open_retriever(
@@ -29,7 +26,7 @@ def open_retriever(
     if not _on_s3(settings):
         return retriever.open_retriever(name, settings, device=device, expect_identity=expect_identity)
     here = _copied(name, settings)
-    with _named(here, settings):
+    with said_of(str(settings["index"]), here, RetrieverError):
         return retriever.open_retriever(name, {**settings, "index": str(here)}, device=device, expect_identity=expect_identity)
 
 
@@ -41,7 +38,7 @@ def open_documents(name: str, settings: Mapping[str, Any], *, there_only: bool =
     if not _on_s3(settings):
         return retriever.open_documents(name, settings)
     here = _copied(name, settings, there_only=there_only)
-    with _named(here, settings):
+    with said_of(str(settings["index"]), here, RetrieverError):
         return retriever.open_documents(name, {**settings, "index": str(here)})
 
 
@@ -78,26 +75,17 @@ def _on_s3(settings: Mapping[str, Any]) -> bool:
 
 def _copied(name: str, settings: Mapping[str, Any], *, there_only: bool = False) -> Path:
     storage = S3Storage(str(local_block(name, settings)["index"]))
-    gone: FileNotFoundError | None = None
-    for _ in range(TRIES):
+
+    def copy() -> Path | None:
         entry, data = stored_index(storage)
         version = f"{entry['data']} {hashlib.sha256(data).hexdigest()}"
         files = list(storage.list(str(entry["data"])))
-        try:
-            here = copied(storage, files, version, {INDEX: data}, there_only=there_only, tell=pulse)
-        except FileNotFoundError as error:  # another index is put there just now
-            gone = error
-            continue
-        if here is None:
-            raise RetrieverError(f"index {storage.root}: is not on this machine, so its texts are not shown; run a job here")
-        return here
-    raise RetrieverError(f"index {storage.root}: is replaced again and again; wait until it is built") from gone
+        return copied(storage, files, version, {INDEX: data}, there_only=there_only, tell=pulse)
 
-
-@contextmanager
-def _named(here: Path, settings: Mapping[str, Any]) -> Iterator[None]:
-    """What is refused of the copy is said of the index."""
     try:
-        yield
-    except RetrieverError as error:
-        raise type(error)(str(error).replace(str(here), str(settings["index"]))) from error
+        here = fresh(copy)
+    except FileNotFoundError as gone:
+        raise RetrieverError(f"index {storage.root}: is replaced again and again; wait until it is built") from gone
+    if here is None:
+        raise RetrieverError(f"index {storage.root}: is not on this machine, so its texts are not shown; run a job here")
+    return here
