@@ -7,6 +7,7 @@ Lists are fused on the client: Elasticsearch's own fusion wants a licence, and l
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -100,10 +101,8 @@ def open_retriever(
     """
     block = elastic_block(name, settings)
     patient = expect_identity is not None
-    connection = Connection(f"retrieve.retrievers.{name}", block, _in_flight(block), patient=patient)
-    connection.check()
     planned = str((expect_identity or {}).get("index") or block["index"])
-    index = ready_index(connection, planned)
+    connection, index, _ = _reached(name, block, planned, patient=patient)
     identity = _identity(name, block, index, connection)
     if expect_identity is not None and dict(expect_identity) != identity:
         raise RetrieverError(
@@ -130,9 +129,7 @@ def open_documents(name: str, settings: Mapping[str, Any]) -> ElasticDocuments:
     """
     block = elastic_block(name, settings)
     patient = block["in_flight"] is not None  # a worker of a run
-    connection = Connection(f"retrieve.retrievers.{name}", block, _in_flight(block), patient=patient)
-    connection.check()
-    index = ready_index(connection, block["index"])
+    connection, index, _ = _reached(name, block, block["index"], patient=patient)
     return ElasticDocuments(connection, index, text_field(f"retrieve.retrievers.{name}", block, index), _in_flight(block))
 
 
@@ -143,23 +140,17 @@ def retriever_identity(name: str, settings: Mapping[str, Any]) -> dict[str, Any]
         RetrieverError: as `open_retriever`.
     """
     block = elastic_block(name, settings)
-    connection = Connection(f"retrieve.retrievers.{name}", block)
-    try:
-        connection.check()
-        return _identity(name, block, ready_index(connection, block["index"]), connection)
-    finally:
-        connection.close()
+    connection, index, _ = _reached(name, block, block["index"])
+    with contextlib.closing(connection):
+        return _identity(name, block, index, connection)
 
 
 def retriever_facts(name: str, settings: Mapping[str, Any], identity: Mapping[str, Any]) -> dict[str, Any]:
     """`retrievers.retriever.retriever_facts` for ``kind: elastic``: what is worth noting and decides no identity."""
     block = elastic_block(name, settings)
-    connection = Connection(f"retrieve.retrievers.{name}", block)
-    try:
-        version, index = connection.check(), ready_index(connection, str(identity["index"]))
+    connection, index, version = _reached(name, block, str(identity["index"]))
+    with contextlib.closing(connection):
         count = connection.ask("GET", f"/{index.name}/_count", patience=connection.opening).body["count"]
-    finally:
-        connection.close()
     return {
         "named": block["index"],
         "documents": count,
@@ -168,6 +159,19 @@ def retriever_facts(name: str, settings: Mapping[str, Any], identity: Mapping[st
         "closed_to_writing": (index.settings.get("blocks") or {}).get("write") == "true",
         "point_in_time": None,
     }
+
+
+def _reached(
+    name: str, block: Mapping[str, Any], index: str, *, patient: bool = False
+) -> tuple[Connection, ElasticIndex, str | None]:
+    """The server, which this client fits, the index, which can be searched, and the server's version."""
+    connection = Connection(f"retrieve.retrievers.{name}", block, _in_flight(block), patient=patient)
+    try:
+        version = connection.check()
+        return connection, ready_index(connection, index), version
+    except BaseException:
+        connection.close()
+        raise
 
 
 def _identity(name: str, block: Mapping[str, Any], index: ElasticIndex, connection: Connection) -> dict[str, Any]:
