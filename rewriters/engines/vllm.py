@@ -22,6 +22,7 @@ from time import perf_counter
 from typing import Any
 
 from rewriters.engines import Completion, Request
+from rewriters.engines.cores import Cores
 from rewriters.engines.flow import Flow
 from rewriters.engines.lora import adapter_folder, rank_for
 from rewriters.engines.tether import Tether
@@ -82,6 +83,7 @@ class VllmEngine:
         self._numbers = itertools.count(1)
         self._flow: Flow | None = None
         self._tether: Tether | None = None
+        self._cores = Cores()
         self._engine: Any = None
         self._starting, self._alive = asyncio.Lock(), asyncio.Event()
         self._closed = False
@@ -155,10 +157,9 @@ class VllmEngine:
         """One request, sent until it is answered or has had its attempts."""
         seconds, attempt = 0.0, 0
         while True:
-            async with contextlib.AsyncExitStack() as turn:
-                if attempt and attempt + 1 == ATTEMPTS:  # one of those that an engine died under may be the one that kills it
-                    await turn.enter_async_context(self._last_chance)
-                await turn.enter_async_context(self._places)
+            # One of those that an engine died under may be the one that kills it.
+            alone = self._last_chance if attempt and attempt + 1 == ATTEMPTS else contextlib.nullcontext()
+            async with alone, self._places:
                 await self._alive.wait()
                 if self._broken is not None:
                     raise self._broken
@@ -204,13 +205,11 @@ class VllmEngine:
 
     def _tokens(self, request: Request) -> list[int]:
         tokenizer = self._engine.get_tokenizer()
-        text, special = request.prompt, True
-        if getattr(tokenizer, "chat_template", None):
-            message = [{"role": "user", "content": request.prompt}]
-            switches = request.decoding.get("chat_template_kwargs") or {}
-            text = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True, **switches)
-            special = False  # the template has written them
-        return list(tokenizer.encode(text, add_special_tokens=special))
+        if not getattr(tokenizer, "chat_template", None):
+            return list(tokenizer.encode(request.prompt))
+        message = [{"role": "user", "content": request.prompt}]
+        switches = request.decoding.get("chat_template_kwargs") or {}
+        return list(tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=False, **switches))
 
     async def _load(self) -> None:
         """A new engine; the old one, if there is one, is ended first."""
@@ -239,6 +238,8 @@ class VllmEngine:
             why = " ".join(str(error).split())[:300]
             what = f"engine 'vllm': {self._weights} cannot be loaded: {type(error).__name__}"
             raise RewriterError(f"{what}: {why}; correct rewrite.engine") from error
+        if current_platform.is_cpu():
+            self._cores.leave_to_workers()
         self._generation += 1
         self._alive.set()
         # Twice what it works on: where many end in one step, as many are ready (vllm_rate.py: .56 -> .7 of bare).
@@ -266,6 +267,7 @@ class VllmEngine:
     async def _shut(self) -> None:
         engine, self._engine = self._engine, None
         self._alive.clear()
+        self._cores.take_back()
         if engine is None:
             return
         if (handler := getattr(engine, "output_handler", None)) is not None:
@@ -299,6 +301,7 @@ def _sampling(request: Request) -> Any:
         structured_outputs=schema,
         output_kind=RequestOutputKind.FINAL_ONLY,
         detokenize=bool(decoding.get("stop")),
+        skip_clone=True,  # it is for this request alone, as those of vLLM's own server
     )
 
 

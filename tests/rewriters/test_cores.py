@@ -1,0 +1,91 @@
+"""Who may use which cores: real processes, bound by the kernel."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from rewriters.engines.cores import Cores
+
+if not hasattr(os, "sched_setaffinity") or len(os.sched_getaffinity(0)) < 2:
+    pytest.skip("needs two cores, and a system that binds processes to them", allow_module_level=True)
+
+ALL = os.sched_getaffinity(0)
+LAST = {max(ALL)}
+
+
+def used(pid: int) -> set[frozenset[int]]:
+    return {frozenset(os.sched_getaffinity(thread.id)) for thread in psutil.Process(pid).threads()}
+
+
+@contextlib.contextmanager
+def child(bound_to: set[int] | None = None) -> Iterator[int]:
+    code = f"import os; {f'os.sched_setaffinity(0, {bound_to});' if bound_to else ''} print(flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process.pid
+        process.kill()
+
+
+@pytest.fixture
+def cores() -> Iterator[Cores]:
+    cores = Cores()
+    yield cores
+    cores.take_back()
+    assert used(os.getpid()) == {frozenset(ALL)}
+
+
+def test_all_threads_keep_off_the_cores_of_a_bound_child(cores: Cores) -> None:
+    over = threading.Event()
+    beside = threading.Thread(target=over.wait)
+    beside.start()
+    try:
+        with child(LAST) as worker, child() as scheduler:
+            cores.leave_to_workers()
+            rest = {frozenset(ALL - LAST)}
+            assert (used(os.getpid()), used(scheduler), used(worker)) == (rest, rest, {frozenset(LAST)})
+            cores.take_back()
+            assert used(os.getpid()) == used(scheduler) == {frozenset(ALL)}
+    finally:
+        over.set()
+        beside.join()
+
+
+def test_what_is_started_after_it_was_taken_back_may_use_all(cores: Cores) -> None:
+    with child(LAST):
+        cores.leave_to_workers()
+    cores.take_back()
+    with child() as fresh:
+        assert used(fresh) == {frozenset(ALL)}
+
+
+def test_children_that_were_kept_off_are_not_taken_for_workers_later(cores: Cores) -> None:
+    with child() as beside:
+        with child(LAST):
+            cores.leave_to_workers()
+        cores.take_back()
+        with child(LAST):
+            cores.leave_to_workers()
+            assert used(os.getpid()) == used(beside) == {frozenset(ALL - LAST)}
+
+
+def test_nothing_moves_where_no_child_is_bound(cores: Cores) -> None:
+    with child() as beside:
+        cores.leave_to_workers()
+        assert used(os.getpid()) == used(beside) == {frozenset(ALL)}
+
+
+def test_nothing_moves_where_the_workers_have_every_core(cores: Cores) -> None:
+    with contextlib.ExitStack() as workers:
+        for core in ALL:
+            workers.enter_context(child({core}))
+        cores.leave_to_workers()
+        assert used(os.getpid()) == {frozenset(ALL)}
