@@ -287,8 +287,7 @@ def _argument_names() -> set[str]:
 
 
 def _sampling(request: Request) -> Any:
-    from vllm import SamplingParams
-    from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
+    from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
 
     decoding = dict(request.decoding)
     decoding.pop("chat_template_kwargs", None)
