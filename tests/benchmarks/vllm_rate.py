@@ -29,7 +29,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests" / "rewriters")]
 
 ENGINE = {"enforce_eager": True, "max_model_len": 1024, "max_num_seqs": 256, "kv_cache_memory_bytes": 1 << 30}
-SHARD = 500
+SHARD = 1000  # as `cluster.shard_size` has it
 WARM, WARM_SHARDS = 64, 24
 WORDS = [
     "river", "paper", "copper", "market", "winter", "school", "engine", "garden", "doctor", "island", "copyright", "battery",
