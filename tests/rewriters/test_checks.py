@@ -24,6 +24,8 @@ PASSAGE = (
         "cheap parcel " * 12,
         "a good beginning, then and then and then and then and then and then and then and then",
         "包裹价格" * 6,
+        "shipping" * 5,
+        "".join(map(chr, range(1000, 1100))) * 5,
         "東京の天気は、" * 30,
         "abc" * 2000,
         ", ".join(f"step {n}" for n in range(300)),
