@@ -24,6 +24,7 @@ from jobs.pipeline import stages, wishes
 from jobs.prepare import Prepared
 from jobs.retriever_config import Elastic, Local
 from jobs.retriever_opening import asking, check_shares, opened
+from retrievers.elastic_block import elastic_block
 from retrievers.elastic_build import build_elastic_index
 from retrievers.elastic_fields import elastic_indexes
 from retrievers.retriever import SearchText, open_documents, open_retriever
@@ -109,6 +110,20 @@ def test_never_more_requests_at_once_than_the_job_may_have(
 def test_a_local_index_is_opened_as_the_config_has_it() -> None:
     retriever = Local(kind="local", index="idx")
     assert opened(retriever, {"index": "other"}, 4) == retriever.model_dump()
+
+
+@pytest.mark.parametrize("block", [{"index": "docs"}, {"index": "docs", "encoder": {"model": "m"}, "vector": {}}])
+def test_the_config_and_the_library_have_the_same_defaults(block: Values) -> None:
+    in_config = Elastic.model_validate({"kind": "elastic"} | block).model_dump(exclude={"encoder", "kind"})
+    in_library = elastic_block("r", block)
+    said = {key: value for key, value in in_config.items() if value is not None}
+    assert {"url_env", "shards", "replicas", "max_in_flight", "batch", "timeout_seconds", "patience_minutes"} <= said.keys()
+    assert {key: _filled(said[key], in_library[key]) for key in said} == {key: in_library[key] for key in said}
+
+
+def _filled(said: Any, default: Any) -> Any:
+    """What a block of the config says; where it says null, the library's word counts."""
+    return default | {key: value for key, value in said.items() if value is not None} if isinstance(said, dict) else said
 
 
 def test_defaults_of_elastic(values: Values) -> None:
