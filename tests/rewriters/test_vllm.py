@@ -133,7 +133,7 @@ def test_the_joint_request_of_all_strategies_is_decoded_by_its_schema(engine: Vl
     assert completion.text is not None
     assert completion.text.startswith('{"')
     _, failures = rewriter.read([(asked, completion)])
-    assert "unparsable" not in {failure.reason for failure in failures}
+    assert {failure.reason for failure in failures} <= {"truncated", "repetition", "missing"}
 
 
 def test_truncation_stop_words_and_the_end_are_told_apart(engine: VllmEngine) -> None:
