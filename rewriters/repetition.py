@@ -34,4 +34,4 @@ def loops(text: str) -> bool:
 @lru_cache
 def _loop(longest: int) -> re.Pattern[str]:
     """A unit of up to `longest` characters again and again. Words need no spaces between them: it works for CJK."""
-    return re.compile(rf"(.{{1,{max(1, longest)}}}?)\1{{{_TIMES - 1},}}", re.DOTALL)
+    return re.compile(rf"(.{{1,{longest}}}?)\1{{{_TIMES - 1},}}", re.DOTALL)

@@ -12,6 +12,8 @@ import subprocess
 import threading
 from collections.abc import Iterator
 
+import psutil
+
 _SHELL = """
 while read -r pid; do
   case $pid in new) pids= ;; *) pids="$pids $pid" ;; esac
@@ -65,6 +67,4 @@ class Tether:
 
 
 def _descendants() -> set[int]:
-    import psutil
-
     return {child.pid for child in psutil.Process().children(recursive=True)}
