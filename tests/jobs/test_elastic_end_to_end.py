@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from elastic_server import PASSWORD, Server
 from proxy import Fault, Proxy, Request
-from whole_runs import SAMPLE, Done, check_files, check_same_rows, start, wait_for_commits
+from whole_runs import SAMPLE, check_files, check_same_rows, finish, start, wait_for_commits
 
 ROWS = 60  # of the sample's log: some 40 queries
 
@@ -24,11 +24,6 @@ ROWS = 60  # of the sample's log: some 40 queries
 def dmqr(verb: str, *more: str, **settings: object) -> subprocess.Popen[str]:
     words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     return start([sys.executable, "-m", "jobs", verb, "configs/elastic.yaml", *more, *words])
-
-
-def ended(process: subprocess.Popen[str]) -> Done:
-    out, err = process.communicate(timeout=400)
-    return Done(process.returncode, out, err)
 
 
 @pytest.fixture
@@ -43,7 +38,7 @@ def job(
     both = [f"retrieve.retrievers.{retriever}" for retriever in ("bm25", "dense")]
     index: dict[str, object] = {f"{retriever}.index": name for retriever in both}
     login = {f"{one}.{key}_env": f"ES_{key.upper()}" for one in both for key in ("user", "password")}
-    built = ended(dmqr("index", "--corpus", str(SAMPLE / "corpus.parquet"), **index, **login))
+    built = finish(dmqr("index", "--corpus", str(SAMPLE / "corpus.parquet"), **index, **login))
     assert built.code == 0, built.err
     assert built.out.startswith(f"{name} ({name}-")
     assert built.out.endswith("): 331 documents, built\n")
@@ -59,7 +54,7 @@ def job(
 def test_bad_answers_and_a_restart_change_nothing(
     job: dict[str, object], secured_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calm = ended(dmqr("run", output=tmp_path / "calm", **job)).folder
+    calm = finish(dmqr("run", output=tmp_path / "calm", **job)).folder
     chance, lock = random.Random(7), threading.Lock()
     refused = [0]
 
@@ -79,7 +74,7 @@ def test_bad_answers_and_a_restart_change_nothing(
         wait_for_commits(process, tmp_path / "rough", 1)
         secured_server.stop()
         secured_server.start()
-        rough = ended(process).folder
+        rough = finish(process).folder
     assert refused[0] > 5
     check_same_rows(rough, calm)
     check_files(rough, len(list((calm / "commits").iterdir())))
@@ -106,7 +101,7 @@ def test_a_wrong_key_is_refused_before_any_request_to_an_engine(
     monkeypatch.setenv("ES_KEY", base64.b64encode(b"nobody:knows-it").decode())
     engine: dict[str, Any] = {"rewrite.engine": "{kind: openai, model: m, base_url: 'http://127.0.0.1:9/v1'}"}
     for verb in ("run", "plan"):
-        done = ended(dmqr(verb, output=tmp_path / "runs", **job, **engine))
+        done = finish(dmqr(verb, output=tmp_path / "runs", **job, **engine))
         assert done.code == 2
         assert "retrieve.retrievers.bm25: http://127.0.0.1:" in done.err
         assert done.err.strip().endswith("does not accept the key; correct ES_KEY in the environment")

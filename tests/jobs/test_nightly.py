@@ -11,7 +11,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +21,7 @@ from elastic_server import PASSWORD, Server
 from s3_server import S3Server
 from tiny_model import make_model
 from tiny_reranker import make_reranker
-from whole_runs import SAMPLE, check_files, children, fetched, finish, flags, rows, start
+from whole_runs import SAMPLE, check_files, children, fetched, finish, flags, rows, start, wait_until
 
 from cluster.storage import Storage, open_storage
 
@@ -88,10 +87,7 @@ def test_the_night_is_killed_and_resumed(
 
     monkeypatch.setenv("ELASTICSEARCH_API_KEY", reader)
     first = dmqr("run", settings, "--date", DATE)
-    end = time.monotonic() + 150
-    while not found(night, "/commits/0") and time.monotonic() < end:
-        assert first.poll() is None, finish(first).err
-        time.sleep(0.05)
+    wait_until(first, lambda: found(night, "/commits/0"))
     os.kill(first.pid, signal.SIGKILL)
     assert finish(first).code == -signal.SIGKILL
     (before,) = {key.split("/commits/")[0] for key in found(night, "/commits/0")}
@@ -137,10 +133,7 @@ def test_vllm_in_the_worker_survives_a_kill_and_answers_for_every_query(sample_p
     values = {"rewrite.engine.model": make_model(sample_place / "tiny"), "rewrite.decoding.max_tokens": 128}
     settings = flags(sample_place, output=output, **values)
     running = start([sys.executable, "-m", "jobs", "run", "configs/vllm-cpu.yaml", *settings])
-    end = time.monotonic() + 120
-    while not list(output.glob("*/completions/*/*")) and time.monotonic() < end:
-        assert running.poll() is None, finish(running).err
-        time.sleep(0.01)
+    wait_until(running, lambda: list(output.glob("*/completions/*/*")))
     (worker,) = [pid for pid, name in children(running.pid).items() if name.startswith("ray::Rewrite")]
     os.kill(worker, signal.SIGKILL)
     folder = finish(running).folder

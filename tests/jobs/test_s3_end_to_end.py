@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from s3_proxy import Fault, proxied
 from s3_server import S3Server
-from whole_runs import ROOT, SAMPLE, check_files, check_same_rows, fetched, finish, flags, start
+from whole_runs import ROOT, SAMPLE, check_files, check_same_rows, fetched, finish, flags, start, wait_until
 
 from cluster import copies
 from cluster.storage import Storage, open_storage
@@ -57,13 +55,6 @@ def committed(night: Storage, runs: str = "runs") -> int:
     return sum("/commits/0" in entry.key for entry in night.list(runs))
 
 
-def wait_for_commits(process: subprocess.Popen[str], night: Storage, runs: str = "runs") -> None:
-    end = time.monotonic() + 150
-    while not committed(night, runs) and time.monotonic() < end:
-        assert process.poll() is None, finish(process).err
-        time.sleep(0.02)
-
-
 def test_a_night_on_s3_is_killed_and_resumed(
     night: Storage, s3: S3Server, sample_place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,7 +66,7 @@ def test_a_night_on_s3_is_killed_and_resumed(
         assert (built.code, built.out) == (0, f"{night.url('index/')}: 331 documents, built\n"), built.err
 
         first = start(command("run", night))
-        wait_for_commits(first, night)
+        wait_until(first, lambda: committed(night))
         os.kill(first.pid, signal.SIGKILL)
         assert finish(first).code == -signal.SIGKILL
         left = committed(night)
@@ -137,7 +128,7 @@ def test_what_the_store_does_in_the_middle_of_a_run_is_told_and_can_be_gone_on_f
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
         monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
         running = start([sys.executable, "-m", "jobs", "run", "configs/quickstart.yaml", *settings])
-        wait_for_commits(running, output, "")
+        wait_until(running, lambda: committed(output, ""))
         proxy.faults = [Fault(kind, method=method, path=path, times=10**6) for method in ("GET", "PUT", "HEAD", "DELETE")]
         ended = finish(running)
     assert ended.code == 1, ended.err

@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
+import pytest
 
 from cluster.storage import Storage
 
@@ -17,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "configs" / "sample"
 SAME = ("queries", "query_map", "rewrites", "runs", "results")  # tables whose rows depend on the config alone
 Row = dict[str, Any]
+PATIENCE = 400  # s: such a run takes 20-70 s, three times as long beside three busy processes on two cores
 
 
 def flags(place: Path, **values: object) -> list[str]:
@@ -45,8 +48,23 @@ class Done(NamedTuple):
 
 
 def finish(process: subprocess.Popen[str]) -> Done:
-    out, err = process.communicate(timeout=180)
+    try:
+        out, err = process.communicate(timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        pytest.fail(f"the run has not ended after {PATIENCE} s; it said:\n{process.communicate()[1]}")
     return Done(process.returncode, out, err)
+
+
+def wait_until(process: subprocess.Popen[str], so: Callable[[], object]) -> None:
+    """Wait until that is so, which is to be before the run has ended."""
+    end = time.monotonic() + PATIENCE
+    while not so():
+        assert process.poll() is None, finish(process).err
+        if time.monotonic() > end:
+            process.kill()
+            pytest.fail(f"not so after {PATIENCE} s; the run said:\n{process.communicate()[1]}")
+        time.sleep(0.01)
 
 
 def rows(folder: Path, table: str) -> list[Row]:
@@ -110,8 +128,5 @@ def children(parent: int) -> dict[int, str]:
 
 def wait_for_commits(process: subprocess.Popen[str], output: Path, more_than: int) -> int:
     """Wait until the run has committed more shards than that, and say how many: not all, if it is to be disturbed."""
-    end = time.monotonic() + 150
-    while committed(output) <= more_than and time.monotonic() < end:
-        assert process.poll() is None, finish(process).err
-        time.sleep(0.002)
+    wait_until(process, lambda: committed(output) > more_than)
     return committed(output)
