@@ -17,6 +17,11 @@ os.environ.setdefault("RAY_worker_niceness", "0")
 _PREFIX = f"dmqr-test-{uuid.uuid4().hex[:8]}"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The slow files first; the others keep their order."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder with data and models that are too large to keep here."""

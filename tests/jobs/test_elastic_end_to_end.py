@@ -18,6 +18,8 @@ from elastic_server import PASSWORD, Server
 from proxy import Fault, Proxy, Request
 from whole_runs import SAMPLE, check_files, check_same_rows, finish, start, wait_for_commits
 
+pytestmark = pytest.mark.slow
+
 ROWS = 60  # of the sample's log: some 40 queries
 
 

@@ -17,9 +17,9 @@ from whole_runs import (
     ROOT,
     Done,
     Row,
+    below,
     check_files,
     check_same_rows,
-    children,
     committed,
     finish,
     flags,
@@ -29,6 +29,8 @@ from whole_runs import (
 )
 
 from rewriters.normalise import normalise
+
+pytestmark = pytest.mark.slow
 
 SHARD_SIZE = 20
 SHARDS = 9  # of 176 queries
@@ -258,8 +260,8 @@ def test_a_driver_is_killed_and_then_a_worker_and_the_rows_are_the_same(calm: Do
 
     second = start(command("run", place, output))
     at = wait_for_commits(second, output, left)
-    (worker,) = [pid for pid, name in children(second.pid).items() if name.startswith("ray::Retrieve")]
-    os.kill(worker, signal.SIGKILL)
+    (worker,) = below(second, "ray::Retrieve")
+    worker.kill()
     assert at < SHARDS, "the worker was not killed in the middle"
     done = finish(second)
 

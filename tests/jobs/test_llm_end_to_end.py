@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_server import FakeServer
-from whole_runs import check_files, check_same_rows, children, finish, flags, rows, start, wait_for_commits
+from whole_runs import below, check_files, check_same_rows, finish, flags, rows, start, wait_for_commits
+
+pytestmark = pytest.mark.slow
 
 QUERIES = 176
 STRATEGIES = ("general", "keyword", "pseudo_answer", "core_content")
@@ -68,8 +68,8 @@ def test_a_faulty_server_and_a_killed_engine_change_no_row(calm: Path, place: Pa
     with FakeServer(text=rewritten, seconds=0.3, unavailable=0.05, hanging=0.01) as server:
         running = start(openai(place, output, server))
         at = wait_for_commits(running, output, 0)
-        (worker,) = [pid for pid, name in children(running.pid).items() if name.startswith("ray::Rewrite")]
-        os.kill(worker, signal.SIGKILL)
+        (worker,) = below(running, "ray::Rewrite")
+        worker.kill()
         done = finish(running)
         assert at < 22, "the worker was not killed in the middle"
         assert server.sends.total() > QUERIES

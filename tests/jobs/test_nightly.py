@@ -11,24 +11,30 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pyarrow.parquet as pq
 import pytest
 from elastic_server import PASSWORD, Server
 from s3_server import S3Server
 from tiny_model import make_model
 from tiny_reranker import make_reranker
-from whole_runs import SAMPLE, check_files, children, fetched, finish, flags, rows, start, wait_until
+from whole_runs import SAMPLE, below, check_files, fetched, finish, flags, rows, start, wait_until
 
 from cluster.storage import Storage, open_storage
 
 ROWS = 60  # of the sample's log
 DATE = "2026-01-31"
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed"),
+]
 
 
 @pytest.fixture
@@ -124,20 +130,24 @@ def test_the_night_is_killed_and_resumed(
     assert json.loads(night.get("runs/nightly/latest.json") or b"{}")["path"] == night.url(before)
 
 
-def cores() -> set[int]:
-    return {pid for pid, name in children(1).items() if "EngineCore" in name}
-
-
 def test_vllm_in_the_worker_survives_a_kill_and_answers_for_every_query(sample_place: Path) -> None:
-    output, before = sample_place / "vllm", cores()
+    output, cores = sample_place / "vllm", set[psutil.Process]()
     values = {"rewrite.engine.model": make_model(sample_place / "tiny"), "rewrite.decoding.max_tokens": 128}
     settings = flags(sample_place, output=output, **values)
     running = start([sys.executable, "-m", "jobs", "run", "configs/vllm-cpu.yaml", *settings])
     wait_until(running, lambda: list(output.glob("*/completions/*/*")))
-    (worker,) = [pid for pid, name in children(running.pid).items() if name.startswith("ray::Rewrite")]
-    os.kill(worker, signal.SIGKILL)
-    folder = finish(running).folder
-    assert not cores() - before  # neither the killed worker's engine nor the last one is left
+    cores.update(below(running, "VLLM::EngineCore"))
+    (worker,) = below(running, "ray::Rewrite")
+    worker.kill()
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(finish, running)
+        while not done.done():
+            cores.update(below(running, "VLLM::EngineCore"))
+            time.sleep(0.2)
+    folder = done.result().folder
+    assert len(cores) == 2
+    # neither the killed worker's engine nor the last one is left
+    assert not [core for core in cores if core.is_running() and core.status() != psutil.STATUS_ZOMBIE]
     check_files(folder, 5)
     costs = rows(folder, "costs")
     asked = [row for row in costs if row["component"] == "dmqr"]

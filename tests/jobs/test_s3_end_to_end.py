@@ -16,6 +16,8 @@ from whole_runs import ROOT, SAMPLE, check_files, check_same_rows, fetched, fini
 from cluster import copies
 from cluster.storage import Storage, open_storage
 
+pytestmark = pytest.mark.slow
+
 SHARDS = 9
 IMPATIENT = f"""
 import sys

@@ -7,9 +7,11 @@ import os
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
 import pyarrow.parquet as pq
 import pytest
 
@@ -106,24 +108,16 @@ def committed(output: Path) -> int:
     return len(list(output.glob("*/commits/0*.json")))
 
 
-def children(parent: int) -> dict[int, str]:
-    """Every process below `parent`: pid -> how it calls itself."""
-    parents: dict[int, int] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents[int(stat.parent.name)] = int(stat.read_text().rsplit(")", 1)[1].split()[1])
-        except OSError:  # gone meanwhile
-            continue
-    below = {parent}
-    while more := {pid for pid, above in parents.items() if above in below} - below:
-        below |= more
-    names = {}
-    for pid in below - {parent}:
-        try:
-            names[pid] = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()
-        except OSError:
-            continue
-    return names
+def below(process: subprocess.Popen[str], title: str) -> list[psutil.Process]:
+    """Every process below it that calls itself so, or so and more."""
+    found = []
+    try:
+        for one in psutil.Process(process.pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                found += [one] if " ".join(one.cmdline()).startswith(title) else []
+    except psutil.NoSuchProcess:  # it has ended itself
+        return []
+    return found
 
 
 def wait_for_commits(process: subprocess.Popen[str], output: Path, more_than: int) -> int:

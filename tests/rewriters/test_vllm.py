@@ -26,6 +26,8 @@ if importlib.util.find_spec("vllm") is None:
 from rewriters.engines import vllm as engine_file
 from rewriters.engines.vllm import VllmEngine
 
+pytestmark = pytest.mark.slow
+
 ARGS = {"enforce_eager": True, "max_model_len": 2048, "max_num_seqs": 32, "kv_cache_memory_bytes": 1 << 28}
 GREEDY = {"temperature": 0.0, "top_p": 1.0, "max_tokens": 24, "seed": 0, "stop": [], "chat_template_kwargs": {}}
 
