@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from whole_runs import ROOT, rows
+from whole_runs import PATIENCE, ROOT, rows
 
 from jobs.command_line import VERBS
 
@@ -33,7 +33,7 @@ def typed(command: str, folder: Path, *more: str) -> subprocess.CompletedProcess
     environment = os.environ | {"RAY_AUTH_MODE": "disabled", "PYTHONPATH": str(ROOT)}
     return subprocess.run(
         [sys.executable, "-m", "jobs", *words, *more],
-        cwd=folder, env=environment, capture_output=True, text=True, timeout=180, check=False,
+        cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
 
 

@@ -51,11 +51,11 @@ def server() -> Iterator[FakeServer]:
 
 @pytest.fixture
 def opened() -> Iterator[Opened]:
-    """Opens engines for a server, quick to give up, and closes them after the test."""
+    """Opens engines for a server, and closes them after the test."""
     engines: list[OpenaiEngine] = []
 
     def open_one(server: FakeServer, **changes: Any) -> OpenaiEngine:
-        known = {"model": "tiny", "base_url": server.address, "timeout_seconds": 0.5, "attempts": 3, "patience_minutes": 0.02}
+        known = {"model": "tiny", "base_url": server.address, "timeout_seconds": 10, "attempts": 3, "patience_minutes": 0.02}
         engines.append(OpenaiEngine(**known | changes))
         return engines[-1]
 
@@ -82,11 +82,12 @@ def test_an_answer_has_text_usage_and_our_name_of_the_model(server: FakeServer, 
     usage = {"prompt_tokens": 90, "completion_tokens": 64, "prompt_tokens_details": {"cached_tokens": 60}}
     content = json.dumps(completion("half \ud83d a", usage, "length")).encode()
     server.answer = lambda body: Reply(content=content, headers={"Content-Type": "text/plain"})
-    done = one(opened(server), ask("tea"))
+    engine, began = opened(server), time.monotonic()
+    done = one(engine, ask("tea"))
     assert (done.text, done.finish_reason, done.model) == ("half ? a", "length", "tiny")
     assert (done.prompt_tokens, done.cached_tokens, done.completion_tokens, done.usage) == (90, 60, 64, "reported")
     assert (done.attempts, done.error_reason, done.error_message) == (1, None, None)
-    assert 0 < done.seconds < 0.5
+    assert 0 < done.seconds < time.monotonic() - began
 
 
 @pytest.mark.parametrize(
@@ -134,10 +135,14 @@ FAULTY = {
 OTHERS = [f"other {n}" for n in range(20)]
 
 
+def quick(fault: str) -> dict[str, int]:
+    return {"timeout_seconds": 2} if fault == "hang" else {}  # with less, a busy machine is taken for a hang
+
+
 @pytest.mark.parametrize("fault", FAULTY)
 def test_a_fault_that_passes_is_survived(server: FakeServer, opened: Opened, fault: str) -> None:
     server.fail("tea", fault, times=2)
-    done = outcome(opened(server, timeout_seconds=2 if fault == "hang" else 10), "tea", *OTHERS)
+    done = outcome(opened(server, **quick(fault)), "tea", *OTHERS)
     assert done["tea"].text == "answer to: tea"
     assert done["tea"].attempts == server.sends["tea"] == 3
     assert all(done[other].text == f"answer to: {other}" for other in OTHERS)
@@ -148,7 +153,7 @@ def test_a_fault_that_stays_ends_its_request_alone(server: FakeServer, opened: O
     reason, sends, said = FAULTY[fault]
     server.fail("tea", fault)
     began = time.monotonic()
-    done = outcome(opened(server, timeout_seconds=2 if fault == "hang" else 10), "tea", *OTHERS)
+    done = outcome(opened(server, **quick(fault)), "tea", *OTHERS)
     tea = done.pop("tea")
     assert (tea.text, tea.finish_reason, tea.error_reason, tea.model) == (None, None, reason, "tiny")
     assert said in str(tea.error_message)
