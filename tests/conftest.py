@@ -14,6 +14,7 @@ from elastic_server import PASSWORD, Server, found_serve, remove_indexes
 # Ray nices its workers by 15: beside two other busy processes, as tests at the same time are, they all but stand still
 # (a run's first commit after 60 s on idle cores, not after 450 s beside three; 175 s without).
 os.environ.setdefault("RAY_worker_niceness", "0")
+os.environ["RAY_AUTH_MODE"] = "disabled"  # a Ray of the tests' own asks for no token
 _PREFIX = f"dmqr-test-{uuid.uuid4().hex[:8]}"
 
 

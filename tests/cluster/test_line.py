@@ -63,8 +63,7 @@ def odd(table: pa.Table) -> dict[str, int]:
 
 
 @pytest.fixture
-def line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Line]:
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+def line(tmp_path: Path) -> Iterator[Line]:
     import ray
 
     session = Session("local", {"slow": PoolWish(workers=1, cpus=1)})

@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def typed(command: str, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
     program, *words = shlex.split(command)
     assert program == "dmqr"
-    environment = os.environ | {"RAY_AUTH_MODE": "disabled", "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.run(
         [sys.executable, "-m", "jobs", *words, *more],
         cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False,

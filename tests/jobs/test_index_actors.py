@@ -44,7 +44,6 @@ def test_actors_build_the_index(
     elasticsearch: str, new_name: Callable[[], str], values: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("retrievers.elastic_build._PIECE", 4)
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     pq.write_table(pa.table({"doc_id": [f"d{i:02d}" for i in range(16)], "text": TEXTS}), tmp_path / "corpus.parquet")
     blocks = {"dense": {"kind": "elastic", "index": new_name(), "replicas": 0, "encoder": ENCODER, "vector": {"type": "flat"}}}
     config = a_config(values, blocks)

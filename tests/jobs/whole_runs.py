@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import psutil
 import pyarrow.parquet as pq
@@ -31,9 +30,8 @@ def flags(place: Path, **values: object) -> list[str]:
 
 
 def start(arguments: list[str]) -> subprocess.Popen[str]:
-    environment = os.environ | {"RAY_AUTH_MODE": "disabled"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(arguments, cwd=ROOT, env=environment, **pipes)  # type: ignore[call-overload,no-any-return]
+    return subprocess.Popen(arguments, cwd=ROOT, **pipes)  # type: ignore[call-overload,no-any-return]
 
 
 class Done(NamedTuple):
@@ -53,8 +51,7 @@ def finish(process: subprocess.Popen[str]) -> Done:
     try:
         out, err = process.communicate(timeout=PATIENCE)
     except subprocess.TimeoutExpired:
-        process.kill()
-        pytest.fail(f"the run has not ended after {PATIENCE} s; it said:\n{process.communicate()[1]}")
+        _give_up(process, "not ended")
     return Done(process.returncode, out, err)
 
 
@@ -64,9 +61,13 @@ def wait_until(process: subprocess.Popen[str], so: Callable[[], object]) -> None
     while not so():
         assert process.poll() is None, finish(process).err
         if time.monotonic() > end:
-            process.kill()
-            pytest.fail(f"not so after {PATIENCE} s; the run said:\n{process.communicate()[1]}")
+            _give_up(process, "not so")
         time.sleep(0.01)
+
+
+def _give_up(process: subprocess.Popen[str], what: str) -> NoReturn:
+    process.kill()
+    pytest.fail(f"{what} after {PATIENCE} s; the run said:\n{process.communicate()[1]}")
 
 
 def rows(folder: Path, table: str) -> list[Row]:
@@ -114,7 +115,8 @@ def below(process: subprocess.Popen[str], title: str) -> list[psutil.Process]:
     try:
         for one in psutil.Process(process.pid).children(recursive=True):
             with suppress(psutil.NoSuchProcess):
-                found += [one] if " ".join(one.cmdline()).startswith(title) else []
+                if " ".join(one.cmdline()).startswith(title):
+                    found.append(one)
     except psutil.NoSuchProcess:  # it has ended itself
         return []
     return found
