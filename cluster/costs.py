@@ -1,10 +1,9 @@
-"""What each stage spent: entries carried on the rows that caused them, totals, and prices.
+"""Cost accounting: entries on the rows that caused them, totals, and prices.
 
-A worker appends one entry per row x component and says how long it measured for it; the stage's meter (`settle`) then
-scales the entries of a call so that their seconds add up to the call's own share of the worker's busy time (`Busy`),
-overhead included. So the sum over a table is the time its workers worked, nothing is counted twice, and what no row caused
-(start-up, reading, writing) is kept apart. Quantities are stored, money is not: `Prices` turns one into the other when
-somebody asks.
+A worker appends one entry per row and component, with the seconds that it measured; `settle` then scales a call's entries so
+that they add up to the call's share of the worker's busy time (`BusyTime`), overhead included. So the sum over a table is its
+workers' busy time, without double counting; time that no row caused (start-up, reading, writing) is kept apart. Quantities
+are stored, money is not: `Prices` computes it on demand.
 """
 
 from __future__ import annotations
@@ -22,10 +21,11 @@ import pyarrow.compute as pc
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from cluster import ClusterError
+from cluster.errors import ClusterError
 
-QUANTITIES = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens", "searches", "pairs")
-START_UP = "start_up"  # component of what a worker spent before its first row; also start_up.load and the like
+# `reused`: results taken from a store that runs share; their seconds and tokens are 0.
+QUANTITIES = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens", "searches", "pairs", "reused")
+START_UP = "start_up"  # component of a worker's time before its first row; its parts are start_up.load and the like
 
 COST = pa.struct(
     [
@@ -39,14 +39,21 @@ COST = pa.struct(
         *((name, pa.int64()) for name in QUANTITIES),
         ("usage", pa.string()),  # who counted the tokens: "reported" by the engine, or "counted" here
         ("error", pa.string()),
-        ("start", pa.int32()),  # the start of the run that spent it, from 1; 0 inside a stage: not settled yet
+        ("start", pa.int32()),  # number of the run's start, from 1; 0: not settled yet
     ]
 )
 COSTS = pa.list_(COST)
 
 
 def entry(stage: str, component: str, seconds: float = 0.0, **values: Any) -> dict[str, Any]:
-    """One COST entry, not settled; quantities that are not given are zero."""
+    """Returns an unsettled COST entry; quantities that are not given are 0.
+
+    Args:
+        stage: The stage's name.
+        component: Strategy, request, retriever or model.
+        seconds: Measured busy time.
+        **values: Other fields of COST.
+    """
     empty: dict[str, Any] = {
         "engine": None,
         "model": None,
@@ -61,10 +68,16 @@ def entry(stage: str, component: str, seconds: float = 0.0, **values: Any) -> di
 
 
 def settle(table: pa.Table, seconds: float, devices: float, start: int) -> pa.Table:
-    """Scale the unsettled entries of the column `costs` so that their seconds sum to `seconds`, and mark them settled.
+    """Returns the table with the unsettled entries of its column `costs` scaled and marked as settled.
 
-    Entries without a measured second share equally. Settled entries (earlier stages, completions that an earlier start
-    of the run had made) stay as they are.
+    Entries share equally if none has measured time. Settled entries (of earlier stages, or of completions that an earlier
+    start of the run has stored) stay as they are.
+
+    Args:
+        table: A block with the column `costs`.
+        seconds: What the seconds of the unsettled entries are to add up to.
+        devices: Accelerators of the worker.
+        start: The number of this start of the run, from 1.
     """
     column = table.column("costs").combine_chunks()
     flat = column.flatten()
@@ -87,17 +100,20 @@ def settle(table: pa.Table, seconds: float, devices: float, start: int) -> pa.Ta
     return table.set_column(table.schema.get_field_index("costs"), pa.field("costs", COSTS), costs)
 
 
-class Busy:
-    """A worker's time, shared out among the calls that it has under way at the same moment (processor sharing): the shares
-    of all calls add up to the time in which there was at least one. Calls may come from several threads."""
+class BusyTime:
+    """Divides a worker's busy time among its concurrent calls (processor sharing). Thread-safe.
+
+    The shares of all calls add up to the time with at least one call.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        """Starts without calls; `clock` returns seconds."""
         self._clock, self._lock = clock, threading.Lock()
-        self._calls, self._at, self._shared = 0, 0.0, 0.0  # _shared: what a call would have that was there all the time
+        self._calls, self._at, self._shared = 0, 0.0, 0.0  # _shared: the share of a call that lasts from the beginning
 
     @contextlib.contextmanager
     def share(self) -> Iterator[Callable[[], float]]:
-        """For the time of one call; what it gives says how many seconds the call's share is since it was asked last."""
+        """Counts the body as one call; yields a function that returns the call's share since its last use, in seconds."""
         last = self._advance(+1)
 
         def lap() -> float:
@@ -123,7 +139,7 @@ Totals = dict[str, dict[str, dict[str, float]]]  # stage -> component@model -> q
 
 
 def totals(flat: pa.StructArray) -> Totals:
-    """Sums of a flat array of COST entries by stage and `component@model` (model may be empty)."""
+    """Returns the sums of COST entries by stage and `component@model` (model may be empty)."""
     table = pa.Table.from_struct_array(flat)
     table = table.set_column(3, "model", pc.fill_null(table.column("model"), ""))
     sums = ("seconds", "device_seconds", *QUANTITIES)
@@ -136,7 +152,7 @@ def totals(flat: pa.StructArray) -> Totals:
 
 
 def by_start(flat: pa.StructArray) -> dict[str, dict[str, float]]:
-    """Seconds of a flat array of COST entries by the start of the run that spent them: attributed to rows, start_up."""
+    """Returns the seconds of COST entries by the number of the run's start: `attributed` to rows, and `start_up`."""
     result: dict[str, dict[str, float]] = {}
     columns = (flat.field(name).to_pylist() for name in ("start", "component", "seconds"))
     for start, component, seconds in zip(*columns, strict=True):
@@ -145,17 +161,17 @@ def by_start(flat: pa.StructArray) -> dict[str, dict[str, float]]:
     return result
 
 
-def add(into: Totals, more: Totals) -> None:
-    """Add `more` to `into`, in place."""
+def add_totals(sums: Totals, more: Totals) -> None:
+    """Adds `more` to `sums`, in place."""
     for stage, components in more.items():
-        for component, sums in components.items():
-            mine = into.setdefault(stage, {}).setdefault(component, {})
-            for name, value in sums.items():
-                mine[name] = mine.get(name, 0) + value
+        for component, quantities in components.items():
+            into = sums.setdefault(stage, {}).setdefault(component, {})
+            for name, value in quantities.items():
+                into[name] = into.get(name, 0) + value
 
 
 def stage_sums(costs: Totals, *stages: str) -> dict[str, float]:
-    """The quantities of the named stages (default all), over their components."""
+    """Returns the quantities of the named stages (default: all), summed over their components."""
     result: dict[str, float] = {}
     for stage in stages or costs:
         for sums in costs.get(stage, {}).values():
@@ -165,7 +181,7 @@ def stage_sums(costs: Totals, *stages: str) -> dict[str, float]:
 
 
 class Prices(BaseModel):
-    """USD; from `prices.yaml`, which explains each number."""
+    """Prices in USD, from `prices.yaml`, which has the source of each number."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -177,7 +193,12 @@ class Prices(BaseModel):
     """Model -> price of a million tokens of each kind."""
 
     def usd(self, costs: Totals, stages: Iterable[str] | None = None) -> float:
-        """Money for `costs` (of the named stages, default all): busy time, accelerators, and tokens of priced models."""
+        """Returns the price of `costs` in USD: busy time, accelerators, and tokens of models with a price.
+
+        Args:
+            costs: Quantities.
+            stages: The stages to count; None: all.
+        """
         return sum(
             self._component(key.partition("@")[2], sums)
             for stage in (costs if stages is None else stages)
@@ -201,7 +222,11 @@ class Prices(BaseModel):
 
 
 def load_prices(path: Path) -> Prices | None:
-    """The prices of `prices.yaml`; None if there is no such file; ClusterError if it is not understood."""
+    """Reads `prices.yaml`; returns None if there is no such file.
+
+    Raises:
+        ClusterError: It is not YAML, or has unknown keys or wrong values.
+    """
     if not path.exists():
         return None
     try:
@@ -209,9 +234,11 @@ def load_prices(path: Path) -> Prices | None:
     except yaml.YAMLError as error:
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or error
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
-        raise ClusterError(f"{path}: not YAML: {where}{' '.join(str(problem).split())}; correct it there") from error
+        raise ClusterError("prices", f"{path}: not YAML: {where}{' '.join(str(problem).split())}; correct it there") from error
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"
         known = ", ".join(Prices.model_fields)
-        raise ClusterError(f"{path}: {where}: {first['msg']}, found {first['input']!r} (known keys: {known})") from error
+        raise ClusterError(
+            "prices", f"{path}: {where}: {first['msg']}, found {first['input']!r} (known keys: {known})"
+        ) from error

@@ -1,1 +1,1 @@
-"""The verbs of dmqr, and the order in which its stages follow each other."""
+"""The verbs of dmqr and the chain of its stages."""

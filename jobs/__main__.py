@@ -1,53 +1,53 @@
 """The command line: `dmqr VERB`, also as `python -m jobs VERB`.
 
-Standard output has only what was asked for: a table and, as the last line of `run`, the run's folder. Exit codes: 0 done,
-1 failed or stopped (the same command goes on), 2 refused (config, input or cluster), 130 / 143 interrupted.
+Standard output holds the result only: a table and, as the last line of `run`, the run's folder. Standard error shows the
+display on a terminal, else the log as JSON lines (jobs/terminal/logs.py). Its last line, when a verb is refused or fails, is
+plain text: `dmqr VERB: what; remedy`. Exit codes: 0 done, 1 failed or stopped (the same command resumes), 2 refused (config,
+input or cluster), 130 / 143 interrupted.
 """
 
 from __future__ import annotations
 
 import signal
 import sys
-import tempfile
-import traceback
 from collections.abc import Sequence
 
-from cluster import UnavailableError
-from jobs import verbs
-from jobs.command_line import parser
-from jobs.refusal import REFUSALS, cause, say, system
+from cluster.errors import DmqrError, UnavailableError
+from jobs.cli import verbs
+from jobs.cli.arguments import parser
+from jobs.cli.refusal import cause, say, system
+from jobs.terminal.logs import tell_failure
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb; returns the exit code."""
-    if hasattr(sys.stdout, "reconfigure"):  # a terminal that cannot show a letter shows another
+    """Runs one verb and returns the exit code."""
+    if hasattr(sys.stdout, "reconfigure"):  # unencodable characters are replaced, not an error
         sys.stdout.reconfigure(errors="replace")
     options = parser().parse_args(arguments)
     function = verbs.try_ if options.verb == "try" else getattr(verbs, options.verb)
     try:
         return int(function(options))
-    except REFUSALS as error:
-        return say(options.verb, error, 2)
+    except DmqrError as error:
+        return say(options.verb, error, error.exit_code)
     except KeyboardInterrupt:
         return say(options.verb, "interrupted; start it again", 130)
-    except SystemExit as stop:  # Ray answers SIGTERM with it while it starts
+    except SystemExit as stop:  # raised by Ray on SIGTERM during its start
         return say(options.verb, "interrupted; start it again", 143) if stop.code == signal.SIGTERM else 1
-    except BrokenPipeError:  # whoever read the table has seen enough
+    except BrokenPipeError:  # the reader closed the pipe early
         sys.stderr.close()
         return 0
     except Exception as error:
-        return say(options.verb, _failure(error), 1)
+        return say(options.verb, _failure(options.verb, error), 1)
 
 
-def _failure(error: Exception) -> str:
-    """What the system refused, or a bug: one line for the person, the trace where it can be found."""
+def _failure(verb: str, error: Exception) -> str:
+    """Returns the message of a system error or of a bug; writes the traceback of a bug to standard error."""
     if isinstance(error, UnavailableError):
-        return f"{system(error)}: the same command"
+        return f"{system(error)}: the same command [{error.code}]"
     if isinstance(error, OSError) and error.strerror:
         return system(error)
-    with tempfile.NamedTemporaryFile("w", prefix="dmqr-", suffix=".log", delete=False) as log:
-        traceback.print_exception(error, file=log)
-    return f"{cause(error)}; report it with the details in {log.name}"
+    tell_failure(verb, error)
+    return f"{cause(error)}; report it with the trace above"
 
 
 if __name__ == "__main__":

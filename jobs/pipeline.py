@@ -1,134 +1,156 @@
-"""The order of the stages, written once.
+"""The order of the stages, written once: `CHAIN`.
 
-    shard -> read -> QUERIES -> rewrite -> REWRITTEN -> retrieve -> RETRIEVED -> fuse -> FUSED -> rerank -> RERANKED -> write
-
-One row is one query all the way; every stage is a map; a block is a shard.
+One row is one query in every stage; every stage is a map; a block is a shard. Each stage's class declares its input and output
+columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pydantic import BaseModel
 
 import cluster
 import jobs
 import retrievers
 import rewriters
-from cluster.session import Pool, PoolWish
-from cluster.stage import Stage
-from jobs import engine
-from jobs.config import Config
-from jobs.engine_config import Openai, Vllm
-from jobs.failures import failures
-from jobs.fuse import Fuse
-from jobs.prepare import Prepared
-from jobs.read import Read
-from jobs.rerank import Rerank, fused_order
-from jobs.retrieve import Retrieve, without_lists
-from jobs.retriever_opening import asking, capped, opened
-from jobs.rewrite import Rewrite
-from jobs.tables import COMMITTED, FUSED, QUERIES, RERANKED, RETRIEVED, REWRITTEN, SHARD
-from jobs.write import Write
+from cluster.run.pools import Pool
+from cluster.run.stage import Stage, Worker, link
+from jobs.config.config import Config
+from jobs.run import engine
+from jobs.run.pools import device
+from jobs.run.prepare import Prepared
+from jobs.run.request_shares import searching_pools, worker_settings
+from jobs.stages.error_counts import failure_counts
+from jobs.stages.fuse import Fuse
+from jobs.stages.order import Order
+from jobs.stages.read import Read
+from jobs.stages.retrieve import Retrieve, without_lists
+from jobs.stages.rewrite import Rewrite
+from jobs.stages.score import Score, without_scores
+from jobs.stages.write import Write
+from jobs.tables import SHARD
+from retrievers.elastic.settings import ElasticSettings
 
-_FILES = {"index", "model", "ca_file"}
+
+@dataclass(frozen=True)
+class Step:
+    """One stage of the chain."""
+
+    name: str
+    worker: Callable[..., Worker]
+    pool: str | None = None  # key of the config's `cluster`; None: a stateless stage, run as tasks
+    costs_as: str | None = None  # value of `costs.stage` where it differs from the name
+    fallback: Callable[[pa.Table, Exception], pa.Table] | None = None
 
 
-def wishes(config: Config) -> dict[str, PoolWish]:
-    """The pools that the job needs, as the config has them."""
-    encodes = config.dense_retriever is not None
-    pools = {"retrieve": PoolWish(**config.cluster.retrieve.model_dump(), device=encodes)}
-    if config.rewrite.planned:
-        pools = {"rewrite": _rewriting(config)} | pools
-    if config.rerank.kind != "none":
-        pools["rerank"] = PoolWish(**config.cluster.rerank.model_dump(), device=True)
-    return capped(config, pools)
+CHAIN = (
+    Step("read", Read),
+    Step("rewrite", Rewrite, "rewrite"),
+    Step("retrieve", Retrieve, "retrieve", fallback=without_lists),
+    Step("fuse", Fuse),
+    Step("score", Score, "rerank", "rerank", without_scores),  # only with a reranker
+    Step("order", Order),
+    Step("write", Write),
+)
+COSTED = tuple(dict.fromkeys(step.costs_as or step.name for step in CHAIN))  # the values of `costs.stage`, in chain order
+
+Model = TypeVar("Model", bound=BaseModel)
 
 
 def stages(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> list[Stage]:
-    """The stages of a run, with what their workers are built from."""
+    """Returns the stages of a run, linked, with the constructor arguments of their workers.
+
+    Args:
+        prepared: the job.
+        pools: the sized pools of `jobs.run.pools.requested_pools`.
+        start: the number of this start of the run, from 1.
+    """
+    settings = _settings(prepared, pools, start)
+    chain = [
+        Stage(
+            step.name,
+            step.worker,
+            settings[step.name],
+            pool=pools.get(step.pool) if step.pool else None,
+            concurrent_blocks=_blocks(prepared.config) if step.name == "rewrite" else 1,
+            fallback=step.fallback,
+            counts=partial(failure_counts, stage=step.costs_as or step.name) if step.name != "write" else None,
+            cost_stage=step.costs_as or "",
+        )
+        for step in CHAIN
+        if step.name in settings
+    ]
+    return link(chain, SHARD)
+
+
+def _settings(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> dict[str, dict[str, Any]]:
+    """Returns the constructor arguments of each stage's workers; stages left out are not run."""
     config, run = prepared.config, prepared.storage.root
-    sharing = sum(pools[name].workers for name in asking(config))
+    workers = sum(pools[name].max_workers for name in searching_pools(config))
     retrievers = {
-        name: _absolute(opened(retriever, prepared.indexes.get(name, {}), sharing))
+        name: _absolute(worker_settings(retriever, prepared.indexes.get(name, {}), workers))
         for name, retriever in config.retrieve.retrievers.items()
     }
-    rewrite = {
-        "engine": prepared.engine,
-        "strategies": config.rewrite.planned,
-        "calls": config.rewrite.calls,
-        "decoding": config.rewrite.decoding.model_dump(),
-        "run": run,
-        "start": start,
-        "gpus": pools["rewrite"].gpus if "rewrite" in pools else 0.0,
+    settings: dict[str, dict[str, Any]] = {
+        "read": {"run": run},
+        "rewrite": {
+            "engine": prepared.engine,
+            "strategies": config.rewrite.planned,
+            "calls": config.rewrite.calls,
+            "decoding": config.rewrite.decoding.model_dump(),
+            "joint_prompt": prepared.joint_prompt,
+            "run": run,
+            "start": start,
+            "gpus": pools["rewrite"].gpus if "rewrite" in pools else 0.0,
+        },
+        "retrieve": {
+            "retrievers": retrievers,
+            "identities": prepared.indexes,
+            "routes": config.retrieve.routes,
+            "depth": config.retrieve.depth,
+            "fuse_depth": config.fuse.depth,
+            "weights": config.fuse.weights,
+            "dense": config.dense_retriever if config.used_redundancy == "cosine" else None,
+            "device": device(pools["retrieve"]),
+            "run": run if config.retrieve.keep_runs else None,
+        },
+        "fuse": {"settings": config.fuse},
+        "order": {"combine": config.rerank.combine, "keep": config.rerank.keep},
+        "write": {"run": run, "planned": len(config.rewrite.planned), "start": start},
     }
-    retrieve = {
-        "retrievers": retrievers,
-        "identities": prepared.indexes,
-        "routes": config.retrieve.routes,
-        "depth": config.retrieve.depth,
-        "dense": config.dense_retriever if config.used_redundancy == "cosine" else None,
-        "device": device(pools["retrieve"]),
-    }
-    fuse = {"settings": config.fuse.model_dump()}
-    rerank = {
-        "settings": _absolute(config.reranking),
-        "documents": next(iter(retrievers.items())),
-        "corpus": prepared.indexes.get(next(iter(retrievers)), {}).get("corpus"),
-        "device": device(pools["rerank"]) if "rerank" in pools else "cpu",
-    }
-    write = {
-        "run": run,
-        "planned": len(config.rewrite.planned),
-        "keep_runs": config.retrieve.keep_runs,
-        "start": start,
-    }
-    in_fused_order = partial(fused_order, keep=config.rerank.keep)
-    line = [
-        Stage("read", Read, {"run": run}, SHARD, QUERIES),
-        Stage("rewrite", Rewrite, rewrite, QUERIES, REWRITTEN, pools.get("rewrite"), blocks=_blocks(config)),
-        Stage("retrieve", Retrieve, retrieve, REWRITTEN, RETRIEVED, pools["retrieve"], fallback=without_lists),
-        Stage("fuse", Fuse, fuse, RETRIEVED, FUSED),
-        Stage("rerank", Rerank, rerank, FUSED, RERANKED, pools.get("rerank"), fallback=in_fused_order),
-    ]
-    counted = [replace(stage, counts=partial(failures, stage=stage.name)) for stage in line]
-    return [*counted, Stage("write", Write, write, RERANKED, COMMITTED)]
-
-
-def _rewriting(config: Config) -> PoolWish:
-    """A vLLM engine computes, on as many accelerators as its arguments say; one worker is enough to talk to a server."""
-    wish = PoolWish(**config.cluster.rewrite.model_dump())
-    if isinstance(config.rewrite.engine, Vllm):
-        gpus = float(config.rewrite.engine.gpus) if wish.gpus is None else wish.gpus
-        return replace(wish, gpus=gpus, device=True, fills=True)
-    if isinstance(config.rewrite.engine, Openai):
-        return replace(wish, workers=wish.workers or 1)
-    return wish
+    if config.rerank.kind != "none":
+        settings["score"] = {
+            "settings": _absolute(config.reranking),
+            "documents": next(iter(retrievers.items())),
+            "corpus": prepared.indexes.get(next(iter(retrievers)), {}).get("corpus"),
+            "device": device(pools["rerank"]),
+        }
+    return settings
 
 
 def _blocks(config: Config) -> int:
-    return engine.blocks(config.rewrite.engine, config.cluster.shard_size) if config.rewrite.engine else 1
+    return engine.blocks_in_flight(config.rewrite.engine, config.cluster.shard_size) if config.rewrite.engine else 1
 
 
-def _absolute(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings whose names of files are absolute: a worker of another Ray has another current folder."""
-    return {
-        key: _absolute(value)
-        if isinstance(value, dict)
-        else str(Path(value).absolute())
-        if key in _FILES and value and not (key == "index" and settings.get("kind") == "elastic") and Path(value).exists()
-        else value
-        for key, value in settings.items()
-    }
+def _absolute(settings: Model) -> Model:
+    """Returns the settings with absolute paths: a worker on a cluster has another working directory."""
+    changed: dict[str, Any] = {}
+    files = {"ca_file"} if isinstance(settings, ElasticSettings) else {"index", "model"}
+    for name in type(settings).model_fields:
+        value = getattr(settings, name)
+        if isinstance(value, BaseModel):
+            changed[name] = _absolute(value)
+        elif name in files and value and Path(value).exists():
+            changed[name] = str(Path(value).absolute())
+    return settings.model_copy(update=changed)
 
 
-def code() -> list[str]:
-    """The folders of the four packages, for workers on machines that have not installed them."""
+def package_folders() -> list[str]:
+    """Returns the folders of the four packages, to be shipped to worker machines that have not installed them."""
     return [str(Path(package.__path__[0])) for package in (cluster, jobs, retrievers, rewriters)]
-
-
-def device(pool: Pool) -> str:
-    """Where a worker of the pool computes; Ray shows each worker its own accelerator as the first."""
-    return "cuda:0" if pool.gpus else "cpu"

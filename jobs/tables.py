@@ -1,4 +1,4 @@
-"""The tables, in flight and on storage: names and types, written once.
+"""The schemas of all tables, in flight and on storage.
 
 In flight one row is one query, and each stage adds columns. On storage the tables are flat. Ranks start at 1.
 """
@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cluster.costs import COST, COSTS
 
-ORIGINAL = "original"  # the un-rewritten query, as a strategy
-STAGES = ("read", "rewrite", "retrieve", "fuse", "rerank", "write")  # in their order; jobs/pipeline.py builds them
-RUNGS = ("json", "labelled", "numbered", "salvage")  # of the parser (`parsed_as`), best first
+ORIGINAL = "original"  # the strategy name of the query as it was asked
+RUNGS = ("json", "labelled", "numbered", "salvage")  # values of `parsed_as`: the parser's fallback steps, best first
 
 ERROR = pa.struct(
     [
@@ -25,7 +26,7 @@ ERROR = pa.struct(
         ("attempts", pa.int32()),
     ]
 )
-# Notes about a query that are not failures: it was answered as well as it can be.
+# Reasons in errors/ that are notes, not failures: the query was answered as well as possible.
 NOTES = ("no_hits", "original_stands_in")
 
 REWRITE = pa.struct(
@@ -34,6 +35,7 @@ REWRITE = pa.struct(
         ("position", pa.int32()),
         ("text", pa.string()),
         ("weight", pa.float64()),
+        ("search_as", pa.string()),  # query or passage: selects the encoder's prefix
         ("model", pa.string()),
         ("prompt_hash", pa.string()),
         ("parsed_as", pa.string()),
@@ -52,11 +54,20 @@ SOURCE = pa.struct(
     ]
 )
 CANDIDATE = pa.struct([("doc_id", pa.string()), ("score", pa.float64()), ("sources", pa.list_(SOURCE))])
+SCORE = pa.struct([("doc_id", pa.string()), ("model", pa.string()), ("score", pa.float64())])
 RESULT = pa.struct(
-    [("doc_id", pa.string()), ("score", pa.float64()), ("fused_score", pa.float64()), ("sources", pa.list_(SOURCE))]
+    [
+        ("doc_id", pa.string()),
+        ("score", pa.float64()),
+        ("fused_score", pa.float64()),
+        ("rerank_score", pa.float64()),
+        ("sources", pa.list_(SOURCE)),
+    ]
 )
+FILE = pa.struct([("table", pa.string()), ("key", pa.string()), ("rows", pa.int64()), ("size", pa.int64())])
 
-# In flight.
+# In flight: the input and the output of the first stage, and the output of the last. The other stages declare their columns
+# as `ADDS`; `jobs/pipeline.py` links them.
 SHARD = pa.schema([("shard", pa.int32()), ("key", pa.string()), ("row_group", pa.int32())])
 QUERIES = pa.schema(
     [
@@ -68,16 +79,13 @@ QUERIES = pa.schema(
         ("errors", pa.list_(ERROR)),
     ]
 )
-REWRITTEN = QUERIES.append(pa.field("rewrites", pa.list_(REWRITE)))
-# `similarity`: cosines of the searched texts (original first, then the rewrites), row by row; null without a dense retriever.
-RETRIEVED = REWRITTEN.append(pa.field("runs", pa.list_(RUN))).append(pa.field("similarity", pa.list_(pa.float32())))
-FUSED = RETRIEVED.append(pa.field("candidates", pa.list_(CANDIDATE)))
-RERANKED = FUSED.append(pa.field("hits", pa.list_(RESULT)))
 COMMITTED = pa.schema([("shard", pa.int32()), ("manifest", pa.string())])
 
-# On storage, under <output>/<name>-<fingerprint>/. The first two are written by planning, the others by shard.
+# On storage, under <output>/<name>-<fingerprint>/. Planning writes the first two, each shard the others.
 STORED: dict[str, pa.Schema] = {
-    "queries": pa.schema([("query_id", pa.string()), ("query", pa.string()), ("log_count", pa.int64())]),
+    "queries": pa.schema(
+        [("query_id", pa.string()), ("query", pa.string()), ("normalised", pa.string()), ("log_count", pa.int64())]
+    ),
     "query_map": pa.schema([("log_id", pa.string()), ("query_id", pa.string())]),
     "rewrites": pa.schema([("query_id", pa.string()), *REWRITE]),
     "runs": pa.schema(
@@ -99,13 +107,15 @@ STORED: dict[str, pa.Schema] = {
             ("doc_id", pa.string()),
             ("score", pa.float64()),
             ("fused_score", pa.float64()),
+            ("rerank_score", pa.float64()),
             ("sources", pa.list_(SOURCE)),
         ]
     ),
+    "scores": pa.schema([("query_id", pa.string()), *SCORE]),
     "costs": pa.schema([("query_id", pa.string()), *COST]),
     "errors": pa.schema([("query_id", pa.string()), ("log_id", pa.string()), *ERROR]),
 }
-# Raw completions, durable as soon as they are made; private to the run.
+# Raw completions, stored as soon as they are made; private to the run.
 COMPLETIONS = pa.schema(
     [
         ("query_id", pa.string()),
@@ -127,15 +137,24 @@ COMPLETIONS = pa.schema(
 )
 
 
+def nested(offsets: np.ndarray, flat: pa.Array, kind: pa.ListType) -> pa.ListArray:
+    """Returns a list array of n lists over `flat`, split at `offsets`, shape (n + 1,)."""
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), flat, type=kind)
+
+
 def with_appended(table: pa.Table, column: str, more: Sequence[Sequence[Mapping[str, object]]]) -> pa.Table:
-    """The table with each row's `more` appended to its list in `column` (costs, errors)."""
+    """Returns the table with `more[i]` appended to the list of row i in `column` (costs, errors)."""
     index = table.schema.get_field_index(column)
-    kind = table.schema.field(index).type
-    joined = [[*old, *new] for old, new in zip(table.column(column).to_pylist(), more, strict=True)]
-    return table.set_column(index, pa.field(column, kind), pa.array(joined, kind))
+    field = table.schema.field(index)
+    old, new = table.column(index).combine_chunks(), pa.array(more, field.type)
+    lengths = [pc.list_value_length(lists).to_numpy() for lists in (old, new)]
+    row = np.concatenate([np.repeat(np.arange(table.num_rows), each) for each in lengths])
+    flat = pa.concat_arrays([old.flatten(), new.flatten()]).take(pa.array(np.argsort(row, kind="stable")))
+    offsets = np.concatenate([[0], np.cumsum(lengths[0] + lengths[1])])
+    return table.set_column(index, field, nested(offsets, flat, field.type))
 
 
 def failed(stage: str, error: Exception) -> dict[str, object]:
-    """The ERROR of a query on which a stage's worker raised."""
+    """Returns the ERROR of a query for which a stage's worker raised."""
     message = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
     return {"stage": stage, "component": None, "reason": "failed", "message": message, "raw": None, "attempts": 1}

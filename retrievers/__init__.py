@@ -1,1 +1,1 @@
-"""A text in, ranked hits out: lexical and dense search, fusion of ranked lists, reranking."""
+"""Lexical and dense retrieval, fusion of ranked lists, and reranking."""

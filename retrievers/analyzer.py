@@ -1,12 +1,12 @@
-"""Text to index terms, the same for documents and queries.
+r"""Analyzers: text to index terms, the same for documents and queries.
 
-- ``english``: bm25s's English stop list, then Snowball's English stemmer; words of two letters and more.
-- ``unicode``: the same words, neither stop list nor stemmer. ``none`` is another name for it.
+- ``english``: words of two letters and more, without bm25s's English stop words, stemmed by Snowball's English stemmer.
+- ``unicode``: the same words, without stop list and stemmer. ``none`` is an alias.
 
-In both, a run of CJK characters (Han, kana, Hangul) becomes its overlapping pairs, as in Lucene's CJKBigramFilter; a
-single such character stands for itself. On text without them, `english` gives what ``bm25s.tokenize`` with its default
-pattern and the same stemmer gives, except that combining marks belong to their word (``\\w`` alone would cut Devanagari
-words at every vowel sign), text is composed (NFC) first, and the dotted capital İ becomes a plain i.
+Both split a run of CJK characters (Han, kana, Hangul) into overlapping bigrams, as Lucene's CJKBigramFilter does; a single
+such character is a term. On other text, ``english`` gives the terms of ``bm25s.tokenize`` with its default pattern and the
+same stemmer, except that combining marks belong to their word (``\w`` alone splits Devanagari words at every vowel sign),
+text is composed (NFC) first, and the dotted capital İ becomes a plain i.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import unicodedata
 from collections.abc import Callable, Iterable
 from functools import cache
 
-from retrievers.retriever import RetrieverError, unknown
+from cluster.errors import RetrieverError, nearest
 
-VERSION = 1
-"""Raised when the same text may give other terms: indexes built before are then refused."""
+ANALYZE_VERSION = 1
+"""Incremented when a text may give other terms; part of a run's fingerprint, and older indexes are then refused."""
 
 NAMES = {"english": "english", "unicode": "unicode", "none": "unicode"}
 
@@ -28,42 +28,42 @@ _CJK = (
     "\uf900-\ufaff\uff66-\uffdc\U0001b000-\U0001b16f\U00020000-\U0003ffff"
 )
 _ASCII_WORD = re.compile(r"[a-z0-9_]{2,}")
-_MEMORY = 1_000_000  # words whose term is remembered; a full memory starts anew
+_CACHED_WORDS = 1_000_000  # of which the term is cached; a full cache is cleared
 
 Analyzer = Callable[[str], list[str]]
 
 
 def analyzer_name(name: str) -> str:
-    """The analyzer's one name.
+    """Returns the canonical name of an analyzer.
 
     Raises:
-        RetrieverError: there is none of that name.
+        RetrieverError: The name is unknown.
     """
     if name not in NAMES:
-        raise RetrieverError(unknown("analyzer", name, NAMES))
+        raise RetrieverError("config-value", f"unknown analyzer {name!r}{nearest(name, NAMES)}")
     return NAMES[name]
 
 
 def open_analyzer(name: str) -> Analyzer:
-    """A function from a text to its terms, in order, repeats kept.
+    """Returns a function from a text to its terms, in order, repetitions included.
 
     Raises:
-        RetrieverError: unknown name; the stemmer's package is missing.
+        RetrieverError: The name is unknown, or the package of the stemmer is missing.
     """
     if analyzer_name(name) == "unicode":
         return words
     stop, stem = _english()
-    memory: dict[str, str] = dict.fromkeys(stop, "")
+    stems: dict[str, str] = dict.fromkeys(stop, "")
 
     def english(text: str) -> list[str]:
         terms = []
         for word in words(text):
-            term = memory.get(word)
+            term = stems.get(word)
             if term is None:
-                if len(memory) >= _MEMORY:
-                    memory.clear()
-                    memory.update(dict.fromkeys(stop, ""))
-                term = memory[word] = stem(word)
+                if len(stems) >= _CACHED_WORDS:
+                    stems.clear()
+                    stems.update(dict.fromkeys(stop, ""))
+                term = stems[word] = stem(word)
             if term:
                 terms.append(term)
         return terms
@@ -72,11 +72,11 @@ def open_analyzer(name: str) -> Analyzer:
 
 
 def words(text: str) -> list[str]:
-    """The words of a text, lower case: two letters or more; CJK runs as pairs."""
+    """Returns the words of a text in lower case: two letters or more; CJK runs as bigrams."""
     if text.isascii():
         return _ASCII_WORD.findall(text.lower())
     word, cjk = _patterns()
-    # Turkish İ becomes i with a dot of its own, which no query for istanbul has
+    # lower() gives Turkish İ a combining dot, which queries for istanbul do not have
     lower = unicodedata.normalize("NFC", text).lower().replace("i\u0307", "i")
     found: list[str] = word.findall(lower)
     if not cjk.search(text):
@@ -85,7 +85,7 @@ def words(text: str) -> list[str]:
 
 
 def _split(word: str, cjk: re.Pattern[str]) -> Iterable[str]:
-    """A word that may mix scripts: its CJK runs as pairs, what lies between as it is."""
+    """Yields the parts of a word that may mix scripts: its CJK runs as bigrams, the text between them unchanged."""
     last = 0
     for run in cjk.finditer(word):
         if run.start() - last > 1:
@@ -102,7 +102,7 @@ def _split(word: str, cjk: re.Pattern[str]) -> Iterable[str]:
 
 @cache
 def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Compiled when the first text that is not ASCII comes (20 ms: all combining marks are looked up)."""
+    """Returns patterns of a word and of a CJK run; compiled for the first text that is not ASCII (20 ms)."""
     marks = [chr(c) for c in range(0x300, 0x20000) if unicodedata.category(chr(c))[0] == "M"]
     return re.compile(rf"[\w{''.join(marks)}]+"), re.compile(rf"[{_CJK}]+")
 
@@ -113,5 +113,7 @@ def _english() -> tuple[tuple[str, ...], Callable[[str], str]]:
         import Stemmer
         from bm25s.stopwords import STOPWORDS_EN
     except ImportError as e:
-        raise RetrieverError(f"analyzer english: package {e.name!r} is missing; pip install bm25s PyStemmer") from None
+        raise RetrieverError(
+            "package-missing", f"analyzer english: package {e.name!r} is missing; pip install bm25s PyStemmer"
+        ) from None
     return tuple(STOPWORDS_EN), Stemmer.Stemmer("english").stemWord

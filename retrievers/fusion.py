@@ -1,291 +1,208 @@
-"""Fusing the ranked lists of one query into one list of candidates: pure functions.
+"""Fusion of the ranked lists of each query into one list of candidates: pure functions on flat arrays.
 
-Each rewrite's list from each retriever is one list. Methods:
+There is one list for each rewrite and retriever. Methods:
 
 - ``rrf``: sum of weight / (k + rank); Cormack, Clarke and Buettcher 2009.
-- ``minmax``: sum of weight x (score - min) / (max - min), minimum and maximum over the part of the list that takes
-  part; a document that a list lacks gets 0 from it (CombSUM; Fox and Shaw 1994).
+- ``minmax``: sum of weight x (score - min) / (max - min), minimum and maximum over the first ``depth`` hits of the list; a
+  list contributes 0 to documents that it lacks (CombSUM; Fox and Shaw 1994).
 - ``weighted``: sum of weight x score; ``best``: the highest weight x score. Scores of two retrievers have no common
-  scale, so both fuse within each retriever, and the retrievers' lists are joined by rrf.
+  scale, so both methods fuse the lists of each retriever first, and then the results of the retrievers by rrf.
 
-A list's weight is its strategy's, or what ``weights`` says instead, times its position's, times the redundancy weight:
+The weight of a list is that of its strategy, or the one in ``weights``, times that of its position, times the redundancy
+weight (retrievers/redundancy.py).
 
-- ``overlap``: 1 / sum of Jaccard overlaps (top 10 documents) with the lists of the same retriever, itself included;
-- ``cosine``: 1 / sum of max(0, cosine)^4 between the vectors of the texts searched with, over the same lists.
-
-so that lists which look alike share one vote. Both sums run over the lists that take part (weight above 0, some hit)
-and the original's, whatever its weight.
+`by_document` computes what depends on the lists alone, `fuse` what depends on the settings, so that several arms share the
+result of `by_document`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
-from retrievers.retriever import FIRST_RANK, RetrieverError, unknown
+from retrievers.lists import ORIGINAL, Hits
+from retrievers.ranking import offsets_of, order_by_score, ranges, ranks, rounded
+from retrievers.redundancy import Similarity, list_redundancy
+from retrievers.settings import FuseSettings
 
-METHODS = ("rrf", "minmax", "weighted", "best")
-REDUNDANCY = ("none", "overlap", "cosine")
-ORIGINAL = "original"
-_OVERLAP_DEPTH = 10
-_COSINE_POWER = 4
-_DECIMALS = 12  # of fused scores: sums that are equal on paper then tie, and doc_id decides, not the last bit
-
-
-class RunList(NamedTuple):
-    """One ranked list, best hit first. A document that is there twice counts once, at its best rank.
-
-    ``weight`` is the strategy's own, which `fuse`'s ``weights`` may replace; ``position_weight`` always multiplies.
-    A score that is not finite counts as the list's lowest.
-    """
-
-    strategy: str
-    position: int
-    retriever: str
-    doc_ids: Sequence[str]
-    scores: Sequence[float]
-    weight: float = 1.0
-    position_weight: float = 1.0
-
-
-class Similarity(NamedTuple):
-    """How alike the searched texts of a query are.
-
-    ``texts``: (strategy, position) of each; ``cosines``: shape (n, n), of the vectors searched with.
-    """
-
-    texts: Sequence[tuple[str, int]]
-    cosines: np.ndarray
-
-
-class Source(NamedTuple):
-    """Where a candidate was found: a list, its rank there (from 1; a repeated document takes no rank) and its score."""
-
-    strategy: str
-    position: int
-    retriever: str
-    rank: int
-    score: float
-
-
-class Candidate(NamedTuple):
-    """A document after fusion. ``sources`` are sorted by strategy, position, retriever: every list that took part and
-    holds the document in the part that took part."""
-
-    doc_id: str
-    score: float
-    sources: tuple[Source, ...]
+FUSION_VERSION = 1  # incremented when the same lists would give other candidates; part of a run's fingerprint
 
 
 class Fused(NamedTuple):
-    """``candidates``, best first, equal scores by doc_id.
+    """The candidates of n queries, flat: best first, equal scores by doc_id.
 
-    ``stood_in``: no other list had a hit and a weight above 0, so the original's were fused against its weight of 0.
-    ``redundancy``: what was used; ``cosine`` without similarity is ``overlap``.
+    A source of a candidate is a fused list with the document among its first ``depth`` hits. The sources of a candidate are
+    sorted by strategy, position and retriever.
+
+    Attributes:
+        offsets: The candidates of each query, shape (n + 1,).
+        doc_ids: Of each candidate.
+        scores: Of each candidate.
+        source_offsets: The sources of each candidate, shape (candidates + 1,).
+        source_list: Index of each source's list in `Lists`.
+        source_rank: Rank of the document in that list, from 1; repetitions of a document are not counted.
+        source_score: Score of the document in that list.
+        stood_in: Shape (n,), bool: the lists of the original were fused despite their weight of 0, because no other list
+            had a hit and a weight above 0.
+        overlap: Shape (n,), bool: redundancy was computed by overlap; also for ``cosine`` without similarities.
     """
 
-    candidates: list[Candidate]
-    stood_in: bool
-    redundancy: str
+    offsets: np.ndarray
+    doc_ids: pa.StringArray
+    scores: np.ndarray
+    source_offsets: np.ndarray
+    source_list: np.ndarray
+    source_rank: np.ndarray
+    source_score: np.ndarray
+    stood_in: np.ndarray
+    overlap: np.ndarray
 
 
-class _List(NamedTuple):
-    """A list that takes part: distinct documents, cut, with finite scores."""
+class _Part(NamedTuple):
+    """The hits to be fused, in order of lists; ``pair`` is of query and document, ``weight`` of the list."""
 
-    run: RunList
-    weight: float
-    doc_ids: list[str]
-    scores: list[float]
-
-
-def check_fusion(method: str, redundancy: str, weights: Mapping[str, float]) -> None:
-    """Refuse what `fuse` could not do, before any work is done.
-
-    Raises:
-        RetrieverError: unknown method or redundancy; a weight that is negative or not a number.
-    """
-    if method not in METHODS:
-        raise RetrieverError(f"fuse.method: {unknown('method', method, METHODS)}")
-    if redundancy not in REDUNDANCY:
-        raise RetrieverError(f"fuse.redundancy: {unknown('redundancy', redundancy, REDUNDANCY)}")
-    for name, weight in weights.items():
-        if not (isinstance(weight, int | float) and 0 <= weight < math.inf):
-            raise RetrieverError(f"fuse.weights.{name}: {weight!r} is not a weight; give a number of 0 or more")
+    hit_list: np.ndarray
+    pair: np.ndarray
+    rank: np.ndarray
+    score: np.ndarray
+    weight: np.ndarray
 
 
-def fuse(
-    runs: Sequence[RunList],
-    *,
-    method: str = "minmax",
-    k: float = 60,
-    depth: int = 30,
-    keep: int = 50,
-    weights: Mapping[str, float] | None = None,
-    redundancy: str = "cosine",
-    similarity: Similarity | None = None,
-) -> Fused:
-    """Fuse the lists of one query. The order of ``runs`` does not matter.
+def fuse(hits: Hits, settings: FuseSettings, similarity: Similarity | None = None) -> Fused:
+    """Returns the candidates of each query; the order of the lists does not matter.
 
     Args:
-        runs: at most one per (strategy, position, retriever).
-        method, k: the formula; ``k`` of rrf.
-        depth: how many documents of each list take part.
-        keep: how many candidates are handed on.
-        weights: strategy or strategy/retriever (which wins) -> the weight that replaces a strategy's own. A list of
-            weight 0 is left out; only where nothing else is left do the original's lists stand in.
-        redundancy: none | overlap | cosine.
-        similarity: of the texts searched with; None: there is no dense retriever.
+        hits: By `by_document`.
+        settings: The config's `fuse`.
+        similarity: Of the texts of the searches; None without a dense retriever.
 
     Raises:
-        RetrieverError: as `check_fusion`.
-        ValueError: two runs for one (strategy, position, retriever); a run whose text is not in `similarity`.
+        ValueError: The text of a list is not in `similarity`.
     """
-    weights = weights or {}
-    check_fusion(method, redundancy, weights)
-    if redundancy == "cosine" and similarity is None:
-        redundancy = "overlap"
-    # one order, whatever the caller's: sums of floats then do not depend on it
-    runs = sorted(runs, key=lambda run: run[:3])
-    for before, after in pairwise(runs):
-        if before[:3] == after[:3]:
-            raise ValueError(f"two lists for {before.strategy} {before.position} from {before.retriever}")
-    lists = [_cut(run, _weight(run, weights), depth) for run in runs]
-    lists = [each for each in lists if each.doc_ids]
-    taking_part = [each for each in lists if each.weight > 0]
-    stood_in = False
-    if not taking_part:
-        taking_part = [each._replace(weight=1.0) for each in lists if each.run.strategy == ORIGINAL]
-        stood_in = bool(taking_part)
-    shares = _redundancy_weights(taking_part, lists, redundancy, similarity)
-    taking_part = [each._replace(weight=each.weight * share) for each, share in zip(taking_part, shares, strict=True)]
-    scores = _METHODS[method](taking_part, k)
-    best = sorted(((-round(score, _DECIMALS), doc_id) for doc_id, score in scores.items()))[: max(0, keep)]
-    sources = _sources(taking_part, {doc_id for _, doc_id in best})
-    candidates = [Candidate(doc_id, -score or 0.0, tuple(sources[doc_id])) for score, doc_id in best]
-    return Fused(candidates, stood_in, redundancy)
-
-
-def list_weight(weights: Mapping[str, float], strategy: str, retriever: str, own: float) -> float:
-    """What a list counts: the number that ``weights`` give strategy/retriever or strategy, else the strategy's own."""
-    return weights.get(f"{strategy}/{retriever}", weights.get(strategy, own))
-
-
-def _weight(run: RunList, weights: Mapping[str, float]) -> float:
-    return list_weight(weights, run.strategy, run.retriever, run.weight) * run.position_weight
-
-
-def _cut(run: RunList, weight: float, depth: int) -> _List:
-    first: dict[str, float] = {}
-    for doc_id, score in zip(run.doc_ids, run.scores, strict=True):
-        if len(first) >= depth:
-            break
-        first.setdefault(doc_id, score)
-    scores = list(first.values())
-    if not all(map(math.isfinite, scores)):
-        lowest = min(filter(math.isfinite, scores), default=0.0)
-        scores = [score if math.isfinite(score) else lowest for score in scores]
-    return _List(run, weight, list(first), scores)
-
-
-def _redundancy_weights(
-    lists: Sequence[_List], there: Sequence[_List], redundancy: str, similarity: Similarity | None
-) -> list[float]:
-    """1 / (how much each list is repeated by those of its retriever); 1 for a list that is like no other."""
-    if redundancy == "none":
-        return [1.0] * len(lists)
-    shares = []
-    for each in lists:
-        same = [other for other in lists if other.run.retriever == each.run.retriever]
-        if not any(other.run.strategy == ORIGINAL for other in same):
-            same += [o for o in there if o.run.strategy == ORIGINAL and o.run.retriever == each.run.retriever]
+    depth, redundancy = settings.depth, settings.redundancy
+    weight = _weights(hits, settings.weights)
+    has_hits = (hits.lengths > 0) & (depth > 0)
+    is_fused = has_hits & (weight > 0)
+    has_fused_list = np.bincount(hits.query[is_fused], minlength=hits.queries) > 0
+    is_fallback = has_hits & hits.of(ORIGINAL) & ~has_fused_list[hits.query]
+    weight, is_fused = np.where(is_fallback, 1.0, weight), is_fused | is_fallback
+    overlap = np.full(hits.queries, redundancy == "overlap")
+    if redundancy != "none":
         if redundancy == "cosine":
-            assert similarity is not None
-            shares.append(1.0 / _cosine_likeness(each.run, [other.run for other in same], similarity))
-        else:
-            shares.append(1.0 / _overlap_likeness(each, same))
-    return shares
+            overlap = np.ones_like(overlap) if similarity is None else similarity.missing
+        redundancies = list_redundancy(hits, is_fused, has_hits, depth, overlap, similarity)
+        weight = np.where(is_fused, weight * (1.0 / redundancies), 0.0)
+
+    used = is_fused[hits.hit_list] & (hits.rank <= depth)
+    score = _finite(hits, used)
+    selection = slice(None) if used.all() else used  # a slice copies nothing
+    hit_list = hits.hit_list[selection]
+    part = _Part(hit_list, hits.pair[selection], hits.rank[selection], score[selection], weight[hit_list])
+    total = METHODS[settings.method](hits, part, settings.k)
+
+    list_counts = np.bincount(part.pair, minlength=len(hits.pair_query))  # of each pair
+    found = np.flatnonzero(list_counts)
+    query, totals = hits.pair_query[found], rounded(total[found])
+    order = order_by_score(query, totals)  # pairs are sorted by query and document
+    order = order[ranks(np.bincount(query, minlength=hits.queries)) <= settings.keep]
+    chosen = found[order]
+    sources = hits.by_pair[ranges(hits.pair_offsets[chosen], hits.pair_offsets[chosen + 1] - hits.pair_offsets[chosen])]
+    sources = sources[used[sources]]
+    return Fused(
+        offsets_of(np.bincount(query[order], minlength=hits.queries)),
+        hits.doc_ids.take(pa.array(hits.pair_document[chosen])),
+        totals[order],
+        offsets_of(list_counts[chosen]),
+        hits.place[hits.hit_list[sources]],
+        hits.rank[sources],
+        score[sources],
+        np.bincount(hits.query[is_fallback], minlength=hits.queries) > 0,
+        overlap,
+    )
 
 
-def _overlap_likeness(each: _List, others: Sequence[_List]) -> float:
-    top = frozenset(each.doc_ids[:_OVERLAP_DEPTH])
-    tops = (frozenset(other.doc_ids[:_OVERLAP_DEPTH]) for other in others)
-    return sum(len(top & other) / len(top | other) for other in tops)
+def list_weight(weights: Mapping[str, float], strategy: str, retriever: str, default: float) -> float:
+    """Returns the weight of a list in fusion.
+
+    Args:
+        weights: The config's `fuse.weights`; strategy/retriever has precedence over strategy.
+        strategy: Of the list.
+        retriever: Of the list.
+        default: The weight of the strategy itself, if ``weights`` has none.
+    """
+    return weights.get(f"{strategy}/{retriever}", weights.get(strategy, default))
 
 
-def _cosine_likeness(run: RunList, others: Sequence[RunList], similarity: Similarity) -> float:
-    try:
-        row = similarity.texts.index((run.strategy, run.position))
-        columns = [similarity.texts.index((other.strategy, other.position)) for other in others]
-    except ValueError as e:
-        raise ValueError(f"a list without its text in similarity ({e}), there are: {list(similarity.texts)}") from None
-    cosines = np.maximum(similarity.cosines[row, columns].astype(np.float64), 0.0)
-    # itself counts 1 exactly; rounded: equal texts then share their vote exactly, whatever batch encoded them
-    cosines[[column == row for column in columns]] = 1.0
-    return round(float((cosines**_COSINE_POWER).sum()), 6)
+def _weights(hits: Hits, weights: Mapping[str, float]) -> np.ndarray:
+    """Returns the weight of each list without redundancy, shape (lists,)."""
+    configured = np.array([[list_weight(weights, s, r, np.nan) for r in hits.retrievers] for s in hits.strategies])
+    given = configured.reshape(len(hits.strategies), -1)[hits.strategy, hits.retriever] if configured.size else hits.weight
+    counted: np.ndarray = np.where(np.isnan(given), hits.weight, given) * hits.position_weight
+    return counted
 
 
-def _rrf(lists: Sequence[_List], k: float) -> dict[str, float]:
-    scores: dict[str, float] = {}
-    for each in lists:
-        for rank, doc_id in enumerate(each.doc_ids, FIRST_RANK):
-            scores[doc_id] = scores.get(doc_id, 0.0) + each.weight / (k + rank)
-    return scores
+def _finite(hits: Hits, used: np.ndarray) -> np.ndarray:
+    """Returns the scores with the lowest finite score of the list (0.0 without any) in place of those that are not finite."""
+    not_finite = ~np.isfinite(hits.score)
+    if not not_finite.any():
+        return hits.score
+    finite = used & ~not_finite
+    lowest = np.full(len(hits.query), np.inf)
+    np.minimum.at(lowest, hits.hit_list[finite], hits.score[finite])
+    lowest[np.isinf(lowest)] = 0.0
+    return np.where(not_finite, lowest[hits.hit_list], hits.score)
 
 
-def _minmax(lists: Sequence[_List], k: float) -> dict[str, float]:
-    scores: dict[str, float] = {}
-    for each in lists:
-        low, high = min(each.scores), max(each.scores)
-        span = high - low
-        for doc_id, score in zip(each.doc_ids, each.scores, strict=True):
-            # all scores equal, or one hit: each is the list's best, and the best of any list counts 1
-            part = (score - low) / span if span > 0 else 1.0
-            scores[doc_id] = scores.get(doc_id, 0.0) + each.weight * part
-    return scores
+# Each method returns the score of every pair of query and document, shape (pairs,). np.bincount adds in the order of the hits,
+# which `by_document` sorts, so the sums do not depend on the order of the caller's lists.
 
 
-def _weighted(lists: Sequence[_List], k: float) -> dict[str, float]:
-    per_retriever: dict[str, dict[str, float]] = {}
-    for each in lists:
-        scores = per_retriever.setdefault(each.run.retriever, {})
-        for doc_id, score in zip(each.doc_ids, each.scores, strict=True):
-            scores[doc_id] = scores.get(doc_id, 0.0) + each.weight * score
-    return _join(per_retriever, k)
+def _rrf(hits: Hits, part: _Part, k: float) -> np.ndarray:
+    return np.bincount(part.pair, part.weight / (k + part.rank), len(hits.pair_query))
 
 
-def _best(lists: Sequence[_List], k: float) -> dict[str, float]:
-    per_retriever: dict[str, dict[str, float]] = {}
-    for each in lists:
-        scores = per_retriever.setdefault(each.run.retriever, {})
-        for doc_id, score in zip(each.doc_ids, each.scores, strict=True):
-            scores[doc_id] = max(scores.get(doc_id, -math.inf), each.weight * score)
-    return _join(per_retriever, k)
+def _minmax(hits: Hits, part: _Part, k: float) -> np.ndarray:
+    begins = np.flatnonzero(np.diff(part.hit_list, prepend=-1))
+    lengths = np.diff(begins, append=len(part.hit_list))
+    low, high = np.minimum.reduceat(part.score, begins), np.maximum.reduceat(part.score, begins)
+    span = np.repeat(high - low, lengths)
+    # with equal scores, or one hit, every hit is the best of its list, and the best of a list gets 1
+    share = np.divide(part.score - np.repeat(low, lengths), span, out=np.ones_like(span), where=span > 0)
+    return np.bincount(part.pair, part.weight * share, len(hits.pair_query))
 
 
-def _join(per_retriever: Mapping[str, Mapping[str, float]], k: float) -> dict[str, float]:
-    """One retriever's scores as they are; those of several by the ranks they give (rrf)."""
-    if len(per_retriever) == 1:
-        return dict(next(iter(per_retriever.values())))
-    joined: dict[str, float] = {}
-    for _, scores in sorted(per_retriever.items()):
-        ranked = sorted((-round(score, _DECIMALS), doc_id) for doc_id, score in scores.items())
-        for rank, (_, doc_id) in enumerate(ranked, FIRST_RANK):
-            joined[doc_id] = joined.get(doc_id, 0.0) + 1.0 / (k + rank)
-    return joined
+def _weighted(hits: Hits, part: _Part, k: float) -> np.ndarray:
+    return _joined(hits, part, k, lambda pair, value: np.bincount(pair, value, len(hits.pair_query)))
 
 
-_METHODS = {"rrf": _rrf, "minmax": _minmax, "weighted": _weighted, "best": _best}
+def _best(hits: Hits, part: _Part, k: float) -> np.ndarray:
+    def highest(pair: np.ndarray, value: np.ndarray) -> np.ndarray:
+        score = np.full(len(hits.pair_query), -np.inf)
+        np.maximum.at(score, pair, value)
+        return score
+
+    return _joined(hits, part, k, highest)
 
 
-def _sources(lists: Sequence[_List], wanted: set[str]) -> dict[str, list[Source]]:
-    found: dict[str, list[Source]] = {doc_id: [] for doc_id in wanted}
-    for each in lists:
-        strategy, position, retriever = each.run[:3]
-        for rank, (doc_id, score) in enumerate(zip(each.doc_ids, each.scores, strict=True), FIRST_RANK):
-            if doc_id in found:
-                found[doc_id].append(Source(strategy, position, retriever, rank, score))
-    return found
+def _joined(hits: Hits, part: _Part, k: float, within: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
+    """Returns the scores within the retriever, or, for queries with several retrievers, rrf over their ranks."""
+    retriever = hits.retriever[part.hit_list]
+    value = part.weight * part.score
+    alone, joined = np.zeros(len(hits.pair_query)), np.zeros(len(hits.pair_query))
+    retrievers = np.zeros(hits.queries, dtype=np.int64)
+    for number in range(len(hits.retrievers)):
+        mask = retriever == number
+        pairs = np.unique(part.pair[mask])
+        score, query = within(part.pair[mask], value[mask])[pairs], hits.pair_query[pairs]
+        lengths = np.bincount(query, minlength=hits.queries)
+        order = order_by_score(query, rounded(score))
+        alone[pairs] = score
+        joined[pairs[order]] += 1.0 / (k + ranks(lengths))
+        retrievers += lengths > 0
+    return np.where(retrievers[hits.pair_query] > 1, joined, alone)
+
+
+METHODS = {"rrf": _rrf, "minmax": _minmax, "weighted": _weighted, "best": _best}

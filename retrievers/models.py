@@ -1,4 +1,4 @@
-"""Where model weights lie, and which weights they are.
+"""Locates the files of models and identifies their weights.
 
 A model is named by a folder, by ``package:NAME`` (an installed package that carries weights), or by a hub name
 (``BAAI/bge-base-en-v1.5``, or ``BAAI/bge-base-en-v1.5@REVISION``).
@@ -8,61 +8,124 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 import os
 import re
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
-from retrievers.retriever import RetrieverError
+from cluster.errors import RetrieverError
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?(@[\w./-]+)?")
 _TEXT_FILES = {".json", ".txt", ".model", ".tiktoken", ".jinja"}
-_WEIGHTS = (".safetensors", ".bin")  # the first kind that is there is what the loaders take
+_WEIGHTS = (".safetensors", ".bin")  # the loaders take the first kind that exists
 
 
-def resolve_model(name: str) -> Path:
-    """The folder of a model's files; a hub model is fetched into the hub's own cache first.
+def resolved_dtype(dtype: str, device: str) -> str:
+    """Returns the precision of a model: ``auto`` is float32 on a CPU and float16 on a GPU.
+
+    float16, as in FlagEmbedding, and not bfloat16: with 8 significant bits, scores between 8 and 16 are multiples of 1/16 and
+    tie (float16: 1/128), and the values in encoders and rerankers are far below the largest float16.
+    """
+    if dtype != "auto":
+        return dtype
+    return "float32" if device == "cpu" else "float16"
+
+
+def resolve_model(name: str, code: bool = False) -> Path:
+    """Returns the folder of a model's files; a model of the hub is downloaded into the hub's cache first.
+
+    Args:
+        name: Folder, ``package:NAME`` or hub name.
+        code: Download its Python files, too.
 
     Raises:
-        RetrieverError: nothing there, saying what was looked for.
+        RetrieverError: There is no such model; the message says where it was looked for.
     """
     local = local_folder(name)
-    return local if local else _fetch(name)
+    return local if local else _fetch(name, code)
 
 
-def model_identity(name: str) -> str:
-    """Which weights a name stands for: ``sha256:...`` over a folder's files, ``commit:...`` for a hub name.
+def model_config(name: str) -> dict[str, Any]:
+    """Returns a model's config.json; of a model of the hub nothing else is downloaded.
+
+    Raises:
+        RetrieverError: There is no such model, or the file is not JSON.
+    """
+    local = local_folder(name)
+    return read_json((local or _fetched_config(name)) / "config.json")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Returns the content of a model's JSON file; {} if there is none.
+
+    Raises:
+        RetrieverError: It cannot be read.
+    """
+    try:
+        read: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return read
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as e:
+        raise RetrieverError(
+            "model-missing", f"model file {path} cannot be read: {type(e).__name__}: {e}; copy it again"
+        ) from None
+
+
+def max_positions(config: dict[str, Any]) -> int:
+    """Returns the most tokens for which a model has positions, by its config.json."""
+    positions = int(config.get("max_position_embeddings") or 512)
+    if "roberta" in str(config.get("model_type")):  # positions begin at pad_token_id + 1: 514 are for 512 tokens
+        positions -= int(config.get("pad_token_id", 1)) + 1
+    return positions
+
+
+def model_identity(name: str, code: bool = False) -> str:
+    """Returns the identity of a model's weights: ``sha256:...`` of a folder's files, ``commit:...`` of a hub name.
 
     Cost: a folder's weights are read once per process (about 1 s for 1 GB).
 
+    Args:
+        name: Folder, ``package:NAME`` or hub name.
+        code: Include the folder's Python files.
+
     Raises:
-        RetrieverError: nothing there.
+        RetrieverError: There is no such model.
     """
     folder = local_folder(name)
     if folder is None:
         return f"commit:{_commit(name)}"
-    files = tuple((str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in _model_files(folder))
+    paths = _model_files(folder) + (sorted(folder.glob("*.py")) if code else [])
+    files = tuple((str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in paths)
     return f"sha256:{_content_hash(files)}"
 
 
-def quiet_loading() -> None:
-    """Switch off the bars that transformers draws while it loads weights: a worker's output is nobody's terminal."""
+def disable_progress_bars() -> None:
+    """Disables the progress bars of transformers: the output of a worker is no terminal."""
     from transformers.utils import logging
 
     logging.disable_progress_bar()
 
 
 def local_folder(name: str) -> Path | None:
-    """The folder that a path or ``package:`` names, None where the name must be a hub's."""
+    """Returns the folder of a path or of ``package:NAME``; None for a hub name.
+
+    Raises:
+        RetrieverError: There is no such folder or package, or it has no config.json.
+    """
     if name.startswith("package:"):
         return _package_folder(name)
     folder = Path(name).expanduser()
     if folder.is_dir():
         if not any((folder / file).is_file() for file in ("config.json", "adapter_config.json")):
-            raise RetrieverError(f"model {name}: the folder has no config.json; give the folder of a model's files")
+            raise RetrieverError(
+                "model-missing", f"model {name}: the folder has no config.json; give the folder of a model's files"
+            )
         return folder
     if folder.is_absolute() or name.startswith((".", "~")) or not _HUB_NAME.fullmatch(name):
-        raise RetrieverError(f"model {name}: no such folder; give a folder, package:NAME or a hub name")
+        raise RetrieverError("model-missing", f"model {name}: no such folder; give a folder, package:NAME or a hub name")
     return None
 
 
@@ -71,22 +134,24 @@ def _package_folder(name: str) -> Path:
     spec = importlib.util.find_spec(package) if re.fullmatch(r"\w+", package) else None
     if spec is None or not spec.submodule_search_locations:
         install = package.replace("_", "-")
-        raise RetrieverError(f"model {name}: no package {package!r} is installed; pip install {install}")
+        raise RetrieverError("package-missing", f"model {name}: no package {package!r} is installed; pip install {install}")
     root = Path(next(iter(spec.submodule_search_locations)))
     for folder in (root, root / "model", *sorted(f for f in root.iterdir() if f.is_dir())):
         if (folder / "config.json").is_file():
             return folder
-    raise RetrieverError(f"model {name}: package {package!r} has no config.json in its folder or one below it; name another")
+    raise RetrieverError(
+        "model-missing", f"model {name}: package {package!r} has no config.json in its folder or one below it; name another"
+    )
 
 
 def _model_files(folder: Path) -> list[Path]:
-    """The files that decide what the model computes: weights, configuration, vocabulary; in order of name."""
+    """Returns the files that determine a model's output (weights, configuration, vocabulary), sorted by name."""
     files = sorted(f for f in folder.iterdir() if f.is_file() and not f.name.startswith("."))
     for kind in _WEIGHTS:
         weights = [f for f in files if f.suffix == kind]
         if weights:
             return sorted(weights + [f for f in files if f.suffix in _TEXT_FILES])
-    raise RetrieverError(f"model {folder}: no weights there (no *.safetensors, no *.bin); copy them there")
+    raise RetrieverError("model-missing", f"model {folder}: no weights there (no *.safetensors, no *.bin); copy them there")
 
 
 @lru_cache(maxsize=64)
@@ -110,13 +175,25 @@ def _commit(name: str) -> str:
     repo, revision = _hub_parts(name)
     try:
         sha = HfApi().model_info(repo, revision=revision, timeout=10).sha
-    except Exception as e:  # offline, no such repository, no access: the cache may still have it
+    except Exception as e:  # offline, no such repository, or no access: the cache may have it
         return _cached(name, e).name
     return str(sha)
 
 
 @lru_cache(maxsize=64)
-def _fetch(name: str) -> Path:
+def _fetched_config(name: str) -> Path:
+    from huggingface_hub import hf_hub_download
+
+    repo, _ = _hub_parts(name)
+    commit = _commit(name)
+    try:
+        return Path(hf_hub_download(repo, "config.json", revision=commit)).parent
+    except Exception as e:
+        return _cached(name, e)
+
+
+@lru_cache(maxsize=64)
+def _fetch(name: str, code: bool) -> Path:
     from huggingface_hub import HfApi, snapshot_download
 
     repo, revision = _hub_parts(name)
@@ -124,17 +201,19 @@ def _fetch(name: str) -> Path:
         info = HfApi().model_info(repo, revision=revision, timeout=10)
         files = [f.rfilename for f in info.siblings or [] if "/" not in f.rfilename]
         kind = next((k for k in _WEIGHTS if any(f.endswith(k) for f in files)), ".bin")
-        wanted = [f for f in files if Path(f).suffix in _TEXT_FILES | {kind}]
-        folder = Path(snapshot_download(repo, revision=info.sha, allow_patterns=wanted))
+        patterns = [f for f in files if Path(f).suffix in _TEXT_FILES | {kind} | ({".py"} if code else set())]
+        folder = Path(snapshot_download(repo, revision=info.sha, allow_patterns=patterns))
     except Exception as e:
         folder = _cached(name, e)
     if not (folder / "config.json").is_file():
-        raise RetrieverError(f"model {name}: the repository has no config.json, so it cannot be loaded; name another")
+        raise RetrieverError(
+            "model-missing", f"model {name}: the repository has no config.json, so it cannot be loaded; name another"
+        )
     return folder
 
 
 def _cached(name: str, reason: Exception) -> Path:
-    """The snapshot of a hub model in the hub's cache; its folder is named by the commit."""
+    """Returns the folder of a hub model in the hub's cache, which is named by the commit."""
     from huggingface_hub import snapshot_download
 
     repo, revision = _hub_parts(name)
@@ -143,6 +222,7 @@ def _cached(name: str, reason: Exception) -> Path:
     except Exception:
         offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") else ""
         raise RetrieverError(
+            "model-missing",
             f"model {name}: no such folder here, not in the hub's cache, and the hub did not give it{offline}: "
-            f"{type(reason).__name__}; give a folder, package:NAME, or fetch it first with: hf download {repo}"
+            f"{type(reason).__name__}; give a folder, package:NAME, or fetch it first with: hf download {repo}",
         ) from None

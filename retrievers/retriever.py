@@ -1,55 +1,59 @@
-"""What every retriever is: texts in, ranked lists out.
+"""The protocol of all retrievers, the ranked lists that they return, and opening a retriever from its settings.
 
-Said once, for the whole project:
+In the whole project ranks start at 1 (`FIRST_RANK`), and a list is sorted by descending score, equal scores by ``doc_id`` in
+code point order.
 
-- ranks start at 1 (`FIRST_RANK`);
-- a list is ordered by score, highest first, and equal scores by ``doc_id`` in code point order.
-
-Adding a retriever is one file and one line in `OPENERS`.
+To add a retriever, add a folder, a line in `OPENERS`, and its settings to `RetrieverSettings`.
 """
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from itertools import pairwise
+from typing import Annotated, Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
+from pydantic import Field
+
+from cluster.errors import RetrieverError
+from retrievers.elastic.settings import ElasticSettings
+from retrievers.local.settings import LocalSettings
 
 FIRST_RANK = 1
 """The rank of the best hit."""
 
-OPENERS = {"local": "retrievers.local", "elastic": "retrievers.elastic"}
-"""kind -> module with ``open_retriever(name, settings, device, expect_identity)``."""
+RetrieverSettings = Annotated[LocalSettings | ElasticSettings, Field(discriminator="kind")]
+"""The settings of a retriever: one model per kind."""
 
-
-class RetrieverError(Exception):
-    """Something a person must put right; ``str()`` of it is one line: what, where, what to do."""
+OPENERS = {"local": "retrievers.local.index", "elastic": "retrievers.elastic.retriever"}
+"""kind -> module with the kind's ``open_retriever``, ``open_documents`` and ``retriever_identity``."""
 
 
 Alive = Callable[[], object]
-"""Called now and then while something takes long, so that whoever watches knows that it goes on."""
+"""A heartbeat callback: long operations call it regularly while they progress."""
 
 
-def unwatched() -> None:
-    """Nobody watches."""
+def no_heartbeat() -> None:
+    """Does nothing; the default heartbeat callback."""
 
 
 class SearchText(NamedTuple):
-    """A text to search with. ``kind`` is "query" or "passage": which prefix an encoder puts before it."""
+    """The text of a search; ``kind`` is "query" or "passage" and selects the encoder's prefix."""
 
     text: str
     kind: str = "query"
 
 
 class RankedLists(NamedTuple):
-    """One ranked list per text, flat.
+    """One ranked list per text, flat; list ``i`` is ``doc_ids[offsets[i]:offsets[i + 1]]``, best first.
 
-    List ``i`` is ``doc_ids[offsets[i]:offsets[i + 1]]`` with the scores at the same places, best first.
-    ``offsets`` has shape (n + 1,), int64; ``scores`` float64. A text without hits has an empty list.
+    Attributes:
+        offsets: Shape (n + 1,), int64; a text without hits has an empty list.
+        doc_ids: Of each hit.
+        scores: Of each hit, float64.
     """
 
     offsets: np.ndarray
@@ -59,130 +63,137 @@ class RankedLists(NamedTuple):
 
 @runtime_checkable
 class Retriever(Protocol):
-    """Searches a batch of texts. Built where it is used (in the worker), from its settings."""
+    """Searches a batch of texts. Opened from its settings in the worker that uses it."""
 
-    def search(self, texts: Sequence[SearchText], depth: int, alive: Alive = unwatched) -> RankedLists:
-        """At most ``depth`` hits for each text, in the order of ``texts``; no texts: no lists. ``alive``: see `Alive`."""
+    def search(self, texts: Sequence[SearchText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
+        """Returns at most ``depth`` hits for each text, in the order of the texts; calls ``alive`` meanwhile."""
         ...
 
     def identity(self) -> dict[str, Any]:
-        """What decides which hits come out; plain JSON values."""
+        """Returns what determines the hits, as JSON values."""
         ...
 
 
 @runtime_checkable
 class Embedder(Protocol):
-    """A retriever that searches with vectors can also give them."""
+    """A dense retriever, which can also return the vectors of texts."""
 
     def embed(self, texts: Sequence[SearchText]) -> np.ndarray:
-        """Shape (n, dim), float32, every row of length 1: the vectors that `search` searches with."""
+        """Returns the vectors with which `search` searches: length 1, shape (n, dim), float32."""
         ...
 
 
 @runtime_checkable
 class DocumentStore(Protocol):
-    """Gives the text of documents."""
+    """Access to the texts of documents."""
 
-    def texts(self, doc_ids: Sequence[str], alive: Alive = unwatched) -> list[str]:
-        """The indexed text of each document (``title. text``, or the text where there is no title).
+    def texts(self, doc_ids: Sequence[str], alive: Alive = no_heartbeat) -> list[str]:
+        """Returns the indexed text of each document (``title. text``, or the text without a title).
 
         Raises:
-            RetrieverError: a ``doc_id`` is not in the store.
+            RetrieverError: A ``doc_id`` is not in the store.
         """
         ...
 
 
 def open_retriever(
     name: str,
-    settings: Mapping[str, Any],
+    settings: RetrieverSettings,
     device: str = "cpu",
     expect_identity: Mapping[str, Any] | None = None,
 ) -> Retriever:
-    """Open the retriever that one block of the config's ``retrieve.retrievers`` describes.
+    """Returns an open retriever of the config's ``retrieve.retrievers``.
 
     Args:
-        name: the block's name, for messages.
-        settings: the block, e.g. ``{"kind": "local", "index": "idx/", "analyzer": "english"}``.
-        device: where an encoder runs: "cpu", "cuda:0".
-        expect_identity: the `Retriever.identity` noted when the job was planned; another one is refused.
+        name: Its key in the config, for messages.
+        settings: Its settings.
+        device: Of an encoder: "cpu" or "cuda:0".
+        expect_identity: The `Retriever.identity` when the run was planned; None: any.
 
     Raises:
-        RetrieverError: unknown kind; or what the kind's own opener refuses.
+        RetrieverError: There is no index, it does not match the settings, or it has another identity.
     """
-    opener = _opener(name, settings).open_retriever
+    opener = _opener(settings).open_retriever
     retriever: Retriever = opener(name, settings, device=device, expect_identity=expect_identity)
     return retriever
 
 
-def open_documents(name: str, settings: Mapping[str, Any]) -> DocumentStore:
-    """Open the documents behind a retriever's block, without its encoder.
+def open_documents(name: str, settings: RetrieverSettings, *, patient: bool = False) -> DocumentStore:
+    """Returns the documents of a retriever's index, without loading an encoder.
+
+    Args:
+        name: Its key in the config, for messages.
+        settings: Its settings.
+        patient: Retry an unreachable server for as long as a worker does.
 
     Raises:
-        RetrieverError: unknown kind; no index there.
+        RetrieverError: There is no index.
     """
-    store: DocumentStore = _opener(name, settings).open_documents(name, settings)
+    store: DocumentStore = _opener(settings).open_documents(name, settings, patient=patient)
     return store
 
 
-def retriever_identity(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What `Retriever.identity` would say, without loading a model; checks the index against the settings.
+def retriever_identity(name: str, settings: RetrieverSettings) -> dict[str, Any]:
+    """Returns the `Retriever.identity` without loading a model, after a check of the index against the settings.
+
+    Args:
+        name: The retriever's key in the config, for messages.
+        settings: Its settings.
 
     Raises:
-        RetrieverError: unknown kind; no index there; an index of another encoder or analyzer.
+        RetrieverError: There is no index, or it was built with another encoder or analyzer.
     """
-    identity: dict[str, Any] = _opener(name, settings).retriever_identity(name, settings)
+    identity: dict[str, Any] = _opener(settings).retriever_identity(name, settings)
     return identity
 
 
-def retriever_facts(name: str, settings: Mapping[str, Any], identity: Mapping[str, Any]) -> dict[str, Any]:
-    """What is worth noting of an index in a run's record though it decides no identity, such as its number of documents.
+def retriever_facts(name: str, settings: RetrieverSettings, identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns facts about an index for a run's record that are no part of its identity, such as the number of documents.
 
     Args:
-        identity: by `retriever_identity`; the index that it names is meant, wherever an alias points by now.
+        name: The retriever's key in the config, for messages.
+        settings: Its settings.
+        identity: By `retriever_identity`; it names the concrete index, even if an alias points to another one by now.
 
     Raises:
-        RetrieverError: unknown kind; no index there.
+        RetrieverError: There is no index.
     """
-    opener = _opener(name, settings)
+    opener = _opener(settings)
     facts: dict[str, Any] = opener.retriever_facts(name, settings, identity) if hasattr(opener, "retriever_facts") else {}
     return facts
 
 
-def _opener(name: str, settings: Mapping[str, Any]) -> Any:
-    kind = settings.get("kind")
-    if kind not in OPENERS:
-        raise RetrieverError(f"retrieve.retrievers.{name}: {unknown('kind', kind, OPENERS)}")
-    return importlib.import_module(OPENERS[kind])
-
-
-def unknown(what: str, found: object, allowed: Sequence[str] | Mapping[str, Any]) -> str:
-    """The words for a name that is not known: the nearest one, and the list."""
-    near = difflib.get_close_matches(str(found), list(allowed), n=1)
-    hint = f", did you mean {near[0]!r}?" if near else ";"
-    return f"unknown {what} {found!r}{hint} known: {', '.join(sorted(allowed))}"
+def _opener(settings: RetrieverSettings) -> Any:
+    return importlib.import_module(OPENERS[settings.kind])
 
 
 @contextmanager
-def named(where: str) -> Iterator[None]:
-    """What is refused inside is said to stand at this key of the config."""
+def error_context(where: str) -> Iterator[None]:
+    """Prefixes the message of a `RetrieverError` in its body with a key of the config."""
     try:
         yield
     except RetrieverError as error:
-        raise RetrieverError(f"{where}: {error}") from error
+        raise RetrieverError(error.code, f"{where}: {error}") from error
 
 
 Item = TypeVar("Item", bound=Hashable)
 
 
 def distinct(items: Sequence[Item]) -> tuple[list[Item], np.ndarray]:
-    """The distinct items in order of first appearance, and for every item the place of its like (int64)."""
+    """Returns the distinct items in order of first occurrence, and the index of each item among them, shape (n,), int64."""
     places: dict[Item, int] = {}
     inverse = np.fromiter((places.setdefault(item, len(places)) for item in items), dtype=np.int64, count=len(items))
     return list(places), inverse
 
 
 def ranked_lists(rows: Sequence[np.ndarray], scores: Sequence[np.ndarray], ids: pa.StringArray) -> RankedLists:
-    """Lists of row numbers and scores as `RankedLists`; ``ids`` (strings or large strings) names each row."""
+    """Returns `RankedLists` of lists of row numbers and scores.
+
+    Args:
+        rows: Row numbers of the hits of each list.
+        scores: Scores of the hits of each list.
+        ids: The ``doc_id`` of each row, strings or large strings.
+    """
     offsets = np.zeros(len(rows) + 1, dtype=np.int64)
     np.cumsum([len(part) for part in rows], out=offsets[1:])
     flat = np.concatenate(rows) if len(rows) else np.empty(0, dtype=np.int64)
@@ -190,14 +201,38 @@ def ranked_lists(rows: Sequence[np.ndarray], scores: Sequence[np.ndarray], ids: 
     return RankedLists(offsets, ids.take(pa.array(flat, type=pa.int64())).cast(pa.string()), values)
 
 
-def top_rows(scores: np.ndarray, depth: int, floor: float = -np.inf) -> np.ndarray:
-    """The rows of the ``depth`` highest scores above ``floor``, best first, equal scores by row.
+class RankedList(NamedTuple):
+    """One ranked list: documents with their scores, best first."""
 
-    Exact also where many rows share the score at the cut: the ones with the smallest row numbers are kept.
-    Cost: one partition over the rows above the floor. NaN is never a hit.
+    doc_ids: pa.StringArray
+    scores: np.ndarray
+
+
+def single_lists(lists: RankedLists) -> list[RankedList]:
+    """Returns the lists one by one, without copying."""
+    ends = lists.offsets.tolist()
+    return [RankedList(lists.doc_ids[begin:end], lists.scores[begin:end]) for begin, end in pairwise(ends)]
+
+
+def joined_lists(lists: Sequence[RankedList]) -> RankedLists:
+    """Returns the lists as flat arrays; the inverse of `single_lists`."""
+    offsets = np.zeros(len(lists) + 1, dtype=np.int64)
+    np.cumsum([len(one.scores) for one in lists], out=offsets[1:])
+    if not lists:
+        return RankedLists(offsets, pa.array([], pa.string()), np.empty(0))
+    return RankedLists(offsets, pa.concat_arrays([one.doc_ids for one in lists]), np.concatenate([one.scores for one in lists]))
+
+
+def top_rows(scores: np.ndarray, depth: int, floor: float = -np.inf) -> np.ndarray:
+    """Returns the rows of the highest scores, best first, equal scores by row.
+
+    Also exact if many rows have the score of the last hit: those with the smallest row numbers are kept. NaN is never a hit.
+    Cost: one partition of the rows above the floor.
 
     Args:
-        scores: shape (n,).
+        scores: Of each row, shape (n,).
+        depth: Most rows.
+        floor: Only scores above it are hits.
     """
     hits = np.flatnonzero(scores > floor)
     if depth <= 0 or not len(hits):
@@ -207,5 +242,5 @@ def top_rows(scores: np.ndarray, depth: int, floor: float = -np.inf) -> np.ndarr
         cut = np.partition(values, len(values) - depth)[len(values) - depth]
         keep = values >= cut
         hits, values = hits[keep], values[keep]
-    # stable, and the rows come in ascending order: equal scores stay in the order of their rows
+    # a stable sort of ascending rows keeps equal scores in the order of their rows
     return hits[np.argsort(-values, kind="stable")][:depth]

@@ -1,6 +1,6 @@
-"""Why a strategy ends without a rewrite: the one list of the machine-readable reasons, each with its sentence.
+"""The reasons for which a strategy gives no rewrite, each with its message.
 
-An engine's own reasons (`not_recorded`, ...) pass through beside these.
+Reasons of an engine (`not_recorded`, ...) are passed on unchanged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Reason = Literal[
 MESSAGES: dict[Reason, str] = {
     "empty": "the answer has no text for it",
     "missing": "the answer has other strategies but not this one, or no answer came",
-    "unparsable": "no rung of the parse ladder could read a rewrite for it",
+    "unparsable": "the parser found no rewrite for it",
     "truncated": "the token limit cut the answer before its rewrite was complete; raise decoding.max_tokens",
     "repetition": "the model repeats itself instead of ending",
     "refusal": "the model refuses instead of rewriting",

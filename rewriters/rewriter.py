@@ -1,6 +1,6 @@
-"""A query in, rewrites out: which requests a query needs, and what their completions say for each strategy.
+"""Builds the requests of a query and reads the rewrites from their completions.
 
-The engine stands between the two, elsewhere: `requests` -> engine -> `read`.
+The caller sends the requests to an engine: `Rewriter.requests` -> `Engine.complete` -> `Rewriter.read`.
 """
 
 from __future__ import annotations
@@ -10,26 +10,38 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cluster.errors import RewriterError, nearest
 from rewriters.engines import Completion, Request
-from rewriters.errors import RewriterError, unknown_name
-from rewriters.joint import REQUEST_NAME, joint_schema, joint_template
-from rewriters.parse import PARSER_VERSION, Unread, parse
+from rewriters.joint import JOINT_PROMPT, REQUEST_NAME, joint_schema, joint_template
+from rewriters.reading.answer import label_key
+from rewriters.reading.ladder import PARSE_VERSION, Unread, parse
 from rewriters.reasons import MESSAGES
-from rewriters.rungs import key
 from rewriters.strategy import Strategy, load_strategy, render, template_hash
 
 CALLS = ("joint", "separate")
 
 
 @dataclass(frozen=True)
-class Rewrite:
-    """One rewrite of one query. position: from 1, within its strategy. parsed_as: json, labelled, numbered or
-    salvage."""
+class RewriteResult:
+    """One rewrite of one query.
+
+    Attributes:
+        strategy: Name of the strategy.
+        position: From 1, within the strategy.
+        text: The rewrite, on one line.
+        weight: Of its ranked lists in fusion.
+        search_as: "query" or "passage".
+        model: As the engine names it.
+        prompt_hash: Of the prompt template, 16 hex digits.
+        parsed_as: The reader that found it: json, labelled, numbered or salvage.
+        selected_reason: Why the strategy was selected for this query; None without selection.
+    """
 
     strategy: str
     position: int
     text: str
     weight: float
+    search_as: str
     model: str
     prompt_hash: str
     parsed_as: str
@@ -38,8 +50,15 @@ class Rewrite:
 
 @dataclass(frozen=True)
 class RewriteFailure:
-    """One strategy without a rewrite. reason: one of `reasons.py`, or the engine's. raw: the whole completion, if one
-    came."""
+    """A strategy without a rewrite for one query.
+
+    Attributes:
+        strategy: Name of the strategy.
+        reason: One of `reasons.py`, or a reason of the engine.
+        message: The reason as a sentence.
+        raw: The whole completion; None if there was none.
+        attempts: How often the request was sent.
+    """
 
     strategy: str
     reason: str
@@ -50,7 +69,7 @@ class RewriteFailure:
 
 @dataclass(frozen=True)
 class _Plan:
-    """One request that every query makes, and whom it serves, in the order in which its prompt names them."""
+    """A request made for every query; `strategies` stand in the order in which its prompt names them."""
 
     name: str
     template: str
@@ -60,58 +79,71 @@ class _Plan:
 
 
 class Rewriter:
-    """The plan of all rewriting: which strategies, in which calls, decoded how.
+    """Builds requests and reads completions for a fixed set of strategies.
 
-    strategies: their names; none is allowed (only the original is searched then). calls: "joint" asks for all in one
-    request, but a strategy that does not take part in joint calls still has its own; "separate" makes one request
-    each. decoding: handed on to the engine. Their order in the config changes nothing: requests name the strategies
-    in an order of their own, so that the same choice gives the same prompts.
-
-    Raises RewriterError for an unknown or repeated strategy, for two that answer to one label, and for unknown calls.
+    The order of the strategies in the config does not matter: requests name them in the order of `Strategy.order`, so
+    that the same set gives the same prompts.
     """
 
-    def __init__(self, strategies: Sequence[str], calls: str, decoding: Mapping[str, Any]) -> None:
+    def __init__(
+        self, strategies: Sequence[str], calls: str, decoding: Mapping[str, Any], joint_prompt: str | None = None
+    ) -> None:
+        """Loads the strategies.
+
+        Args:
+            strategies: Their names; may be empty (then only the original query is searched).
+            calls: "joint": one request for all strategies, and one of its own for each with `joint=False`; "separate":
+                one request per strategy.
+            decoding: Passed to the engine.
+            joint_prompt: Replaces the default joint prompt; `check_joint_prompt` accepts it.
+
+        Raises:
+            RewriterError: A strategy is unknown or repeated, two strategies share a label, or `calls` is unknown.
+        """
         if calls not in CALLS:
-            raise unknown_name("value of rewrite.calls", calls, CALLS)
+            raise RewriterError("config-value", f"unknown value of rewrite.calls {calls!r}{nearest(calls, CALLS)}")
         loaded = [load_strategy(name) for name in strategies]
         self.strategies: tuple[Strategy, ...] = tuple(sorted(loaded, key=lambda s: (s.order, s.name)))
         self._check_labels()
         self._calls = calls
         self._decoding = dict(decoding)
-        self._plans = self._plan()
+        self._plans = self._plan(joint_prompt or JOINT_PROMPT)
 
     def requests(self, query_id: str, query: str) -> list[Request]:
-        """What to ask an engine for one query: empty without strategies."""
+        """Returns the requests for one query; empty without strategies."""
         return [
             Request(query_id, query, plan.name, render(plan.template, query), plan.prompt_hash, plan.schema, self._decoding)
             for plan in self._plans
         ]
 
-    def read(self, answered: Sequence[tuple[Request, Completion]]) -> tuple[list[Rewrite], list[RewriteFailure]]:
-        """What one query's completions, in any order, say: every strategy ends as exactly one rewrite or one failure.
+    def read(self, answered: Sequence[tuple[Request, Completion]]) -> tuple[list[RewriteResult], list[RewriteFailure]]:
+        """Returns the rewrites and the failures of one query: one or the other for each strategy.
 
-        Never raises, whatever a model wrote. A request of the plan that is not among `answered` fails its strategies
-        as `missing`.
+        Raises nothing, whatever the model wrote.
+
+        Args:
+            answered: The requests with their completions, in any order; the strategies of a request that is not among
+                them fail as `missing`.
         """
         by_name = {request.name: (request, completion) for request, completion in answered}
-        ends: dict[str, Rewrite | RewriteFailure] = {}
+        outcomes: dict[str, RewriteResult | RewriteFailure] = {}
         for plan in self._plans:
-            outcome = self._read_one(plan, *by_name[plan.name]) if plan.name in by_name else _unanswered(plan)
-            ends.update({end.strategy: end for end in outcome})
-        ordered = [ends[strategy.name] for strategy in self.strategies]
+            read = self._read_one(plan, *by_name[plan.name]) if plan.name in by_name else _unanswered(plan)
+            outcomes.update({outcome.strategy: outcome for outcome in read})
+        ordered = [outcomes[strategy.name] for strategy in self.strategies]
         return (
-            [end for end in ordered if isinstance(end, Rewrite)],
-            [end for end in ordered if isinstance(end, RewriteFailure)],
+            [outcome for outcome in ordered if isinstance(outcome, RewriteResult)],
+            [outcome for outcome in ordered if isinstance(outcome, RewriteFailure)],
         )
 
     def identity(self) -> dict[str, Any]:
-        """What decides the rewrites beside the engine, JSON-able: the same for the same strategies in any order."""
+        """Returns what determines the rewrites apart from the engine, as JSON values; independent of the config's order."""
         return {
             "calls": self._calls,
             "decoding": self._decoding,
-            "parser": PARSER_VERSION,
+            "parser": PARSE_VERSION,
             "strategies": [
-                {field: getattr(s, field) for field in ("name", "kind", "weight", "max_chars", "list_separator")}
+                {field: getattr(s, field) for field in ("name", "search_as", "weight", "max_chars", "list_separator")}
                 for s in self.strategies
             ],
             "requests": [
@@ -124,31 +156,35 @@ class Rewriter:
         owners: dict[str, str] = {}
         for strategy in self.strategies:
             if strategy.name in owners.values():
-                raise RewriterError(f"strategy {strategy.name!r} is listed twice; list it once")
-            for word in (strategy.name, strategy.label):
-                owner = owners.setdefault(key(word), strategy.name)
+                raise RewriterError("strategy", f"strategy {strategy.name!r} is listed twice; list it once")
+            for word in strategy.names:
+                owner = owners.setdefault(label_key(word), strategy.name)
                 if owner != strategy.name:
-                    raise RewriterError(f"strategies {owner!r} and {strategy.name!r} both answer to {word!r}; change one label")
+                    raise RewriterError(
+                        "strategy", f"strategies {owner!r} and {strategy.name!r} both answer to {word!r}; change one"
+                    )
 
-    def _plan(self) -> list[_Plan]:
-        together = tuple(s for s in self.strategies if s.joint and self._calls == "joint")
-        alone = [s for s in self.strategies if s not in together]
-        plans = [_Plan(s.name, s.prompt, template_hash(s.prompt), (s,), None) for s in alone]
-        if together:
-            template = joint_template(together)
-            plans.insert(0, _Plan(REQUEST_NAME, template, template_hash(template), together, joint_schema(together)))
+    def _plan(self, joint_prompt: str) -> list[_Plan]:
+        joint_strategies = tuple(s for s in self.strategies if s.joint and self._calls == "joint")
+        separate = [s for s in self.strategies if s not in joint_strategies]
+        plans = [_Plan(s.name, s.prompt, template_hash(s.prompt), (s,), None) for s in separate]
+        if joint_strategies:
+            template = joint_template(joint_strategies, joint_prompt)
+            plans.insert(
+                0, _Plan(REQUEST_NAME, template, template_hash(template), joint_strategies, joint_schema(joint_strategies))
+            )
         return plans
 
-    def _read_one(self, plan: _Plan, request: Request, completion: Completion) -> list[Rewrite | RewriteFailure]:
+    def _read_one(self, plan: _Plan, request: Request, completion: Completion) -> list[RewriteResult | RewriteFailure]:
         raw = None if completion.text is None else completion.text.encode("utf-8", "replace").decode("utf-8")
         if completion.error_reason is not None or completion.text is None:
             reason = completion.error_reason or "empty"
             message = completion.error_message or "the engine gave no text"
             return [RewriteFailure(s.name, reason, message, raw, completion.attempts) for s in plan.strategies]
-        outcome = parse(
+        parsed = parse(
             completion.text,
             request.query,
-            wanted=plan.strategies,
+            requested=plan.strategies,
             known=self.strategies,
             instructions=plan.template,
             truncated=completion.finish_reason == "length",
@@ -156,12 +192,12 @@ class Rewriter:
         return [
             RewriteFailure(name, one.reason, MESSAGES[one.reason], raw, completion.attempts)
             if isinstance(one, Unread)
-            else Rewrite(name, 1, one.text, weight, completion.model, request.prompt_hash, one.parsed_as)
-            for (name, one), weight in zip(outcome.items(), [s.weight for s in plan.strategies], strict=True)
+            else RewriteResult(name, 1, one.text, s.weight, s.search_as, completion.model, request.prompt_hash, one.parsed_as)
+            for (name, one), s in zip(parsed.items(), plan.strategies, strict=True)
         ]
 
 
-def _unanswered(plan: _Plan) -> list[Rewrite | RewriteFailure]:
+def _unanswered(plan: _Plan) -> list[RewriteResult | RewriteFailure]:
     message = f"no completion came for request {plan.name!r}"
     return [RewriteFailure(strategy.name, "missing", message, None, 0) for strategy in plan.strategies]
 

@@ -3,24 +3,40 @@
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import s3_server
 from elastic_server import PASSWORD, Server, found_serve, remove_indexes
+from xdist.scheduler import LoadFileScheduling
 
 # Ray nices its workers by 15: beside two other busy processes, as tests at the same time are, they all but stand still
 # (a run's first commit after 60 s on idle cores, not after 450 s beside three; 175 s without).
 os.environ.setdefault("RAY_worker_niceness", "0")
 os.environ["RAY_AUTH_MODE"] = "disabled"  # a Ray of the tests' own asks for no token
+_ELASTIC = re.compile(r"elastic_(?!bulk)|test_retriever_(contract|opening)")
 _PREFIX = f"dmqr-test-{uuid.uuid4().hex[:8]}"
 
 
+class OneElasticsearch(LoadFileScheduling):  # type: ignore[misc]
+    """A file's tests stay in one process, and all files with Elasticsearch, which takes half a minute to start, in the same."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = str(super()._split_scope(nodeid))
+        return "elastic" if _ELASTIC.search(file) else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneElasticsearch:
+    return OneElasticsearch(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The slow files first; the others keep their order."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    """Those that take longest first, so that nothing waits for them alone."""
+    items.sort(key=lambda item: (_ELASTIC.search(item.nodeid) is None, item.get_closest_marker("slow") is None))
 
 
 @pytest.fixture(scope="session")

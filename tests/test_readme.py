@@ -1,45 +1,75 @@
-"""The README speaks of what is there: every key of the config, every path, every verb."""
+"""The README and docs/ speak of what is there: every path, link, verb, command, table and column."""
 
 from __future__ import annotations
 
 import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from pydantic import BaseModel
 
-from jobs.command_line import VERBS
-from jobs.config import Config
-from jobs.tables import STORED
+from jobs.cli.arguments import VERBS, parser
+from jobs.tables import COMPLETIONS, SOURCE, STORED
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = {
+    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+    for path in sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+}
+ALL = "\n".join(PAGES.values())
+MOST_LINES = 200
+TABLES = {**STORED, "completions": COMPLETIONS}
+SOURCES = "Fields of `sources`:"
 
 
-def keys(model: type[BaseModel], prefix: str = "") -> list[str]:
-    found = []
-    for name, field in model.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel) and prefix == "":
-            found += keys(field.annotation, f"{name}.")
-        else:
-            found.append(prefix + name)
-    return found
+def anchors(page: str) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", page, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("key", keys(Config))
-def test_every_key_is_explained(key: str) -> None:
-    first, _, last = key.partition(".")
-    assert f"`{key}`" in README or (f"`{first}." in README and f"`.{last}`" in README)
+def commands() -> list[str]:
+    """Every `dmqr VERB ...` of the pages' shell blocks."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", ALL, re.MULTILINE | re.DOTALL)
+    lines = [command.strip() for block in blocks for line in block.splitlines() for command in line.split("&&")]
+    return [line for line in lines if re.match(r"(\.venv/bin/)?dmqr ", line)]
 
 
-def test_every_path_exists() -> None:
-    named = re.findall(r"`((?:jobs|rewriters|retrievers|cluster|configs|tests)/[^`*<> ]*)`", README)
-    assert len(named) > 15
-    for path in named:
+def test_generated_pages_are_fresh() -> None:
+    command = [sys.executable, "docs/generate.py", "--check"]
+    check = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    assert (check.returncode, check.stderr) == (0, "")
+
+
+def test_every_key_has_a_meaning() -> None:
+    assert not [row for row in PAGES["docs/config.md"].splitlines() if re.fullmatch(r"\| `.*\|\s*\|", row)]
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) <= MOST_LINES
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_path_exists(page: str) -> None:
+    for path in re.findall(r"`((?:jobs|rewriters|retrievers|cluster|configs|tests|docs)/[^`*<> ]*)`", PAGES[page]):
         braces = re.fullmatch(r"(.*)\{(.*)\}(.*)", path)
         names = [braces[1] + one + braces[3] for one in braces[2].split(",")] if braces else [path]
         for name in names:
             assert (ROOT / name).exists(), name
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_leads_somewhere(page: str) -> None:
+    for link in re.findall(r"\]\((?!https?:)([^)]+)\)", PAGES[page]):
+        path, _, anchor = link.partition("#")
+        target = (ROOT / page).parent.joinpath(path).resolve() if path else ROOT / page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target.read_text(encoding="utf-8")), link
 
 
 def test_every_verb_and_table_is_explained() -> None:
@@ -47,3 +77,31 @@ def test_every_verb_and_table_is_explained() -> None:
         assert re.search(rf"^\| `dmqr {verb} (CONFIG|RUN)", README, re.MULTILINE), verb
     for table in STORED:
         assert f"| `{table}/` |" in README
+
+
+@pytest.mark.parametrize("command", commands())
+def test_every_command_can_be_typed(command: str) -> None:
+    parser().parse_args(shlex.split(command)[1:])
+
+
+def test_there_are_commands() -> None:
+    assert len(commands()) >= 5
+
+
+def documented(part: str) -> list[tuple[str, str]]:
+    """The names and types of the rows of a part of docs/tables.md."""
+    return re.findall(r"^\| `(\w+)` \| ([\w ]+) \|", part, re.MULTILINE)
+
+
+def as_documented(fields: Iterable[pa.Field]) -> list[tuple[str, str]]:
+    return [(field.name, "list of struct" if pa.types.is_list(field.type) else str(field.type)) for field in fields]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_column_is_documented(table: str) -> None:
+    section = PAGES["docs/tables.md"].split(f"\n## `{table}/`\n")[1].split("\n## ")[0]
+    assert documented(section.split(SOURCES)[0]) == as_documented(TABLES[table])
+
+
+def test_every_field_of_a_source_is_documented() -> None:
+    assert documented(PAGES["docs/tables.md"].split(SOURCES)[1].split("\n## ")[0]) == as_documented(SOURCE)

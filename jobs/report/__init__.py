@@ -1,7 +1,7 @@
 """The report of a run: one self-contained HTML page.
 
-For an operator (did the night go well, what did it cost, what broke), a researcher (what did each strategy bring) and the
-author of a prompt (samples). Everything is computed from what is committed, so an unfinished run can be reported, too.
+For operators (outcome, cost and errors of the run), researchers (contribution of each strategy) and authors of prompts
+(samples). All figures are computed from the committed shards, so that unfinished runs can be reported, too.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import pyarrow as pa
 import yaml
 
 from cluster.costs import Prices
-from cluster.s3_duckdb import reason
-from jobs.evaluate import Evaluation, evaluation_notes
-from jobs.part import ConfigError
+from cluster.errors import ConfigError
+from cluster.storage.s3_duckdb import reason
+from jobs.evaluate.evaluate import Evaluation, evaluation_notes
 from jobs.report import wording
 from jobs.report.failures import RAW_CHARACTERS, failures
 from jobs.report.figures import Figures
@@ -25,7 +25,7 @@ from jobs.report.glance import notices, quality, stages, tiles
 from jobs.report.lists import lists
 from jobs.report.samples import DOCUMENT_CHARACTERS, samples
 from jobs.report.spending import spending
-from jobs.run_folder import RunFolder
+from jobs.run.folder import RunFolder
 
 FILTERS = ("shown", "number", "percent", "duration", "money", "size")
 
@@ -33,27 +33,31 @@ FILTERS = ("shown", "number", "percent", "duration", "money", "size")
 def report(
     run: RunFolder, prices: Prices | None, evaluation: Evaluation | None, *, texts: bool = True, samples: int = 100
 ) -> str:
-    """The page as HTML text.
+    """Returns the report as one HTML page.
 
     Args:
-        prices: for money; None: quantities only.
-        evaluation: for the quality of the results; None: none is shown.
+        run: the run to report.
+        prices: for costs in USD; None: quantities only.
+        evaluation: the quality of the results; None: the section is left out.
         texts: False leaves out every query, rewrite, answer, message and document; ids, counts and names stay.
-        samples: how many queries to show, at most.
+        samples: the most queries to show.
+
+    Raises:
+        ConfigError: the run's tables cannot be read.
     """
     try:
         values = _values(run, prices, evaluation, texts, samples)
     except (duckdb.Error, pa.ArrowException, OSError) as error:
         words = reason(error)
         where = f"{run.storage.root}: the run's tables cannot be read"
-        raise ConfigError(f"{where} ({words}); put back what was changed there") from error
+        raise ConfigError("run-damaged", f"{where} ({words}); put back what was changed there") from error
     return _render(values).encode("utf-8", "backslashreplace").decode()
 
 
 def _values(
-    run: RunFolder, prices: Prices | None, evaluation: Evaluation | None, texts: bool, most_samples: int
+    run: RunFolder, prices: Prices | None, evaluation: Evaluation | None, texts: bool, max_samples: int
 ) -> dict[str, Any]:
-    """What the templates show, by the names that they use."""
+    """Returns the variables of the templates."""
     figures = Figures(run)
     spent = spending(figures, prices)
     failed = failures(figures, texts=texts)
@@ -66,6 +70,7 @@ def _values(
         "notices": notices(figures),
         "evaluation_notes": [] if evaluation is None else evaluation_notes(evaluation),
         "quality": quality(evaluation),
+        "alone": "" if evaluation is None else evaluation.alone,
         "reranked": run.config.rerank.kind != "none",
         "flow": flow(figures),
         "stages": stages(figures, spent),
@@ -73,7 +78,7 @@ def _values(
         "failures": failed,
         "raw_characters": RAW_CHARACTERS,
         "lists": lists(figures),
-        "samples": samples(figures, failed, most_samples, texts=texts),
+        "samples": samples(figures, failed, max_samples, texts=texts),
         "document_characters": DOCUMENT_CHARACTERS,
         "config": _yaml(run.record["config"]),
         "indexes": _yaml(run.record["indexes"]),

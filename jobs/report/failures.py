@@ -1,14 +1,14 @@
-"""Errors by reason, each with a few examples."""
+"""Errors of queries and log rows by reason, with a few examples of each."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
 
-from cluster.shards import Manifest
+from cluster.run.shards import Manifest
 from jobs.report.figures import Figures, Reason
 from jobs.report.reading import database, files, queries_of
-from jobs.run_folder import RunFolder
+from jobs.run.folder import RunFolder
 
 EXAMPLES = 3
 RAW_CHARACTERS = 300
@@ -16,7 +16,7 @@ RAW_CHARACTERS = 300
 
 @dataclass(frozen=True)
 class Example:
-    """One case. `about`: query_id or log_id; texts are None where the report leaves texts out or the run has none."""
+    """One error. `about`: query_id or log_id; texts are None if the report leaves texts out or the run has none."""
 
     about: str
     query: str | None
@@ -26,7 +26,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Failure:
-    """A reason and its examples."""
+    """A reason, its count and its examples."""
 
     reason: Reason
     examples: list[Example]
@@ -34,16 +34,21 @@ class Failure:
 
 @dataclass(frozen=True)
 class Failures:
-    """What went wrong with queries (failures, then notes) and with log rows."""
+    """Errors of queries (failures, then notes) and of log rows, by reason."""
 
     queries: list[Failure]
     log_rows: list[Failure]
     failed_ids: dict[str, int]
-    """query_id -> shard of the examples that are failures."""
+    """query_id -> shard, of the examples that are failures, not notes."""
 
 
 def failures(figures: Figures, *, texts: bool) -> Failures:
-    """Count and quote."""
+    """Returns the errors of a run by reason.
+
+    Args:
+        figures: of the run.
+        texts: whether to read the texts of the examples.
+    """
     run = figures.run
     found = _of_queries(run, figures.reasons)
     wanted: dict[int, set[str]] = {}
@@ -66,7 +71,7 @@ Row = tuple[str, str | None, str | None]  # query_id or log_id, message, raw
 
 
 def _of_queries(run: RunFolder, reasons: list[Reason]) -> dict[Reason, list[tuple[int, Row]]]:
-    """Up to EXAMPLES (shard, row) of each reason, from as few shards as hold them."""
+    """Returns up to EXAMPLES (shard, row) of each reason, from as few shards as possible."""
     missing = Counter({_key(one): min(EXAMPLES, one.count) for one in reasons})
     read: list[Manifest] = []
     for manifest in run.manifests:
@@ -91,7 +96,7 @@ def _of_queries(run: RunFolder, reasons: list[Reason]) -> dict[Reason, list[tupl
 
 
 def _of_log_rows(run: RunFolder, *, texts: bool) -> list[Failure]:
-    """Rejected log rows: there may be millions, so DuckDB counts them and keeps the first of each reason by log_id."""
+    """Returns the rejected log rows by reason; there may be millions, so DuckDB counts them and takes the first by log_id."""
     names = [run.storage.url(file.key) for file in run.plan.tables.get("errors", []) if file.rows]
     if not names:
         return []

@@ -1,4 +1,4 @@
-"""The run in numbers that are known exactly: from the plan, the manifests' counts and `run.json`."""
+"""Exact figures of a run: from the plan, the manifests' counts and `run.json`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from functools import cached_property
 from typing import Any
 
 from cluster import costs
-from cluster.lease import past_seconds
-from cluster.shards import committed_tables, seconds_by_start
-from jobs.run_folder import RunFolder
+from cluster.run.lease import lease_durations
+from cluster.run.shards import committed_tables, seconds_by_start
+from jobs.run.folder import RunFolder
 from jobs.tables import NOTES, ORIGINAL, RUNGS
 
 
 @dataclass(frozen=True)
 class Reason:
-    """How often something went wrong with a query, by stage, component (strategy) and reason."""
+    """The number of errors of one reason, by stage and component (strategy)."""
 
     stage: str
     component: str
@@ -26,13 +26,13 @@ class Reason:
 
     @property
     def note(self) -> bool:
-        """Whether it is no failure: the query was answered as well as it can be."""
+        """Returns whether it is a note, not a failure: the query was answered as well as possible."""
         return self.reason in NOTES
 
 
 @dataclass(frozen=True)
 class Rungs:
-    """What came of one strategy: rewrites by the rung of the parser that read them, and failures by reason."""
+    """The outcome of one strategy: number of rewrites by parser fallback step (rung), and of failures by reason."""
 
     strategy: str
     rungs: dict[str, int]
@@ -40,12 +40,12 @@ class Rungs:
 
     @property
     def made(self) -> int:
-        """Rewrites."""
+        """Returns the number of rewrites."""
         return sum(self.rungs.values())
 
     @property
     def failures(self) -> int:
-        """Rewrites that were asked for and did not come."""
+        """Returns the number of planned rewrites that failed."""
         return sum(self.failed.values())
 
 
@@ -80,33 +80,33 @@ class Figures:
 
     @cached_property
     def strategies(self) -> list[str]:
-        """The strategies that were asked for, in the order of the config."""
+        """Returns the planned strategies, in the order of the config."""
         return list(self.run.config.rewrite.planned)
 
     @property
     def queries(self) -> int:
-        """Distinct queries whose shard is committed."""
+        """Returns the number of distinct queries in committed shards."""
         return self.counts["queries"]
 
     @property
     def waiting(self) -> int:
-        """Distinct queries whose shard is not."""
+        """Returns the number of distinct queries in pending shards."""
         return self.run.plan.counts["queries"] - self.queries
 
     @property
     def repeated(self) -> int:
-        """Log rows whose query another row had asked already."""
+        """Returns the number of log rows that repeat the query of another row."""
         planned = self.run.plan.counts
         return planned["log_rows"] - planned["rejected"] - planned["queries"]
 
     @property
     def error_rate(self) -> float:
-        """Share of the committed queries with an error."""
+        """Returns the share of the committed queries with an error, 0 to 1."""
         return self.counts["failed_queries"] / self.queries if self.queries else 0.0
 
     @cached_property
     def reasons(self) -> list[Reason]:
-        """Failures first, the most frequent first; notes after them."""
+        """Returns the reasons of errors: failures, then notes, the most frequent first."""
         found = []
         for key, count in self.counts.items():
             if key.startswith("error/"):
@@ -116,7 +116,7 @@ class Figures:
 
     @cached_property
     def rungs(self) -> list[Rungs]:
-        """By strategy, in the order of the config."""
+        """Returns the outcome of each strategy, in the order of the config."""
         made: dict[str, dict[str, int]] = {strategy: {} for strategy in self.strategies}
         failed: dict[str, dict[str, int]] = {strategy: {} for strategy in self.strategies}
         for key, count in self.counts.items():
@@ -131,12 +131,12 @@ class Figures:
 
     @cached_property
     def rung_names(self) -> list[str]:
-        """Every rung that occurred, best first."""
+        """Returns every rung that occurred, best first."""
         return list(_in_order({rung: 1 for one in self.rungs for rung in one.rungs}))
 
     @cached_property
     def lists(self) -> dict[str, dict[str, int]]:
-        """Retriever -> strategy -> lists asked for: a list per text that is routed there."""
+        """Returns retriever -> strategy -> number of lists: one per text that is routed to the retriever."""
         texts = {ORIGINAL: self.queries} | {one.strategy: one.made for one in self.rungs}
         retrieve = self.run.config.retrieve
         return {
@@ -146,16 +146,16 @@ class Figures:
 
     @property
     def texts(self) -> int:
-        """Originals and rewrites: what is searched with."""
+        """Returns the number of searched texts: originals and rewrites."""
         return self.queries + self.counts["rewrites"]
 
     def failed_in(self, stage: str) -> int:
-        """Queries on which the stage's worker failed."""
+        """Returns the number of queries on which the stage's worker failed."""
         return sum(one.count for one in self.reasons if one.stage == stage and one.reason == "failed")
 
     @cached_property
     def stored(self) -> dict[str, tuple[int, int, int]]:
-        """Table -> files, rows, bytes that are committed."""
+        """Returns table -> number of committed files, rows and bytes."""
         return {
             table: (len(named), sum(file.rows for file in named), sum(file.size for file in named))
             for table, named in committed_tables(self.run.plan, self.run.manifests).items()
@@ -163,7 +163,7 @@ class Figures:
 
     @cached_property
     def candidates(self) -> int | None:
-        """Documents that fusion handed on; None where a reranker failed on a query, so that they were not all counted."""
+        """Returns the number of fused candidates; None if the reranker failed on a query, so that not all were counted."""
         if self.run.config.rerank.kind == "none":
             return self.counts["results"]
         if self.failed_in("rerank"):
@@ -172,7 +172,7 @@ class Figures:
 
     @cached_property
     def starts(self) -> list[Start]:
-        """Every start, with where its worker time went."""
+        """Returns every start of the run, with its worker seconds by use."""
         record = self.run.record
         recorded = {int(one["start"]): one for one in record.get("node_time") or []}
         spent = seconds_by_start(self.run.manifests)
@@ -180,8 +180,8 @@ class Figures:
 
     def _start(self, one: Mapping[str, Any], recorded: Mapping[str, float], spent: Mapping[str, float]) -> Start:
         wall = recorded.get("wall_seconds", one["wall_seconds"])
-        if not recorded and one["status"] == "running":  # killed or under way: until its last heartbeat
-            beats = past_seconds(self.run.storage)
+        if not recorded and one["status"] == "running":  # killed or still running: until its last heartbeat
+            beats = lease_durations(self.run.storage)
             wall = beats[one["start"] - 1] if one["start"] <= len(beats) else wall
         return Start(
             number=one["start"],

@@ -1,7 +1,7 @@
 """The flow of a run as a Sankey diagram: log rows -> queries -> texts -> lists -> hits -> results.
 
-Every node is a count that is known exactly. The unit changes from column to column (a query becomes several texts), so
-heights compare within a column, and a band that grows shows such a change.
+Every node is an exact count. The unit changes from column to column (a query has several texts), so heights are comparable
+only within a column; a band that widens shows such a change of unit.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from jobs.report.figures import Figures
 from jobs.tables import ORIGINAL
 
-HEIGHT = 250.0  # of what flows, where nothing is apart
-LABEL = 17.0  # the least room of a node
+HEIGHT = 250.0  # sum of the bars of a column, without gaps
+LABEL = 17.0  # least height of a node with its label
 GAP = 7.0
 COLUMN = 160.0  # from node to node
 BAR = 9.0
-LAST = 40.0  # more room for the labels of the last column
-TOP = 34.0  # room for the headings
+LAST = 40.0  # additional width for the labels of the last column
+TOP = 34.0  # height of the headings
 MOST_REASONS = 3
 
 LOST, KEPT, PLAIN = "lost", "kept", "plain"
@@ -26,7 +26,7 @@ LOST, KEPT, PLAIN = "lost", "kept", "plain"
 
 @dataclass
 class Node:
-    """A bar with its label. `kind`: what becomes of it, as a class for the style sheet."""
+    """A bar with its label. `kind`: LOST, KEPT or PLAIN, a class of the style sheet."""
 
     label: str
     count: int
@@ -34,13 +34,13 @@ class Node:
     size: float
     x: float = 0.0
     y: float = 0.0
-    slot: float = 0.0  # where its room begins
-    out: float = 0.0  # of its height, what bands have left already
-    into: float = 0.0
+    slot: float = 0.0  # top of its slot, which is at least LABEL high
+    out: float = 0.0  # height taken by outgoing bands so far
+    into: float = 0.0  # height taken by incoming bands so far
 
     @property
     def height(self) -> float:
-        """Of the bar: what is there is seen."""
+        """Returns the height of the bar, at least 1 if the count is not 0."""
         return max(1.0, self.size) if self.count else 0.0
 
 
@@ -64,7 +64,7 @@ class Flow:
     bands: list[Band] = field(default_factory=list)
 
 
-Link = tuple[Node, Node, float, float]  # from, to, height there and here
+Link = tuple[Node, Node, float, float]  # source, target, height at the source and at the target
 
 
 class _Drawing:
@@ -73,15 +73,15 @@ class _Drawing:
         self.links: list[Link] = []
 
     def column(self, heading: str, nodes: Iterable[Node]) -> list[Node]:
-        there = [node for node in nodes if node.count]
-        self.columns.append((heading, there))
-        return there
+        shown = [node for node in nodes if node.count]
+        self.columns.append((heading, shown))
+        return shown
 
     def link(self, source: Node, target: Node, left: float, right: float | None = None) -> None:
         if left > 0 and source.count and target.count:
             self.links.append((source, target, left, left if right is None else right))
 
-    def done(self) -> Flow:
+    def laid_out(self) -> Flow:
         flow = Flow(width=COLUMN * len(self.columns) + LAST)
         for number, (heading, nodes) in enumerate(self.columns):
             x, y = COLUMN * number + 1, TOP
@@ -98,7 +98,7 @@ class _Drawing:
 
 
 def flow(figures: Figures) -> Flow:
-    """The drawing of what is committed."""
+    """Returns the diagram of the committed shards."""
     planned, queries = figures.run.plan.counts, figures.queries
     drawing = _Drawing()
     unit = HEIGHT / max(1, planned["log_rows"])
@@ -106,24 +106,24 @@ def flow(figures: Figures) -> Flow:
     worked = Node("distinct queries", queries, KEPT, queries * unit)
     others = [
         Node("not committed yet", figures.waiting, PLAIN, figures.waiting * unit),
-        Node("asked again", figures.repeated, PLAIN, figures.repeated * unit),
+        Node("repeated", figures.repeated, PLAIN, figures.repeated * unit),
         Node("rejected", planned["rejected"], LOST, planned["rejected"] * unit),
     ]
     for node in drawing.column("queries", [worked, *others]):
         drawing.link(log, node, node.size)
     if not queries:
-        return drawing.done()
+        return drawing.laid_out()
     lists = _texts_and_lists(figures, drawing, worked)
     _hits_and_results(figures, drawing, lists)
-    return drawing.done()
+    return drawing.laid_out()
 
 
 def _texts_and_lists(figures: Figures, drawing: _Drawing, worked: Node) -> list[Node]:
-    """From queries to the texts that are searched with, and to the lists of each retriever."""
+    """Draws the columns from queries to texts and to the lists of each retriever; returns the nodes of the lists."""
     queries, names = figures.queries, [ORIGINAL, *figures.strategies]
     unit = HEIGHT / (queries * len(names))
     texts = {name: Node(name, queries, KEPT, queries * unit) for name in names}
-    for node in drawing.column("texts asked for", texts.values()):
+    for node in drawing.column("planned texts", texts.values()):
         drawing.link(worked, node, worked.size / len(names), node.size)
     ends: dict[tuple[str, str], Node] = {}
     if figures.strategies:
@@ -159,7 +159,7 @@ def _texts_and_lists(figures: Figures, drawing: _Drawing, worked: Node) -> list[
 
 
 def _hits_and_results(figures: Figures, drawing: _Drawing, lists: list[Node]) -> None:
-    """From lists to the hits in them (where they were kept), what fusion handed on, and the results."""
+    """Draws the columns from lists to hits (if runs were kept), fused candidates and results."""
     height = sum(node.size for node in lists)
     results = Node("results", figures.counts["results"], KEPT, height)
     hits = figures.stored.get("runs", (0, 0, 0))[1]
@@ -179,7 +179,10 @@ def _hits_and_results(figures: Figures, drawing: _Drawing, lists: list[Node]) ->
 
 
 def _narrowed(drawing: _Drawing, heading: str, before: list[Node], total: int, node: Node, rest: str) -> list[Node]:
-    """A column of fewer documents and the rest, in the unit of the column before; the whole height where that has another."""
+    """Draws a column with a node and the rest of the documents, and returns the node.
+
+    Heights are in the unit of the column before; if its unit differs (total 0), the node has the whole height.
+    """
     height = sum(one.size for one in before)
     left = Node(rest, max(0, total - node.count), PLAIN, 0.0)
     if total:
@@ -201,7 +204,7 @@ def _frequent_reasons(figures: Figures) -> list[str]:
 
 
 def _band(source: Node, target: Node, left: float, right: float) -> Band:
-    """A ribbon from where the last one left `source` to where the last one entered `target`; hair-thin ones are still seen."""
+    """Returns a band below the earlier ones of `source` and `target`, at least 0.75 wide."""
     x0, x1 = source.x + BAR, target.x
     y0, y1 = source.y + source.out, target.y + target.into
     source.out, target.into = source.out + left, target.into + right

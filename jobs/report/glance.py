@@ -1,23 +1,25 @@
-"""The run at a glance: tiles, what an operator should notice, quality, and the stages in a table."""
+"""The overview of a run: tiles, notices for operators, quality measures, and the table of the stages."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from jobs.display import queries
-from jobs.evaluate import MEASURES, Evaluation
+from jobs.evaluate.evaluate import MEASURES, Evaluation
+from jobs.evaluate.measure import SHOWN
+from jobs.pipeline import COSTED
 from jobs.report.figures import Figures
 from jobs.report.spending import Spending
 from jobs.report.wording import duration, money, number, percent
 from jobs.tables import NOTES
+from jobs.terminal.formats import queries
 
-NEAR = 0.5  # of the error limit: from here on it is worth a word
+WARN_SHARE = 0.5  # of limits.error_rate: from this share on a notice is shown
 
 
 @dataclass(frozen=True)
 class Tile:
-    """A figure of the night; `bad` is said in `detail` as well."""
+    """A key figure of the run; `detail` explains `bad` in words."""
 
     label: str
     value: str
@@ -27,7 +29,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Quality:
-    """One measure; `verdict` in words, by the interval of the difference."""
+    """One measure of the results, with that of the original query alone."""
 
     measure: str
     results: float
@@ -36,12 +38,12 @@ class Quality:
 
     @property
     def difference(self) -> float | None:
-        """Results - original alone."""
+        """Returns results - original alone."""
         return None if self.original is None else self.results - self.original
 
     @property
     def verdict(self) -> str:
-        """Whether the interval leaves zero out."""
+        """Returns the verdict in words, by whether the interval of the difference excludes zero."""
         if self.interval is None:
             return ""
         low, high = self.interval
@@ -49,8 +51,8 @@ class Quality:
 
 
 @dataclass(frozen=True)
-class Stage:
-    """What came into a stage and what went out; seconds are its workers' busy time without start-up, None: not metered."""
+class StageRow:
+    """Input and output of a stage; seconds are its workers' busy time without start-up, None: not metered."""
 
     name: str
     came: str
@@ -61,7 +63,7 @@ class Stage:
 
 
 def tiles(figures: Figures, spending: Spending) -> list[Tile]:
-    """The figures that are looked at first."""
+    """Returns the key figures of the run."""
     run, counts = figures.run, figures.counts
     planned, limit = run.plan.counts, run.config.limits.error_rate
     wall = sum(start.wall for start in figures.starts)
@@ -97,49 +99,49 @@ def tiles(figures: Figures, spending: Spending) -> list[Tile]:
 
 
 def notices(figures: Figures) -> list[str]:
-    """What is out of the ordinary, in sentences."""
+    """Returns the exceptional conditions of the run, a sentence each."""
     run, counts = figures.run, figures.counts
-    said = []
+    sentences = []
     if not run.finished:
-        said.append(f"This run is not finished ({run.state}). All figures are of the committed shards only.")
+        sentences.append(f"This run is not finished ({run.state}). All figures are of the committed shards only.")
     limit = run.config.limits.error_rate
     if figures.queries and figures.error_rate > limit:
-        said.append(f"{percent(figures.error_rate)} of the queries have errors; limits.error_rate is {percent(limit)}.")
-    elif figures.queries and figures.error_rate > NEAR * limit:
-        said.append(
+        sentences.append(f"{percent(figures.error_rate)} of the queries have errors; limits.error_rate is {percent(limit)}.")
+    elif figures.queries and figures.error_rate > WARN_SHARE * limit:
+        sentences.append(
             f"{percent(figures.error_rate)} of the queries have errors, more than half of what limits.error_rate allows."
         )
     redundancy = run.record.get("redundancy", {})
     if redundancy.get("asked") != redundancy.get("used"):
-        said.append(
+        sentences.append(
             f"Redundancy weights are by {redundancy.get('used')}, not by {redundancy.get('asked')} as the config asks: "
             "no retriever is dense."
         )
     notes = {name: sum(one.count for one in figures.reasons if one.reason == name) for name in NOTES}
     if notes["no_hits"]:
-        said.append(f"No list has a hit for {queries(notes['no_hits'])}, so without results.")
+        sentences.append(f"No list has a hit for {queries(notes['no_hits'])}, so without results.")
     if notes["original_stands_in"]:
-        said.append(
+        sentences.append(
             f"For {queries(notes['original_stands_in'])} nothing of weight above 0 was found; the original's lists stand in."
         )
     lost = sum(start.lost or 0.0 for start in figures.starts)
     if lost:
-        said.append(f"{duration(lost)} of worker time came to no commit: a start was killed or failed.")
+        sentences.append(f"{duration(lost)} of worker time were lost without a commit: a start was killed or failed.")
     if figures.queries and not counts["planned"]:
-        said.append("No rewrites were asked for: the original query alone was searched with.")
-    return said
+        sentences.append("No rewrites were planned: only the original query was searched.")
+    return sentences
 
 
 def quality(evaluation: Evaluation | None) -> list[Quality]:
-    """The measures of an evaluation."""
+    """Returns the measures of an evaluation; an empty list without one."""
     if evaluation is None:
         return []
     intervals, original = evaluation.intervals or {}, evaluation.original or {}
-    return [Quality(name, evaluation.results[name], original.get(name), intervals.get(name)) for name in MEASURES]
+    return [Quality(SHOWN[name], evaluation.results[name], original.get(name), intervals.get(name)) for name in MEASURES]
 
 
-def stages(figures: Figures, spending: Spending) -> list[Stage]:
-    """The stages in their order."""
+def stages(figures: Figures, spending: Spending) -> list[StageRow]:
+    """Returns the stages in their order."""
     run, counts, worked = figures.run, figures.counts, figures.queries
     planned = run.plan.counts
     busy = {line.name: line["seconds"] for line in spending.stages}
@@ -150,34 +152,45 @@ def stages(figures: Figures, spending: Spending) -> list[Stage]:
     reranked = run.config.rerank.kind != "none"
     candidates = figures.candidates
 
-    def stage(name: str, came: str, went: Iterable[str]) -> Stage:
+    def stage(name: str, came: str, went: Iterable[str]) -> StageRow:
         seconds = busy.get(name)
         rate = worked / seconds if seconds and worked else None
-        return Stage(name, came, ", ".join(word for word in went if word), seconds, rate)
+        return StageRow(name, came, ", ".join(word for word in went if word), seconds, rate)
 
+    fused = "candidates (not all counted)" if candidates is None else f"{number(candidates)} candidates"
+    words: dict[str, tuple[str, list[str]]] = {
+        "retrieve": (
+            f"{number(figures.texts)} texts",
+            [
+                f"{number(lists)} lists",
+                f"{number(total['searches'])} searches",
+                f"{number(hits)} hits" if hits else "",
+                _failed(figures, "retrieve"),
+            ],
+        ),
+        "fuse": (f"{number(lists)} lists", [fused]),
+        "write": (
+            f"{number(counts['results'])} results of {queries(worked)}",
+            [f"{number(written)} rows in {number(len(figures.stored))} tables"],
+        ),
+    }
+    if counts["planned"]:
+        made = [f"{number(counts['rewrites'])} rewrites", f"{number(counts['rewrite_errors'])} failed"]
+        words["rewrite"] = f"{queries(worked)}, {number(counts['planned'])} rewrites planned", made
+    if reranked:
+        went = [f"{number(counts['results'])} results", _failed(figures, "rerank")]
+        words["rerank"] = f"{number(total['pairs'])} pairs", went
     dedup = [
         f"{number(planned['queries'])} distinct queries",
-        f"{number(figures.repeated)} asked again",
+        f"{number(figures.repeated)} repeated",
         f"{number(planned['rejected'])} rejected",
     ]
     found = [stage("dedup", f"{number(planned['log_rows'])} log rows", dedup)]
-    if counts["planned"]:
-        made = [f"{number(counts['rewrites'])} rewrites", f"{number(counts['rewrite_errors'])} failed"]
-        found.append(stage("rewrite", f"{queries(worked)}, {number(counts['planned'])} rewrites planned", made))
-    searched = [
-        f"{number(lists)} lists",
-        f"{number(total['searches'])} searches",
-        f"{number(hits)} hits" if hits else "",
-        _failed(figures, "retrieve"),
-    ]
-    found.append(stage("retrieve", f"{number(figures.texts)} texts", searched))
-    handed = "candidates (not all counted)" if candidates is None else f"{number(candidates)} candidates"
-    found.append(stage("fuse", f"{number(lists)} lists", [handed]))
-    if reranked:
-        went = [f"{number(counts['results'])} results", _failed(figures, "rerank")]
-        found.append(stage("rerank", f"{number(total['pairs'])} pairs", went))
-    ended = f"{number(written)} rows in {number(len(figures.stored))} tables"
-    found.append(stage("write", f"{number(counts['results'])} results of {queries(worked)}", [ended]))
+    for name in COSTED:  # other stages with costs are shown with queries as input and output
+        if name in words:
+            found.append(stage(name, *words[name]))
+        elif name in figures.run.spent:
+            found.append(stage(name, queries(worked), [queries(worked), _failed(figures, name)]))
     return found
 
 

@@ -1,6 +1,6 @@
-"""What the strategies' lists brought: documents of the final list by who found them, and how alike the lists are.
+"""Contribution of each strategy: the final documents that its lists found, and the overlap of the lists.
 
-Both are sums over shards; of a long run as many shards are read as hold about `MOST_QUERIES` queries.
+Both are sums over shards; of a long run only as many shards are read as hold about `MOST_QUERIES` queries.
 """
 
 from __future__ import annotations
@@ -13,33 +13,33 @@ import duckdb
 
 from jobs.report.figures import Figures
 from jobs.report.reading import database, files, portions, spread
-from jobs.run_folder import RunFolder
+from jobs.run.folder import RunFolder
 from jobs.tables import ORIGINAL
 from retrievers.fusion import list_weight
 
 MOST_QUERIES = 50_000
 TOP = 10
-PORTION = 2_000_000  # rows of runs/ that are joined at once
+PORTION = 2_000_000  # rows of runs/ joined at a time
 
 Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
 class Added:
-    """What one strategy brought to the final lists: documents, over `Lists.queries` queries."""
+    """The contribution of one strategy to the results of `ListStatistics.queries` queries, in documents."""
 
     strategy: str
     queries: int
-    """With a text of this strategy."""
+    """Number of queries with a text of this strategy."""
     found: int
-    """Documents in the final lists that a list of this strategy has."""
+    """Results that a list of this strategy has."""
     new: int
-    """Of them, those that no list of the original has."""
+    """Of these, results that no list of the original has."""
     alone: int
-    """Of them, those that no other strategy's list has."""
+    """Of these, results that no other strategy's list has."""
     top_found: int
     top_new: int
-    """The same among the first `TOP` results."""
+    """`found` and `new` among the first `TOP` results."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class Overlap:
 
 
 @dataclass(frozen=True)
-class Lists:
-    """Measured over `queries` of `of` queries."""
+class ListStatistics:
+    """Contributions and overlaps, over `queries` of `of` committed queries."""
 
     queries: int
     of: int
@@ -64,13 +64,13 @@ class Lists:
     overlaps: list[Overlap]
     from_runs: bool
     left_out: list[str]
-    """strategy/retriever of weight 0: not among the sources of results, and known of only where lists were kept."""
+    """Lists of weight 0, as strategy/retriever: not among the sources of results, known only if runs were kept."""
     comparable: bool
-    """Whether all that the original found is known."""
+    """Whether all documents found by the original are known."""
 
 
-def lists(figures: Figures) -> Lists | None:
-    """Read what the lists brought; None where nothing is committed."""
+def lists(figures: Figures) -> ListStatistics | None:
+    """Returns the statistics of the lists; None if nothing is committed."""
     run = figures.run
     if not figures.queries:
         return None
@@ -98,7 +98,7 @@ def lists(figures: Figures) -> Lists | None:
             if read := files(run, "runs" if from_runs else "results", portion):
                 _overlaps(connection, read, from_runs, depth, names, sums)
     added = [_added(name, searched[name], found) for name in names]
-    return Lists(
+    return ListStatistics(
         queries=sum(manifest.counts["queries"] for manifest in chosen),
         of=figures.queries,
         documents=sum(found.values()),
@@ -120,8 +120,15 @@ def _queries_with(connection: duckdb.DuckDBPyConnection, names: list[str]) -> li
 def _found_by(
     connection: duckdb.DuckDBPyConnection, names: list[str], runs: list[str], left_out: list[str], depth: int
 ) -> list[tuple[bool, list[str], int]]:
-    """Results by (among the first TOP, the strategies that found them): few groups, whatever the number of rows. With
-    `runs`, the lists that fusion left out are looked through as well, as deep as it would have looked."""
+    """Returns the number of results by (among the first TOP, the strategies that found them).
+
+    Args:
+        connection: to DuckDB.
+        names: files of results/.
+        runs: files of runs/, to count the lists of weight 0 as well; empty: these are not counted.
+        left_out: the lists of weight 0, as strategy/retriever.
+        depth: hits per list that fusion considers.
+    """
     found = "list_transform(sources, lambda s: s.strategy)"
     source = "read_parquet($names)"
     given: dict[str, object] = {"top": TOP, "names": names}
@@ -159,8 +166,10 @@ def _overlaps(
     strategies: Sequence[str],
     sums: dict[tuple[str, str, str], tuple[float, int]],
 ) -> None:
-    """Add to (retriever, A, B) -> sum of the overlaps, number of queries. A document of a query is one row with a bit for
-    every strategy that has it, so no list is joined with another."""
+    """Adds to `sums`: (retriever, A, B) -> sum of the overlaps, number of queries.
+
+    A document of a query is one row with a bit for every strategy that found it, so that no list is joined with another.
+    """
     source = (
         "SELECT query_id, retriever, doc_id, rank, strategy FROM read_parquet($names)"
         if from_runs
@@ -193,19 +202,21 @@ def _overlaps(
 def _overlap(retriever: str, names: list[str], sums: dict[tuple[str, str, str], tuple[float, int]]) -> Overlap:
     mine = {key[1:]: value for key, value in sums.items() if key[0] == retriever and value[1]}
     both = mine | {(b, a): value for (a, b), value in mine.items()}
-    there = [name for name in names if any(name in pair for pair in both)]
+    strategies = [name for name in names if any(name in pair for pair in both)]
     means = {pair: total / count for pair, (total, count) in both.items()}
-    return Overlap(retriever, there, means, {pair: count for pair, (_, count) in both.items()})
+    return Overlap(retriever, strategies, means, {pair: count for pair, (_, count) in both.items()})
 
 
 def comparable(run: RunFolder) -> bool:
-    """Whether all that the original found is known: from its lists, or from the results' sources, which name every list but
-    those of no weight."""
+    """Returns whether all documents found by the original are known.
+
+    They are known from its lists, or from the results' sources, which name every list but those of weight 0.
+    """
     return run.config.retrieve.keep_runs or not weightless(run, [ORIGINAL])
 
 
 def weightless(run: RunFolder, names: list[str]) -> list[str]:
-    """The lists, as strategy/retriever, that fusion was told to leave out."""
+    """Returns the lists of weight 0, as strategy/retriever."""
     retrieve, weights = run.config.retrieve, run.config.fuse.weights
     routed = [(name, retriever) for name in names for retriever in retrieve.route(name)]
     return [f"{name}/{retriever}" for name, retriever in routed if list_weight(weights, name, retriever, 1.0) == 0]

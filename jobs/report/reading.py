@@ -1,4 +1,4 @@
-"""How the report reads a run's tables: by shards, some of them where there are many, in bounded memory."""
+"""Reading of a run's tables in bounded memory: by shards, and only a sample of many."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TypeVar
 import duckdb
 import pyarrow.parquet as pq
 
-from cluster.s3_duckdb import attach
-from cluster.shards import Manifest
-from jobs.run_folder import RunFolder
+from cluster.run.shards import Manifest
+from cluster.storage.s3_duckdb import attach
+from jobs.run.folder import RunFolder
 
 MEMORY = "512MB"
 Item = TypeVar("Item")
@@ -20,7 +20,7 @@ Item = TypeVar("Item")
 
 @contextmanager
 def database() -> Iterator[duckdb.DuckDBPyConnection]:
-    """DuckDB in bounded memory; what does not fit goes to a temporary folder."""
+    """Opens DuckDB in bounded memory; it spills to a temporary folder."""
     with (
         tempfile.TemporaryDirectory(prefix="dmqr-report-") as folder,
         duckdb.connect(config={"memory_limit": MEMORY, "threads": "2", "temp_directory": folder}) as connection,
@@ -29,35 +29,35 @@ def database() -> Iterator[duckdb.DuckDBPyConnection]:
         yield connection
 
 
-def spread(items: Sequence[Item], most: int) -> list[Item]:
-    """At most `most` of the items, evenly spread, always the same ones."""
-    if len(items) <= most:
+def spread(items: Sequence[Item], count: int) -> list[Item]:
+    """Returns at most `count` of the items, evenly spread and deterministic."""
+    if len(items) <= count:
         return list(items)
-    return [items[(2 * number + 1) * len(items) // (2 * most)] for number in range(most)]
+    return [items[(2 * number + 1) * len(items) // (2 * count)] for number in range(count)]
 
 
 def files(run: RunFolder, table: str, manifests: Sequence[Manifest]) -> list[str]:
-    """Where the rows of a table lie that these shards have."""
-    return [run.storage.url(one.files[table].key) for one in manifests if table in one.files]
+    """Returns the paths or URLs of a table's files of these shards."""
+    return [run.storage.url(file.key) for one in manifests for file in one.files.get(table, ())]
 
 
 def portions(manifests: Sequence[Manifest], table: str, rows: int) -> Iterator[list[Manifest]]:
-    """The shards in their order, in groups of about so many rows of a table: a shard at least."""
+    """Yields the shards in order, in groups with about `rows` rows of a table, at least one shard each."""
     portion: list[Manifest] = []
-    held = 0
+    portion_rows = 0
     for manifest in manifests:
-        more = manifest.files[table].rows if table in manifest.files else 0
-        if portion and held + more > rows:
+        more = sum(file.rows for file in manifest.files.get(table, ()))
+        if portion and portion_rows + more > rows:
             yield portion
-            portion, held = [], 0
+            portion, portion_rows = [], 0
         portion.append(manifest)
-        held += more
+        portion_rows += more
     if portion:
         yield portion
 
 
 def queries_of(run: RunFolder, number: int) -> list[tuple[str, str, int]]:
-    """The (query_id, query, log_count) of a shard, by query_id."""
+    """Returns (query_id, query, log_count) of a shard's queries, sorted by query_id."""
     shard = next(one for one in run.plan.shards if one.number == number)
     with run.storage.open(shard.key) as file:
         table = pq.ParquetFile(file).read_row_group(shard.row_group)

@@ -1,6 +1,6 @@
-"""Sample queries with their rewrites, what the original alone found, and the results.
+"""Sample queries with their rewrites, the hits of the original alone, and the results.
 
-Which ones is decided by the run alone: some of those with errors, and the others evenly spread over the queries by query_id.
+The choice is deterministic for a run: some queries with errors, and others evenly spread over the queries by query_id.
 """
 
 from __future__ import annotations
@@ -9,67 +9,73 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cluster import ClusterError
-from jobs.indexes import open_documents
+from cluster.errors import ClusterError, RetrieverError
+from jobs.index.opening import open_documents
 from jobs.report.failures import Failures
 from jobs.report.figures import Figures
 from jobs.report.lists import comparable
 from jobs.report.reading import database, files, queries_of, spread
-from jobs.retriever_opening import opened
-from jobs.run_folder import RunFolder
+from jobs.run.folder import RunFolder
+from jobs.run.request_shares import worker_settings
 from jobs.tables import ORIGINAL
-from retrievers.retriever import RetrieverError
 
 TOP = 10
-SHARDS = 25  # that samples are taken from: every one costs reading its lists
+SHARDS = 25  # to take samples from; the lists of each are read
 DOCUMENT_CHARACTERS = 160
 
 
 @dataclass(frozen=True)
 class Hit:
-    """A document at its rank, in a list of the original or among the results."""
+    """A document with its rank in a list of the original or among the results."""
 
     rank: int
     doc_id: str
     score: float
     fused_score: float | None = None
     sources: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
-    """Strategy (with its position from 2) -> retriever and rank of each list that has it."""
+    """Strategy (with its position from 2 on) -> retriever and rank in each list that has the document."""
     new: bool = False
-    """Whether no list of the original has it, as deep as fusion looked."""
+    """Whether no list of the original has the document within the depth of fusion."""
 
 
 @dataclass
 class Sample:
-    """One query. Texts are there also where the page leaves them out."""
+    """One query. Texts are present even if the page leaves them out."""
 
     query_id: str
     query: str
     log_count: int
     rewrites: list[dict[str, Any]] = field(default_factory=list)
     lists: dict[str, list[Hit]] = field(default_factory=dict)
-    """Retriever -> the first hits of the original's own list."""
+    """Retriever -> the first hits of the original's list."""
     hits: list[Hit] = field(default_factory=list)
     errors: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Samples:
-    """`documents`: doc_id -> the beginning of its text; `without`: why there are none, in one line."""
+    """The samples. `documents`: doc_id -> the beginning of its text; `without`: why there are no texts, in one line."""
 
     queries: list[Sample]
     documents: dict[str, str]
     without: str | None
 
 
-def samples(figures: Figures, failed: Failures, most: int, *, texts: bool) -> Samples:
-    """Choose and read at most `most` queries."""
+def samples(figures: Figures, failed: Failures, count: int, *, texts: bool) -> Samples:
+    """Returns at most `count` sample queries.
+
+    Args:
+        figures: of the run.
+        failed: errors of the run; a fifth of the samples at most is chosen from them.
+        count: the most samples.
+        texts: whether to read the texts of the documents.
+    """
     run = figures.run
-    chosen = _chosen(run, failed, most)
+    chosen = _chosen(run, failed, count)
     if not chosen:
         return Samples([], {}, None)
     depth, kept = run.config.fuse.depth, run.config.retrieve.keep_runs
-    # where fusion left the original out and no list was kept, nobody knows what it found
+    # unknown if fusion left the original out and no list was kept
     known_original = comparable(run)
     by_number = {manifest.shard: manifest for manifest in run.manifests}
     manifests = [by_number[number] for number in sorted(chosen)]
@@ -114,16 +120,16 @@ def samples(figures: Figures, failed: Failures, most: int, *, texts: bool) -> Sa
     return Samples(list(found.values()), documents, without)
 
 
-def _chosen(run: RunFolder, failed: Failures, most: int) -> dict[int, list[Sample]]:
-    """Shard -> samples, without their rows: a fifth at most with errors, the others spread."""
+def _chosen(run: RunFolder, failed: Failures, count: int) -> dict[int, list[Sample]]:
+    """Returns shard -> samples, not yet filled: a fifth at most with errors, the others evenly spread."""
     committed = [manifest.shard for manifest in run.manifests if manifest.counts["queries"]]
-    if most < 1 or not committed:
+    if count < 1 or not committed:
         return {}
     preferred: dict[int, set[str]] = {}
-    for query_id, shard in list(failed.failed_ids.items())[: max(1, most // 5)]:
+    for query_id, shard in list(failed.failed_ids.items())[: max(1, count // 5)]:
         preferred.setdefault(shard, set()).add(query_id)
-    wanted = most - sum(map(len, preferred.values()))
-    enough = max(SHARDS, 2 * -(-wanted // run.plan.shard_size))  # small shards: more of them, which are cheap to read
+    wanted = count - sum(map(len, preferred.values()))
+    enough = max(SHARDS, 2 * -(-wanted // run.plan.shard_size))  # more shards if they are small and cheap to read
     shards = spread(committed, min(enough, max(1, wanted)))
     rows = {one.number: one.rows for one in run.plan.shards}
     quotas = _quotas([rows[shard] - len(preferred.get(shard, ())) for shard in shards], wanted)
@@ -137,7 +143,7 @@ def _chosen(run: RunFolder, failed: Failures, most: int) -> dict[int, list[Sampl
 
 
 def _quotas(rows: list[int], wanted: int) -> list[int]:
-    """How many to take of each shard: equally many, as far as there are so many."""
+    """Returns the number of samples to take from each shard: equal numbers, as far as the shards have enough rows."""
     quotas = [0] * len(rows)
     left = min(wanted, sum(rows))
     while left > 0:
@@ -158,7 +164,7 @@ def _hit(row: dict[str, Any], place: dict[str, int]) -> Hit:
 
 
 def _lists_from_results(rows: list[dict[str, Any]], found: dict[str, Sample]) -> None:
-    """Where lists were not kept: of the original's lists what is among the results."""
+    """Fills the original's lists of each sample from the sources of results, if runs were not kept."""
     for row in rows:
         for source in row["sources"] or []:
             if source["strategy"] == ORIGINAL and source["rank"] <= TOP:
@@ -169,17 +175,17 @@ def _lists_from_results(rows: list[dict[str, Any]], found: dict[str, Sample]) ->
 
 
 def _documents(run: RunFolder, found: Iterable[Sample]) -> tuple[dict[str, str], str | None]:
-    """The beginnings of the texts of all documents of the samples, if the index that was searched is still there."""
+    """Returns doc_id -> beginning of the text, and the reason if the texts cannot be read: the index is gone or replaced."""
     wanted = sorted({hit.doc_id for one in found for hits in (one.hits, *one.lists.values()) for hit in hits})
     if not wanted:
         return {}, None
     name, retriever = next(iter(run.config.retrieve.retrievers.items()))
     index = run.record["indexes"].get(name, {})
     try:
-        documents = open_documents(name, opened(retriever, index, 1), there_only=True)
+        documents = open_documents(name, worker_settings(retriever, index, 1), cached_only=True)
         corpus = index.get("corpus")
-        present = getattr(documents, "entry", {}).get("corpus")
-        if corpus and present and corpus != present:
+        current = getattr(documents, "entry", {}).get("corpus")
+        if corpus and current and corpus != current:
             return {}, f"the index of {name} ({retriever.index}) holds other documents now than those that were searched"
         texts = documents.texts(wanted)
     except (RetrieverError, ClusterError, OSError) as error:

@@ -1,8 +1,8 @@
-"""What the run cost: by stage, by strategy, and reconciled with the time that its workers were there.
+"""The costs of a run: by stage, by strategy, and reconciled with its worker time.
 
-A stage's figures are measured. A strategy's are shares where strategies are served together: a joint request is shared out
-equally, a retriever's searches by the number of lists. What serves all of them at once (fusing, reranking, writing, starting
-workers up) is not shared out.
+The figures of a stage are measured. Those of a strategy are shares of joint work: a joint request is divided equally, a
+retriever's searches by the number of lists. Costs common to all strategies (fusing, reranking, writing, start-up of workers)
+are not divided.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 
 from cluster import costs
 from cluster.costs import START_UP, Prices
+from jobs.pipeline import COSTED
 from jobs.report.figures import Figures
-from jobs.tables import STAGES
 
 TOGETHER = "all strategies together"
 
 
 @dataclass(frozen=True)
 class Spent:
-    """A line of a table of costs. `sums`: quantity -> amount; `start_up`: seconds that are not among its seconds."""
+    """A line of a cost table. `sums`: quantity -> amount; `start_up`: seconds, not included in `sums`."""
 
     name: str
     sums: dict[str, float]
@@ -29,52 +29,53 @@ class Spent:
     parts: list[Spent] = field(default_factory=list)
 
     def __getitem__(self, quantity: str) -> float:
+        """Returns the amount of a quantity; 0 if there is none."""
         return self.sums.get(quantity, 0.0)
 
 
 @dataclass(frozen=True)
 class Spending:
-    """The two tables and their common total."""
+    """The cost tables by stage and by strategy, and their common total."""
 
     total: Spent
     stages: list[Spent]
     strategies: list[Spent]
     quantities: list[str]
-    """Of costs.QUANTITIES and device_seconds those that are not zero everywhere."""
+    """The quantities with a total above 0, of costs.QUANTITIES and device_seconds."""
     recorded: float
-    """Worker seconds, attributed and start-up, of all starts: the total's seconds, counted from the other side."""
+    """Worker seconds, attributed and start-up, of all starts: the total's seconds, summed by start."""
 
     @property
     def seconds(self) -> float:
-        """Of the total, start-up included."""
+        """Returns the seconds of the total, start-up included."""
         return self.total["seconds"] + self.total.start_up
 
     @property
     def adds_up(self) -> bool:
-        """Whether both sides agree, to a hundredth of a second and a millionth."""
+        """Returns whether `recorded` and `seconds` agree within 0.01 s + 1e-6 of the total."""
         return abs(self.recorded - self.seconds) <= 0.01 + 1e-6 * self.seconds
 
 
 def spending(figures: Figures, prices: Prices | None) -> Spending:
-    """The costs of what is committed."""
+    """Returns the costs of the committed shards; without `prices` quantities only."""
     spent = figures.run.spent
     lines = [(stage, key, sums) for stage, components in spent.items() for key, sums in components.items()]
 
     def usd(stage: str, key: str, sums: dict[str, float]) -> float | None:
         return None if prices is None else prices.usd({stage: {key: sums}})
 
-    everything = _line("total", [(line[2], usd(*line), 1.0, _starts(line[1])) for line in lines], None)
+    everything = _line("total", [(line[2], usd(*line), 1.0, _is_start_up(line[1])) for line in lines], None)
     stages = []
-    for stage in sorted(spent, key=lambda name: (STAGES.index(name) if name in STAGES else len(STAGES), name)):
+    for stage in sorted(spent, key=lambda name: (COSTED.index(name) if name in COSTED else len(COSTED), name)):
         own = [line for line in lines if line[0] == stage]
-        work = [line for line in own if not _starts(line[1])]
-        parts = [_line(_named(line[1]), [(line[2], usd(*line), 1.0, False)], everything) for line in work if _named(line[1])]
-        whole = _line(stage, [(line[2], usd(*line), 1.0, _starts(line[1])) for line in own], everything, parts)
+        work = [line for line in own if not _is_start_up(line[1])]
+        parts = [_line(_label(line[1]), [(line[2], usd(*line), 1.0, False)], everything) for line in work if _label(line[1])]
+        whole = _line(stage, [(line[2], usd(*line), 1.0, _is_start_up(line[1])) for line in own], everything, parts)
         stages.append(whole)
     shared: dict[str, list[tuple[dict[str, float], float | None, float, bool]]] = {}
     for line in lines:
         for name, share in _shares(figures, line[0], line[1]).items():
-            shared.setdefault(name, []).append((line[2], usd(*line), share, _starts(line[1])))
+            shared.setdefault(name, []).append((line[2], usd(*line), share, _is_start_up(line[1])))
     names = ["original", *figures.strategies, TOGETHER]
     order = [name for name in names if name in shared] + [name for name in shared if name not in names]
     strategies = [_line(name, shared[name], everything) for name in order]
@@ -89,7 +90,7 @@ def _line(
     whole: Spent | None,
     parts: list[Spent] | None = None,
 ) -> Spent:
-    """Sum of (quantities, usd, share of them, whether it is start-up)."""
+    """Returns the sum of (quantities, usd, share, whether it is start-up), with its share of `whole`."""
     sums: dict[str, float] = {}
     start_up, money = 0.0, 0.0
     for amounts, usd, share, starting in shares:
@@ -112,7 +113,7 @@ def _line(
 
 
 def _shares(figures: Figures, stage: str, key: str) -> dict[str, float]:
-    """Strategy -> its share of a component; the shares add up to 1."""
+    """Returns strategy -> its share of a component's costs; the shares add up to 1."""
     component = key.partition("@")[0]
     if not component.startswith(START_UP):
         if stage == "rewrite" and figures.strategies:
@@ -126,10 +127,10 @@ def _shares(figures: Figures, stage: str, key: str) -> dict[str, float]:
     return {TOGETHER: 1.0}
 
 
-def _starts(key: str) -> bool:
+def _is_start_up(key: str) -> bool:
     return key.startswith(START_UP)
 
 
-def _named(key: str) -> str:
+def _label(key: str) -> str:
     component, _, model = key.partition("@")
     return f"{component} ({model})" if component and model else component

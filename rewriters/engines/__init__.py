@@ -1,21 +1,20 @@
-"""What answers requests: one protocol for every engine, and the door from settings to one.
+"""The protocol of all engines, and `open_engine`, which makes one from settings.
 
-    vllm.py       vLLM inside the worker
-    openai.py     a server with OpenAI's Chat Completions
+    vllm/         vLLM inside the worker
+    openai/       a server with OpenAI's Chat Completions
     recorded.py   completions from a file
 
-An engine takes requests and yields completions with what they used. What goes wrong with one request is data of its
-completion; what goes wrong with the engine itself is raised.
+An engine takes requests and yields completions with their usage. The failure of one request is data of its completion;
+the failure of the engine itself is raised.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from rewriters.errors import RewriterError, unknown_name
+from rewriters.engines.settings import EngineSettings, LocatedVllmSettings
 
 
 @dataclass(frozen=True)
@@ -58,55 +57,49 @@ class Completion:
 
 
 class Engine(Protocol):
-    """One engine of one worker. It is opened with its settings; nothing heavy happens before `start`.
-
-    check: RewriterError for what would make all work vain (no server, no such model); a job asks before it begins.
-    start: makes it ready, seconds by what they were spent on (load, warm_up); a second call does nothing.
-    complete: yields every request once with its completion, in the order in which they come; it raises only what ends
-    the whole engine. Several threads may call it at a time.
-    identity: JSON-able, what decides which text comes out. close: gives everything back; a second call does nothing.
-    """
+    """One engine of one worker; nothing expensive happens before `start`."""
 
     kind: str
 
-    def check(self) -> None: ...
+    def check(self) -> None:
+        """Raises RewriterError if no request can succeed (no server, no such model); a job calls it first."""
 
-    def start(self) -> dict[str, float]: ...
+    def start(self) -> dict[str, float]:
+        """Makes the engine ready. Returns the seconds of each step (load, warm_up); a second call does nothing."""
 
-    def complete(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Completion]]: ...
+    def complete(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Completion]]:
+        """Yields every request once with its completion, in the order of completion.
 
-    def identity(self) -> dict[str, Any]: ...
+        Raises only failures of the whole engine. Several threads may call it at a time.
+        """
 
-    def close(self) -> None: ...
+    def identity(self) -> dict[str, Any]:
+        """Returns the settings that decide the text, as JSON values."""
+
+    def close(self) -> None:
+        """Releases everything; a second call does nothing."""
 
 
-def open_engine(settings: Mapping[str, Any]) -> Engine:
-    """The engine that `settings` describe: `kind`, and that engine's own keys.
+def open_engine(settings: EngineSettings) -> Engine:
+    """Returns the engine of these settings, not started.
 
-    Raises RewriterError for an unknown kind or key, and for what the engine cannot be opened with.
+    Raises:
+        RewriterError: a value cannot work.
     """
-    kind = settings.get("kind")
-    if kind not in _ENGINES:
-        raise unknown_name("engine kind", kind, _ENGINES)
-    engine = _ENGINES[kind]()
-    known = inspect.signature(engine).parameters
-    given = {key: value for key, value in settings.items() if key != "kind"}
-    for unknown in given.keys() - known.keys():
-        raise unknown_name(f"key of engine {kind!r}", unknown, known)
-    for name, parameter in known.items():
-        if parameter.default is inspect.Parameter.empty and not given.get(name):
-            raise RewriterError(f"engine {kind!r} needs {name}; set rewrite.engine.{name}")
-    return engine(**given)
+    values = settings.model_dump(exclude={"kind", "commit"})
+    if isinstance(settings, LocatedVllmSettings):
+        values["revision"] = settings.commit
+    return _ENGINES[settings.kind]()(**values)
 
 
 def _vllm() -> Callable[..., Engine]:
-    from rewriters.engines.vllm import VllmEngine
+    from rewriters.engines.vllm.engine import VllmEngine
 
     return VllmEngine
 
 
 def _openai() -> Callable[..., Engine]:
-    from rewriters.engines.openai import OpenaiEngine
+    from rewriters.engines.openai.engine import OpenaiEngine
 
     return OpenaiEngine
 

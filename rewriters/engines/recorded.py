@@ -23,8 +23,8 @@ from os import PathLike, fspath
 from time import perf_counter
 from typing import Any, NamedTuple
 
+from cluster.errors import RewriterError
 from rewriters.engines import Completion, Request
-from rewriters.errors import RewriterError
 from rewriters.normalise import normalise
 
 _MODEL = "recorded"  # where a recording does not name its model
@@ -40,23 +40,27 @@ class _Line(NamedTuple):
 
 
 class RecordedEngine:
-    """The engine of one recording, read and checked whole when it is opened.
-
-    Raises RewriterError, naming the file and the line, for what cannot be read or is no recording.
-    """
+    """The engine of one recording."""
 
     kind = "recorded"
 
     def __init__(self, path: str | PathLike[str]) -> None:
+        """Reads and checks the whole recording.
+
+        Raises:
+            RewriterError: The file cannot be read, or a line (named in the message) is not a recording.
+        """
         self._path = fspath(path)
         self._lines: dict[bytes, tuple[_Line, ...]] = {}  # by the digest of the normalised query
         if self._path.startswith("s3://"):
-            raise RewriterError(f"recorded completions {self._path}: is no file of this machine; give a copy of it")
+            raise RewriterError(
+                "recording", f"recorded completions {self._path}: is no file of this machine; give a copy of it"
+            )
         try:
             self._file = open(self._path, "rb")  # noqa: SIM115 - kept until close()
         except OSError as error:
             raise RewriterError(
-                f"recorded completions {self._path}: cannot be read: {error.strerror}; correct rewrite.engine.path"
+                "recording", f"recorded completions {self._path}: cannot be read: {error.strerror}; correct rewrite.engine.path"
             ) from error
         try:
             self._content = self._index()
@@ -158,7 +162,7 @@ class RecordedEngine:
         )
 
     def _error(self, number: int, problem: str) -> RewriterError:
-        return RewriterError(f"recorded completions {self._path}, line {number}: {problem}")
+        return RewriterError("recording", f"recorded completions {self._path}, line {number}: {problem}")
 
 
 def _digest(query: str) -> bytes:

@@ -1,1 +1,1 @@
-"""One file per strategy, found by its name; see `rewriters/strategy.py`. Nothing is registered here."""
+"""The strategies, one file each; `rewriters/strategy.py` finds them by file name."""

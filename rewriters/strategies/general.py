@@ -1,16 +1,18 @@
-"""General query rewriting (GQR in DMQR-RAG): the same information, well put. Good for noisy and badly worded
-queries."""
+"""General query rewriting (GQR in DMQR-RAG): the same information, well worded; for noisy and badly worded queries."""
 
 from rewriters.strategy import Strategy
 
 STRATEGY = Strategy(
     name="general",
     label="General Search Rewriting",
+    aliases=("GQR",),
     definition=(
         "the whole query as one clear, well-formed search query: every piece of information stays, while greetings, "
         "filler, repetition and spelling mistakes go, and nothing is added"
     ),
-    example="why does a sourdough starter made in March 2023 smell like nail polish remover and can it still be used",
+    example=(
+        "which documents does a 67-year-old German need to rent a car in Iceland in March 2025 with a driving licence from 1978"
+    ),
     prompt="""\
 Turn the search query at the end into one clear, well-formed query for a search engine.
 
@@ -24,7 +26,7 @@ Turn the search query at the end into one clear, well-formed query for a search 
 Reply with the rewritten query on one line, and with nothing else.
 
 Query: {query}""",
-    kind="query",
+    search_as="query",
     max_chars=2000,
     order=10,
 )

@@ -1,22 +1,30 @@
-"""Speed and memory of dedup, against one DuckDB GROUP BY over lower-cased, trimmed, white-space-collapsed text.
+"""Speed and memory of dedup beside DuckDB's own GROUP BY, and the same log on simulated nodes.
 
-    DMQR_SHARED=<folder with logs/> python tests/benchmarks/dedup_speed.py [--rows 5000000] [--rounds 3] [--threads 2]
+    DMQR_SHARED=<folder with logs/> python tests/benchmarks/dedup_speed.py [--rows 5000000] [--files 20] [--rounds 3]
 
-The terabyte log is repeated to `--rows` rows. Both sides run on the same file and the same CPUs, in turns; dedup does
-all of its work (query_map, queries and rejected written). Then the same with the rows shuffled and the file without
-dictionaries; then peak memory, each in a process of its own, at ten times the rows.
+The log is made of the terabyte log's words: query n of the ranks comes in proportion to 1 / (n + 10) ** 0.85, as in a web log
+(5 million rows: 1.4 million distinct queries in 1.6 million forms), 6 % begin with a capital letter, 2 % end with a space,
+0.5 % are empty. DuckDB groups lower-cased, trimmed texts with their white space collapsed, and does no more; dedup does all of
+its work (queries, query_map and errors stored). Both read the same files with the same CPUs in turns, each time in a new
+process, which tells the seconds, its CPU seconds and its peak memory. `--nodes` (0: not at all) are those of a Ray of their own
+on this machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -27,100 +35,135 @@ import pyarrow as pa  # noqa: E402
 import pyarrow.compute as pc  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
 
-from jobs.dedup import LogSummary, dedup  # noqa: E402
-from jobs.log import LogColumns, check_log, find_log_files  # noqa: E402
+from cluster.storage import open_storage  # noqa: E402
+from jobs.log.check import LogColumns, check_log  # noqa: E402
+from jobs.log.dedup import dedup  # noqa: E402
+from jobs.log.files import find_log_files  # noqa: E402
 
-GROUP_BY = r"""
-    SELECT trim(regexp_replace(lower(query), '\s+', ' ', 'g')) AS q, count(*) AS n FROM read_parquet($log) GROUP BY q
+GROUP_BY = r"SELECT trim(regexp_replace(lower(query), '\s+', ' ', 'g')) AS q, count(*) AS n FROM read_parquet($log) GROUP BY q"
+CONTENT = """
+SELECT (SELECT [count(*), bit_xor(hash(query_id, query, normalised, log_count))] FROM read_parquet($queries)) AS queries,
+(SELECT [count(*), bit_xor(hash(log_id, query_id))] FROM read_parquet($query_map)) AS query_map
 """
+RANKS, MOST_WORDS = 4_000_000, 6
 
 
-def repeated(source: Path, target: Path, rows: int, shuffled: bool) -> None:
-    """The log again and again, cut at `rows`, in row groups of a million rows (pyarrow's default)."""
-    log = pq.read_table(source, columns=["query"])
-    rng = np.random.default_rng(0)
-    with pq.ParquetWriter(target, log.schema, use_dictionary=not shuffled) as writer:
-        while rows:
-            part = pa.concat_tables([log] * (-(-min(rows, 1_000_000) // len(log)))).slice(0, min(rows, 1_000_000))
-            writer.write_table(part.take(rng.permutation(len(part))) if shuffled else part)
-            rows -= len(part)
-
-
-def distinct(source: Path, target: Path, rows: int) -> None:
-    """As many different queries as rows: every repetition has its number in each text."""
-    log = pq.read_table(source, columns=["query"]).column("query").combine_chunks()
-    schema = pa.schema([("query", pa.string()), ("id", pa.int64())])
-    with pq.ParquetWriter(target, schema) as writer:
-        for start in range(0, rows, len(log)):
-            texts = log.slice(0, min(len(log), rows - start))
-            numbers = pa.array(range(start, start + len(texts)))
-            numbered = pc.binary_join_element_wise(texts, numbers.cast(pa.string()), " ")
-            writer.write_table(pa.table([numbered, numbers], schema=schema))
-
-
-def one_dedup(log: Path, out: Path, columns: LogColumns, threads: int) -> LogSummary:
-    files = find_log_files(str(log))
-    check_log(files, columns)
-    return dedup(files, columns, out, 1000, threads=threads)
-
-
-def peak(log: Path, out: Path, columns: LogColumns) -> int:
-    """Peak memory in MB of a process that does nothing but dedup this log (ru_maxrss would be at least its parent's)."""
-    code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); sys.path.insert(0, sys.argv[1] + '/tests/benchmarks')\n"
-        "from dedup_speed import *\n"
-        "one_dedup(Path(sys.argv[2]), Path(sys.argv[3]), LogColumns('query', sys.argv[4] or None), 2)\n"
-        "print(next(int(line.split()[1]) // 1024 for line in open('/proc/self/status') if line.startswith('VmHWM')))"
+def words() -> pa.StringArray:
+    """The terabyte log's words, the frequent ones first."""
+    log = pq.read_table(Path(os.environ["DMQR_SHARED"], "logs", "terabyte05_50k", "log.parquet"), columns=["query"])
+    found = pa.Table.from_struct_array(
+        pc.value_counts(pc.list_flatten(pc.utf8_split_whitespace(log["query"].combine_chunks())))
     )
-    arguments = [sys.executable, "-c", code, str(ROOT), str(log), str(out), columns.id_column or ""]
-    return int(subprocess.run(arguments, check=True, capture_output=True, text=True).stdout)
+    return found.sort_by([("counts", "descending")]).column("values").combine_chunks()
 
 
-def speed(log: Path, folder: Path, rounds: int, threads: int) -> None:
-    theirs, ours, splits = [], [], []
-    for number in range(rounds):
-        with duckdb.connect(config={"threads": threads}) as connection:
-            started = perf_counter()
-            groups = len(connection.sql(GROUP_BY, params={"log": str(log)}).to_arrow_table())
-            theirs.append(perf_counter() - started)
-        started = perf_counter()
-        summary = one_dedup(log, folder / "out", LogColumns("query"), threads)
-        ours.append(perf_counter() - started)
-        splits.append(summary.seconds)
-        print(f"round {number + 1}: GROUP BY {theirs[-1]:.2f} s ({groups:,} groups), dedup {ours[-1]:.2f} s")
-    rows = summary.rows
-    print(f"{rows:,} rows, {summary.queries:,} queries, {threads} threads, medians of {rounds} rounds:")
-    print(f"  DuckDB GROUP BY  {median(theirs):6.2f} s  {rows / median(theirs):12,.0f} rows/s")
-    print(f"  dedup            {median(ours):6.2f} s  {rows / median(ours):12,.0f} rows/s")
-    print("  of it: " + ", ".join(f"{name} {median(s[name] for s in splits):.2f} s" for name in splits[0]))
-    print(f"  ratio {median(theirs) / median(ours):.2f} (goal: 0.5 or more)")
+def texts(known: pa.StringArray, rows: int, seed: int) -> pa.StringArray:
+    """Rows of a log; a rank has the same words in every file."""
+    rng = np.random.default_rng(seed)
+    chance = 1.0 / np.arange(10, RANKS + 10) ** 0.85
+    ranks = np.searchsorted(np.cumsum(chance) / chance.sum(), rng.random(rows)).astype(np.uint64)
+    lengths = 1 + ranks * np.uint64(2654435761) % np.uint64(1000003) % np.uint64(MOST_WORDS)
+    columns = []
+    for place in range(MOST_WORDS):
+        mixed = ranks * np.uint64(0x9E3779B97F4A7C15) + np.uint64(place * 0x85EBCA6B)
+        mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+        share = ((mixed ^ (mixed >> np.uint64(32))) >> np.uint64(11)).astype(float) / 2**53
+        chosen = known.take(pa.array((len(known) * share**3).astype(np.int64)))
+        columns.append(pc.if_else(pa.array(lengths > place), chosen, pa.scalar(None, pa.string())))
+    plain = pc.binary_join_element_wise(*columns, " ", null_handling="skip")
+    form = rng.random(rows)
+    capital = pc.if_else(pa.array(form < 0.06), pc.utf8_capitalize(plain), plain)
+    spaced = pc.if_else(pa.array(form > 0.98), pc.binary_join_element_wise(capital, "", " "), capital)
+    return pc.if_else(pa.array((form > 0.5) & (form < 0.505)), "", spaced)
+
+
+def measured(what: str, log: str, nodes: int) -> dict[str, Any]:
+    """Do it once, in this process."""
+    if what == "GROUP BY":
+        with duckdb.connect(config={"threads": len(os.sched_getaffinity(0))}) as connection:
+            connection.execute("SET enable_progress_bar = false")
+            started, spent = perf_counter(), process_time()
+            rows = len(connection.sql(GROUP_BY, params={"log": f"{log}/*.parquet"}).to_arrow_table())
+            return told(started, spent) | {"content": rows}
+    with simulated(nodes), tempfile.TemporaryDirectory(prefix="dmqr-dedup-speed-") as out:
+        started, spent = perf_counter(), process_time()
+        files, columns = find_log_files(log), LogColumns("query")
+        check_log(files, columns)
+        storage = open_storage(out)
+        summary = dedup(files, columns, storage, 1000, local=not nodes)
+        result = told(started, spent)
+        tables = {name: [storage.url(file.key) for file in summary.tables[name]] for name in ("queries", "query_map")}
+        with duckdb.connect() as connection:
+            return result | {"content": connection.execute(CONTENT, tables).fetchone()}
+
+
+@contextmanager
+def simulated(nodes: int) -> Iterator[None]:
+    """A Ray of so many nodes of two CPUs each, all on this machine; none of 0."""
+    if not nodes:
+        yield
+        return
+    import ray
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    for _ in range(nodes - 1):
+        cluster.add_node(num_cpus=2)
+    ray.init(cluster.address, log_to_driver=False)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+def told(started: float, spent: float) -> dict[str, Any]:
+    """Seconds, CPU seconds (of this process and, where it has any, not of Ray's) and peak memory in MB so far."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    peak = int(status["VmHWM"].split()[0]) // 1024
+    return {"seconds": perf_counter() - started, "cpu": process_time() - spent, "peak": peak}
+
+
+def apart(what: str, log: Path, nodes: int = 0) -> dict[str, Any]:
+    """Do it once, in a new process; with Ray's processes, CPU seconds are theirs, too."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    environment = os.environ | {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+    environment |= {"RAY_DATA_DISABLE_PROGRESS_BARS": "1", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, __file__, "--once", what, str(log), "--nodes", str(nodes)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    whole = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    print(
+        f"{what:20} {found['seconds']:6.2f} s, {found['cpu']:6.2f} CPU s (process {whole:.2f}), peak {found['peak']} MB",
+        flush=True,
+    )
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--files", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--memory-rows", type=int, default=200_000, help="and ten times as many; 0: not measured")
+    parser.add_argument("--nodes", type=int, default=3)
+    parser.add_argument("--once", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    source = Path(os.environ["DMQR_SHARED"]) / "logs" / "terabyte05_50k" / "log.parquet"
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.threads])
-    pa.set_cpu_count(options.threads)
-    with tempfile.TemporaryDirectory(prefix="dmqr-dedup-speed-") as name:
-        folder = Path(name)
-        for shuffled in (False, True):
-            repeated(source, folder / "log.parquet", options.rows, shuffled)
-            print("shuffled, without dictionaries" if shuffled else "repeated as it is")
-            speed(folder / "log.parquet", folder, options.rounds, options.threads)
-        for id_column in (None, "id") if options.memory_rows else ():
-            peaks = []
-            for rows in (options.memory_rows, 10 * options.memory_rows):
-                distinct(source, folder / f"{rows}.parquet", rows)
-                peaks.append(peak(folder / f"{rows}.parquet", folder / "out", LogColumns("query", id_column)))
-            print(
-                f"peak memory, all queries distinct, id_column {id_column}: {options.memory_rows:,} rows {peaks[0]} MB,"
-                f" ten times the rows {peaks[1]} MB ({peaks[1] / peaks[0] - 1:+.0%})"
-            )
+    if options.once:
+        print(json.dumps(measured(*options.once, options.nodes)))
+        return
+    with tempfile.TemporaryDirectory(prefix="dmqr-dedup-log-") as name:
+        known = words()
+        for number in range(options.files):
+            rows = pa.table({"query": texts(known, options.rows // options.files, number)})
+            pq.write_table(rows, Path(name, f"part-{number:03d}.parquet"))
+        pairs = [(apart("GROUP BY", Path(name)), apart("dedup", Path(name))) for _ in range(options.rounds)]
+        for unit in ("seconds", "cpu"):
+            theirs, ours = (median(pair[side][unit] for pair in pairs) for side in (0, 1))
+            print(f"{unit}: GROUP BY {theirs:.2f}, dedup {ours:.2f}: {theirs / ours:.2f} of its speed (goal: 0.5)")
+        if options.nodes:
+            spread = apart(f"dedup, {options.nodes} nodes", Path(name), options.nodes)
+            print("the same tables" if spread["content"] == pairs[0][1]["content"] else "OTHER TABLES", spread["content"])
 
 
 if __name__ == "__main__":

@@ -38,17 +38,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from blocks import typed
 from elasticsearch import Elasticsearch, helpers
 from elasticsearch.serializer import OrjsonSerializer
 
-from jobs.retrieve import Retrieve
-from jobs.tables import REWRITTEN
-from retrievers import elastic_search
+from jobs.stages.retrieve import Retrieve
+from jobs.stages.rewrite import Rewrite
+from jobs.tables import QUERIES
 from retrievers.corpus import joined
-from retrievers.elastic_build import build_elastic_index
-from retrievers.elastic_client import Connection
-from retrievers.elastic_fields import Fields, elastic_indexes
-from retrievers.elastic_fill import Here
+from retrievers.elastic import search as elastic_search
+from retrievers.elastic.build import build_elastic_index
+from retrievers.elastic.connection import Connection
+from retrievers.elastic.fields import Fields, elastic_indexes
+from retrievers.elastic.passages import InProcessLoader
 from retrievers.retriever import Alive, Retriever, SearchText, open_retriever, retriever_identity
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -94,18 +96,18 @@ def compare(what: str, ours: Callable[[], int], bare: Callable[[], int], rounds:
 def captured(retriever: Retriever, texts: Sequence[SearchText]) -> tuple[list[bytes], str, str]:
     """The bodies that a retriever sends, its index and its filter_path."""
     bodies: list[bytes] = []
-    kept = elastic_search.Searches.run
+    kept = elastic_search.MultiSearch.run
 
     def keep(self: Any, searches: Sequence[bytes], alive: Alive) -> Any:
         bodies.extend(searches)
         return kept(self, searches, alive)
 
-    elastic_search.Searches.run = keep  # type: ignore[method-assign]
+    elastic_search.MultiSearch.run = keep  # type: ignore[method-assign]
     try:
         retriever.search(texts, DEPTH)
     finally:
-        elastic_search.Searches.run = kept  # type: ignore[method-assign]
-    searches = retriever._searches  # type: ignore[attr-defined]
+        elastic_search.MultiSearch.run = kept  # type: ignore[method-assign]
+    searches = retriever._multi_search  # type: ignore[attr-defined]
     return bodies, searches._index, searches._filter
 
 
@@ -131,7 +133,7 @@ def query_blocks(texts: list[str]) -> list[pa.Table]:
         {"shard": i // BLOCK, "query_id": f"{i:032x}", "query": text, "log_count": 1, "costs": [], "errors": [], "rewrites": []}
         for i, text in enumerate(texts)
     ]
-    table = pa.Table.from_pylist(rows, REWRITTEN)
+    table = pa.Table.from_pylist(rows, pa.schema([*QUERIES, *Rewrite.ADDS]))
     return [table.slice(start, BLOCK) for start in range(0, len(rows), BLOCK)]
 
 
@@ -139,18 +141,18 @@ def measure_search(shared: Path, rounds: int, searches: int) -> bool:
     corpus = pq.read_table(shared / "data" / "scifact" / "corpus.parquet")
     texts = list(dict.fromkeys(corpus.column("title").to_pylist()))[:searches]
     blocks = sizes("search", {"type": "int8_hnsw"})
-    (fields,) = elastic_indexes(blocks).values()
-    build_elastic_index(fields, shared / "data" / "scifact" / "corpus.parquet", load=Here(encode=random_vectors))
+    (fields,) = elastic_indexes({name: typed(one) for name, one in (blocks).items()}).values()
+    build_elastic_index(fields, shared / "data" / "scifact" / "corpus.parquet", load=InProcessLoader(encode=random_vectors))
     threads, batch = 4, 64
     name = {"bm25": blocks["bm25"] | {"in_flight": threads, "batch": batch}}
-    identities = {"bm25": retriever_identity("bm25", name["bm25"])}
-    stage = Retrieve(name, identities, {}, DEPTH, None, "cpu")
+    identities = {"bm25": retriever_identity("bm25", typed(name["bm25"]))}
+    stage = Retrieve(name, identities, {}, DEPTH, 30, {}, None, "cpu", None)
     tables = query_blocks(texts)
     bodies, index, filter_path = captured(stage._retrievers["bm25"], [SearchText(text) for text in texts])
     bare = bare_loop(bodies, index, filter_path, batch, threads)
     good = compare("BM25 stage", lambda: sum(stage(table).num_rows for table in tables), bare, rounds)
 
-    dense = open_retriever("dense", blocks["dense"] | {"in_flight": threads, "batch": 2 * 32})
+    dense = open_retriever("dense", typed(blocks["dense"] | {"in_flight": threads, "batch": 2 * 32}))
     dense._vectors._encoder.encode = lambda texts: random_vectors([t.text for t in texts])  # type: ignore[attr-defined]
     asked = [SearchText(text) for text in texts]
     bodies, index, filter_path = captured(dense, asked)
@@ -203,9 +205,9 @@ def measure_index(shared: Path, rounds: int, names: list[str]) -> bool:
             for _ in range(rounds):
                 blocks = sizes("index", {"type": "int8_hnsw"})
                 wanted = blocks if vectors else {"bm25": blocks["bm25"]}
-                (fields,) = elastic_indexes(wanted).values()
+                (fields,) = elastic_indexes({name: typed(one) for name, one in (wanted).items()}).values()
                 began = time.perf_counter()
-                made = build_elastic_index(fields, corpus, load=Here(encode=random_vectors))
+                made = build_elastic_index(fields, corpus, load=InProcessLoader(encode=random_vectors))
                 rates["ours"].append(made.documents / (time.perf_counter() - began))
                 bare_bulk(fields, corpus, ready)
                 rates["bare"].append(len(ready) / bare_bulk.seconds)  # type: ignore[attr-defined]
@@ -303,9 +305,9 @@ def main() -> int:
             good = [parts[name]() for name in options.parts]
             return 0 if all(good) else 1
         finally:
-            connection = Connection("rate", {})
-            for name in connection.ask("GET", "/dmqr-rate-*").body:
-                connection.ask("DELETE", f"/{name}", missing=True)
+            connection = Connection("rate", typed({"kind": "elastic", "index": "any"}))
+            for name in connection.request("GET", "/dmqr-rate-*").body:
+                connection.request("DELETE", f"/{name}", missing=True)
 
 
 if __name__ == "__main__":

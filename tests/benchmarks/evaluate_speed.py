@@ -20,11 +20,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cluster.shards import File, Manifest, Plan, Shard
-from cluster.storage import FileStorage
-from jobs.evaluate import evaluate
-from jobs.judgements import Judgements
-from jobs.run_folder import RunFolder
+from cluster.run.shards import File, Manifest, Plan, Shard
+from cluster.storage.files import FileStorage
+from jobs.evaluate.evaluate import evaluate
+from jobs.evaluate.judgements import Judgements
+from jobs.run.folder import RunFolder
 from jobs.tables import STORED
 
 SHARD, DEPTH, RESULTS = 1000, 30, 10
@@ -71,7 +71,7 @@ def make(folder: Path, queries: int) -> tuple[RunFolder, Judgements, float]:
             best = sorted(grades[f"l{place}"].values(), reverse=True)
             ndcg += sum(gains) / sum(grade / log2(rank + 1) for rank, grade in enumerate(best, 1))
         tables = {"results": results(of_shard, orders), "runs": runs(of_shard, orders)}
-        files = {table: write(storage, rows, table, number) for table, rows in tables.items()}
+        files = {table: [write(storage, rows, table, number)] for table, rows in tables.items()}
         manifests.append(Manifest(number, 1, files, {}, {}))
     record = {"config": CONFIG, "status": "finished"}
     return RunFolder(storage, record, plan, manifests, finished=True), Judgements("made", grades), ndcg / queries
@@ -86,6 +86,7 @@ def results(ids: list[str], orders: list[list[str]]) -> pa.Table:
         "doc_id": [doc for order in orders for doc in order[:RESULTS]],
         "score": np.ones(rows),
         "fused_score": np.ones(rows),
+        "rerank_score": [None] * rows,
         "sources": [[]] * rows,
     }
     return pa.table(columns, schema=STORED["results"])

@@ -15,17 +15,25 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import ir_measures
+import numpy as np
+import pyarrow as pa
 import pyarrow.csv
 from ir_measures import nDCG
 
-from retrievers.fusion import ORIGINAL, RunList, Similarity, fuse
-from retrievers.local_build import build_local_index
+from retrievers.fusion import fuse
+from retrievers.lists import ORIGINAL, Hits, Lists, by_document
+from retrievers.local.build import build_local_index
+from retrievers.ranking import offsets_of, ranks
+from retrievers.redundancy import Similarity
 from retrievers.retriever import SearchText, open_retriever
+from retrievers.settings import FuseSettings
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "retrievers"))
+from blocks import index_fields, typed
 
 DATA = {
     "SciFact": ("scifact", "scifact_a"),
@@ -76,11 +84,11 @@ NOTED: dict[str, dict[str, tuple[float | None, float]]] = {
 }
 
 
-class Query(NamedTuple):
-    """A query, its lists and how alike its texts are."""
+class Found(NamedTuple):
+    """The queries, their lists and how alike their texts are."""
 
-    query_id: str
-    runs: list[RunList]
+    query_ids: list[str]
+    hits: Hits
     similarity: Similarity
 
 
@@ -93,20 +101,15 @@ def main() -> int:
     far = 0
     for name, (data, recorded) in DATA.items():
         began = time.perf_counter()
-        queries = search(shared, data, recorded, folder / data)
-        qrels = read_qrels(shared / "data" / data / "qrels.tsv", {query.query_id for query in queries})
-        print(f"\n{name}: {len(queries)} queries, searched in {time.perf_counter() - began:.1f} s")
+        found = search(shared, data, recorded, folder / data)
+        qrels = read_qrels(shared / "data" / data / "qrels.tsv", set(found.query_ids))
+        print(f"\n{name}: {len(found.query_ids)} queries, searched in {time.perf_counter() - began:.1f} s")
         print(f"{'':36}{'original':^27}{'four':^27}")
         print(f"{'':36}" + f"{'ours':>8}{'noted':>8}{'diff':>9}  " * 2)
         for fusion, noted in NOTED[name].items():
-            settings = FUSIONS[fusion]
             ours = [
-                ndcg(
-                    [query._replace(runs=[run for run in query.runs if run.strategy in wanted]) for query in queries],
-                    settings,
-                    qrels,
-                )
-                for wanted in ({ORIGINAL}, {ORIGINAL, *LABELS.values()})
+                ndcg(found, FUSIONS[fusion] | {"weights": weights}, qrels)
+                for weights in (dict.fromkeys(LABELS.values(), 0), {})
             ]
             cells = ""
             for value, expected in zip(ours, noted, strict=True):
@@ -118,11 +121,11 @@ def main() -> int:
     return 1 if far else 0
 
 
-def search(shared: Path, data: str, recorded: str, index: Path) -> list[Query]:
+def search(shared: Path, data: str, recorded: str, index: Path) -> Found:
     """Every recorded query and its four rewrites, searched in both retrievers."""
-    build_local_index(index, shared / "data" / data / "corpus.parquet", bm25={"analyzer": "english"}, dense=ENCODER)
-    bm25 = open_retriever("bm25", {"kind": "local", "index": str(index), "analyzer": "english"})
-    dense = open_retriever("dense", {"kind": "local", "index": str(index), "encoder": ENCODER})
+    build_local_index(index, shared / "data" / data / "corpus.parquet", index_fields("english", ENCODER))
+    bm25 = open_retriever("bm25", typed({"kind": "local", "index": str(index), "analyzer": "english"}))
+    dense = open_retriever("dense", typed({"kind": "local", "index": str(index), "encoder": ENCODER}))
     ids, texts = [], []
     for line in (shared / "recorded" / f"{recorded}.jsonl").read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
@@ -130,20 +133,24 @@ def search(shared: Path, data: str, recorded: str, index: Path) -> list[Query]:
         texts.append({ORIGINAL: row["query"], **rewrites(row["completions"]["dmqr"])})
     flat = [SearchText(text) for each in texts for text in each.values()]
     vectors = dense.embed(flat)  # type: ignore[attr-defined]
-    found = {"bm25": bm25.search(flat, DEPTH), "dense": dense.search(flat, DEPTH)}
-    hits = {
-        name: [(lists.doc_ids[a:b].to_pylist(), lists.scores[a:b].tolist()) for a, b in pairwise(lists.offsets.tolist())]
-        for name, lists in found.items()
-    }
-    queries, start = [], 0
-    for query_id, each in zip(ids, texts, strict=True):
-        own = vectors[start : start + len(each)]
-        runs = [
-            RunList(strategy, 1, name, *hits[name][start + i]) for i, strategy in enumerate(each) for name in ("bm25", "dense")
-        ]
-        queries.append(Query(query_id, runs, Similarity([(strategy, 1) for strategy in each], own @ own.T)))
-        start += len(each)
-    return queries
+    found = [bm25.search(flat, DEPTH), dense.search(flat, DEPTH)]
+    counts = np.array([len(each) for each in texts])
+    twice = np.ones(2 * len(flat))
+    lists = Lists(
+        np.tile(np.repeat(np.arange(len(ids)), counts), 2),
+        pa.array([strategy for each in texts for strategy in each] * 2),
+        twice.astype(np.int32),
+        pa.array(["bm25"] * len(flat) + ["dense"] * len(flat)),
+        np.tile(ranks(counts) - 1, 2),
+        twice,
+        twice,
+        offsets_of(np.concatenate([np.diff(each.offsets) for each in found])),
+        pa.concat_arrays([each.doc_ids for each in found]),
+        np.concatenate([each.scores for each in found]),
+    )
+    squares = [(own @ own.T).ravel() for own in np.split(vectors, np.cumsum(counts)[:-1])]
+    similarity = Similarity(offsets_of(counts**2), np.concatenate(squares))
+    return Found(ids, by_document(lists, len(ids)), similarity)
 
 
 def rewrites(completion: str) -> dict[str, str]:
@@ -152,12 +159,14 @@ def rewrites(completion: str) -> dict[str, str]:
     return {LABELS[label.strip()]: text.strip() for label, _, text in lines if label.strip() in LABELS}
 
 
-def ndcg(queries: list[Query], settings: Mapping[str, Any], qrels: list[ir_measures.Qrel]) -> float:
+def ndcg(found: Found, settings: Mapping[str, Any], qrels: list[ir_measures.Qrel]) -> float:
     """Mean nDCG@10 of the fused candidates; a query without any counts 0."""
+    fused = fuse(found.hits, FuseSettings(**settings), found.similarity)
+    lengths = np.diff(fused.offsets)
+    query_ids = np.repeat(found.query_ids, lengths).tolist()
     run = [
-        ir_measures.ScoredDoc(query.query_id, candidate.doc_id, -float(rank))
-        for query in queries
-        for rank, candidate in enumerate(fuse(query.runs, similarity=query.similarity, **settings).candidates)
+        ir_measures.ScoredDoc(query_id, doc_id, -float(rank))
+        for query_id, doc_id, rank in zip(query_ids, fused.doc_ids.to_pylist(), ranks(lengths).tolist(), strict=True)
     ]
     return float(ir_measures.calc_aggregate([nDCG @ 10], qrels, run)[nDCG @ 10])
 

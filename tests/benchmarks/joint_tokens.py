@@ -26,7 +26,7 @@ def main() -> None:
     from tiny_model import make_model
     from vllm_rate import queries
 
-    from rewriters.engines.vllm import VllmEngine
+    from rewriters.engines.vllm.engine import VllmEngine
     from rewriters.rewriter import Rewriter
 
     options = argparse.ArgumentParser()

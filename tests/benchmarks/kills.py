@@ -1,11 +1,13 @@
 """Kill a run with SIGKILL at random moments, start it again, and compare with an undisturbed run.
 
     python tests/benchmarks/kills.py [--rounds 5] [--folder /tmp/kills]
-    python tests/benchmarks/kills.py --config configs/vllm-cpu.yaml --set rewrite.engine.model=FOLDER --victim ray::Rewrite
+    python tests/benchmarks/kills.py --config configs/vllm-cpu.yaml --set rewrite.engine.model=FOLDER --victim WORKER
+
+WORKER is the title of a process, such as "ray::MapWorker(MapBatches(Rewrite))".
 
 Rounds alternate: the driver, then one worker process (with --victim: that one only); every second kill comes right when a
 manifest appears. Shown per
-round: what was killed when, whether the rows of queries, rewrites, runs and results equal the undisturbed run's, rows
+round: what was killed when, whether the rows of queries, rewrites, runs, scores and results equal the undisturbed run's, rows
 that are there twice, and how many completions were made again although they had been stored.
 """
 
@@ -24,7 +26,7 @@ from pathlib import Path
 import duckdb
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-TABLES = ("queries", "query_map", "rewrites", "runs", "results")
+TABLES = ("queries", "query_map", "rewrites", "runs", "scores", "results")
 
 
 CONFIG, SETS = "configs/quickstart.yaml", ["cluster.shard_size=8"]
@@ -53,6 +55,8 @@ def run_folder(folder: Path, name: str) -> Path | None:
 
 def rows(run: Path, table: str) -> list[tuple[object, ...]]:
     """All rows of a table, sorted, as a plain folder read finds them."""
+    if not (run / table).exists():  # not of this config
+        return []
     return sorted(duckdb.sql(f"SELECT * FROM read_parquet('{run}/{table}/*.parquet')").fetchall(), key=repr)
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rewriters.engines import Completion, Request
-from rewriters.engines.openai import OpenaiEngine
+from rewriters.engines.openai.engine import OpenaiEngine
 
 GOAL = 0.9
 THREADS = 3

@@ -30,11 +30,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cluster import costs
-from cluster.shards import SUCCESS, File, Manifest, Plan, Shard, commit, put_plan, write_table
-from cluster.storage import FileStorage, Storage
-from jobs.config import Config
+from cluster.run.shards import SUCCESS, File, Manifest, Plan, Shard, commit, put_plan, write_table
+from cluster.storage import Storage
+from cluster.storage.files import FileStorage
+from jobs.config.config import Config
 from jobs.tables import STORED
-from retrievers.local_build import build_local_index
+from retrievers.local.build import build_local_index
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "retrievers"))
+from blocks import index_fields
 
 STRATEGIES = ("general", "keyword", "pseudo_answer", "core_content")
 NAMES = ("original", *STRATEGIES)
@@ -88,7 +92,7 @@ def main() -> None:
 def make_page(folder: Path) -> None:
     """In a process of its own, so that the peak is the report's."""
     from jobs.report import report
-    from jobs.run_folder import open_run
+    from jobs.run.folder import open_run
 
     began = time.monotonic()
     run = open_run(str(folder / "run"))
@@ -175,7 +179,7 @@ def make_index(folder: Path, rng: np.random.Generator) -> Path:
     texts = [" ".join(rng.choice(WORDS, 60)) for _ in range(DOCUMENTS)]
     corpus = pa.table({"doc_id": [f"doc-{number:06d}" for number in range(DOCUMENTS)], "title": titles, "text": texts})
     pq.write_table(corpus, folder / "corpus.parquet")
-    build_local_index(folder / "index", folder / "corpus.parquet", bm25={"analyzer": "english"})
+    build_local_index(folder / "index", folder / "corpus.parquet", index_fields("english"))
     return folder / "index"
 
 
@@ -203,7 +207,8 @@ def make_shard(storage: Storage, shard: Shard, ids: list[str], asked: int, depth
             FROM runs GROUP BY ALL
         ), ranked AS (
             SELECT *, row_number() OVER (PARTITION BY query_id ORDER BY score DESC, doc_id) AS rank FROM found
-        ) SELECT query_id, 'run' AS arm, rank::INT AS rank, doc_id, score, score AS fused_score, sources FROM ranked
+        ) SELECT query_id, 'run' AS arm, rank::INT AS rank, doc_id, score, score AS fused_score,
+            NULL::DOUBLE AS rerank_score, sources FROM ranked
         WHERE rank <= 50 ORDER BY query_id, rank
     """).to_arrow_table()  # fmt: skip
     spent = make_costs(ids)
@@ -214,7 +219,7 @@ def make_shard(storage: Storage, shard: Shard, ids: list[str], asked: int, depth
         "results": results.cast(STORED["results"]),
         "costs": pa.table({"query_id": ids * 3} | {f.name: spent.field(f.name) for f in costs.COST}),
     }
-    files = {name: write_table(storage, name, shard.number, table) for name, table in rows.items() if table.num_rows}
+    files = {name: [write_table(storage, name, shard.number, table)] for name, table in rows.items() if table.num_rows}
     counts |= {
         "rewrites": len(rewrites), "rewrite_errors": len(errors), "results": results.num_rows,
         "queries_with_results": len(ids), "failed_queries": int(failed.any(axis=1).sum()),

@@ -83,15 +83,20 @@ def stage(model: str, count: int, tokens: int) -> tuple[float, int]:
     import pyarrow as pa
     import ray
 
-    from cluster.session import WORKER_ENVIRONMENT, Pool
-    from cluster.stage import Line, Stage
-    from jobs.rewrite import Rewrite
-    from jobs.tables import QUERIES, REWRITTEN
+    from cluster.run.pools import Pool
+    from cluster.run.runner_ray import RayRunner
+    from cluster.run.session import WORKER_ENVIRONMENT
+    from cluster.run.stage import Stage, link
+    from jobs.stages.rewrite import Rewrite
+    from jobs.tables import QUERIES
+    from rewriters.engines.settings import LocatedVllmSettings
 
     shards = pa.schema([("shard", pa.int32()), ("seed", pa.int32()), ("rows", pa.int32())])
     done = pa.schema([("shard", pa.int32()), ("tokens", pa.int64())])
 
     class Ask:
+        NEEDS, GIVES = tuple(shards.names), QUERIES
+
         def __call__(self, table: pa.Table) -> pa.Table:
             one = table.to_pylist()[0]
             rows = queries(one["rows"], one["seed"])
@@ -112,6 +117,8 @@ def stage(model: str, count: int, tokens: int) -> tuple[float, int]:
             return super().__call__(table)
 
     class Count:
+        NEEDS, GIVES = ("shard", "costs"), done
+
         def __call__(self, table: pa.Table) -> pa.Table:
             spent = sum(cost["completion_tokens"] for row in table.column("costs").to_pylist() for cost in row)
             return pa.table({"shard": table.column("shard")[:1].cast(pa.int32()), "tokens": [spent]}, schema=done)
@@ -124,26 +131,23 @@ def stage(model: str, count: int, tokens: int) -> tuple[float, int]:
         runtime_env={"env_vars": WORKER_ENVIRONMENT | {"PYTHONPATH": str(REPOSITORY)}},
     )
     settings = {
-        "engine": {"kind": "vllm", "model": "tiny", "weights": model, "args": ENGINE},
+        "engine": LocatedVllmSettings(kind="vllm", model="tiny", weights=model, args=ENGINE),
         "strategies": ["keyword"], "calls": "separate", "decoding": decoding(tokens), "run": run, "start": 1,
     }  # fmt: skip
-    line = Line(
-        [
-            Stage("ask", Ask, {}, shards, QUERIES),
-            Stage("rewrite", Timed, settings, QUERIES, REWRITTEN, Pool(1, 1, 0), blocks=2),
-            Stage("count", Count, {}, REWRITTEN, done),
-        ],
-        1,
-    )
+    chain = [
+        Stage("ask", Ask, {}),
+        Stage("rewrite", Timed, settings, pool=Pool(1, 1, 0), concurrent_blocks=2),
+        Stage("count", Count, {}),
+    ]
+    runner = RayRunner(link(chain, shards), 1)
 
     numbers = range(WARM_SHARDS, WARM_SHARDS + count // SHARD)
     rows = dict.fromkeys(range(WARM_SHARDS), WARM) | dict.fromkeys(numbers, SHARD)
     spent = 0
-    for done in line.run([pa.table({"shard": [n], "seed": [n], "rows": [rows[n]]}, schema=shards) for n in rows]):
-        spent += done["tokens"] if done["shard"] in numbers else 0
-        line.committed(done["shard"])
+    for row in runner.run([pa.table({"shard": [n], "seed": [n], "rows": [rows[n]]}, schema=shards) for n in rows]):
+        spent += row["tokens"] if row["shard"] in numbers else 0
+        runner.mark_committed(row["shard"])
     seconds = time.time() - min(float(Path(run, f"came-{number}").read_text()) for number in numbers)
-    line.dismiss()
     ray.shutdown()
     shutil.rmtree(run)
     return seconds, spent

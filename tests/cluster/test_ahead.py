@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.ahead import ahead, begin
+from cluster.storage.ahead import ahead, begin
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,5 +35,5 @@ def test_what_a_call_raises_is_raised_where_its_value_is_asked_for() -> None:
 
 
 def test_a_process_ends_while_calls_are_under_way() -> None:
-    code = "import time\nfrom cluster.ahead import begin\nbegin(time.sleep, 60)\n"
+    code = "import time\nfrom cluster.storage.ahead import begin\nbegin(time.sleep, 60)\n"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=20, check=False).returncode == 0

@@ -13,15 +13,16 @@ import pytest
 from s3_proxy import proxied
 from s3_server import S3Server
 
-from cluster import ClusterError, copies
-from cluster.copies import copied, work_folder
-from cluster.s3 import PART, S3Storage
+from cluster.errors import ClusterError
+from cluster.storage import copies
+from cluster.storage.copies import copied, work_folder
+from cluster.storage.s3 import PART, S3Storage
 
 ROOT = Path(__file__).parents[2]
 COPY = """
 import sys
-from cluster.copies import copied
-from cluster.s3 import S3Storage
+from cluster.storage.copies import copied
+from cluster.storage.s3 import S3Storage
 storage = S3Storage(sys.argv[1])
 print(copied(storage, list(storage.list("data")), sys.argv[2]), flush=True)
 sys.stdin.read()
@@ -70,7 +71,7 @@ def test_several_processes_and_threads_share_one_copy(store: S3Storage, s3: S3Se
 
 
 def test_a_copy_that_was_killed_is_completed_by_the_next(store: S3Storage) -> None:
-    code = "import os, signal\nfrom cluster.s3 import S3Storage as S\ntake = S.download\n"
+    code = "import os, signal\nfrom cluster.storage.s3 import S3Storage as S\ntake = S.download\n"
     code += "def one(*all):\n    take(*all)\n    os.kill(os.getpid(), signal.SIGKILL)\nS.download = one\n"
     killed = child(store, "1", code + COPY)
     assert killed.wait(timeout=60) == -signal.SIGKILL
@@ -87,7 +88,7 @@ def test_a_copy_that_was_killed_within_a_file_goes_on_there(
 ) -> None:
     data = os.urandom(3 * PART + 7)
     store.put("data/big", data)
-    code = "import os, signal\nfrom cluster.s3 import S3Storage as S\ntake = S.download\n"
+    code = "import os, signal\nfrom cluster.storage.s3 import S3Storage as S\ntake = S.download\n"
     code += "def tell():\n    os.kill(os.getpid(), signal.SIGKILL)\n"
     code += "def one(self, entry, path, _):\n    take(self, entry, path, tell if 'big' in entry.key else _)\nS.download = one\n"
     killed = child(store, "1", code + COPY)
@@ -98,7 +99,7 @@ def test_a_copy_that_was_killed_within_a_file_goes_on_there(
     told: list[int] = []
     with proxied(s3) as (proxy, address):
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
-        here = copied(store, list(store.list("data")), "1", tell=lambda: told.append(1))
+        here = copied(store, list(store.list("data")), "1", on_progress=lambda: told.append(1))
         fetched = [path for method, path in proxy.requests if method == "GET" and path.endswith("/data/big")]
     assert here is not None
     assert (here / "data/big").read_bytes() == data
@@ -166,7 +167,7 @@ def test_a_cache_that_is_a_file(store: S3Storage, tmp_path: Path, monkeypatch: p
 
 WORK = """
 import sys
-from cluster.copies import work_folder
+from cluster.storage.copies import work_folder
 with work_folder() as folder:
     (folder / "corpus").write_bytes(b"x")
     print(folder, flush=True)
@@ -187,3 +188,12 @@ def test_work_that_was_killed_is_swept_and_work_under_way_is_not(tmp_path: Path,
     both[1].communicate("")
     assert both[1].returncode == 0
     assert list((tmp_path / "work").iterdir()) == []
+
+
+def test_a_folder_of_another_user_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(copies.FOLDER, raising=False)
+    monkeypatch.setattr("os.getuid", lambda: os.geteuid() + 1)
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    copies.cache_folder().parent.mkdir(mode=0o700)
+    with pytest.raises(ClusterError, match="is another user's; set DMQR_CACHE"):
+        copied(S3Storage("s3://bucket/index"), [], "1")

@@ -15,15 +15,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster import ClusterError, costs
+from cluster import costs
 from cluster.costs import (
     COST,
     COSTS,
     QUANTITIES,
     START_UP,
-    Busy,
+    BusyTime,
     Prices,
-    add,
+    add_totals,
     by_start,
     entry,
     load_prices,
@@ -31,6 +31,7 @@ from cluster.costs import (
     stage_sums,
     totals,
 )
+from cluster.errors import ClusterError
 
 SECONDS = st.floats(0, 1e4)
 ENTRIES = st.builds(
@@ -115,7 +116,7 @@ def test_totals_are_the_sums_by_stage_component_and_model(rows: list[list[dict[s
 @given(ROWS, ROWS)
 def test_totals_of_two_shards_add_up(one: list[list[dict[str, Any]]], other: list[list[dict[str, Any]]]) -> None:
     both = totals(flat(one))
-    add(both, totals(flat(other)))
+    add_totals(both, totals(flat(other)))
     together = totals(flat(one + other))
     for stage in ("rewrite", "retrieve"):
         assert stage_sums(both, stage) == pytest.approx(stage_sums(together, stage))
@@ -207,7 +208,7 @@ class Clock:
 
 def test_calls_that_overlap_share_the_time_and_nothing_is_counted_twice() -> None:
     clock = Clock()
-    busy = Busy(clock)
+    busy = BusyTime(clock)
     with busy.share() as first:
         clock.now += 4
         with busy.share() as second:
@@ -226,7 +227,7 @@ def test_calls_that_overlap_share_the_time_and_nothing_is_counted_twice() -> Non
 @given(st.lists(st.tuples(st.integers(0, 4), st.floats(0, 10)), max_size=40))
 def test_the_shares_add_up_to_the_time_in_which_there_was_a_call(events: list[tuple[int, float]]) -> None:
     clock = Clock()
-    busy, total, shares = Busy(clock), 0.0, 0.0
+    busy, total, shares = BusyTime(clock), 0.0, 0.0
     open_calls: dict[int, tuple[ExitStack, Callable[[], float]]] = {}
     for call, seconds in [*events, *((call, 0.0) for call in range(5))]:
         total += seconds if open_calls else 0.0
@@ -245,7 +246,7 @@ def test_the_shares_add_up_to_the_time_in_which_there_was_a_call(events: list[tu
 
 
 def test_shares_of_threads_add_up() -> None:
-    busy, shares = Busy(), []
+    busy, shares = BusyTime(), []
 
     def call() -> None:
         with busy.share() as share:

@@ -18,14 +18,15 @@ from typing import Any
 
 import pytest
 
-from cluster import ClusterError, lease
-from cluster.lease import STALE_SECONDS, Lease, check_free, past_seconds
+from cluster.errors import ClusterError
+from cluster.run import lease
+from cluster.run.lease import STALE_SECONDS, Lease, check_free, holder, lease_durations
 from cluster.storage import Storage
 
 ROOT = Path(__file__).parent.parent.parent
 ACQUIRE = """
 import os, sys, time
-from cluster.lease import Lease
+from cluster.run.lease import Lease
 from cluster.storage import open_storage
 Lease.acquire(open_storage(sys.argv[1]))
 """
@@ -91,6 +92,12 @@ def test_a_driver_in_another_process_is_refused_too(storage: Storage) -> None:
         first.communicate()
 
 
+def test_a_driver_that_comes_second_by_a_moment_is_refused(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "put_if_absent", lambda key, data: False)
+    with pytest.raises(ClusterError, match="another driver has just started on this run; wait for it"):
+        Lease.acquire(storage)
+
+
 def test_a_released_run_is_free_at_once(storage: Storage) -> None:
     with held(storage) as first:
         assert first.number == 1
@@ -129,8 +136,8 @@ def test_another_process_that_got_the_same_number_does_not_hold_the_run(storage:
 
 
 def test_a_clock_that_is_ahead_takes_no_run_over_whose_heart_beats(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "BEAT_SECONDS", 0.05)
-    monkeypatch.setattr(lease, "WATCHED_SECONDS", 1.0)
+    monkeypatch.setattr(lease, "HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(lease, "OBSERVED_SECONDS", 1.0)
     with held(storage), monkeypatch.context() as patch:
         patch.setattr(lease, "_machine", lambda: "another")
         with pytest.raises(
@@ -143,10 +150,10 @@ def test_a_driver_on_another_machine_is_taken_for_dead_only_when_its_heart_has_s
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     beat = put_body(storage, 1)["beat"]
-    with pytest.raises(ClusterError, match="process 4711 on far, last heard of 149 s ago"):
+    with pytest.raises(ClusterError, match="process 4711 on far, last heartbeat 149 s ago"):
         check_free(storage, beat + STALE_SECONDS - 1)
     assert check_free(storage, beat + STALE_SECONDS + 1) == 1
-    monkeypatch.setattr(lease, "WATCHED_SECONDS", 0.01)
+    monkeypatch.setattr(lease, "OBSERVED_SECONDS", 0.01)
     later = Lease.acquire(storage, now=lambda: beat + STALE_SECONDS + 1)
     later.release()
     assert later.number == 2
@@ -181,7 +188,7 @@ def test_of_drivers_that_start_together_one_gets_the_run(storage: Storage) -> No
 
 
 def test_the_heart_beats(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "BEAT_SECONDS", 0.02)
+    monkeypatch.setattr(lease, "HEARTBEAT_SECONDS", 0.02)
     with held(storage) as mine:
         first = body(storage, 1)["beat"]
         assert until(lambda: body(storage, 1)["beat"] > first)
@@ -192,7 +199,7 @@ def test_the_heart_beats(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_holder_that_was_taken_over_knows_it_and_leaves_the_run_alone(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease, "BEAT_SECONDS", 0.02)
+    monkeypatch.setattr(lease, "HEARTBEAT_SECONDS", 0.02)
     with held(storage) as mine:
         theirs = put_body(storage, 2)
         assert until(mine.lost)
@@ -204,8 +211,8 @@ def test_a_holder_that_was_taken_over_knows_it_and_leaves_the_run_alone(
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_the_heart_goes_on_after_a_write_that_failed(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A network mount that is away for a moment must not end the heart for good: the run would be taken over unnoticed."""
-    monkeypatch.setattr(lease, "BEAT_SECONDS", 0.02)
-    failures = [OSError(5, "Input/output error"), ClusterError("the credentials have expired")]
+    monkeypatch.setattr(lease, "HEARTBEAT_SECONDS", 0.02)
+    failures = [OSError(5, "Input/output error"), ClusterError("storage-refused", "the credentials have expired")]
     failed: list[Exception] = []
     put = storage.put
 
@@ -222,31 +229,46 @@ def test_the_heart_goes_on_after_a_write_that_failed(storage: Storage, monkeypat
         assert until(lambda: body(storage, 1)["beat"] > after, 1.0)
 
 
-def test_past_seconds_of_every_start(storage: Storage) -> None:
+def test_the_holder_as_others_see_it(storage: Storage) -> None:
+    assert holder(storage, time.time()) is None
+    with held(storage):
+        mine = holder(storage, time.time())
+    assert mine is not None
+    assert (mine.number, mine.host, mine.pid, mine.alive, mine.released) == (1, socket.gethostname(), os.getpid(), True, False)
+    after = holder(storage, time.time())
+    assert after is not None
+    assert (after.alive, after.released) == (False, True)
+    beat = put_body(storage, 2)["beat"]
+    assert [holder(storage, beat + wait).alive for wait in (STALE_SECONDS - 1, STALE_SECONDS + 1)] == [True, False]  # type: ignore[union-attr]
+
+
+def test_durations_of_every_start(storage: Storage) -> None:
     put_body(storage, 1, began=100.0, beat=130.0)
     put_body(storage, 2, began=200.0, beat=201.5, released=True)
     storage.put("lease/.000003.json.0123.tmp", b"{")
-    assert past_seconds(storage) == [30.0, 1.5]
+    assert lease_durations(storage) == [30.0, 1.5]
 
 
 def test_a_store_that_hangs_loses_the_run_in_time_and_holds_up_nobody(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease, "BEAT_SECONDS", 0.02)
+    monkeypatch.setattr(lease, "HEARTBEAT_SECONDS", 0.02)
     monkeypatch.setattr(lease, "STALE_SECONDS", 0.5)
-    monkeypatch.setattr(lease, "_GOODBYE", 0.2)
+    monkeypatch.setattr(lease, "_RELEASE_SECONDS", 0.2)
     mine = Lease.acquire(storage)
     free = threading.Event()
     monkeypatch.setattr(storage, "get", lambda key: free.wait(20))
     began = time.monotonic()
     assert until(mine.lost)
-    assert not mine.taken()
+    assert not mine.taken_over()
     mine.release()
     assert time.monotonic() - began < 5
     free.set()
 
 
-@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), ClusterError("the credentials have expired")])
+@pytest.mark.parametrize(
+    "error", [OSError(5, "Input/output error"), ClusterError("storage-refused", "the credentials have expired")]
+)
 def test_a_lease_that_cannot_be_given_back_is_no_failure(
     storage: Storage, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,15 +15,15 @@ import pytest
 from s3_proxy import Fault, Proxy, proxied
 from s3_server import KEYS, S3Server, connect
 
-from cluster import ClusterError, UnavailableError, s3_client
-from cluster.s3 import PART, S3Storage
-from cluster.storage import check_writable, open_file, open_storage
+from cluster.errors import ClusterError, UnavailableError
+from cluster.storage import check_writable, open_file, open_storage, s3_client
+from cluster.storage.s3 import PART, S3Storage
 
 
 @pytest.fixture
 def proxy(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     """The environment names the proxy in place of the server; waits are short."""
-    monkeypatch.setattr(s3_client, "rests", lambda: lambda: None)
+    monkeypatch.setattr(s3_client, "backoff", lambda: lambda: None)
     with proxied(s3) as (proxy, address):
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
         yield proxy
@@ -75,9 +75,9 @@ def test_of_many_whose_answers_are_lost_exactly_one_has_won(store: S3Storage, pr
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3_client, "PATIENCE_SECONDS", 0.5)
-    monkeypatch.setattr(s3_client, "DOUBT_SECONDS", 0.1)
-    for known in ("_away", "_answered"):
+    monkeypatch.setattr(s3_client, "RETRY_SECONDS", 0.5)
+    monkeypatch.setattr(s3_client, "SHORT_RETRY_SECONDS", 0.1)
+    for known in ("_unavailable", "_answered"):
         monkeypatch.setattr(s3_client, known, set())
 
 
@@ -98,7 +98,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(s3_client, "time", made)
-    monkeypatch.setattr(s3_client, "_away", set())
+    monkeypatch.setattr(s3_client, "_unavailable", set())
     return made
 
 
@@ -112,12 +112,12 @@ def test_patience_is_one_time_for_everybody_however_many_ask(s3: S3Server, clock
         store = S3Storage(s3.fresh())
         store.put("before", b"1")
         for _ in range(3):
-            s3_client._away.clear()
+            s3_client._unavailable.clear()
             before, proxy.faults = clock.now, [Fault(kind, times=10**6)]
             with pytest.raises(UnavailableError) as error:
                 store.put("key", b"1")
             passed = clock.now - before
-            assert s3_client.PATIENCE_SECONDS <= passed <= s3_client.PATIENCE_SECONDS + s3_client.LONGEST_WAIT
+            assert s3_client.RETRY_SECONDS <= passed <= s3_client.RETRY_SECONDS + s3_client.LONGEST_WAIT
             assert str(error.value).startswith(f"{store.url('key')}: 127.0.0.1:")
             assert str(error.value).endswith(f" for {passed:.0f} s")
         attempts = len(proxy.did) / 3
@@ -136,10 +136,10 @@ def test_what_follows_upon_a_store_that_is_away_does_not_wait_as_long_again(
         before = clock.now
         with pytest.raises(UnavailableError):
             store.put("run.json", b"1")
-        assert clock.now - before < 2 * s3_client.DOUBT_SECONDS
+        assert clock.now - before < 2 * s3_client.SHORT_RETRY_SECONDS
         proxy.faults = []
         store.put("key", b"1")
-        assert not s3_client._away
+        assert not s3_client._unavailable
 
 
 def test_a_request_that_hangs_is_given_up_and_made_again(
@@ -191,7 +191,10 @@ def test_reading_is_tried_again(store: S3Storage, proxy: Proxy, kind: str) -> No
     assert len(proxy.did) > 3
 
 
-@pytest.mark.parametrize("kind", ["slow_down", "reset", "cut"])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize("kind", ["slow_down", pytest.param("reset", marks=SLOW), pytest.param("cut", marks=SLOW)])
 def test_every_page_of_a_list_is_tried_again(store: S3Storage, proxy: Proxy, kind: str) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda n: store.put(f"many/{n:04d}", b"1"), range(1005)))
@@ -231,7 +234,7 @@ def test_one_part_that_fails_is_sent_again_and_not_the_file(
     store.put("t/large", bytes(3 * PART))
     sent = [path.partition("partNumber=")[2].partition("&")[0] for method, path in proxy.requests if method == "PUT"]
     assert sorted(sent) == ["1", "2", "3", "3", "3", "3"]
-    monkeypatch.setattr(s3_client, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(s3_client, "RETRY_SECONDS", 0.0)
     proxy.faults = [Fault("slow_down", path="partNumber=3", times=10**6)]
     with pytest.raises(UnavailableError):
         store.put("t/larger", bytes(3 * PART))
@@ -243,7 +246,7 @@ def test_a_file_that_is_replaced_while_it_is_downloaded_is_not_mixed(
     store: S3Storage, s3: S3Server, tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.put("big", b"a" * (8 << 20))
-    monkeypatch.setattr("cluster.s3.PART", 1 << 20)
+    monkeypatch.setattr("cluster.storage.s3.PART", 1 << 20)
     entry = store.stat("big")
     assert entry is not None
 
@@ -268,7 +271,7 @@ def test_an_open_file_reads_ranges_and_never_the_whole(store: S3Storage, proxy: 
         passed.append(len(value) if isinstance(value, bytes) else len(value[3]))
         return value
 
-    monkeypatch.setattr("cluster.s3_file.call", counting)
+    monkeypatch.setattr("cluster.storage.s3_file.call", counting)
     with store.open("big") as file:
         file.read_at(100, 20_000_000)
         file.read_at(100, 20_001_000)

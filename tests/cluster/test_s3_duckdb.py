@@ -12,9 +12,8 @@ import pytest
 from s3_proxy import Fault, proxied
 from s3_server import S3Server
 
-from cluster import s3_client
-from cluster.s3_duckdb import attach, reason
-from cluster.storage import Storage, open_storage
+from cluster.storage import Storage, open_storage, s3_client
+from cluster.storage.s3_duckdb import attach, reason
 
 ROWS = 600_000
 QUERY = """SELECT count(*), sum(n), count(DISTINCT text), sum(length(text)), max(file_row_number), count(DISTINCT filename)
@@ -64,7 +63,7 @@ def test_file_names_are_those_that_were_given(connection: duckdb.DuckDBPyConnect
 def test_faults_on_the_way_change_nothing(
     connection: duckdb.DuckDBPyConnection, store: Storage, s3: S3Server, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3_client, "rests", lambda: lambda: None)
+    monkeypatch.setattr(s3_client, "backoff", lambda: lambda: None)
     with proxied(s3) as (proxy, address):
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
         proxy.faults = [Fault(kind, method="GET", times=3, every=3) for kind in ("cut", "reset")]

@@ -6,11 +6,12 @@ import os
 
 import pytest
 
-from cluster import ClusterError
-from cluster.session import CARRIERS, Pool, PoolWish, Resources, fit, local_pools
+from cluster.errors import ClusterError
+from cluster.run.pools import TASK_CPUS, NodeGroup, Pool, PoolRequest, Resources, local_pools, scaled_resources, size_pools
+from cluster.run.session import InProcessSession, open_session
 
 CORES = os.cpu_count() or 1
-WISHES = {"rewrite": PoolWish(), "retrieve": PoolWish(device=True), "rerank": PoolWish(device=True)}
+REQUESTS = {"rewrite": PoolRequest(), "retrieve": PoolRequest(can_use_gpu=True), "rerank": PoolRequest(can_use_gpu=True)}
 
 
 def machine(cpus: float, gpus: float = 0) -> Resources:
@@ -24,15 +25,15 @@ def cluster(nodes: int, cpus: float, gpus: float = 0) -> Resources:
 
 def own(gpus: float = 0) -> Resources:
     """The Ray that Session starts here: as many CPUs as the pools need."""
-    needed = sum(pool.workers * pool.cpus for pool in local_pools(WISHES, gpus=0).values())
-    return machine(needed + CARRIERS, gpus)
+    needed = sum(pool.workers * pool.cpus for pool in local_pools(REQUESTS, gpus=0).values())
+    return machine(needed + TASK_CPUS, gpus)
 
 
 # ---------------------------------------------------------------- one machine
 
 
 def test_on_one_machine_each_stage_has_a_worker_and_those_that_compute_have_the_cores() -> None:
-    assert fit(WISHES, own(), local=True) == {
+    assert size_pools(REQUESTS, own(), local=True) == {
         "rewrite": Pool(1, 1, 0.0),
         "retrieve": Pool(1, CORES, 0.0),
         "rerank": Pool(1, CORES, 0.0),
@@ -40,16 +41,19 @@ def test_on_one_machine_each_stage_has_a_worker_and_those_that_compute_have_the_
 
 
 def test_the_order_of_the_stages_is_kept() -> None:
-    assert list(fit(WISHES, own(), local=True)) == list(WISHES)
+    assert list(size_pools(REQUESTS, own(), local=True)) == list(REQUESTS)
 
 
 def test_what_the_config_says_is_taken() -> None:
-    wishes = {"rewrite": PoolWish(workers=3, cpus=0.5), "retrieve": PoolWish(workers=2, cpus=2, gpus=0, device=True)}
-    assert fit(wishes, machine(16, 4), local=True) == {"rewrite": Pool(3, 0.5, 0.0), "retrieve": Pool(2, 2, 0)}
+    requests = {
+        "rewrite": PoolRequest(workers=3, cpus=0.5),
+        "retrieve": PoolRequest(workers=2, cpus=2, gpus=0, can_use_gpu=True),
+    }
+    assert size_pools(requests, machine(16, 4), local=True) == {"rewrite": Pool(3, 0.5, 0.0), "retrieve": Pool(2, 2, 0)}
 
 
 def test_no_pools_want_nothing() -> None:
-    assert fit({}, machine(CARRIERS), local=True) == {}
+    assert size_pools({}, machine(TASK_CPUS), local=True) == {}
 
 
 @pytest.mark.parametrize(
@@ -59,27 +63,27 @@ def test_no_pools_want_nothing() -> None:
 def test_accelerators_go_to_the_last_stage_first_one_each_and_never_to_one_that_cannot_use_them(
     gpus: float, retrieve: float, rerank: float
 ) -> None:
-    pools = fit(WISHES, own(gpus), local=True)
-    assert [pools[name].gpus for name in WISHES] == [0.0, retrieve, rerank]
-    assert [pools[name].cpus for name in WISHES] == [1, 1 if retrieve else CORES, 1 if rerank else CORES]
+    pools = size_pools(REQUESTS, own(gpus), local=True)
+    assert [pools[name].gpus for name in REQUESTS] == [0.0, retrieve, rerank]
+    assert [pools[name].cpus for name in REQUESTS] == [1, 1 if retrieve else CORES, 1 if rerank else CORES]
 
 
 def test_a_pool_gets_accelerators_for_all_its_workers_or_none() -> None:
-    wishes = {"retrieve": PoolWish(device=True), "rerank": PoolWish(workers=3, cpus=1, device=True)}
-    pools = fit(wishes, machine(CORES + 3 + CARRIERS, 2), local=True)
+    requests = {"retrieve": PoolRequest(can_use_gpu=True), "rerank": PoolRequest(workers=3, cpus=1, can_use_gpu=True)}
+    pools = size_pools(requests, machine(CORES + 3 + TASK_CPUS, 2), local=True)
     assert (pools["rerank"].gpus, pools["retrieve"].gpus) == (0.0, 1.0)
 
 
 def test_accelerators_that_the_config_names_leave_fewer_for_the_others() -> None:
-    wishes = {"retrieve": PoolWish(device=True), "rerank": PoolWish(gpus=0.5, workers=2, cpus=1, device=True)}
-    pools = fit(wishes, machine(CORES + 2 + CARRIERS, 1), local=True)
+    requests = {"retrieve": PoolRequest(can_use_gpu=True), "rerank": PoolRequest(gpus=0.5, workers=2, cpus=1, can_use_gpu=True)}
+    pools = size_pools(requests, machine(CORES + 2 + TASK_CPUS, 1), local=True)
     assert (pools["rerank"].gpus, pools["retrieve"].gpus) == (0.5, 0.0)
 
 
 VLLM = {
-    "rewrite": PoolWish(gpus=1, device=True, fills=True),
-    "retrieve": PoolWish(device=True),
-    "rerank": PoolWish(device=True),
+    "rewrite": PoolRequest(gpus=1, can_use_gpu=True, takes_spare_gpus=True),
+    "retrieve": PoolRequest(can_use_gpu=True),
+    "rerank": PoolRequest(can_use_gpu=True),
 }
 
 
@@ -90,27 +94,27 @@ VLLM = {
 def test_engines_come_before_the_others_and_take_what_these_leave(
     gpus: float, engines: int, retrieve: float, rerank: float
 ) -> None:
-    pools = fit(VLLM, machine(100, gpus), local=True)
+    pools = size_pools(VLLM, machine(100, gpus), local=True)
     assert pools["rewrite"] == Pool(engines, 1, 1)
     assert (pools["retrieve"].gpus, pools["rerank"].gpus) == (retrieve, rerank)
 
 
 def test_engines_that_span_several_accelerators() -> None:
-    wishes = VLLM | {"rewrite": PoolWish(gpus=4, device=True, fills=True)}
-    assert fit(wishes, machine(100, 8), local=True)["rewrite"] == Pool(1, 1, 4)
-    assert fit(wishes, machine(100, 10), local=True)["rewrite"] == Pool(2, 1, 4)
+    requests = VLLM | {"rewrite": PoolRequest(gpus=4, can_use_gpu=True, takes_spare_gpus=True)}
+    assert size_pools(requests, machine(100, 8), local=True)["rewrite"] == Pool(1, 1, 4)
+    assert size_pools(requests, machine(100, 10), local=True)["rewrite"] == Pool(2, 1, 4)
 
 
 def test_an_engine_without_its_accelerator_is_refused() -> None:
     with pytest.raises(ClusterError, match="the pools want 1 GPUs, the cluster has 0"):
-        fit(VLLM, machine(100), local=True)
+        size_pools(VLLM, machine(100), local=True)
 
 
 # ---------------------------------------------------------------- a cluster
 
 
 def test_on_a_cluster_each_node_has_a_worker_of_each_stage() -> None:
-    pools = fit(WISHES, cluster(4, 17), local=False)
+    pools = size_pools(REQUESTS, cluster(4, 17), local=False)
     assert pools == {"rewrite": Pool(4, 1, 0.0), "retrieve": Pool(4, 7, 0.0), "rerank": Pool(4, 7, 0.0)}
 
 
@@ -118,9 +122,9 @@ def test_on_a_cluster_each_node_has_a_worker_of_each_stage() -> None:
 @pytest.mark.parametrize("nodes", [1, 2, 7])
 @pytest.mark.parametrize("gpus", [0, 1, 2])
 def test_the_default_sizes_always_fit_where_a_node_has_a_core_for_each_worker(nodes: int, cpus: float, gpus: float) -> None:
-    there = cluster(nodes, cpus + CARRIERS, gpus)
-    pools = fit(WISHES, there, local=False)
-    assert sum(pool.workers * pool.cpus for pool in pools.values()) + CARRIERS <= there.cpus
+    there = cluster(nodes, cpus + TASK_CPUS, gpus)
+    pools = size_pools(REQUESTS, there, local=False)
+    assert sum(pool.workers * pool.cpus for pool in pools.values()) + TASK_CPUS <= there.cpus
     assert sum(pool.workers * pool.gpus for pool in pools.values()) <= there.gpus
 
 
@@ -129,7 +133,11 @@ def test_the_default_sizes_always_fit_where_a_node_has_a_core_for_each_worker(no
 
 def test_accelerators_that_are_not_there_are_refused_with_both_numbers() -> None:
     with pytest.raises(ClusterError) as refused:
-        fit({"rewrite": PoolWish(workers=8, gpus=1), "rerank": PoolWish(device=True, cpus=1)}, machine(64), local=True)
+        size_pools(
+            {"rewrite": PoolRequest(workers=8, gpus=1), "rerank": PoolRequest(can_use_gpu=True, cpus=1)},
+            machine(64),
+            local=True,
+        )
     text = str(refused.value)
     assert "the pools want 8 GPUs, the cluster has 0" in text
     assert "rewrite 8 x (1 CPU, 1 GPU)" in text
@@ -139,19 +147,113 @@ def test_accelerators_that_are_not_there_are_refused_with_both_numbers() -> None
 
 
 def test_cores_that_are_not_there_are_refused_with_both_numbers() -> None:
-    wanted = 3 * 4 + CARRIERS
+    wanted = 3 * 4 + TASK_CPUS
     with pytest.raises(ClusterError, match=f"want {wanted} CPUs, the cluster has {wanted - 1} .retrieve 3 x .4 CPU, 0 GPU"):
-        fit({"retrieve": PoolWish(workers=3, cpus=4)}, machine(wanted - 1), local=False)
-    assert fit({"retrieve": PoolWish(workers=3, cpus=4)}, machine(wanted), local=False)
+        size_pools({"retrieve": PoolRequest(workers=3, cpus=4)}, machine(wanted - 1), local=False)
+    assert size_pools({"retrieve": PoolRequest(workers=3, cpus=4)}, machine(wanted), local=False)
 
 
 @pytest.mark.parametrize(("cpus", "gpus"), [(6, 0), (1, 2)])
 def test_a_worker_that_no_single_node_can_hold_is_refused(cpus: float, gpus: float) -> None:
     with pytest.raises(ClusterError, match=r"no node can hold one of the workers .*the largest has 4 CPUs and 1 GPUs"):
-        fit({"rerank": PoolWish(workers=1, cpus=cpus, gpus=gpus)}, cluster(4, 4, 1), local=False)
+        size_pools({"rerank": PoolRequest(workers=1, cpus=cpus, gpus=gpus)}, cluster(4, 4, 1), local=False)
 
 
 def test_workers_that_fit_in_sum_but_not_on_the_nodes_are_refused() -> None:
-    """Three nodes of 5 CPUs have 15 and hold three workers of 3; four workers and the carriers want 14."""
+    """Three nodes of 5 CPUs have 15 and hold three workers of 3; four workers and the tasks want 14."""
     with pytest.raises(ClusterError):
-        fit({"rerank": PoolWish(workers=4, cpus=3)}, cluster(3, 5), local=False)
+        size_pools({"rerank": PoolRequest(workers=4, cpus=3)}, cluster(3, 5), local=False)
+
+
+# ---------------------------------------------------------------- a cluster that may scale
+
+
+def may_scale(there: Resources, *groups: tuple[int, float, float]) -> Resources | None:
+    """What it may come to: groups of at most so many nodes with so many CPUs and GPUs."""
+    return scaled_resources(there, [NodeGroup(*group) for group in groups])
+
+
+def test_what_may_be_added_counts_as_there() -> None:
+    there = cluster(1, 4)
+    assert may_scale(there) is None
+    assert may_scale(there, (0, 8, 8)) is None  # a group that is switched off
+    assert may_scale(there, (1, 4, 0), (3, 8, 2)) == Resources(4, 28, 6, 8, 2)
+    assert may_scale(cluster(9, 16), (3, 8, 2)) == Resources(9, 144, 6, 16, 2)  # never less than is there
+
+
+def test_a_group_without_some_resource_adds_none_of_it() -> None:
+    assert scaled_resources(cluster(1, 4), [NodeGroup(2, 6.0, 0.0)]) == Resources(2, 12, 0, 6, 0)
+
+
+def test_a_cluster_without_gpus_that_may_scale_to_one_is_not_refused() -> None:
+    there = cluster(1, 8)
+    possible = may_scale(there, (1, 8, 0), (2, 16, 1))
+    assert size_pools(VLLM, there, local=False, maximum=possible)["rewrite"] == Pool(1, 1, 1)
+    with pytest.raises(ClusterError, match="the pools want 1 GPUs, the cluster has 0"):
+        size_pools(VLLM, there, local=False)
+
+
+@pytest.mark.parametrize(
+    ("pool_request", "said"),
+    [
+        (PoolRequest(workers=3, gpus=1), "the pools want 3 GPUs, the cluster may scale to 2 (rewrite 3 x (1 CPU, 1 GPU))"),
+        (PoolRequest(workers=2, cpus=40), "the pools want 82 CPUs, the cluster may scale to 40 "),
+        (
+            PoolRequest(workers=1, gpus=2),
+            "no node can hold one of the workers (rewrite 1 x (1 CPU, 2 GPU)); the largest has 16",
+        ),
+        (PoolRequest(workers=4, cpus=9), "hold 3; lower cluster.rewrite.workers"),
+    ],
+)
+def test_more_than_it_may_scale_to_is_refused_with_both_numbers(pool_request: PoolRequest, said: str) -> None:
+    there = cluster(1, 8)
+    with pytest.raises(ClusterError) as refused:
+        size_pools({"rewrite": pool_request}, there, local=False, maximum=may_scale(there, (1, 8, 0), (2, 16, 1)))
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+# ---------------------------------------------------------------- pools that grow
+
+
+def test_a_pool_that_grows_begins_with_the_least_and_is_fitted_by_it() -> None:
+    requests = {"rewrite": PoolRequest(workers=(1, 9), cpus=2), "retrieve": PoolRequest(workers=2, cpus=1)}
+    pools = size_pools(requests, machine(2 + 2 + TASK_CPUS), local=False)  # no room for nine: it grows where there is
+    assert pools == {"rewrite": Pool(1, 2, 0.0, 9), "retrieve": Pool(2, 1, 0.0, None)}
+    with pytest.raises(ClusterError, match="want 8 CPUs, the cluster has 7"):
+        size_pools({"rewrite": PoolRequest(workers=(3, 9), cpus=2)}, machine(7), local=False)
+
+
+def test_on_one_machine_ray_is_given_room_for_the_largest_size() -> None:
+    from cluster.run.session import _logical_cpus
+
+    assert _logical_cpus({"rewrite": PoolRequest(workers=(1, 3), cpus=2), "retrieve": PoolRequest(workers=1, cpus=1)}) == 7
+
+
+def test_a_pool_that_grows_does_not_fill_what_is_left() -> None:
+    requests = VLLM | {"rewrite": PoolRequest(workers=(1, 4), gpus=1, can_use_gpu=True, takes_spare_gpus=True)}
+    assert size_pools(requests, machine(100, 8), local=True)["rewrite"] == Pool(1, 1, 1, 4)
+
+
+# ---------------------------------------------------------------- without Ray
+
+
+def test_in_one_process_every_stage_has_one_worker_and_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cluster.run.session.visible_gpus", lambda: 0.0)
+    requests = REQUESTS | {"rewrite": PoolRequest(workers=(2, 5)), "retrieve": PoolRequest(workers=3, can_use_gpu=True)}
+    session = open_session("none", requests)
+    assert isinstance(session, InProcessSession)
+    assert session.pools == {"rewrite": Pool(1, 1, 0.0), "retrieve": Pool(1, CORES, 0.0), "rerank": Pool(1, CORES, 0.0)}
+    assert (session.local, session.task_cpus) == (True, 0)
+    assert session.resources == Resources(1, CORES, 0.0, CORES, 0.0)
+    session.close()
+
+
+def test_in_one_process_each_stage_may_have_the_accelerator_as_one_works_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cluster.run.session.visible_gpus", lambda: 1.0)
+    assert [pool.gpus for pool in InProcessSession(REQUESTS).pools.values()] == [0.0, 1.0, 1.0]
+
+
+def test_in_one_process_accelerators_are_looked_for_only_where_a_stage_can_use_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cluster.run.session.visible_gpus", lambda: pytest.fail("asked"))
+    assert InProcessSession({"rewrite": PoolRequest()}).pools == {"rewrite": Pool(1, 1, 0.0)}

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cluster import ClusterError
-from cluster.shards import (
+from cluster.errors import ClusterError
+from cluster.run.shards import (
     SUCCESS,
     File,
     Manifest,
@@ -44,7 +44,7 @@ ROWS = pa.table({"query_id": ["a", "b"], "n": [1, 2]})
 
 
 def manifest(storage: Storage, shard: int, start: int = 1) -> Manifest:
-    files = {table: write_table(storage, table, shard, ROWS) for table in ("results", "costs")}
+    files = {table: [write_table(storage, table, shard, ROWS)] for table in ("results", "costs")}
     spent = {"rewrite": {"dmqr@m": {"seconds": 1.5, "requests": 2}}}
     return Manifest(shard, start, files, {"queries": 2}, spent, {"write": 0.25})
 
@@ -110,8 +110,8 @@ def test_who_commits_second_drops_its_own_files_and_gets_the_first_manifest(stor
     theirs = commit(storage, manifest(storage, 0))
     mine = manifest(storage, 0, start=2)
     assert commit(storage, mine) == theirs
-    assert not [file for file in mine.files.values() if storage.get(file.key) is not None]
-    assert sorted(keys(storage, "results") + keys(storage, "costs")) == sorted(file.key for file in theirs.files.values())
+    assert not [file for (file,) in mine.files.values() if storage.get(file.key) is not None]
+    assert sorted(keys(storage, "results") + keys(storage, "costs")) == sorted(file.key for (file,) in theirs.files.values())
 
 
 def test_manifests_come_by_shard_and_temporaries_are_none(storage: Storage) -> None:
@@ -124,7 +124,7 @@ def test_manifests_come_by_shard_and_temporaries_are_none(storage: Storage) -> N
 def test_what_counts_is_what_the_plan_and_the_manifests_name(storage: Storage) -> None:
     one = commit(storage, manifest(storage, 1))
     write_table(storage, "results", 2, ROWS)  # not committed
-    assert committed_tables(PLAN, manifests(storage))["results"] == [one.files["results"]]
+    assert committed_tables(PLAN, manifests(storage))["results"] == one.files["results"]
     assert committed_tables(PLAN, manifests(storage))["queries"] == PLAN.tables["queries"]
     assert committed_tables(PLAN, manifests(storage)).get("rewrites", []) == []
 
@@ -137,9 +137,12 @@ def test_orphans_go_and_the_named_stay(storage: Storage) -> None:
     write_table(storage, "results", 1, ROWS)
     write_table(storage, "costs", 1, ROWS)
     storage.put("results/.shard-000001-a.parquet.ff.tmp", b"half")
+    storage.put("commits/000001.json", b"a manifest")
+    storage.put("commits/.000001.json.ff.tmp", b"half")  # killed between writing and linking
     storage.put("completions/000001/a.parquet", b"another folder's")
-    assert remove_orphans(storage, ["results", "costs", "runs"], named) == 3
-    assert sorted(keys(storage)) == sorted([*(file.key for file in named), "completions/000001/a.parquet"])
+    assert remove_orphans(storage, ["results", "costs", "runs"], named) == 4
+    kept = ["commits/000001.json", "completions/000001/a.parquet"]
+    assert sorted(keys(storage)) == sorted([*(file.key for file in named), *kept])
 
 
 @pytest.mark.parametrize(

@@ -5,16 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from cluster import ClusterError
 from cluster.costs import COSTS, START_UP, entry
-from cluster.session import Pool
-from cluster.stage import Meter, Stage, _Seat, pulse
+from cluster.errors import ClusterError
+from cluster.run.pools import Pool
+from cluster.run.stage import Meter, Stage, heartbeat, reporting_to
 
 IN = pa.schema([("n", pa.int64()), ("costs", COSTS)])
 OUT = IN.append(pa.field("double", pa.int64()))
@@ -241,21 +239,19 @@ def test_a_worker_that_holds_something_is_closed_and_another_needs_nothing() -> 
 
 
 class Copying:
-    """Needs its time before it is there, and says so."""
+    """Reports a heartbeat while it is built."""
 
     def __init__(self) -> None:
-        pulse()
+        heartbeat()
 
     def __call__(self, table: pa.Table) -> pa.Table:
         return table
 
 
-def test_a_worker_that_is_being_built_is_heard_too() -> None:
-    heard: list[tuple[Any, ...]] = []
-    desk = SimpleNamespace(
-        pulse=SimpleNamespace(remote=lambda *said: heard.append(said)), seated=SimpleNamespace(remote=lambda *_: None)
-    )
-    _Seat(Stage("copying", Copying, {}, IN, IN, Pool(1, 1, 0)), 1, desk, 0)
-    assert heard == [("copying", -1, None)]
-    pulse()
-    assert len(heard) == 1
+def test_a_worker_reports_while_it_is_built() -> None:
+    told: list[float | None] = []
+    with reporting_to(told.append):
+        Meter(Stage("copying", Copying, {}, IN, IN, Pool(1, 1, 0)), 1)
+    assert told == [None]
+    heartbeat()
+    assert len(told) == 1

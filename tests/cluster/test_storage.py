@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cluster import ClusterError
+from cluster.errors import ClusterError
 from cluster.storage import Storage, check_writable, open_storage
 
 ROOT = Path(__file__).parent.parent.parent

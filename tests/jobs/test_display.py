@@ -9,7 +9,9 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from jobs.display import StageState, State, clock, display, listed, money, plain, short
+from jobs.terminal.display import display
+from jobs.terminal.formats import clock, listed, money, plain, short
+from jobs.terminal.state import StageState, State
 
 STAGES = (
     StageState("read", 15_000, busy=0.0),
@@ -107,7 +109,7 @@ def test_before_the_first_commit_the_time_stands_where_the_rate_will() -> None:
 
 
 def test_what_stops_has_no_eta() -> None:
-    (line,) = [line for line in shown(replace(WORKING, phase="stopping: committing what is under way"), 80) if "/s" in line][:1]
+    (line,) = [line for line in shown(replace(WORKING, phase="stopping: committing in-flight shards"), 80) if "/s" in line][:1]
     assert line.endswith("40.0/s")
 
 

@@ -13,24 +13,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from blocks import typed
 from elastic_server import ask
 from proxy import Proxy, Request
 from report_runs import RunMaker
 
-from cluster import ClusterError
-from jobs import prepare as preparing
-from jobs import trial
-from jobs.index import index
-from jobs.load import load_config
-from jobs.prepare import Prepared, check_not_replaced, prepare
-from jobs.progress import Progress
+from cluster.errors import ClusterError, RetrieverError
+from jobs.config.load import load_config
+from jobs.index.index import index
 from jobs.report.failures import failures
 from jobs.report.figures import Figures
 from jobs.report.samples import samples
-from jobs.trial import try_query
-from retrievers.elastic_build import build_elastic_index
-from retrievers.elastic_fields import elastic_indexes
-from retrievers.retriever import RetrieverError
+from jobs.run import prepare as preparing
+from jobs.run.prepare import Prepared, check_indexes_unchanged, prepare
+from jobs.terminal.live_display import LiveDisplay
+from jobs.try_one import trial
+from jobs.try_one.trial import try_query
+from retrievers.elastic.build import build_elastic_index
+from retrievers.elastic.fields import elastic_indexes
 
 Values = dict[str, Any]
 OLD = {f"d{n:02d}": f"an old sea {n}" for n in range(1, 9)}
@@ -48,7 +48,7 @@ def build(alias: str, tmp_path: Path) -> Callable[[dict[str, str]], str]:
 
     def made(documents: dict[str, str]) -> str:
         pq.write_table(pa.table({"doc_id": list(documents), "text": list(documents.values())}), tmp_path / "corpus.parquet")
-        (fields,) = elastic_indexes({"bm25": {"kind": "elastic", "index": alias, "replicas": 0}}).values()
+        (fields,) = elastic_indexes({"bm25": typed({"kind": "elastic", "index": alias, "replicas": 0})}).values()
         return build_elastic_index(fields, tmp_path / "corpus.parquet").name
 
     return made
@@ -106,14 +106,14 @@ def test_texts_that_are_shown_are_those_that_were_searched(
     job: Values, build: Callable[[dict[str, str]], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build(OLD)
-    through = trial._through
+    run_stages = trial._run_stages
 
     def moved(*arguments: Any) -> pa.Table:
-        table = through(*arguments)
+        table = run_stages(*arguments)
         build(NEW)
         return table
 
-    monkeypatch.setattr(trial, "_through", moved)
+    monkeypatch.setattr(trial, "_run_stages", moved)
     Path("job.yaml").write_text(yaml.safe_dump(job))
     assert try_query(load_config("job.yaml"), "job.yaml", "sea", "small", lambda words: None).texts == OLD
 
@@ -137,16 +137,16 @@ def test_a_run_whose_alias_has_moved_is_told_how_it_goes_on(job: Values, build: 
     begun.storage.put("run.json", json.dumps({"identity": begun.identity, "status": "running"}).encode())
     build(NEW)
     with pytest.raises(ClusterError, match="was started with another index, and is not finished; ") as refused:
-        check_not_replaced(prepared(job))
+        check_indexes_unchanged(prepared(job))
     settings = [f"retrieve.retrievers.{name}.index={old}" for name in ("bm25", "strict")]
     assert str(refused.value).endswith(f"go on with: the same command and --set {settings[0]} --set {settings[1]}")
     again = prepared(job, *settings)
     assert again.run_id == begun.run_id
-    check_not_replaced(again)
+    check_indexes_unchanged(again)
 
     other = job | {"retrieve": {"retrievers": {name: block | {"query": {"max_terms": 7}} for name, block in
                                                job["retrieve"]["retrievers"].items()}}}  # fmt: skip
-    check_not_replaced(prepared(other))  # searches otherwise: another run
+    check_indexes_unchanged(prepared(other))  # searches otherwise: another run
 
 
 def test_the_corpus_of_a_build_lies_where_a_killed_one_is_swept(
@@ -159,8 +159,8 @@ def test_the_corpus_of_a_build_lies_where_a_killed_one_is_swept(
         return SimpleNamespace(name="docs-1", documents=1, built=True)
 
     monkeypatch.setenv("DMQR_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("jobs.index.build_elastic_index", made)
+    monkeypatch.setattr("jobs.index.index.build_elastic_index", made)
     Path("job.yaml").write_text(yaml.safe_dump(job))
-    index(load_config("job.yaml"), ["log.parquet"], Progress(io.StringIO()))
+    index(load_config("job.yaml"), ["log.parquet"], LiveDisplay(io.StringIO()))
     assert [folder.parent for folder in seen] == [tmp_path / "cache" / "work"]
     assert not seen[0].exists()

@@ -84,7 +84,7 @@ def test_bad_answers_and_a_restart_change_nothing(
     index = record["indexes"]["dense"]
     assert index["documents"] == 331
     assert index["index"].startswith(f"{index['named']}-")
-    assert "documents" not in record["identity"]["retrieve"]["retrievers"]["dense"]
+    assert "documents" not in record["identity"]["indexes"]["dense"]
     whole = b"".join(path.read_bytes() for path in (tmp_path / "rough").rglob("*") if path.is_file())
     key = secured_key()
     for secret in (key.encode(), base64.b64decode(key).split(b":")[1], PASSWORD.encode()):

@@ -23,6 +23,7 @@ from whole_runs import (
     committed,
     finish,
     flags,
+    in_order,
     rows,
     start,
     wait_for_commits,
@@ -84,11 +85,17 @@ def test_the_folder_is_named_last_and_the_table_before_it(calm: Done, place: Pat
     assert json.loads((place / "runs" / "quickstart" / "latest.json").read_text())["path"] == str(calm.folder)
 
 
-def test_standard_error_is_calm(calm: Done) -> None:
+def test_standard_error_has_the_events_and_the_log_too(calm: Done) -> None:
+    (log,) = (calm.folder / "logs").glob("*.jsonl")
+    assert log.read_text() == calm.err
     assert "Traceback" not in calm.err
-    assert not [line for line in calm.err.splitlines() if "ray::" in line or "WARNING" in line or len(line) > 400]
-    assert len(calm.err.splitlines()) < 30
-    (closing,) = [line for line in calm.err.splitlines() if line.startswith("checking and closing: ")]
+    lines = [json.loads(line) for line in calm.err.splitlines()]
+    assert {line["level"] for line in lines} == {"info"}
+    assert not [line for line in lines if "ray::" in line["message"] or len(line["message"]) > 400]
+    assert len(lines) < 30 + SHARDS
+    events = [line["event"] for line in lines if line["event"] not in ("phase", "progress")]
+    assert events == ["start", "log", "plan", *["commit"] * SHARDS, "end"]
+    (closing,) = [line["message"] for line in lines if line["message"].startswith("checking and closing: ")]
     assert closing.startswith("checking and closing: 176/176 queries, ")
     assert ", 3 queries with errors (truncated 7), $" in closing
 
@@ -190,6 +197,19 @@ def test_the_figures_stand_on_the_judged_rows(calm: Done) -> None:
     assert f"{len(judged)} log rows" in line
 
 
+# ---------------------------------------------------------------- without Ray
+
+
+def test_in_one_process_the_rows_are_the_same_and_what_they_cost(calm: Done, place: Path) -> None:
+    alone = finish(start([*command("run", place, place / "alone"), "--set", "cluster.address=none"]))
+    assert alone.folder.name == calm.folder.name
+    check_same_rows(alone.folder, calm.folder)
+    check_files(alone.folder, SHARDS)
+    measured = {"seconds": 0.0, "device_seconds": 0.0}
+    costs, on_ray = ([row | measured for row in rows(folder, "costs")] for folder in (alone.folder, calm.folder))
+    assert in_order(costs) == in_order(on_ray)
+
+
 # ---------------------------------------------------------------- again
 
 
@@ -260,7 +280,7 @@ def test_a_driver_is_killed_and_then_a_worker_and_the_rows_are_the_same(calm: Do
 
     second = start(command("run", place, output))
     at = wait_for_commits(second, output, left)
-    (worker,) = below(second, "ray::Retrieve")
+    (worker,) = below(second, "ray::MapWorker(MapBatches(Retrieve))")
     worker.kill()
     assert at < SHARDS, "the worker was not killed in the middle"
     done = finish(second)

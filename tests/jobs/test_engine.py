@@ -8,14 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
-from cluster.session import PoolWish
-from jobs.engine import MOST_BLOCKS, blocks, check, resolve
-from jobs.engine_config import Openai, Recorded, Vllm
-from jobs.load import load_config
-from jobs.part import ConfigError
-from jobs.pipeline import wishes
-from retrievers.retriever import RetrieverError
-from rewriters.errors import RewriterError
+from cluster.errors import ConfigError, RetrieverError, RewriterError
+from cluster.run.pools import PoolRequest
+from jobs.config.load import load_config
+from jobs.run.engine import MAX_BLOCKS, blocks_in_flight, check, resolve
+from jobs.run.pools import requested_pools
+from rewriters.engines.settings import OpenaiSettings, RecordedSettings, VllmSettings
 
 CONFIGS = sorted(path for path in (Path(__file__).parents[2] / "configs").glob("*.yaml") if path.name != "prices.yaml")
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -44,29 +42,29 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_folder_is_identified_by_what_it_holds_not_by_where_it_lies(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder.parent)
-    settings, identity = resolve(Vllm(kind="vllm", model="./model"))
-    assert (settings["model"], settings["weights"], settings["revision"]) == ("./model", str(folder), None)
+    settings, identity = resolve(VllmSettings(kind="vllm", model="./model"))
+    assert (settings.model, settings.weights, settings.commit) == ("./model", str(folder), None)
     assert identity["weights"].startswith("sha256:")
     assert str(folder) not in repr(identity)
     (folder / "model.safetensors").write_bytes(b"others!")
-    assert resolve(Vllm(kind="vllm", model="./model"))[1] != identity
+    assert resolve(VllmSettings(kind="vllm", model="./model"))[1] != identity
 
 
 def test_the_chat_template_is_part_of_a_model(folder: Path) -> None:
-    _, before = resolve(Vllm(kind="vllm", model=str(folder)))
+    _, before = resolve(VllmSettings(kind="vllm", model=str(folder)))
     (folder / "chat_template.jinja").write_text("{{ messages }}")
-    assert resolve(Vllm(kind="vllm", model=str(folder)))[1] != before
+    assert resolve(VllmSettings(kind="vllm", model=str(folder)))[1] != before
 
 
 def test_a_branch_is_resolved_to_the_commit_that_it_is_now(hub: None) -> None:
-    settings, identity = resolve(Vllm(kind="vllm", model="maker/small"))
-    assert (settings["weights"], settings["revision"]) == ("maker/small", COMMIT)
+    settings, identity = resolve(VllmSettings(kind="vllm", model="maker/small"))
+    assert (settings.weights, settings.commit) == ("maker/small", COMMIT)
     assert identity["weights"] == f"commit:{COMMIT}"
 
 
 def test_a_revision_has_its_own_key(hub: None) -> None:
     with pytest.raises(ConfigError, match=r"put it into rewrite\.engine\.revision"):
-        resolve(Vllm(kind="vllm", model="maker/small@main"))
+        resolve(VllmSettings(kind="vllm", model="maker/small@main"))
 
 
 def test_an_adapter_is_part_of_the_identity(folder: Path, tmp_path: Path) -> None:
@@ -74,33 +72,33 @@ def test_an_adapter_is_part_of_the_identity(folder: Path, tmp_path: Path) -> Non
     adapter.mkdir()
     (adapter / "adapter_config.json").write_text('{"r": 8}')
     (adapter / "adapter_model.safetensors").write_bytes(b"a")
-    settings, identity = resolve(Vllm(kind="vllm", model=str(folder), lora=str(adapter)))
-    assert (settings["lora"], settings["lora_name"]) == (str(adapter), str(adapter))
+    settings, identity = resolve(VllmSettings(kind="vllm", model=str(folder), lora=str(adapter)))
+    assert (settings.lora, settings.lora_name) == (str(adapter), str(adapter))
     assert identity["lora_weights"].startswith("sha256:")
 
 
 def test_a_folder_that_is_not_there_is_named() -> None:
     with pytest.raises(RetrieverError, match=r"\./nowhere: no such folder"):
-        resolve(Vllm(kind="vllm", model="./nowhere"))
+        resolve(VllmSettings(kind="vllm", model="./nowhere"))
 
 
 def test_neither_address_nor_key_decide_what_comes_out() -> None:
-    one = Openai(kind="openai", model="m", base_url="http://a/v1")
-    other = Openai(kind="openai", model="m", base_url="http://b/v1", max_in_flight=3, timeout_seconds=1)
+    one = OpenaiSettings(kind="openai", model="m", base_url="http://a/v1")
+    other = OpenaiSettings(kind="openai", model="m", base_url="http://b/v1", max_in_flight=3, timeout_seconds=1)
     assert resolve(one)[1] == resolve(other)[1] == {"kind": "openai", "model": "m", "args": {}}
-    assert resolve(Openai(kind="openai", model="m", base_url="http://a/v1", args={"top_k": 1}))[1] != resolve(one)[1]
+    assert resolve(OpenaiSettings(kind="openai", model="m", base_url="http://a/v1", args={"top_k": 1}))[1] != resolve(one)[1]
 
 
 def test_an_argument_that_vllm_does_not_know_is_refused_where_vllm_is(folder: Path) -> None:
     pytest.importorskip("vllm")
-    settings, _ = resolve(Vllm(kind="vllm", model=str(folder), args={"max_modle_len": 5}))
-    with pytest.raises(RewriterError, match="did you mean max_model_len"):
+    settings, _ = resolve(VllmSettings(kind="vllm", model=str(folder), args={"max_modle_len": 5}))
+    with pytest.raises(RewriterError, match="did you mean 'max_model_len'"):
         check(settings, local=True)
 
 
 def test_where_vllm_is_missing_it_is_said_how_to_install_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    settings = {"kind": "vllm", "model": str(folder)}
+    settings = VllmSettings(kind="vllm", model=str(folder))
     with pytest.raises(RewriterError, match=r"pip install 'dmqr\[vllm\]'"):
         check(settings, local=True)
     check(settings, local=False)  # the workers of another machine may have it
@@ -109,31 +107,33 @@ def test_where_vllm_is_missing_it_is_said_how_to_install_it(folder: Path, monkey
 @pytest.mark.parametrize(
     ("engine", "shard_size", "expected"),
     [
-        (Recorded(kind="recorded", path="x"), 8, 1),
-        (Vllm(kind="vllm", model="m"), 1000, 2),
-        (Vllm(kind="vllm", model="m", args={"max_num_seqs": 1024}), 1000, 4),
-        (Openai(kind="openai", model="m", base_url="http://a/v1"), 100, 7),
-        (Openai(kind="openai", model="m", base_url="http://a/v1"), 8, MOST_BLOCKS),
+        (RecordedSettings(kind="recorded", path="x"), 8, 1),
+        (VllmSettings(kind="vllm", model="m"), 1000, 2),
+        (VllmSettings(kind="vllm", model="m", args={"max_num_seqs": 1024}), 1000, 4),
+        (OpenaiSettings(kind="openai", model="m", base_url="http://a/v1"), 100, 7),
+        (OpenaiSettings(kind="openai", model="m", base_url="http://a/v1"), 8, MAX_BLOCKS),
     ],
 )
 def test_a_worker_has_enough_shards_to_keep_its_engine_busy(engine: Any, shard_size: int, expected: int) -> None:
-    assert blocks(engine, shard_size) == expected
+    assert blocks_in_flight(engine, shard_size) == expected
 
 
-def rewriting(settings: list[str]) -> PoolWish:
-    return wishes(load_config("configs/quickstart.yaml", settings, None))["rewrite"]
+def rewriting(settings: list[str]) -> PoolRequest:
+    return requested_pools(load_config("configs/quickstart.yaml", settings, None))["rewrite"]
 
 
 def test_each_kind_of_engine_has_its_pool() -> None:
-    assert rewriting([]) == PoolWish()
-    assert rewriting(["rewrite.engine={kind: openai, model: m, base_url: 'http://a/v1'}"]) == PoolWish(workers=1)
+    assert rewriting([]) == PoolRequest()
+    assert rewriting(["rewrite.engine={kind: openai, model: m, base_url: 'http://a/v1'}"]) == PoolRequest(workers=1)
     vllm = "rewrite.engine={kind: vllm, model: m, args: {tensor_parallel_size: 2, pipeline_parallel_size: 2}}"
-    assert rewriting([vllm]) == PoolWish(gpus=4, device=True, fills=True)
-    assert rewriting([vllm, "cluster.rewrite={gpus: 0, workers: 3}"]) == PoolWish(3, gpus=0, device=True, fills=True)
+    assert rewriting([vllm]) == PoolRequest(gpus=4, can_use_gpu=True, takes_spare_gpus=True)
+    assert rewriting([vllm, "cluster.rewrite={gpus: 0, workers: 3}"]) == PoolRequest(
+        3, gpus=0, can_use_gpu=True, takes_spare_gpus=True
+    )
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
 def test_the_configs_that_come_with_it_are_understood(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = load_config(str(path), [], None)
     assert config.name == path.stem == yaml.safe_load(path.read_text())["name"]
-    assert wishes(config)
+    assert requested_pools(config)

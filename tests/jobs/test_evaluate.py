@@ -15,13 +15,14 @@ import pytest
 from rich.console import Console
 from test_measure import by_hand
 
-from cluster.shards import File, Manifest, Plan, Shard, commit, manifests
-from cluster.storage import FileStorage, Storage
-from jobs import judged_rows
-from jobs.evaluate import MEASURES, Evaluation, evaluate, evaluation_notes, evaluation_table, evaluation_values
-from jobs.judgements import Judgements
-from jobs.part import ConfigError
-from jobs.run_folder import RunFolder
+from cluster.errors import ConfigError
+from cluster.run.shards import File, Manifest, Plan, Shard, commit, manifests
+from cluster.storage import Storage
+from cluster.storage.files import FileStorage
+from jobs.evaluate import judged_rows
+from jobs.evaluate.evaluate import MEASURES, Evaluation, evaluate, evaluation_notes, evaluation_table, evaluation_values
+from jobs.evaluate.judgements import Judgements
+from jobs.run.folder import RunFolder
 from jobs.tables import STORED
 
 CONFIG: dict[str, Any] = {
@@ -95,7 +96,7 @@ def run(tmp_path: Path) -> Callable[..., RunFolder]:
     def committed(*shards: int, **config: dict[str, Any]) -> RunFolder:
         there = {manifest.shard for manifest in manifests(storage)}
         for shard in set(shards) - there:
-            files = {table: put(storage, table, rows, f"{shard}") for table, rows in OF_SHARD[shard].items()}
+            files = {table: [put(storage, table, rows, f"{shard}")] for table, rows in OF_SHARD[shard].items()}
             commit(storage, Manifest(shard, 1, files, {}, {}))
         return folder(storage, **config)
 
@@ -134,7 +135,7 @@ def test_the_original_alone_is_fused_as_the_run_fuses(tmp_path: Path) -> None:
     storage = FileStorage(str(tmp_path))
     put(storage, "query_map", [{"log_id": "l1", "query_id": "q1"}], "a")
     lists = runs("q1", "original", "a", "b", "c") + runs("q1", "original", "c", "b", retriever="dense")
-    commit(storage, Manifest(0, 1, {"runs": put(storage, "runs", lists, "0")}, {}, {}))
+    commit(storage, Manifest(0, 1, {"runs": [put(storage, "runs", lists, "0")]}, {}, {}))
     rank = {}
     for depth in (1, 3):
         made = folder(storage, fuse={"method": "rrf", "depth": depth})
@@ -150,7 +151,7 @@ def test_judged_ones_that_the_log_lacks_are_counted_and_left_out_of_the_mean(run
     found = judged(run(0, 1, 2), GRADES | {"gone": {"d1": 1}})
     assert (found.judged, found.missing, found.counted) == (3, 1, 2)
     assert found.results == judged(run(0, 1, 2)).results
-    assert found.strangers is None
+    assert found.unmatched_ids is None
 
 
 def test_what_is_not_committed_yet_is_counted_and_left_out_of_the_mean(run: Run) -> None:
@@ -224,15 +225,15 @@ def test_the_original_ends_where_the_results_end(run: Run, config: dict[str, Any
 def test_nothing_judged_is_in_the_log(run: Run) -> None:
     found = judged(run(0, 1, 2), {"gone": {"d1": 1}})
     assert (found.judged, found.missing, found.counted, found.intervals) == (1, 1, 0, None)
-    assert found.strangers is not None
-    assert found.strangers[0] == "gone"
-    assert found.strangers[1] in dict(MAP)
+    assert found.unmatched_ids is not None
+    assert found.unmatched_ids[0] == "gone"
+    assert found.unmatched_ids[1] in dict(MAP)
     assert all(np.isnan(mean) for mean in found.results.values())  # a mean over nothing is not 0
 
 
 def test_nothing_is_committed(run: Run) -> None:
     found = judged(run())
-    assert (found.not_committed, found.counted, found.strangers) == (2, 0, None)
+    assert (found.not_committed, found.counted, found.unmatched_ids) == (2, 0, None)
     assert evaluation_values(found)["measures"]["R@10"]["results"] is None
 
 
@@ -247,8 +248,8 @@ def test_rows_come_by_query_and_rank_however_they_lie(tmp_path: Path, monkeypatc
     for shard in range(3):
         part = [rows[n] for n in order[shard::3]]
         files = {
-            "results": put(storage, "results", part, f"{shard}"),
-            "runs": put(storage, "runs", lists[shard::3], f"{shard}"),
+            "results": [put(storage, "results", part, f"{shard}")],
+            "runs": [put(storage, "runs", lists[shard::3], f"{shard}")],
         }
         commit(storage, Manifest(shard, 1, files, {}, {}))
     found = judged(folder(storage), {f"l{n}": {"d3": 1} for n in range(3000)})
@@ -294,14 +295,15 @@ def lines(evaluation: Evaluation) -> list[str]:
 
 def test_the_table_has_all_figures_and_what_they_are_of() -> None:
     shown = lines(SHOWN)
-    assert shown[0] == "results original alone difference 95 % interval"
-    assert shown[1:6] == [f"{name} 0.7500 0.7000 +0.0500 +0.0000 to +0.1000" for name in MEASURES]
-    notes = " ".join(shown[6:])
+    assert shown[:2] == ["original alone,", "results fused, not reranked difference 95 % interval"]
+    names = ["nDCG@10", "R@10", "P@5", "Success@5 (H@5)", "RR@10"]
+    assert shown[2:7] == [f"{name} 0.7500 0.7000 +0.0500 +0.0000 to +0.1000" for name in names]
+    notes = " ".join(shown[7:])
     for words in (
         "judged: 1,166 log rows of 1,000 distinct queries; left out: 30 not in the log, 4 of queries not committed yet",
         "counted as zero: 3 without results, 2 rejected",
         "80.0 % of the results' first 5, 70.0 % of the original's",
-        "it is not reranked",
+        "original alone, fused, not reranked: the results are reranked, so the difference is of",
         "lists end after 5 documents",
         "10,000 draws of the distinct queries",
     ):
@@ -309,12 +311,18 @@ def test_the_table_has_all_figures_and_what_they_are_of() -> None:
     assert "too narrow" not in notes
 
 
+def test_where_nothing_is_reranked_nothing_is_said_of_it() -> None:
+    shown = lines(replace(SHOWN, reranked=False))
+    assert shown[0] == "results original alone difference 95 % interval"
+    assert "reranked" not in " ".join(shown)
+
+
 def test_what_is_not_known_is_a_dash() -> None:
     shown = lines(replace(SHOWN, original=None, intervals=None, original_unjudged=None))
-    assert shown[1] == "nDCG@10 0.7500 - - -"
+    assert shown[2] == "nDCG@10 0.7500 - - -"
     assert "retrieve.keep_runs is false" in " ".join(shown)
     shown = lines(replace(SHOWN, intervals=None, queries=1))
-    assert shown[1] == "nDCG@10 0.7500 0.7000 +0.0500 -"
+    assert shown[2] == "nDCG@10 0.7500 0.7000 +0.0500 -"
     assert "no interval: it takes two distinct queries" in " ".join(shown)
 
 
@@ -327,7 +335,7 @@ def test_hostile_ids_are_escaped(run: Run) -> None:
     put(made.storage, "query_map", [{"log_id": "[red]\x1b[31m\u202e", "query_id": "q1"}], "a")
     found = judged(made, {"[bold]\x07" + "x" * 5000: {"d1": 1}})
     shown = lines(found)
-    assert shown[1] == "nDCG@10 - - - -"
+    assert shown[2] == "nDCG@10 - - - -"
     assert all(line.isprintable() for line in shown)
     assert "'[bold]\\x07xxx" in " ".join(shown)
     assert "'[red]\\x1b[31m\\u202e'" in " ".join(shown)

@@ -6,10 +6,10 @@ from collections import Counter
 from typing import Any
 
 import pyarrow as pa
+from in_flight import UNSCORED
 
-from jobs.failures import by_reason, failures
-from jobs.tables import RERANKED
-from jobs.write import count, flatten
+from jobs.stages.error_counts import by_reason, failure_counts
+from jobs.stages.write import flatten, shard_counts
 
 
 def error(stage: str, component: str | None, reason: str) -> dict[str, Any]:
@@ -28,35 +28,38 @@ ROWS = [
 
 def block() -> pa.Table:
     rows = [
-        {field.name: None for field in RERANKED} | {
+        {field.name: None for field in UNSCORED} | {
             "shard": 0, "query_id": str(n), "query": "q", "log_count": 1, "costs": [], "errors": errors, "rewrites": [],
-            "runs": [], "candidates": [], "hits": [],
+            "stored": [], "candidates": [], "hits": [],
         }
         for n, errors in enumerate(ROWS)
     ]  # fmt: skip
-    return pa.Table.from_pylist(rows, RERANKED)
+    return pa.Table.from_pylist(rows, UNSCORED)
 
 
 def test_a_stage_counts_what_it_has_put_there_and_a_query_once() -> None:
-    assert failures(block(), "rewrite") == {
+    assert failure_counts(block(), "rewrite") == {
         "error/rewrite/keyword/truncated": 1,
         "error/rewrite/general/truncated": 1,
         "error/rewrite/keyword/echo": 1,
         "failed_queries": 2,
     }
-    assert failures(block(), "retrieve") == {"error/retrieve//failed": 1, "failed_queries": 1}
-    assert failures(block(), "fuse") == {"error/fuse//no_hits": 2, "error/fuse//original_stands_in": 1}
-    assert failures(block(), "rerank") == {"error/rerank//failed": 2, "failed_queries": 1}  # one of them had failed before
-    assert failures(block().slice(1, 1), "rewrite") == {}
-    assert failures(block().slice(3), "rewrite") == {"error/rewrite/keyword/echo": 1, "failed_queries": 1}
+    assert failure_counts(block(), "retrieve") == {"error/retrieve//failed": 1, "failed_queries": 1}
+    assert failure_counts(block(), "fuse") == {"error/fuse//no_hits": 2, "error/fuse//original_stands_in": 1}
+    assert failure_counts(block(), "rerank") == {
+        "error/rerank//failed": 2,
+        "failed_queries": 1,
+    }  # one of them had failed before
+    assert failure_counts(block().slice(1, 1), "rewrite") == {}
+    assert failure_counts(block().slice(3), "rewrite") == {"error/rewrite/keyword/echo": 1, "failed_queries": 1}
 
 
 def test_all_stages_together_are_what_the_manifest_has() -> None:
     table = block()
-    manifest = count(table, flatten(table, keep_runs=False), planned=2)
+    manifest = shard_counts(table, flatten(table), planned=2)
     together: Counter[str] = Counter()
     for stage in ("read", "rewrite", "retrieve", "fuse", "rerank"):
-        together.update(failures(table, stage))
+        together.update(failure_counts(table, stage))
     assert together == {name: n for name, n in manifest.items() if name.startswith("error/") or name == "failed_queries"}
 
 

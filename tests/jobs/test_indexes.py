@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from blocks import typed
 from s3_proxy import Proxy, proxied
 from s3_server import S3Server
 
-from cluster import ClusterError, copies
-from cluster.lease import Lease
-from cluster.storage import Storage, open_storage
-from jobs import engine, index, index_on_s3
-from jobs.config import Config
-from jobs.engine_config import Recorded
-from jobs.indexes import open_documents, open_retriever, retriever_identity
-from retrievers import local_build
+from cluster.errors import ClusterError, RetrieverError, RewriterError
+from cluster.run.lease import Lease
+from cluster.storage import Storage, copies, open_storage
+from cluster.storage.s3 import S3Storage
+from jobs.config.config import Config
+from jobs.index import index, opening
+from jobs.index import on_s3 as index_on_s3
+from jobs.index.opening import open_documents, open_retriever, retriever_identity
+from jobs.run import engine
 from retrievers import retriever as local
-from retrievers.retriever import RetrieverError, SearchText
-from rewriters.errors import RewriterError
+from retrievers.local import build as local_build
+from retrievers.retriever import SearchText
+from rewriters.engines.settings import RecordedSettings
 
 Block = dict[str, Any]
 SEARCHES = [SearchText("the light of the lamp"), SearchText("bread and yeast"), SearchText("moon")]
@@ -72,11 +76,13 @@ def test_an_index_on_s3_finds_what_one_in_a_folder_finds(
     there = open_storage(store.root + "-built")
     assert build(there, values, store.url("corpus.parquet")) == "built"
     assert not [path for path in cache.rglob("*") if path.is_file() and path.suffix != ".lock"], "built here, and left here"
-    assert retriever_identity("bm25", block(there)) == local.retriever_identity("bm25", bm25)
-    mine = open_retriever("bm25", block(there), expect_identity=local.retriever_identity("bm25", bm25)).search(SEARCHES, 5)
-    theirs = local.open_retriever("bm25", bm25).search(SEARCHES, 5)
+    assert retriever_identity("bm25", typed(block(there))) == local.retriever_identity("bm25", typed(bm25))
+    mine = open_retriever("bm25", typed(block(there)), expect_identity=local.retriever_identity("bm25", typed(bm25))).search(
+        SEARCHES, 5
+    )
+    theirs = local.open_retriever("bm25", typed(bm25)).search(SEARCHES, 5)
     assert (mine.doc_ids.to_pylist(), mine.scores.tolist()) == (theirs.doc_ids.to_pylist(), theirs.scores.tolist())
-    assert open_documents("bm25", block(there)).texts(list(passages)) == list(passages.values())
+    assert open_documents("bm25", typed(block(there))).texts(list(passages)) == list(passages.values())
 
 
 def test_the_same_again_is_nothing_to_do_and_fetches_nothing(
@@ -85,14 +91,14 @@ def test_the_same_again_is_nothing_to_do_and_fetches_nothing(
     assert build(store, values, str(corpus)) == "built"
     first = {entry.key: entry.etag for entry in store.list() if not entry.key.startswith("lease/")}
     proxy.requests.clear()
-    assert build(store, values, str(corpus)) == "there already, nothing to do"
+    assert build(store, values, str(corpus)) == "exists already, nothing to do"
     assert not [path for method, path in proxy.requests if method == "GET" and "/data-" in path]
     assert {entry.key: entry.etag for entry in store.list() if not entry.key.startswith("lease/")} == first
 
 
 def test_another_analyzer_replaces_the_index_and_its_files(store: Storage, values: dict[str, Any], corpus: Path) -> None:
     build(store, values, str(corpus))
-    old = retriever_identity("bm25", block(store))
+    old = retriever_identity("bm25", typed(block(store)))
     assert build(store, values, str(corpus), bm25=block(store) | {"analyzer": "unicode"}) == "built"
     folders = data_folders(store)
     assert len(folders) == 2, "copies of the index before may be under way"
@@ -102,9 +108,9 @@ def test_another_analyzer_replaces_the_index_and_its_files(store: Storage, value
     assert build(store, values, str(corpus), bm25=block(store) | {"analyzer": "unicode"}) == "built"
     assert data_folders(store) == folders
     with pytest.raises(RetrieverError, match=rf"index {store.root} was built with analyzer 'unicode'"):
-        retriever_identity("bm25", block(store))
+        retriever_identity("bm25", typed(block(store)))
     with pytest.raises(RetrieverError, match=rf"index {store.root} was built with analyzer|was replaced since"):
-        open_retriever("bm25", block(store), expect_identity=old)
+        open_retriever("bm25", typed(block(store)), expect_identity=old)
 
 
 def test_vectors_of_the_same_corpus_and_encoder_are_not_made_again(
@@ -114,8 +120,8 @@ def test_vectors_of_the_same_corpus_and_encoder_are_not_made_again(
     build(store, values, str(corpus), dense=mine)
     monkeypatch.setattr(local_build, "build_vectors", lambda *_: pytest.fail("the corpus was encoded again"))
     assert build(store, values, str(corpus), bm25=block(store) | {"analyzer": "unicode"}, dense=mine) == "built"
-    found = open_retriever("dense", mine).search(SEARCHES, 3)
-    assert found.doc_ids.to_pylist() == local.open_retriever("dense", dense).search(SEARCHES, 3).doc_ids.to_pylist()
+    found = open_retriever("dense", typed(mine)).search(SEARCHES, 3)
+    assert found.doc_ids.to_pylist() == local.open_retriever("dense", typed(dense)).search(SEARCHES, 3).doc_ids.to_pylist()
 
 
 def test_what_is_checked_before_a_run_reads_no_data(
@@ -123,17 +129,17 @@ def test_what_is_checked_before_a_run_reads_no_data(
 ) -> None:
     build(store, values, str(corpus))
     proxy.requests.clear()
-    retriever_identity("bm25", block(store))
+    retriever_identity("bm25", typed(block(store)))
     assert not [path for _, path in proxy.requests if "/data-" in path.partition("?")[0]]
     with pytest.raises(RetrieverError, match="is not on this machine"):
-        open_documents("bm25", block(store), there_only=True)
-    open_retriever("bm25", block(store))
-    assert len(open_documents("bm25", block(store), there_only=True).texts(["d01"])) == 1
+        open_documents("bm25", typed(block(store)), cached_only=True)
+    open_retriever("bm25", typed(block(store)))
+    assert len(open_documents("bm25", typed(block(store)), cached_only=True).texts(["d01"])) == 1
 
 
 def test_no_index_a_damaged_one_and_a_folder_of_something_else(store: Storage, values: dict[str, Any], corpus: Path) -> None:
     with pytest.raises(RetrieverError, match=rf"index {store.root}: there is no index; build it with: dmqr index"):
-        retriever_identity("bm25", block(store))
+        retriever_identity("bm25", typed(block(store)))
     store.put("photos/me.jpg", b"x")
     with pytest.raises(RetrieverError, match=r"is not empty and not an index \(it has photos/me.jpg\); give another folder"):
         build(store, values, str(corpus))
@@ -142,11 +148,11 @@ def test_no_index_a_damaged_one_and_a_folder_of_something_else(store: Storage, v
     (documents,) = [entry.key for entry in store.list() if entry.key.endswith("/documents.arrow")]
     store.put(documents, b"short")
     with pytest.raises(RetrieverError, match=r"is damaged: documents\.arrow has 5 bytes, built with"):
-        retriever_identity("bm25", block(store))
+        retriever_identity("bm25", typed(block(store)))
     assert build(store, values, str(corpus)) == "built", "a damaged index is mended"
     store.put("index.json", b"{")
     with pytest.raises(RetrieverError, match=r"index.json cannot be read \(JSONDecodeError\); build it again"):
-        retriever_identity("bm25", block(store))
+        retriever_identity("bm25", typed(block(store)))
 
 
 def test_what_a_probe_left_is_nobody_elses(store: Storage, values: dict[str, Any], corpus: Path) -> None:
@@ -217,13 +223,30 @@ def test_a_recording_on_s3_is_copied_once_and_named_by_its_address(store: Storag
     line = b'{"query": "sea", "completions": {"dmqr": "a"}}\n'
     store.put("recorded.jsonl", line)
     (tmp_path / "recorded.jsonl").write_bytes(line)
-    settings, identity = engine.resolve(Recorded(kind="recorded", path=store.url("recorded.jsonl")))
-    assert identity == engine.resolve(Recorded(kind="recorded", path=str(tmp_path / "recorded.jsonl")))[1]
-    assert settings["path"] == store.url("recorded.jsonl"), "a worker on another machine makes its own copy"
-    engine.open_here(settings).close()
+    settings, identity = engine.resolve(RecordedSettings(kind="recorded", path=store.url("recorded.jsonl")))
+    assert identity == engine.resolve(RecordedSettings(kind="recorded", path=str(tmp_path / "recorded.jsonl")))[1]
+    assert settings.path == store.url("recorded.jsonl"), "a worker on another machine makes its own copy"
+    engine.open_worker_engine(settings).close()
     assert len([1 for method, path in proxy.requests if method == "GET" and path.endswith("/recorded.jsonl")]) == 1
     with pytest.raises(RewriterError, match=rf"recorded completions {store.root}/none.jsonl: there is no such object"):
-        engine.resolve(Recorded(kind="recorded", path=store.url("none.jsonl")))
+        engine.resolve(RecordedSettings(kind="recorded", path=store.url("none.jsonl")))
     store.put("recorded.jsonl", line + b"{\n")
     with pytest.raises(RewriterError, match=rf"recorded completions {store.root}/recorded.jsonl, line 2: is not JSON"):
-        engine.resolve(Recorded(kind="recorded", path=store.url("recorded.jsonl")))
+        engine.resolve(RecordedSettings(kind="recorded", path=store.url("recorded.jsonl")))
+
+
+def test_an_index_that_is_replaced_while_it_is_copied_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: object, **__: object) -> None:
+        raise FileNotFoundError(2, "no such object")
+
+    monkeypatch.setattr(opening, "stored_index", lambda storage: ({"data": "data-1"}, b"{}"))
+    monkeypatch.setattr(S3Storage, "list", lambda self, prefix="": iter([]))
+    monkeypatch.setattr(opening, "copied", gone)
+    with pytest.raises(RetrieverError, match="is replaced again and again; wait until it is built"):
+        open_documents("bm25", typed({"kind": "local", "index": "s3://bucket/index"}))
+
+
+def test_a_builder_that_was_taken_over_publishes_nothing(tmp_path: Path) -> None:
+    lease: Any = SimpleNamespace(lost=lambda: True)
+    with pytest.raises(RetrieverError, match="another process has begun to build it meanwhile; wait for it"):
+        index_on_s3._put(S3Storage("s3://bucket/index"), tmp_path, lease, lambda *_: None)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.judgements import read_qrels
-from jobs.part import ConfigError
+from cluster.errors import ConfigError
+from jobs.evaluate.judgements import read_qrels
 
 Qrels = Callable[[str], str]
 

@@ -12,23 +12,24 @@ from typing import Any
 import pytest
 
 from cluster.costs import Prices
-from cluster.storage import FileStorage
-from jobs.config import Limits
-from jobs.progress import Progress
-from jobs.run import Stopped, Tally, _limit, _Signals, _Stall
+from cluster.storage.files import FileStorage
+from jobs.config.config import LimitSettings
+from jobs.run.stopping import Signals, Stall, Stopped, limit
+from jobs.run.tally import Tally
+from jobs.terminal.live_display import LiveDisplay
 
 HOUR = {"rewrite": {"dmqr@m": {"seconds": 3600.0}}}
 
 
 def stop(done: int, failed: int, shards: int = 2, committed: int = 1, **limits: Any) -> str | None:
     """What the driver would say."""
-    config = SimpleNamespace(limits=Limits(**limits))
+    config = SimpleNamespace(limits=LimitSettings(**limits))
     prepared: Any = SimpleNamespace(config=config, prices=Prices(cpu_worker_hour=2.0), storage=FileStorage("/runs/r"))
     plan: Any = SimpleNamespace(shards=list(range(shards)))
     counts = Counter(queries=done, failed_queries=failed)
     counts["error/rewrite/keyword/truncated"] = failed
     counts["error/fuse//no_hits"] = 1000  # a note, not a failure
-    stopped = _limit(prepared, plan, Tally(set(range(committed)), counts, HOUR), "dmqr run night.yaml --set a=1")
+    stopped = limit(prepared, plan, Tally(set(range(committed)), counts, HOUR), "dmqr run night.yaml --set a=1")
     return None if stopped is None else str(stopped)
 
 
@@ -69,17 +70,16 @@ def test_money() -> None:
 
 
 class Quiet:
-    """A line whose workers are not heard of."""
+    """A runner whose workers are not heard of."""
 
-    def quiet(self) -> float:
+    def seconds_since_heartbeat(self) -> float:
         return 1e9
 
 
 def test_a_run_that_stalls_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    line: Any = Quiet()
     now = [1000.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
-    stall = _Stall(line, 2, "dmqr run night.yaml")
+    stall = Stall(Quiet(), 2, "dmqr run night.yaml")
     now[0] += 119
     stall.check()
     now[0] += 32
@@ -90,14 +90,13 @@ def test_a_run_that_stalls_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_second_signal_ends_at_once_and_says_how_to_go_on() -> None:
-    line: Any = Quiet()
-    progress = Progress(io.StringIO())
-    with _Signals(progress, "dmqr run night.yaml") as signals:
-        signals.line = line
+    progress = LiveDisplay(io.StringIO())
+    with Signals(progress, "dmqr run night.yaml") as signals:
+        signals.working = True
         os.kill(os.getpid(), signal.SIGINT)
         assert signals.received == signal.SIGINT
-        assert progress.state.phase == "stopping: committing what is under way"
+        assert progress.state.phase == "stopping: committing in-flight shards"
         with pytest.raises(Stopped) as stopped:
             os.kill(os.getpid(), signal.SIGTERM)
     assert str(stopped.value) == "interrupted; what is committed stays; go on with: dmqr run night.yaml"
-    assert (stopped.value.code, stopped.value.orderly) == (143, False)
+    assert (stopped.value.exit_code, stopped.value.graceful) == (143, False)

@@ -68,7 +68,7 @@ def test_a_faulty_server_and_a_killed_engine_change_no_row(calm: Path, place: Pa
     with FakeServer(text=rewritten, seconds=0.3, unavailable=0.05, hanging=0.01) as server:
         running = start(openai(place, output, server))
         at = wait_for_commits(running, output, 0)
-        (worker,) = below(running, "ray::Rewrite")
+        (worker,) = below(running, "ray::MapWorker(MapBatches(Rewrite))")
         worker.kill()
         done = finish(running)
         assert at < 22, "the worker was not killed in the middle"

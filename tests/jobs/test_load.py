@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from jobs.config import Config
-from jobs.load import load_config
-from jobs.part import ConfigError
+from cluster.errors import ConfigError
+from jobs.config.config import Config
+from jobs.config.load import load_config
 
 Write = Callable[[Any], str]
 Values = dict[str, Any]
@@ -45,6 +45,7 @@ rewrite:
   strategies: [general, keyword, pseudo_answer, core_content]
   select: all
   calls: joint
+  joint_prompt: null
   store: null
 retrieve: {depth: 100, keep_runs: true, routes: {}}
 fuse: {method: minmax, k: 60, depth: 30, keep: 50, weights: {}, redundancy: cosine}
@@ -73,7 +74,8 @@ def test_the_defaults_of_a_retriever_and_an_encoder(config_file: Write, values: 
     assert (retrievers["bm25"].analyzer, retrievers["bm25"].encoder) == ("english", None)
     assert retrievers["dense"].analyzer is None
     assert retrievers["dense"].model_dump()["encoder"] == {
-        "model": "m", "pooling": "cls", "query_prefix": "", "passage_prefix": "", "max_length": None,
+        "model": "m", "pooling": "cls", "query_prefix": "", "passage_prefix": "", "max_length": None, "dtype": "auto",
+        "trust_remote_code": False,
     }  # fmt: skip
 
 
@@ -109,6 +111,17 @@ def test_every_config_of_the_project_loads() -> None:
         assert isinstance(load_config(str(path), date="2026-01-31"), Config)
 
 
+def test_the_paper_s_setting_reranks_the_whole_union() -> None:
+    config = load_config(str(Path(__file__).parents[2] / "configs" / "paper.yaml"))
+    depth, lists = config.retrieve.depth, (1 + len(config.rewrite.planned)) * len(config.retrieve.retrievers)
+    assert (depth, config.rewrite.calls, len(config.rewrite.planned)) == (10, "joint", 4)
+    assert {retriever.encoder is None for retriever in config.retrieve.retrievers.values()} == {True, False}
+    assert config.fuse.depth >= depth
+    assert config.fuse.keep >= depth * lists
+    assert (config.fuse.weights, config.fuse.redundancy) == ({}, "none")
+    assert (config.rerank.kind, config.rerank.combine, config.rerank.keep) == ("cross_encoder", "replace", 5)
+
+
 # ---------------------------------------------------------------- unknown, missing, wrong
 
 MESSAGES: list[tuple[str, object, str]] = [
@@ -132,17 +145,26 @@ MESSAGES: list[tuple[str, object, str]] = [
     ("log.max_chars", "many", "log.max_chars: input should be a valid integer, unable to parse string as an integer, found "
                               "'many'"),
     ("log.max_chars", 0, "log.max_chars: input should be greater than 0, found 0"),
-    ("log", 5, "log: input should be a valid dictionary or instance of Log, found 5"),
+    ("log", 5, "log: should hold keys, found 5"),
     ("fuse.method", "rff", "fuse.method: input should be 'rrf', 'minmax', 'weighted' or 'best', found 'rff'"),
     ("fuse.weights", {"keyword": -1}, "fuse.weights.keyword: input should be greater than or equal to 0, found -1"),
     ("limits.error_rate", 2, "limits.error_rate: input should be less than or equal to 1, found 2"),
     ("cluster.shard_size", 5001, "cluster.shard_size: input should be less than or equal to 5000, found 5001"),
+    ("cluster.rewrite.workers", 0, "cluster.rewrite.workers: input should be greater than 0, found 0"),
+    ("cluster.rewrite.workers", "two", "cluster.rewrite.workers: input should be a valid integer, unable to parse string"),
+    ("cluster.rewrite.workers", {"min": 0, "max": 2}, "cluster.rewrite.workers.min: input should be greater than 0, found 0"),
+    ("cluster.rewrite.workers", {"min": 2}, "cluster.rewrite.workers.max: is missing; add it"),
+    ("cluster.rewrite.workers", {"max": 2, "mim": 1}, "cluster.rewrite.workers.mim: unknown key; did you mean 'min'? (known: "),
+    ("cluster.rewrite.workers", {"min": 3, "max": 1},
+     "cluster.rewrite.workers: min 3 is more than max 1; lower min, or raise max"),
     ("name", "a/b", "name: string should match pattern"),
     ("retrieve.retrievers", {}, "retrieve: retrievers is empty; name at least one"),
     # what contradicts itself
     ("rewrite.strategies", ["general", "keyword", "general"], "rewrite: strategies: 'general' must not stand there twice"),
     ("rewrite.strategies", ["original"], "rewrite: strategies: 'original' must not stand there (the original is always"),
     ("rewrite.engine", None, "rewrite: engine is missing; name one, or set strategies: []"),
+    ("rewrite", {"strategies": [], "calls": "separate", "joint_prompt": "p.txt"},
+     "rewrite: joint_prompt: no joint prompt is sent with calls: separate; remove it, or set calls: joint"),
     ("retrieve.routes", {"keyword": ["bm2"]}, "retrieve: routes.keyword: no retriever 'bm2'; did you mean 'bm25'? (known: b"),
     ("retrieve.routes", {"keywrd": ["bm25"]}, "retrieve.routes: 'keywrd' is not among the strategies; did you mean 'keyword'"),
     ("fuse.weights", {"pseudo": 1}, "fuse.weights: 'pseudo' is not among the strategies; did you mean 'pseudo_answer'?"),
@@ -197,13 +219,13 @@ def test_the_keys_of_a_retriever_that_is_called_encoder(config_file: Write, valu
 def test_a_key_that_stands_twice_is_refused_with_its_place(config_file: Write, values: Values) -> None:
     text = yaml.safe_dump(values, sort_keys=False) + "fuse: {k: 1}\nrerank: {kind: none}\nfuse: {k: 2}\n"
     message = refusal(config_file, text)
-    assert "the key 'fuse' stands twice" in message
+    assert "the key 'fuse' appears twice" in message
     assert f"line {len(text.splitlines())}" in message
 
 
 def test_a_nested_key_that_stands_twice_is_refused(config_file: Write, values: Values) -> None:
     text = yaml.safe_dump(values, sort_keys=False) + "fuse:\n  k: 1\n  k: 1\n"
-    assert "the key 'k' stands twice" in refusal(config_file, text)
+    assert "the key 'k' appears twice" in refusal(config_file, text)
 
 
 def test_a_merged_block_may_be_overridden(config_file: Write, values: Values) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs.__main__ import main
-from jobs.command_line import VERBS, program
+from jobs.cli.arguments import VERBS, program
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,11 +37,11 @@ def refused(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> str:
     [
         (
             ["rnu", "config.yaml"],
-            "dmqr: unknown verb 'rnu'; did you mean 'run'? (known: index, try, plan, run, report, evaluate)",
+            "dmqr: unknown verb 'rnu'; did you mean 'run'? (known: index, try, plan, run, status, report, evaluate)",
         ),
         (["indx"], "dmqr: unknown verb 'indx'; did you mean 'index'?"),
-        (["zzz"], "dmqr: unknown verb 'zzz' (known: index, try, plan, run, report, evaluate)"),
-        ([], "dmqr: the following arguments are required: index|try|plan|run|report|evaluate"),
+        (["zzz"], "dmqr: unknown verb 'zzz' (known: index, try, plan, run, status, report, evaluate)"),
+        ([], "dmqr: the following arguments are required: index|try|plan|run|status|report|evaluate"),
         (["run"], "dmqr run: the following arguments are required: CONFIG"),
         (["index", "config.yaml"], "dmqr index: the following arguments are required: --corpus"),
         (["run", "config.yaml", "--sett", "a=b"], "dmqr run: unknown argument '--sett'; did you mean '--set'? (known: "),
@@ -79,7 +80,7 @@ def test_a_refusal_of_the_real_command_shows_no_trace(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     said = f"dmqr run: {tmp_path}/none.yaml: cannot be read: No such file or directory; "
-    assert done.stderr == f"{said}give a YAML file like configs/quickstart.yaml\n"
+    assert done.stderr == f"{said}give a YAML file like configs/quickstart.yaml [config-file]\n"
 
 
 # ---------------------------------------------------------------- index
@@ -99,7 +100,7 @@ def test_index_builds_what_the_config_names_and_then_has_nothing_to_do(
     assert main(command) == 0
     assert capfd.readouterr().out.splitlines() == ["index: 8 documents, built", "other: 8 documents, built"]
     assert main(command) == 0
-    assert "there already" in capfd.readouterr().out
+    assert "exists already" in capfd.readouterr().out
 
 
 # ---------------------------------------------------------------- plan
@@ -135,15 +136,21 @@ def test_a_run_is_done_even_if_its_report_cannot_be_written(
     pq.write_table(pa.table({"query": ["sea", "bread"]}), "log.parquet")
     values["rewrite"] = {"strategies": []}
     values["retrieve"]["retrievers"] = {"bm25": bm25}
-    values["rerank"] = {"kind": "none"}
+    values |= {"rerank": {"kind": "none"}, "cluster": {"address": "none"}}
     config = config_file(values)
     monkeypatch.setattr("jobs.report.report", lambda *_, **__: 1 / 0)
     assert main(["run", config]) == 0
     printed = capfd.readouterr()
     folder = Path(printed.out.splitlines()[-1])
-    assert "the report was not written: division by zero" in printed.err
-    assert f" report {folder}\n" in printed.err.partition("try again with: ")[2]
+    (warning,) = [line for line in map(json.loads, printed.err.splitlines()) if line["event"] == "warning"]
+    assert "the report was not written: division by zero" in warning["message"]
+    assert warning["message"].partition("try again with: ")[2].endswith(f" report {folder}")
+    assert "ZeroDivisionError" in warning["trace"]
     assert (folder / "_SUCCESS.json").exists()
+    (log,) = (folder / "logs").glob("*.jsonl")
+    assert log.read_text() == printed.err
+    assert main(["status", str(folder)]) == 0
+    assert "finished" in capfd.readouterr().out
     monkeypatch.undo()
     assert main(["report", str(folder)]) == 0
     assert (folder / "report.html").exists()

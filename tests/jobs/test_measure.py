@@ -7,9 +7,9 @@ from math import log2
 import numpy as np
 import pytest
 
-from jobs import measure as module
-from jobs.judgements import Judgements
-from jobs.measure import MEASURES, Measured, measure
+from jobs.evaluate import measure as module
+from jobs.evaluate.judgements import Judgements
+from jobs.evaluate.measure import MEASURES, Measured, measure
 
 
 def by_hand(grades: dict[str, int], ranked: list[str]) -> list[float]:

@@ -31,10 +31,7 @@ from cluster.storage import Storage, open_storage
 ROWS = 60  # of the sample's log
 DATE = "2026-01-31"
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed"),
-]
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
 
 
 @pytest.fixture
@@ -130,6 +127,7 @@ def test_the_night_is_killed_and_resumed(
     assert json.loads(night.get("runs/nightly/latest.json") or b"{}")["path"] == night.url(before)
 
 
+@pytest.mark.slow
 def test_vllm_in_the_worker_survives_a_kill_and_answers_for_every_query(sample_place: Path) -> None:
     output, cores = sample_place / "vllm", set[psutil.Process]()
     values = {"rewrite.engine.model": make_model(sample_place / "tiny"), "rewrite.decoding.max_tokens": 128}
@@ -137,7 +135,7 @@ def test_vllm_in_the_worker_survives_a_kill_and_answers_for_every_query(sample_p
     running = start([sys.executable, "-m", "jobs", "run", "configs/vllm-cpu.yaml", *settings])
     wait_until(running, lambda: list(output.glob("*/completions/*/*")))
     cores.update(below(running, "VLLM::EngineCore"))
-    (worker,) = below(running, "ray::Rewrite")
+    (worker,) = below(running, "ray::MapWorker(MapBatches(Rewrite))")
     worker.kill()
     with ThreadPoolExecutor(1) as pool:
         done = pool.submit(finish, running)

@@ -15,18 +15,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from cluster.costs import Prices
-from cluster.session import local_pools
-from cluster.shards import Manifest
-from jobs.config import Config
-from jobs.expect import expect
-from jobs.load import load_config
-from jobs.part import ConfigError
-from jobs.pipeline import wishes
-from jobs.plan import plan, plan_table
-from jobs.prepare import Prepared, prepare
-from jobs.progress import Progress
-from jobs.run import run
-from rewriters.engines.usage import Counter
+from cluster.errors import ConfigError
+from cluster.run.pools import local_pools
+from cluster.run.shards import Manifest
+from jobs.config.config import Config
+from jobs.config.load import load_config
+from jobs.plan.estimate import estimate
+from jobs.plan.plan import plan, plan_table
+from jobs.run.pools import requested_pools
+from jobs.run.prepare import Prepared, prepare
+from jobs.run.run import run
+from jobs.terminal.live_display import LiveDisplay
+from rewriters.engines.openai.token_count import TokenCounter
 from rewriters.rewriter import Rewriter
 
 Values = dict[str, Any]
@@ -51,15 +51,21 @@ def manifest(shard: int, queries: int, **sums: float) -> Manifest:
 
 
 def test_prompts_are_counted_where_nothing_was_done_yet(prepared: Prepared) -> None:
-    expected = expect(prepared, 1000, [], ["sea", "bread"])
+    expected = estimate(prepared, 1000, [], ["sea", "bread"])
     assert expected is not None
     requests = [
         r for text in ("sea", "bread") for r in Rewriter(prepared.config.rewrite.strategies, "joint", {}).requests("", text)
     ]
-    assert expected.prompt_tokens == 500 * sum(Counter("tiny").count(request.prompt) for request in requests)
+    assert expected.prompt_tokens == 500 * sum(TokenCounter("tiny").count(request.prompt) for request in requests)
     assert (expected.completion_tokens, expected.at_most) == (512 * 1000, True)
     assert expected.usd == pytest.approx(expected.prompt_tokens * 2e-6)
     assert "prompts of 2 queries counted" in expected.basis
+
+
+def test_of_a_joint_prompt_from_a_file_its_own_tokens_are_counted(prepared: Prepared) -> None:
+    expected = estimate(replace(prepared, joint_prompt="Go: {query}"), 2, [], ["sea", "bread"])
+    assert expected is not None
+    assert expected.prompt_tokens == TokenCounter("tiny").count("Go: sea") + TokenCounter("tiny").count("Go: bread")
 
 
 def test_what_is_committed_says_what_is_left(prepared: Prepared) -> None:
@@ -67,7 +73,7 @@ def test_what_is_committed_says_what_is_left(prepared: Prepared) -> None:
         manifest(0, 10, seconds=5.0, prompt_tokens=1000, cached_tokens=400, completion_tokens=100),
         manifest(1, 10, seconds=5.0),
     ]
-    expected = expect(prepared, 40, done, [])
+    expected = estimate(prepared, 40, done, [])
     assert expected is not None
     assert (expected.prompt_tokens, expected.cached_tokens, expected.completion_tokens) == (2000, 800, 200)
     assert expected.seconds == pytest.approx(20)
@@ -88,14 +94,14 @@ def test_the_night_before_says_it_where_only_the_log_is_another(prepared: Prepar
         "run_id": last.run_id,
         "status": "finished",
         "config": prepared.config.model_dump(),
-        "identity": prepared.identity | {"log": "other"},
+        "identity": prepared.identity | {"config": prepared.identity["config"] | {"log": {"path": "other"}}},
     }
     storage.put("run.json", json.dumps(record).encode())
-    expected = expect(prepared, 20, [], ["sea"])
+    expected = estimate(prepared, 20, [], ["sea"])
     assert expected is not None
     assert (expected.prompt_tokens, expected.basis) == (2000, "by small-0123456789ab, the last run of this kind")
     storage.put("run.json", json.dumps(record | {"identity": {"rewrite": "other"}}).encode())
-    other = expect(prepared, 20, [], ["sea"])
+    other = estimate(prepared, 20, [], ["sea"])
     assert other is not None
     assert other.at_most
 
@@ -103,14 +109,14 @@ def test_the_night_before_says_it_where_only_the_log_is_another(prepared: Prepar
 def test_starting_up_is_paid_once_whatever_is_left(prepared: Prepared) -> None:
     shard = manifest(0, 10, seconds=10.0)
     shard.costs["rewrite"]["start_up.load@"] = {"seconds": 60.0}
-    expected = expect(prepared, 100, [shard], [])
+    expected = estimate(prepared, 100, [shard], [])
     assert expected is not None
     assert expected.seconds == pytest.approx(100 + 60)
     assert expected.usd == pytest.approx((100 + 60) * 3.6 / 3600)
 
 
 def test_nothing_is_left(prepared: Prepared) -> None:
-    assert expect(prepared, 0, [], ["sea"]) is None
+    assert estimate(prepared, 0, [], ["sea"]) is None
 
 
 @pytest.mark.parametrize("verb", ["plan", "run"])
@@ -122,12 +128,12 @@ def test_more_workers_than_requests_in_flight_are_refused_before_anything_is_wri
         "cluster": {"retrieve": {"workers": 3}},
     }
     config = Config.model_validate(prepared.config.model_dump() | changed)
-    for module in ("jobs.plan", "jobs.run"):
+    for module in ("jobs.plan.plan", "jobs.run.run"):
         monkeypatch.setattr(f"{module}.check_engine", lambda prepared: None)
-    pools = local_pools(wishes(config), 0)
-    monkeypatch.setattr("jobs.run.Session", lambda *_: SimpleNamespace(pools=pools, close=lambda: None))
+    pools = local_pools(requested_pools(config), 0)
+    monkeypatch.setattr("jobs.run.run.open_session", lambda *_: SimpleNamespace(pools=pools, close=lambda: None))
     with pytest.raises(ConfigError, match=r"3 workers cannot share 2 requests in flight \(retrieve 3\)"):
-        {"plan": plan, "run": run}[verb](replace(prepared, config=config), Progress(io.StringIO()))
+        {"plan": plan, "run": run}[verb](replace(prepared, config=config), LiveDisplay(io.StringIO()))
     assert list(prepared.storage.list()) == []
 
 
@@ -140,7 +146,10 @@ def test_the_table_says_what_is_expected() -> None:
             "basis": "by 1 shards that are committed", "prompt_tokens": 1200, "cached_tokens": 900, "completion_tokens": 80,
             "at_most": False, "seconds": 90.0, "usd": 0.25,
         },
-        "pools": {"rewrite": {"workers": 2, "cpus": 1.0, "gpus": 1.0}}, "there": "2 cores here",
+        "pools": {
+            "rewrite": {"workers": 2, "cpus": 1.0, "gpus": 1.0, "most": None},
+            "retrieve": {"workers": 1, "cpus": 1.0, "gpus": 0.0, "most": 3},
+        }, "there": "2 cores here",
     }  # fmt: skip
     table = plan_table(planned)
     cells = dict(zip(*(list(column.cells) for column in table.columns), strict=True))
@@ -148,3 +157,4 @@ def test_the_table_says_what_is_expected() -> None:
     assert cells["tokens"] == "about 1,200 of prompts (900 of them cached), about 80 written"
     assert (cells["work"], cells["cost"]) == ("about 1 min 30 s of all workers together", "about $0.2500")
     assert cells["  rewrite"] == "2 x (1 CPU, 1 GPU)"
+    assert cells["  retrieve"] == "1 to 3 x (1 CPU)"

@@ -13,12 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from blocks import index_fields
 
-from cluster import ClusterError
-from jobs.load import load_config
-from jobs.part import ConfigError
-from jobs.prepare import Prepared, check_not_replaced, prepare
-from retrievers.local_build import build_local_index
+from cluster.errors import ClusterError, ConfigError
+from jobs.config.load import load_config
+from jobs.run.prepare import Prepared, check_indexes_unchanged, prepare
+from retrievers.local.build import build_local_index
+from rewriters.joint import JOINT_PROMPT
 
 Values = dict[str, Any]
 Change = Callable[[Values], None]
@@ -77,6 +78,11 @@ def rename_retriever(values: Values) -> None:
     retrievers["lexical"] = retrievers.pop("bm25")
 
 
+def own_prompt(values: Values, text: str = "Rewrite: {query}\n", name: str = "prompt.txt") -> None:
+    Path(name).write_text(text)
+    values["rewrite"]["joint_prompt"] = name
+
+
 def rewrite_recording(values: Values) -> None:
     Path("recorded.jsonl").write_text(Path("recorded2.jsonl").read_text())
 
@@ -110,7 +116,12 @@ CHANGES: list[tuple[str, Change]] = [(key, put(key, value)) for key, value in DE
 
 @pytest.mark.parametrize(
     ("name", "change"),
-    [*CHANGES, ("the recording's content", rewrite_recording), ("the name of a retriever", rename_retriever)],
+    [
+        *CHANGES,
+        ("the recording's content", rewrite_recording),
+        ("the name of a retriever", rename_retriever),
+        ("a joint prompt", own_prompt),
+    ],
     ids=lambda item: item if isinstance(item, str) else "",
 )
 def test_what_decides_the_output_is_in_it(job: Values, name: str, change: Change) -> None:
@@ -141,10 +152,21 @@ def test_what_does_not_decide_the_output_is_not_in_it(job: Values, change: Chang
     assert fingerprint(job, change) == before
 
 
+def test_the_text_of_a_joint_prompt_is_in_it_and_its_name_is_not(job: Values) -> None:
+    own_prompt(job)
+    before = fingerprint(job)
+    assert fingerprint(job, lambda values: own_prompt(values, name="moved.txt")) == before
+    assert fingerprint(job, lambda values: own_prompt(values, "Rewrite well: {query}")) != before
+    own_prompt(job, JOINT_PROMPT + "\n\n")
+    ours = fingerprint(job)
+    del job["rewrite"]["joint_prompt"]
+    assert fingerprint(job) == ours
+
+
 def test_the_content_of_the_index_is_in_it(job: Values, tmp_path: Path) -> None:
     before = fingerprint(job)
     pq.write_table(pa.table({"doc_id": ["d1"], "text": ["other words"]}), "corpus.parquet")
-    build_local_index("index", "corpus.parquet", bm25={"analyzer": "english"})
+    build_local_index("index", "corpus.parquet", index_fields("english"))
     assert fingerprint(job) != before
 
 
@@ -157,7 +179,7 @@ def test_how_it_is_reranked_is_in_it(job: Values, dense: Values, key: str) -> No
 
 def test_which_dense_retriever_is_the_first_is_in_it(job: Values, dense: Values, corpus: Path) -> None:
     short = dense["encoder"] | {"max_length": 16}
-    build_local_index("short", corpus, dense=short)
+    build_local_index("short", corpus, index_fields(encoder=short))
     one, two = {k: v for k, v in dense.items() if v}, {"kind": "local", "index": "short", "encoder": short}
     first = fingerprint(job, put("retrieve.retrievers", {"one": one, "two": two}))
     Path("job.yaml").unlink()
@@ -197,7 +219,7 @@ def begin(found: Prepared) -> None:
 
 def replace_index() -> None:
     pq.write_table(pa.table({"doc_id": ["d1"], "text": ["other words"]}), "corpus.parquet")
-    build_local_index("index", "corpus.parquet", bm25={"analyzer": "english"})
+    build_local_index("index", "corpus.parquet", index_fields("english"))
 
 
 def test_an_unfinished_run_whose_index_was_replaced_is_refused(job: Values) -> None:
@@ -206,7 +228,7 @@ def test_an_unfinished_run_whose_index_was_replaced_is_refused(job: Values) -> N
     replace_index()
     after = prepared(job)
     with pytest.raises(ClusterError) as refused:
-        check_not_replaced(after)
+        check_indexes_unchanged(after)
     assert before.storage.root in str(refused.value)
     assert "another index, which has been replaced since" in str(refused.value)
 
@@ -214,13 +236,13 @@ def test_an_unfinished_run_whose_index_was_replaced_is_refused(job: Values) -> N
 def test_the_same_run_and_finished_ones_and_other_configs_are_no_obstacle(job: Values) -> None:
     before = prepared(job)
     begin(before)
-    check_not_replaced(before)
+    check_indexes_unchanged(before)
     replace_index()
     other = copy.deepcopy(job)
     put("fuse.k", 7)(other)
-    check_not_replaced(prepared(other))
+    check_indexes_unchanged(prepared(other))
     before.storage.put("_SUCCESS.json", b"{}")
-    check_not_replaced(prepared(job))
+    check_indexes_unchanged(prepared(job))
 
 
 def test_a_job_whose_name_begins_alike_is_no_obstacle(job: Values) -> None:
@@ -228,4 +250,4 @@ def test_a_job_whose_name_begins_alike_is_no_obstacle(job: Values) -> None:
     other["name"] = f"{job['name']}-test"
     begin(prepared(other))
     replace_index()
-    check_not_replaced(prepared(job))
+    check_indexes_unchanged(prepared(job))

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.read import Read
+from jobs.stages.read import Read
 from jobs.tables import QUERIES, SHARD, STORED
 
 ROWS = [{"query_id": f"id{n}", "query": f"q {n} 東京", "log_count": n + 1} for n in range(5)]

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from report_runs import PRICES, QUERIES, Make, Page, Query, Row, RunMaker, page, query_id, stored
 
+from cluster.errors import ConfigError
 from jobs import report as report_package
-from jobs.evaluate import MEASURES, Evaluation
-from jobs.part import ConfigError
+from jobs.evaluate.evaluate import MEASURES, Evaluation
 from jobs.report import report
 from jobs.report.wording import masked, shown
 
@@ -139,7 +139,7 @@ def test_a_run_of_which_nothing_is_committed(make: Make) -> None:
 def test_a_run_without_rewrites(make: Make) -> None:
     queries = [Query("plain", hits={("original", "bm25"): ["d01"], ("original", "dense"): ["d02"]})]
     found = page(make(queries, ()))
-    assert "none were asked for" in found.sections["rewrites"]
+    assert "none were planned" in found.sections["rewrites"]
     assert found.row("added", "original")[0] == "1"
     assert "there is one list of each retriever at most" in found.sections["added"]
     assert "No query has an error" in found.sections["errors"]
@@ -179,6 +179,20 @@ def test_quality_with_its_interval(make: Make) -> None:
     assert "5 log rows" in found.sections["glance"]
     alone = page(make(), None, Evaluation(7, 7, dict.fromkeys(MEASURES, float("nan")), None, None))
     assert alone.row("glance", "nDCG@10") == ["–", "–", "–", "–", ""]
+
+
+@pytest.mark.parametrize(("kind", "said"), [("none", "original alone"), ("bi_encoder", "original alone, fused, not reranked")])
+def test_what_the_results_are_compared_with(make: Make, kind: str, said: str) -> None:
+    same = dict.fromkeys(MEASURES, 0.5)
+    found = page(make(), None, Evaluation(7, 2, same, same, None, reranked=kind != "none"))
+    assert [cell.strip() for cell in found.rows["glance"][0]][:3] == ["measure", "results", said]
+    assert found.row("glance", "Success@5 (H@5)")[:2] == ["0.5000", "0.5000"]
+
+
+def test_cores_longer_than_the_keywords_are_counted_where_both_are_planned(make: Make) -> None:
+    queries = [Query("one", {"keyword": "a, b", "core_content": "a b c"}), Query("two", {"keyword": "a", "core_content": "a"})]
+    assert "for 1 of 2 queries" in page(make(queries, ("keyword", "core_content"))).sections["rewrites"]
+    assert "longer" not in page(make()).sections["rewrites"]
 
 
 def test_the_style_and_the_script_are_packed(make: Make) -> None:

@@ -11,12 +11,12 @@ from report_runs import PRICES, QUERIES, Make, Query, Row, RunMaker, page, store
 from jobs.report.failures import failures
 from jobs.report.figures import Figures
 from jobs.report.flow import flow
-from jobs.report.lists import Lists, lists
+from jobs.report.lists import ListStatistics, lists
 from jobs.report.reading import portions, spread
 from jobs.report.samples import _quotas, samples
 from jobs.report.spending import spending
 from jobs.report.wording import duration, money, number, percent, shown
-from jobs.run_folder import RunFolder
+from jobs.run.folder import RunFolder
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_the_time_of_the_workers_is_reconciled(make: Make) -> None:
     run.record["node_time"] = [nodes | {"attributed": 1.0, "lost": 9.0, "idle": 0.0}]
     found = page(run)
     assert "Attributed and start-up come to 5.0 s, the tables above to" in found.sections["cost"]
-    assert "9.0 s of worker time came to no commit" in found.sections["glance"]
+    assert "9.0 s of worker time were lost without a commit" in found.sections["glance"]
 
 
 # ---------------------------------------------------------------- lists
@@ -111,7 +111,7 @@ def brute(run: RunFolder) -> dict[str, tuple[int, int, int]]:
     return {name: (a, b, c) for name, (a, b, c) in counts.items()}
 
 
-def measured(run: RunFolder) -> Lists:
+def measured(run: RunFolder) -> ListStatistics:
     found = lists(Figures(run))
     assert found is not None
     return found
@@ -153,7 +153,7 @@ def test_without_kept_lists_the_overlap_is_of_the_results(make: Make) -> None:
     assert [hit.doc_id for hit in alpha.lists["bm25"]] == ["d01", "d02"]
     text = page(run).sections
     assert "the lists themselves were not kept" in text["added"]
-    assert "only what is among the results is shown" in text["samples"]
+    assert "only those among the results are shown" in text["samples"]
 
 
 def test_what_a_list_of_no_weight_found_is_known_from_the_kept_lists(make: Make) -> None:

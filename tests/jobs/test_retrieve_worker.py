@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from blocks import typed
+from in_flight import RETRIEVED, REWRITTEN
 
-from jobs.retrieve import Retrieve
-from jobs.tables import RETRIEVED, REWRITTEN
-from retrievers.retriever import Retriever, RetrieverError, SearchText, open_retriever, retriever_identity
+from cluster.errors import RetrieverError
+from jobs.stages.retrieve import Retrieve, without_lists
+from jobs.tables import STORED
+from retrievers.retriever import Retriever, SearchText, open_retriever, retriever_identity
 
 Row = dict[str, Any]
 Block = dict[str, Any]
@@ -18,15 +23,25 @@ DEPTH = 5
 KINDS = {"pseudo_answer": "passage"}  # all others are searched as queries
 
 
-def worker(retrievers: dict[str, Block], routes: dict[str, list[str]] | None = None, dense: str | None = None) -> Retrieve:
-    identities = {name: retriever_identity(name, block) for name, block in retrievers.items()}
-    return Retrieve(retrievers, identities, routes or {}, DEPTH, dense, "cpu")
+def worker(
+    retrievers: dict[str, Block],
+    routes: dict[str, list[str]] | None = None,
+    dense: str | None = None,
+    *,
+    fuse_depth: int = DEPTH,
+    weights: dict[str, float] | None = None,
+    run: Path | None = None,
+) -> Retrieve:
+    identities = {name: retriever_identity(name, typed(block)) for name, block in retrievers.items()}
+    where = None if run is None else str(run)
+    settings = {name: typed(block) for name, block in retrievers.items()}
+    return Retrieve(settings, identities, routes or {}, DEPTH, fuse_depth, weights or {}, dense, "cpu", where)
 
 
 def query(text: str, **rewrites: str) -> Row:
     made = [
-        {"strategy": strategy, "position": 1, "text": rewrite, "weight": 1.0, "model": "m", "prompt_hash": "h",
-         "parsed_as": "json", "selected_reason": None}
+        {"strategy": strategy, "position": 1, "text": rewrite, "weight": 1.0, "search_as": KINDS.get(strategy, "query"),
+         "model": "m", "prompt_hash": "h", "parsed_as": "json", "selected_reason": None}
         for strategy, rewrite in rewrites.items()
     ]  # fmt: skip
     return {"shard": 0, "query_id": text, "query": text, "log_count": 1, "costs": [], "errors": [], "rewrites": made}
@@ -57,7 +72,7 @@ def one_by_one(retriever: Retriever, text: SearchText) -> list[tuple[str, float]
 def check(result: pa.Table, retrievers: dict[str, Block], routes: dict[str, list[str]]) -> None:
     """Every list that the routes ask for is there, in order, and is what its retriever gives for its text alone."""
     assert result.schema == RETRIEVED
-    opened = {name: open_retriever(name, settings) for name, settings in retrievers.items()}
+    opened = {name: open_retriever(name, typed(settings)) for name, settings in retrievers.items()}
     for row in result.to_pylist():
         wanted = [
             (strategy, name, one_by_one(opened[name], text))
@@ -125,9 +140,9 @@ def test_a_block_without_any_hit(bm25: Block) -> None:
 
 
 def test_an_index_that_was_replaced_since_the_plan_is_refused(bm25: Block) -> None:
-    identity = retriever_identity("bm25", bm25)
+    identity = retriever_identity("bm25", typed(bm25))
     with pytest.raises(RetrieverError, match="was replaced since this run was planned"):
-        Retrieve({"bm25": bm25}, {"bm25": identity | {"corpus": "another"}}, {}, DEPTH, None, "cpu")
+        Retrieve({"bm25": typed(bm25)}, {"bm25": identity | {"corpus": "another"}}, {}, DEPTH, DEPTH, {}, None, "cpu", None)
 
 
 # ---------------------------------------------------------------- with a dense retriever
@@ -146,7 +161,7 @@ def test_similarity_has_every_text_of_a_query_wherever_it_is_routed(bm25: Block,
     routes = {"keyword": ["bm25"], "pseudo_answer": []}
     result = worker({"bm25": bm25, "dense": dense}, routes, dense="dense")(block(*ROWS))
     check(result, {"bm25": bm25, "dense": dense}, routes)
-    encoder: Any = open_retriever("dense", dense)
+    encoder: Any = open_retriever("dense", typed(dense))
     for row in result.to_pylist():
         vectors = encoder.embed([text for _, text in texts_of(row)])
         assert np.array(row["similarity"]) == pytest.approx((vectors @ vectors.T).ravel(), abs=1e-5)
@@ -154,3 +169,79 @@ def test_similarity_has_every_text_of_a_query_wherever_it_is_routed(bm25: Block,
 
 def test_without_a_dense_retriever_to_compare_by_there_is_no_similarity(dense: Block) -> None:
     assert worker({"dense": dense}, dense=None)(block(ROWS[1])).column("similarity").to_pylist() == [None]
+
+
+# ---------------------------------------------------------------- what is stored, and what is passed on
+
+Lists = dict[tuple[str, str, str], list[tuple[str, float]]]  # (query_id, strategy, retriever) -> hits
+
+
+def passed(result: pa.Table) -> Lists:
+    return {
+        (row["query_id"], run["strategy"], run["retriever"]): [(hit["doc_id"], hit["score"]) for hit in run["hits"]]
+        for row in result.select(["query_id", "runs"]).to_pylist() for run in row["runs"]
+    }  # fmt: skip
+
+
+def written(folder: Path, result: pa.Table) -> Lists:
+    """The lists in the one file that the block names, on its first row."""
+    first, *others = result.column("stored").to_pylist()
+    assert others == [[]] * (result.num_rows - 1)
+    ((table, key, count, size),) = [tuple(one.values()) for one in first]
+    path = folder / key
+    assert (table, size) == ("runs", path.stat().st_size)
+    assert [one.relative_to(folder).as_posix() for one in folder.rglob("*.parquet")] == [key]
+    rows = pq.read_table(path)
+    assert (rows.schema, rows.num_rows) == (STORED["runs"], count)
+    lists: Lists = {}
+    for row in rows.to_pylist():
+        hits = lists.setdefault((row["query_id"], row["strategy"], row["retriever"]), [])
+        hits.append((row["doc_id"], row["score"]))
+        assert (row["rank"], row["position"]) == (len(hits), 1)
+    return lists
+
+
+def test_all_lists_are_stored_and_only_what_takes_part_is_passed_on(bm25: Block, tmp_path: Path) -> None:
+    retrievers = {"one": bm25, "two": bm25}
+    whole = passed(worker(retrievers)(block(*ROWS)))
+    weights = {"original": 0.0, "keyword": 0.0, "pseudo_answer/two": 0.0}
+    result = worker(retrievers, weights=weights, fuse_depth=2, run=tmp_path)(block(*ROWS))
+    assert result.schema == RETRIEVED
+    assert written(tmp_path, result) == {of: hits for of, hits in whole.items() if hits}  # in whole, of weight 0, too
+    left = {of: hits[:2] for of, hits in whole.items() if of[1] != "keyword" and of[1:] != ("pseudo_answer", "two")}
+    assert passed(result) == left
+    assert {of[1] for of in left} == {"original", "general", "pseudo_answer"}  # the original's stand by whatever its weight
+    assert max(map(len, whole.values())) > 2
+
+
+def test_a_rewrite_of_weight_0_by_itself_takes_no_part_unless_the_config_gives_it_one(bm25: Block, tmp_path: Path) -> None:
+    row = query("sea", keyword="lamp", general="bread")
+    for one in row["rewrites"]:
+        one["weight"] = 0.0
+    result = worker({"bm25": bm25}, weights={"general": 2.0}, run=tmp_path)(block(row))
+    assert [strategy for _, strategy, _ in passed(result)] == ["original", "general"]
+    assert {strategy for _, strategy, _ in written(tmp_path, result)} == {"original", "keyword", "general"}
+
+
+def test_lists_that_are_not_kept_are_not_written(bm25: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = worker({"bm25": bm25}, run=None)(block(*ROWS))
+    assert result.column("stored").to_pylist() == [[]] * len(ROWS)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_block_without_any_hit_writes_no_file(bm25: Block, tmp_path: Path) -> None:
+    result = worker({"bm25": bm25}, run=tmp_path)(block(query("zzz")))
+    assert result.column("stored").to_pylist() == [[]]
+    assert not list(tmp_path.rglob("*.parquet"))
+
+
+def test_a_query_that_a_retriever_fails_on_has_no_lists_and_a_row_in_errors() -> None:
+    result = without_lists(block(ROWS[1]), RuntimeError("odd\ntext"))
+    assert result.schema == RETRIEVED
+    (row,) = result.to_pylist()
+    assert (row["runs"], row["similarity"], row["stored"]) == ([], None, [])
+    ((stage, reason, message),) = [(one["stage"], one["reason"], one["message"]) for one in row["errors"]]
+    assert (stage, reason, message) == ("retrieve", "failed", "RuntimeError: odd text")
+    with pytest.raises(RetrieverError):
+        without_lists(block(ROWS[1]), RetrieverError("elastic-away", "the server is gone"))

@@ -12,32 +12,34 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from blocks import typed
 from proxy import Proxy
 
-from cluster.session import Pool, Resources, fit
-from cluster.storage import FileStorage
-from jobs.config import Config
-from jobs.load import load_config
-from jobs.log import LogColumns
-from jobs.part import ConfigError
-from jobs.pipeline import stages, wishes
-from jobs.prepare import Prepared
-from jobs.retriever_config import Elastic, Local
-from jobs.retriever_opening import asking, check_shares, opened
-from retrievers.elastic_block import elastic_block
-from retrievers.elastic_build import build_elastic_index
-from retrievers.elastic_fields import elastic_indexes
+from cluster.errors import ConfigError
+from cluster.run.pools import Pool, Resources, size_pools
+from cluster.storage.files import FileStorage
+from jobs.config.config import Config
+from jobs.config.load import load_config
+from jobs.log.check import LogColumns
+from jobs.pipeline import stages
+from jobs.run.pools import requested_pools
+from jobs.run.prepare import Prepared
+from jobs.run.request_shares import check_shares, searching_pools, worker_settings
+from retrievers.elastic.build import build_elastic_index
+from retrievers.elastic.fields import elastic_indexes
+from retrievers.elastic.settings import ElasticSettings
+from retrievers.local.settings import LocalSettings
 from retrievers.retriever import SearchText, open_documents, open_retriever
 
 Values = dict[str, Any]
 
 
 def test_every_worker_has_its_share_and_the_concrete_index() -> None:
-    retriever = Elastic(kind="elastic", index="docs", max_in_flight=9)
-    settings = opened(retriever, {"index": "docs-0a1b"}, 4)
-    assert (settings["index"], settings["in_flight"]) == ("docs-0a1b", 2)
-    assert opened(retriever, {}, 1)["in_flight"] == 9
-    assert opened(retriever, {}, 10)["in_flight"] == 1
+    retriever = ElasticSettings(kind="elastic", index="docs", max_in_flight=9)
+    settings = worker_settings(retriever, {"index": "docs-0a1b"}, 4)
+    assert (settings.index, settings.max_in_flight) == ("docs-0a1b", 2)
+    assert worker_settings(retriever, {}, 1).max_in_flight == 9
+    assert worker_settings(retriever, {}, 10).max_in_flight == 1
 
 
 def a_config(values: Values, rerank: str = "cross_encoder", **more: Any) -> Config:
@@ -46,15 +48,15 @@ def a_config(values: Values, rerank: str = "cross_encoder", **more: Any) -> Conf
 
 
 def test_who_asks_elasticsearch(values: Values) -> None:
-    assert asking(a_config(values)) == ["retrieve", "rerank"]
-    assert asking(a_config(values, "none")) == ["retrieve"]
+    assert searching_pools(a_config(values)) == ["retrieve", "rerank"]
+    assert searching_pools(a_config(values, "none")) == ["retrieve"]
     values["retrieve"]["retrievers"] = {
         "local": {"kind": "local", "index": "i"},
         "elastic": {"kind": "elastic", "index": "docs"},
     }
-    assert asking(Config.model_validate(values)) == ["retrieve"]  # texts come from the first one's index
+    assert searching_pools(Config.model_validate(values)) == ["retrieve"]  # texts come from the first one's index
     del values["retrieve"]["retrievers"]["elastic"]
-    assert asking(Config.model_validate(values)) == []
+    assert searching_pools(Config.model_validate(values)) == []
 
 
 def test_more_workers_than_requests_are_refused(values: Values) -> None:
@@ -64,18 +66,29 @@ def test_more_workers_than_requests_are_refused(values: Values) -> None:
         check_shares(config, {"retrieve": Pool(6, 1, 0), "rerank": Pool(3, 1, 0)})
 
 
+def test_of_a_pool_that_grows_the_most_workers_share_the_requests(values: Values) -> None:
+    values["cluster"] = {"rewrite": {"workers": {"min": 1, "max": 3}}, "retrieve": {"workers": {"max": 6}}}
+    config = a_config(values, max_in_flight=8)
+    pools = size_pools(requested_pools(config), Resources(50, 800, 0, 16, 0), local=False)
+    assert [(pool.workers, pool.most) for pool in pools.values()] == [(1, 3), (1, 6), (2, None)]
+    check_shares(config, pools)
+    with pytest.raises(ConfigError, match=r"9 workers cannot share 8 requests in flight \(retrieve 6, rerank 3\); take fewer"):
+        check_shares(config, pools | {"rerank": Pool(3, 1, 0)})
+
+
 @pytest.mark.parametrize(("workers", "counts"), [((None, None), (4, 4)), ((6, None), (6, 2)), ((None, 1), (7, 1))])
 def test_pools_that_are_sized_to_a_large_cluster_share_what_there_is(
     values: Values, workers: tuple[int | None, int | None], counts: tuple[int, int]
 ) -> None:
     values["cluster"] = {"retrieve": {"workers": workers[0]}, "rerank": {"workers": workers[1]}}
     config = a_config(values, max_in_flight=8)
-    pools = fit(wishes(config), Resources(50, 800, 0, 16, 0), local=False)
+    pools = size_pools(requested_pools(config), Resources(50, 800, 0, 16, 0), local=False)
     assert (pools["retrieve"].workers, pools["rerank"].workers) == counts
     assert pools["rewrite"].workers == 50
     check_shares(config, pools)
 
 
+@pytest.mark.slow
 def test_never_more_requests_at_once_than_the_job_may_have(
     elasticsearch: str, new_name: Callable[[], str], values: Values, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,7 +98,7 @@ def test_never_more_requests_at_once_than_the_job_may_have(
         monkeypatch.setenv("PROXY_URL", proxy.url)
         more = {"index": name, "url_env": "PROXY_URL", "max_in_flight": 2, "replicas": 0}
         config = a_config(values, **more)
-        (fields,) = elastic_indexes({"bm25": config.retrieve.retrievers["bm25"].model_dump()}).values()
+        (fields,) = elastic_indexes({"bm25": config.retrieve.retrievers["bm25"]}).values()
         build_elastic_index(fields, tmp_path / "corpus.parquet")
         assert proxy.most_at_once == 2
 
@@ -93,11 +106,11 @@ def test_never_more_requests_at_once_than_the_job_may_have(
         prepared = Prepared(
             config, "c", [], LogColumns("q"), {}, None, {}, None, None, FileStorage(str(tmp_path)), "run"
         )  # fmt: skip
-        line = {stage.name: stage for stage in stages(prepared, dict.fromkeys(wishes(config), Pool(2, 1, 0)), 1)}
+        line = {stage.name: stage for stage in stages(prepared, dict.fromkeys(requested_pools(config), Pool(2, 1, 0)), 1)}
         work: list[Callable[[], object]] = []
         for _ in range(2):
-            searching = open_retriever("bm25", line["retrieve"].settings["retrievers"]["bm25"])
-            reading = open_documents(*line["rerank"].settings["documents"])
+            searching = open_retriever("bm25", typed(line["retrieve"].settings["retrievers"]["bm25"]))
+            reading = open_documents(*line["score"].settings["documents"])
             work += [
                 partial(searching.search, [SearchText(f"sea {i}") for i in range(1000)], 10),
                 partial(reading.texts, ids),
@@ -108,22 +121,8 @@ def test_never_more_requests_at_once_than_the_job_may_have(
 
 
 def test_a_local_index_is_opened_as_the_config_has_it() -> None:
-    retriever = Local(kind="local", index="idx")
-    assert opened(retriever, {"index": "other"}, 4) == retriever.model_dump()
-
-
-@pytest.mark.parametrize("block", [{"index": "docs"}, {"index": "docs", "encoder": {"model": "m"}, "vector": {}}])
-def test_the_config_and_the_library_have_the_same_defaults(block: Values) -> None:
-    in_config = Elastic.model_validate({"kind": "elastic"} | block).model_dump(exclude={"encoder", "kind"})
-    in_library = elastic_block("r", block)
-    said = {key: value for key, value in in_config.items() if value is not None}
-    assert {"url_env", "shards", "replicas", "max_in_flight", "batch", "timeout_seconds", "patience_minutes"} <= said.keys()
-    assert {key: _filled(said[key], in_library[key]) for key in said} == {key: in_library[key] for key in said}
-
-
-def _filled(said: Any, default: Any) -> Any:
-    """What a block of the config says; where it says null, the library's word counts."""
-    return default | {key: value for key, value in said.items() if value is not None} if isinstance(said, dict) else said
+    retriever = LocalSettings(kind="local", index="idx")
+    assert worker_settings(retriever, {"index": "other"}, 4) == retriever
 
 
 def test_defaults_of_elastic(values: Values) -> None:
@@ -132,7 +131,7 @@ def test_defaults_of_elastic(values: Values) -> None:
         "dense": {"kind": "elastic", "index": "docs", "encoder": {"model": "m"}, "vector": {"type": "flat"}},
     }
     retrievers = Config.model_validate(values).retrieve.retrievers
-    assert isinstance(retrievers["bm25"], Elastic)
+    assert isinstance(retrievers["bm25"], ElasticSettings)
     assert (retrievers["bm25"].analyzer, retrievers["bm25"].url_env) == ("english", "ELASTICSEARCH_URL")
     assert retrievers["dense"].analyzer is None
 

@@ -10,9 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from in_flight import REWRITTEN
 
-from jobs.rewrite import Rewrite
-from jobs.tables import COMPLETIONS, QUERIES, REWRITTEN
+from jobs.stages.rewrite import Rewrite
+from jobs.tables import COMPLETIONS, QUERIES
+from rewriters.engines.settings import RecordedSettings
 
 STRATEGIES = ["general", "keyword"]
 QUERY_TEXTS = ["why is the sky blue", "how long to boil an egg"]
@@ -47,7 +49,7 @@ def nothing(record: Callable[..., str]) -> str:
 @pytest.fixture
 def worker(tmp_path: Path) -> Callable[..., Rewrite]:
     def build(recording: str, calls: str = "joint", start: int = 1, strategies: list[str] = STRATEGIES) -> Rewrite:
-        engine = {"kind": "recorded", "path": recording}
+        engine = RecordedSettings(kind="recorded", path=recording)
         return Rewrite(engine, strategies, calls, {"max_tokens": 512}, str(tmp_path / "run"), start)
 
     return build
@@ -105,6 +107,13 @@ def test_every_strategy_of_every_query_ends_as_a_rewrite_or_an_error(
     empty = result.column("errors").to_pylist()[0][0]
     assert (empty["stage"], empty["attempts"]) == ("rewrite", 1)
     assert json.loads(empty["raw"])["keyword"] == ""
+
+
+def test_a_joint_prompt_of_one_s_own_is_sent_and_found_under_dmqr(tmp_path: Path, record: Callable[..., str]) -> None:
+    engine = RecordedSettings(kind="recorded", path=record({query: answer(query) for query in QUERY_TEXTS}))
+    made = Rewrite(engine, STRATEGIES, "joint", {}, str(tmp_path / "run"), 1, joint_prompt="Go: {query}")
+    assert texts(made(block(*QUERY_TEXTS))) == EXPECTED
+    assert {(row["request"], row["prompt"]) for row in stored(tmp_path)} == {("dmqr", f"Go: {query}") for query in QUERY_TEXTS}
 
 
 def test_separate_calls_make_a_request_and_a_cost_per_strategy(
@@ -215,7 +224,7 @@ def test_a_temporary_that_a_kill_left_is_no_completion(
 def test_completions_are_kept_in_portions_while_they_are_made(
     worker: Callable[..., Rewrite], record: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobs.rewrite.FLUSH_COMPLETIONS", 2)
+    monkeypatch.setattr("jobs.stages.rewrite.FLUSH_COMPLETIONS", 2)
     queries = [f"question {n}" for n in range(5)]
     result = worker(record({query: answer(query) for query in queries}))(block(*queries))
     sizes = [pq.read_metadata(path).num_rows for path in (tmp_path / "run" / "completions").rglob("*.parquet")]
@@ -235,14 +244,14 @@ def test_a_worker_says_how_far_its_shard_is(
     worker: Callable[..., Rewrite], record: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[float] = []
-    monkeypatch.setattr("jobs.rewrite.pulse", said.append)
-    monkeypatch.setattr("jobs.rewrite.FLUSH_COMPLETIONS", 2)
+    monkeypatch.setattr("jobs.stages.rewrite.heartbeat", said.append)
+    monkeypatch.setattr("jobs.stages.rewrite.FLUSH_COMPLETIONS", 2)
     queries = [f"query {n}" for n in range(6)]
     recording = record({query: answer(query) for query in queries})
     worker(recording)(block(*queries[:2]))
     assert said == [1.0]
     worker(recording, start=2)(block(*queries))  # two of the six are there already
     assert said == [1.0, 4 / 6, 1.0]
-    monkeypatch.setattr("jobs.rewrite.PULSE_SECONDS", -1.0)
+    monkeypatch.setattr("jobs.stages.rewrite.HEARTBEAT_SECONDS", -1.0)
     worker(recording)(block(*queries[:3], shard=4))
     assert said[3:] == [1 / 3, 2 / 3, 1.0]  # between two portions, too

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from cluster.shards import Manifest, Plan, commit, put_plan
+from cluster.run.shards import Manifest, Plan, commit, put_plan
 from cluster.storage import open_storage
-from jobs.config import Config
-from jobs.run_folder import open_run
+from jobs.config.config import Config
+from jobs.run.folder import open_run
 
 
 @pytest.fixture

@@ -13,8 +13,7 @@ from s3_proxy import Fault, proxied
 from s3_server import S3Server
 from whole_runs import ROOT, SAMPLE, check_files, check_same_rows, fetched, finish, flags, start, wait_until
 
-from cluster import copies
-from cluster.storage import Storage, open_storage
+from cluster.storage import Storage, copies, open_storage
 
 pytestmark = pytest.mark.slow
 
@@ -22,8 +21,8 @@ SHARDS = 9
 IMPATIENT = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
-from cluster import s3_client
-s3_client.PATIENCE_SECONDS = s3_client.DOUBT_SECONDS = 3.0
+from cluster.storage import s3_client
+s3_client.RETRY_SECONDS = s3_client.SHORT_RETRY_SECONDS = 3.0
 """
 
 
@@ -156,7 +155,7 @@ def test_what_is_wrong_with_the_store_is_one_line_before_any_work(night: Storage
     assert built.code == 0, built.err
     for change, words in (
         (("output", "s3://no-such-bucket-here/runs"), "there is no bucket s3://no-such-bucket-here"),
-        (("log.path", night.url("in/date=2026-02-01/")), "no Parquet file (*.parquet) in this folder, nothing lies there"),
+        (("log.path", night.url("in/date=2026-02-01/")), "no Parquet file (*.parquet) in this folder, it is empty"),
         (("retrieve.retrievers.bm25.index", night.url("nowhere")), "there is no index; build it with: dmqr index"),
     ):
         refused = finish(start([*command("run", night), "--set", "=".join(change)]))

@@ -15,12 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from cluster.errors import ConfigError
 from jobs.__main__ import main
-from jobs.config import Config
-from jobs.load import load_config
-from jobs.part import ConfigError
-from jobs.trial import Trial, fell_away, found_by, try_query
-from jobs.trial_page import page
+from jobs.config.config import Config
+from jobs.config.load import load_config
+from jobs.try_one.page import page
+from jobs.try_one.trial import Trial, document_counts, found_by, try_query
+from rewriters.strategy import template_hash
 
 Values = dict[str, Any]
 QUERY = "how does a lighthouse lamp work"
@@ -89,6 +90,14 @@ def test_a_document_that_only_a_rewrite_found_is_marked(job: Callable[..., str])
     assert shown(trial).count("not found by the original") == len(alone)
 
 
+def test_a_list_without_a_hit_is_shown_as_such(job: Callable[..., str]) -> None:
+    trial = tried(job(), "zzz")
+    assert [(one["strategy"], one["hits"]) for one in trial.row["lists"]] == [("original", [])]
+    text = shown(trial)
+    assert "nothing" in text
+    assert "minmax over 1 lists" in text
+
+
 def test_a_query_that_a_run_would_reject_is_refused(job: Callable[..., str]) -> None:
     with pytest.raises(ConfigError, match="the query is only white space; a run would reject such a log row as 'empty'"):
         tried(job(), "  \n ")
@@ -98,8 +107,8 @@ def test_a_query_that_a_run_would_reject_is_refused(job: Callable[..., str]) -> 
 
 def test_without_strategies_the_original_stands_alone(job: Callable[..., str]) -> None:
     trial = tried(job(rewrite={"strategies": []}))
-    assert {run["strategy"] for run in trial.row["runs"]} == {"original"}
-    assert "none are asked for" in shown(trial)
+    assert {run["strategy"] for run in trial.row["lists"]} == {"original"}
+    assert "none are planned" in shown(trial)
 
 
 def test_what_a_query_holds_cannot_steer_the_terminal(job: Callable[..., str]) -> None:
@@ -142,14 +151,14 @@ def test_every_document_that_was_found_is_a_result_or_fell_away_for_one_reason(
     hits = data.draw(st.lists(st.sampled_from(candidates), unique=True)) if candidates else []
     row = {
         "rewrites": [],
-        "runs": [
+        "lists": [
             {"strategy": s, "retriever": "bm25", "position": 1, "hits": [{"doc_id": d, "score": 1.0} for d in ids]}
             for s, ids in lists
         ],
         "candidates": [{"doc_id": doc_id} for doc_id in candidates],
         "hits": [{"doc_id": doc_id} for doc_id in hits],
     }
-    counts = fell_away(config, row)
+    counts = document_counts(config, row)
     assert all(count >= 0 for count in counts.values())
     assert counts.pop("found") == len({doc_id for _, ids in lists for doc_id in ids}) == sum(counts.values())
 
@@ -174,3 +183,9 @@ def test_no_ray_is_loaded(job: Callable[..., str]) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_joint_prompt_of_one_s_own_reaches_the_worker(job: Callable[..., str], values: Values, tmp_path: Path) -> None:
+    (tmp_path / "prompt.txt").write_text("Go: {query}\n")
+    row = tried(job(rewrite=values["rewrite"] | {"joint_prompt": str(tmp_path / "prompt.txt")})).row
+    assert {rewrite["prompt_hash"] for rewrite in row["rewrites"]} == {template_hash("Go: {query}")}

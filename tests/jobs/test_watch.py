@@ -1,4 +1,4 @@
-"""From the books to the display: rates, what is busy and what is slowest, and sums in which nothing is counted twice."""
+"""From the ledger to the display: rates, what is busy and what is slowest, and sums in which nothing is counted twice."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from typing import Any
 import pytest
 
 from cluster.costs import Prices, Totals
-from cluster.desk import Page
-from jobs.display import State
-from jobs.watch import BUSY_SECONDS, LEAST_SECONDS, Pace, Watch
+from cluster.run.progress import StageProgress
+from jobs.terminal.state import State
+from jobs.terminal.watch import BUSY_SECONDS, LEAST_SECONDS, Pace, Watch
 
 NOTHING: tuple[Totals, dict[str, int]] = ({}, {})
 
 
-def page(done: int = 0, at_work: int = 0, waiting: int = 0, busy: float = 0.0, workers: int = 1, there: int = 1) -> Page:
-    return Page(done, at_work, waiting, busy, workers, there, *NOTHING)
+def page(
+    done: int = 0, at_work: int = 0, waiting: int = 0, busy: float = 0.0, workers: int = 1, there: int = 1
+) -> StageProgress:
+    return StageProgress(done, at_work, waiting, busy, workers, there, *NOTHING)
 
 
 # ---------------------------------------------------------------- rates
@@ -43,7 +45,7 @@ def test_a_rate_begins_when_the_first_rows_have_come() -> None:
 
 def test_committed_rows_are_done_in_every_stage() -> None:
     pace = Pace()
-    for second in range(20):  # what leaves the books is committed
+    for second in range(20):  # what leaves the ledger is committed
         pace.add(float(second), {"write": page(5 if second % 2 else 0, at_work=1)}, 5 * (second - second % 2))
     assert pace.rate("write") == pytest.approx(5, rel=0.1)
 
@@ -87,11 +89,11 @@ def test_a_worker_that_starts_is_not_idle() -> None:
     assert pace.busy("rerank") == 1
 
 
-def slowest(*looks: dict[str, Page]) -> str | None:
+def slowest(*looks: dict[str, StageProgress]) -> str | None:
     """A look each second; `busy` of the pages is a share here."""
     pace = Pace()
     for second, pages in enumerate(looks):
-        summed = {name: one._replace(busy=one.busy * one.workers * second) for name, one in pages.items()}
+        summed = {name: one._replace(busy_seconds=one.busy_seconds * one.workers * second) for name, one in pages.items()}
         pace.add(float(second), summed, 0)
     return pace.slowest()
 
@@ -114,40 +116,40 @@ def test_the_slowest_is_the_busiest_before_which_rows_wait() -> None:
         [{"rewrite": page(busy=1.0, waiting=9)}] * 15 + [{"rewrite": page(busy=1.0, waiting=0)}] * 5,  # no longer
         [{"rewrite": page(busy=1.0, waiting=9, there=0)}] * 20,  # its workers start
     ],
-    ids=["never", "no books", "short", "nothing waits", "idle", "new", "over", "starting"],
+    ids=["never", "no looks", "short", "nothing waits", "idle", "new", "over", "starting"],
 )
-def test_nothing_is_called_slowest_without_reason(looks: list[dict[str, Page]]) -> None:
+def test_nothing_is_called_slowest_without_reason(looks: list[dict[str, StageProgress]]) -> None:
     assert slowest(*looks) is None
 
 
 # ---------------------------------------------------------------- sums
 
 
-class Books:
-    """A line whose books the test writes."""
+class Runner:
+    """A runner whose progress the test writes."""
 
     def __init__(self) -> None:
-        self.pages: dict[str, Page] = {}
+        self.now: dict[str, StageProgress] = {}
         self.asked = 0
 
-    def books(self) -> dict[str, Page]:
+    def progress(self) -> dict[str, StageProgress]:
         self.asked += 1
-        return self.pages
+        return self.now
 
 
 def test_what_is_under_way_is_added_to_what_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
-    state, line = State(total=100), Books()
-    anything: Any = line
+    state, runner = State(total=100), Runner()
+    anything: Any = runner
     watch = Watch(Prices(cpu_worker_hour=3.6, tokens={"m": {"prompt": 1.0, "completion": 10.0}}), state)
     counts = {"queries": 20, "failed_queries": 1, "error/rewrite/keyword/truncated": 2, "error/fuse//no_hits": 9}
     spent: Totals = {"rewrite": {"dmqr@m": {"seconds": 1000.0, "prompt_tokens": 500_000, "requests": 20}}}
     under_way: Totals = {"rewrite": {"dmqr@m": {"prompt_tokens": 500_000, "completion_tokens": 100_000, "requests": 10}}}
     found = {"failed_queries": 2, "error/rewrite/keyword/truncated": 1, "error/rewrite/general/echo": 4}
-    line.pages = {
-        "rewrite": Page(10, 5, 3, 4.0, 2, 1, under_way, found),
-        "rerank": Page(0, 10, 0, 4.0, 1, 1, {"rerank": {"cross_encoder@r": {"pairs": 40}}}, {}),
+    runner.now = {
+        "rewrite": StageProgress(10, 5, 3, 4.0, 2, 1, under_way, found),
+        "rerank": StageProgress(0, 10, 0, 4.0, 1, 1, {"rerank": {"cross_encoder@r": {"pairs": 40}}}, {}),
     }
     watch.look(anything, counts, spent)
     assert [(s.name, s.done, s.at_work, s.waiting, s.there, s.workers) for s in state.stages] == [
@@ -157,15 +159,16 @@ def test_what_is_under_way_is_added_to_what_is_committed(monkeypatch: pytest.Mon
     assert (state.errors, list(state.reasons.items())) == (3, [("echo", 4), ("truncated", 3)])
     assert state.usd == pytest.approx(1.0 + 1.0 + 1.0)
     assert state.quantities == {
-        "requests": 30, "prompt_tokens": 1_000_000, "cached_tokens": 0, "completion_tokens": 100_000, "searches": 0, "pairs": 40
+        "requests": 30, "prompt_tokens": 1_000_000, "cached_tokens": 0, "completion_tokens": 100_000, "searches": 0,
+        "pairs": 40, "reused": 0,
     }  # fmt: skip
 
     now[0] += 0.5
     watch.look(anything, counts, spent)
-    assert line.asked == 1  # once in a second
+    assert runner.asked == 1  # once in a second
     now[0] += 0.5
     watch.look(anything, counts, spent)
-    assert (line.asked, state.errors, state.quantities["requests"]) == (2, 3, 30)  # and nothing adds up twice
+    assert (runner.asked, state.errors, state.quantities["requests"]) == (2, 3, 30)  # and nothing adds up twice
     assert spent == {"rewrite": {"dmqr@m": {"seconds": 1000.0, "prompt_tokens": 500_000, "requests": 20}}}
 
     watch.still(counts, spent)

@@ -12,14 +12,15 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from in_flight import ORDERED, UNSCORED
 
 from cluster.costs import START_UP, entry
-from cluster.shards import manifests, read_manifest
+from cluster.run.shards import File, manifests, read_manifest, write_table
 from cluster.storage import open_storage
-from jobs.tables import COMMITTED, QUERIES, RERANKED, STORED, with_appended
-from jobs.write import Write, count, flatten
+from jobs.stages.write import Write, flatten, shard_counts
+from jobs.tables import COMMITTED, QUERIES, STORED, with_appended
 
-NAMES = st.sampled_from(["original", "general", "keyword"])
+NAMES = st.sampled_from(["original", "core_content", "keyword"])
 RETRIEVERS = st.sampled_from(["bm25", "dense"])
 DOCS = st.sampled_from(["d1", "d2", "東京"])
 SCORES = st.floats(-5, 5)
@@ -54,43 +55,40 @@ ROW = struct(
     ),
     rewrites=some(
         struct(
-            strategy=NAMES, position=st.just(1), text=st.text(max_size=5), weight=SCORES, model=st.just("m"),
+            strategy=NAMES, position=st.just(1), text=st.text("ab ", max_size=5), weight=SCORES,
+            search_as=st.sampled_from(["query", "passage"]), model=st.just("m"),
             prompt_hash=st.just("h"), parsed_as=st.sampled_from(["json", "salvage"]), selected_reason=st.none(),
         )
     ),
-    runs=some(
-        struct(strategy=NAMES, position=st.just(1), retriever=RETRIEVERS, hits=some(struct(doc_id=DOCS, score=SCORES)))
-    ),
-    similarity=st.none() | st.just([1.0]),
+    stored=st.just([]),
     candidates=some(struct(doc_id=DOCS, score=SCORES, sources=SOURCES)),
-    hits=some(struct(doc_id=DOCS, score=SCORES, fused_score=SCORES, sources=SOURCES)),
+    scores=st.none() | some(struct(doc_id=DOCS, model=st.just("r"), score=SCORES)),
+    hits=some(struct(doc_id=DOCS, score=SCORES, fused_score=SCORES, rerank_score=SCORES | st.none(), sources=SOURCES)),
 )  # fmt: skip
 ROWS = st.lists(ROW, min_size=1, max_size=5, unique_by=lambda row: row["query_id"])
 
 
 def block(rows: list[Row]) -> pa.Table:
-    return pa.Table.from_pylist(rows, RERANKED)
+    return pa.Table.from_pylist(rows, ORDERED)
 
 
 def oracle(rows: list[Row]) -> dict[str, list[Row]]:
     """The stored rows by nested loops."""
-    tables: dict[str, list[Row]] = {name: [] for name in ("rewrites", "runs", "results", "costs", "errors")}
+    tables: dict[str, list[Row]] = {name: [] for name in ("rewrites", "results", "costs", "errors", "scores")}
     for row in rows:
         query = {"query_id": row["query_id"]}
         tables["rewrites"] += [query | one for one in row["rewrites"]]
         tables["errors"] += [query | {"log_id": None} | one for one in row["errors"]]
         for one in row["costs"]:
             tables["costs"].append({"query_id": None if one["component"] == START_UP else row["query_id"]} | one)
-        for run in row["runs"]:
-            kept = {name: run[name] for name in ("strategy", "position", "retriever")}
-            tables["runs"] += [query | kept | hit | {"rank": rank} for rank, hit in enumerate(run["hits"], 1)]
+        tables["scores"] += [query | one for one in row["scores"] or []]
         tables["results"] += [query | {"arm": "run", "rank": rank} | hit for rank, hit in enumerate(row["hits"], 1)]
     return tables
 
 
 @given(ROWS)
 def test_flatten_is_what_nested_loops_give(rows: list[Row]) -> None:
-    tables = flatten(block(rows), keep_runs=True)
+    tables = flatten(block(rows))
     assert {name: table.to_pylist() for name, table in tables.items()} == oracle(rows)
     assert all(table.schema == STORED[name] for name, table in tables.items())
 
@@ -99,19 +97,28 @@ def test_flatten_is_what_nested_loops_give(rows: list[Row]) -> None:
 def test_how_a_block_is_cut_in_memory_makes_no_difference(rows: list[Row], cut: int) -> None:
     cut = min(cut, len(rows) - 1)
     chunked = pa.concat_tables([block(rows[:1]), block(rows[:cut]), block(rows[cut:])]).slice(1)
-    assert {name: table.to_pylist() for name, table in flatten(chunked, True).items()} == oracle(rows)
+    assert {name: table.to_pylist() for name, table in flatten(chunked).items()} == oracle(rows)
 
 
-def test_runs_are_left_out_where_they_are_not_kept() -> None:
-    row = {"shard": 0, "query_id": "a", "query": "", "log_count": 1, "costs": [], "errors": [], "rewrites": [], "hits": []}
-    row |= {"runs": [{"strategy": "original", "position": 1, "retriever": "r", "hits": []}], "candidates": []}
-    assert "runs" not in flatten(block([row]), keep_runs=False)
+@given(ROWS)
+def test_where_there_is_no_reranker_there_are_no_scores(rows: list[Row]) -> None:
+    tables = flatten(pa.Table.from_pylist(rows, UNSCORED))
+    assert {name: table.to_pylist() for name, table in tables.items()} == without(oracle(rows), "scores")
+
+
+def without(tables: dict[str, list[Row]], *names: str) -> dict[str, list[Row]]:
+    return {name: rows for name, rows in tables.items() if name not in names}
+
+
+def cores_and_keywords(row: Row) -> list[list[str]]:
+    """The words of its texts by each of the two."""
+    return [[one["text"].split() for one in row["rewrites"] if one["strategy"] == name] for name in ("core_content", "keyword")]
 
 
 @given(ROWS, st.integers(0, 4))
 def test_counts_are_the_sums_of_the_rows(rows: list[Row], planned: int) -> None:
     table = block(rows)
-    found = count(table, flatten(table, True), planned)
+    found = shard_counts(table, flatten(table), planned)
     flat = oracle(rows)
     failures = [one for one in flat["errors"] if one["reason"] == "truncated"]  # the other reasons are notes
     assert found["queries"] == len(rows)
@@ -122,6 +129,9 @@ def test_counts_are_the_sums_of_the_rows(rows: list[Row], planned: int) -> None:
     assert found["results"] == len(flat["results"])
     assert found["queries_with_results"] == len({one["query_id"] for one in flat["results"]})
     assert found["failed_queries"] == len({one["query_id"] for one in failures})
+    assert found["longer_cores"] == sum(
+        max(map(len, core), default=0) > max(map(len, keys)) for core, keys in map(cores_and_keywords, rows) if keys
+    )
     rungs = Counter(f"rung/{one['strategy']}/{one['parsed_as']}" for one in flat["rewrites"])
     reasons = Counter(f"error/{one['stage']}/{one['component'] or ''}/{one['reason']}" for one in flat["errors"])
     assert {name: n for name, n in found.items() if "/" in name} == rungs | reasons
@@ -141,14 +151,14 @@ def stored(folder: Path, table: str) -> list[Row]:
 @given(rows=ROWS)
 def test_what_is_committed_is_what_was_given(tmp_path_factory: pytest.TempPathFactory, rows: list[Row]) -> None:
     folder = tmp_path_factory.mktemp("run")
-    (answer,) = Write(str(folder), planned=2, keep_runs=True, start=3)(block(rows)).to_pylist()
+    (answer,) = Write(str(folder), planned=2, start=3)(block(rows)).to_pylist()
     manifest = read_manifest(answer["manifest"])
     assert (answer["shard"], manifest.shard, manifest.start) == (4, 4, 3)
     assert list(manifests(open_storage(str(folder)))) == [manifest]
     for table, wanted in oracle(rows).items():
         assert stored(folder, table) == wanted
         assert (table in manifest.files) == bool(wanted)  # a table without rows has no file
-        assert not wanted or manifest.files[table].rows == len(wanted)
+        assert not wanted or [file.rows for file in manifest.files[table]] == [len(wanted)]
     spent = sum(one.get("seconds", 0) for stage in manifest.costs.values() for one in stage.values())
     assert spent == pytest.approx(sum(one["seconds"] for row in rows for one in row["costs"]))
     assert manifest.seconds["write"] > 0
@@ -156,18 +166,45 @@ def test_what_is_committed_is_what_was_given(tmp_path_factory: pytest.TempPathFa
 
 ONE = {
     "shard": 4, "query_id": "a", "query": "q", "log_count": 1, "costs": [entry("rewrite", "dmqr", 1.0, start=1)], "errors": [],
-    "rewrites": [], "runs": [], "similarity": None, "candidates": [],
-    "hits": [{"doc_id": "d", "score": 1.0, "fused_score": 1.0, "sources": []}],
+    "rewrites": [], "stored": [], "candidates": [], "scores": [],
+    "hits": [{"doc_id": "d", "score": 1.0, "fused_score": 1.0, "rerank_score": None, "sources": []}],
 }  # fmt: skip
 
 
 def test_a_shard_that_is_written_twice_counts_once(tmp_path: Path) -> None:
-    first = Write(str(tmp_path), 0, True, 1)(block([ONE]))
+    first = Write(str(tmp_path), 0, 1)(block([ONE]))
     files = sorted(path for path in tmp_path.rglob("*") if path.is_file())
-    second = Write(str(tmp_path), 0, True, 2)(block([ONE]))
+    second = Write(str(tmp_path), 0, 2)(block([ONE]))
     assert json.loads(second.column("manifest")[0].as_py()) == json.loads(first.column("manifest")[0].as_py())
     assert second.schema == COMMITTED
     assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == files
+
+
+def lists(folder: Path, *doc_ids: str) -> Row:
+    """Writes a file of runs/ as the retrieval stage does; what it says of it in `stored`."""
+    rows = [
+        {"query_id": "a", "strategy": "original", "position": 1, "retriever": "r", "doc_id": doc_id, "rank": 1, "score": 1.0}
+        for doc_id in doc_ids
+    ]
+    file = write_table(open_storage(str(folder)), "runs", 4, pa.Table.from_pylist(rows, STORED["runs"]))
+    return {"table": "runs"} | file._asdict()
+
+
+def test_what_earlier_stages_have_written_is_named_however_many_files_it_is(tmp_path: Path) -> None:
+    one, two, three = lists(tmp_path, "x"), lists(tmp_path, "y", "z"), lists(tmp_path)
+    rows = [ONE | {"stored": [one, two]}, ONE | {"query_id": "b", "stored": []}, ONE | {"query_id": "c", "stored": [three]}]
+    (answer,) = Write(str(tmp_path), 0, 1)(block(rows)).to_pylist()
+    manifest = read_manifest(answer["manifest"])
+    assert manifest.files["runs"] == [File(file["key"], file["rows"], file["size"]) for file in (one, two, three)]
+    assert [file.rows for file in manifest.files["runs"]] == [1, 2, 0]
+    assert sorted(manifest.files) == ["costs", "results", "runs"]
+
+
+def test_lists_of_an_attempt_that_came_too_late_go(tmp_path: Path) -> None:
+    first, second = lists(tmp_path, "x"), lists(tmp_path, "x")
+    Write(str(tmp_path), 0, 1)(block([ONE | {"stored": [first]}]))
+    Write(str(tmp_path), 0, 2)(block([ONE | {"stored": [second]}]))
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.glob("runs/*")] == [first["key"]]
 
 
 # ---------------------------------------------------------------- tables

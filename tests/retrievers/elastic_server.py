@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 
-from retrievers.elastic_client import Connection
+from retrievers.elastic.connection import Connection
+from retrievers.elastic.settings import ElasticSettings
 
 PASSWORD = "open-Sesame-37"
 
@@ -87,18 +88,21 @@ def found_serve() -> Path:
     return serve
 
 
+_ANY = ElasticSettings(kind="elastic", index="any")
+
+
 def remove_indexes(prefix: str) -> None:
     """Remove what tests have left on a server that is not theirs."""
-    connection = Connection("tests", {})
-    for name in connection.ask("GET", f"/{prefix}*").body or {}:
-        connection.ask("DELETE", f"/{name}", missing=True)
+    connection = Connection("tests", _ANY)
+    for name in connection.request("GET", f"/{prefix}*").body or {}:
+        connection.request("DELETE", f"/{name}", missing=True)
     connection.close()
 
 
 def ask(method: str, path: str, body: Any = None, **block: Any) -> Any:
     """One request to the server that the environment names."""
-    connection = Connection("tests", block)
+    connection = Connection("tests", _ANY.model_copy(update=block))
     try:
-        return connection.ask(method, path, body, patience=5.0, missing=True).body
+        return connection.request(method, path, body, patience=5.0, missing=True).body
     finally:
         connection.close()

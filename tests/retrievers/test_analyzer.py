@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cluster.errors import RetrieverError
 from retrievers.analyzer import analyzer_name, open_analyzer, words
-from retrievers.retriever import RetrieverError
 
 english, unicode = open_analyzer("english"), open_analyzer("unicode")
 
@@ -62,6 +62,6 @@ def test_english_is_bm25s_own_tokenizer(text: str) -> None:
 
 
 def test_unknown_names() -> None:
-    with pytest.raises(RetrieverError, match="unknown analyzer 'englsh', did you mean 'english'"):
+    with pytest.raises(RetrieverError, match="unknown analyzer 'englsh'; did you mean 'english'"):
         analyzer_name("englsh")
     assert analyzer_name("none") == analyzer_name("unicode") == "unicode"

@@ -8,12 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from blocks import index_fields, typed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from retrievers.analyzer import open_analyzer
-from retrievers.bm25 import K1, B
-from retrievers.local_build import build_local_index
+from retrievers.local.bm25 import K1, B
+from retrievers.local.build import build_local_index
 from retrievers.retriever import SearchText, open_retriever
 
 vocabulary = st.sampled_from(["sea", "moon", "bread", "lamp", "yeast", "the"])
@@ -45,14 +46,14 @@ def test_scores_are_lucenes(
 ) -> None:
     texts, text = [" ".join(words) for words in documents], " ".join(query)
     ids = [f"{i:03}" for i in range(len(texts))]
-    build_local_index(tmp_path / "index", write_corpus({"doc_id": ids, "text": texts}), bm25={})
-    found = open_retriever("bm25", {"kind": "local", "index": str(tmp_path / "index")}).search([SearchText(text)], 100)
+    build_local_index(tmp_path / "index", write_corpus({"doc_id": ids, "text": texts}), index_fields("english"))
+    found = open_retriever("bm25", typed({"kind": "local", "index": str(tmp_path / "index")})).search([SearchText(text)], 100)
     expected = {doc_id: score for doc_id, score in zip(ids, by_formula(texts, text), strict=True) if score > 0}
     assert dict(zip(found.doc_ids.to_pylist(), found.scores.tolist(), strict=True)) == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_order_of_words_does_not_move_the_last_bit(bm25_index: Path) -> None:
-    bm25 = open_retriever("bm25", {"kind": "local", "index": str(bm25_index)})
+    bm25 = open_retriever("bm25", typed({"kind": "local", "index": str(bm25_index)}))
     found = bm25.search([SearchText("light moon sea lamp"), SearchText("sea lamp moon light")], 20)
     middle = found.offsets[1]
     assert found.scores[:middle].tolist() == found.scores[middle:].tolist()
@@ -60,7 +61,7 @@ def test_the_order_of_words_does_not_move_the_last_bit(bm25_index: Path) -> None
 
 
 def test_words_that_no_document_has_find_nothing(bm25_index: Path) -> None:
-    bm25 = open_retriever("bm25", {"kind": "local", "index": str(bm25_index)})
+    bm25 = open_retriever("bm25", typed({"kind": "local", "index": str(bm25_index)}))
     found = bm25.search([SearchText("xylophone"), SearchText("the of and"), SearchText("sea")], 20)
     assert found.offsets.tolist()[:3] == [0, 0, 0]
     assert len(found.doc_ids) == found.offsets[3] > 0
@@ -68,6 +69,6 @@ def test_words_that_no_document_has_find_nothing(bm25_index: Path) -> None:
 
 def test_a_corpus_without_terms(write_corpus: Callable[..., Path], tmp_path: Path) -> None:
     corpus = write_corpus({"doc_id": ["a", "b"], "text": ["", "the of"]})
-    assert build_local_index(tmp_path / "index", corpus, bm25={"analyzer": "english"}).documents == 2
-    bm25 = open_retriever("bm25", {"kind": "local", "index": str(tmp_path / "index")})
+    assert build_local_index(tmp_path / "index", corpus, index_fields("english")).documents == 2
+    bm25 = open_retriever("bm25", typed({"kind": "local", "index": str(tmp_path / "index")}))
     assert len(bm25.search([SearchText("anything"), SearchText("")], 5).doc_ids) == 0

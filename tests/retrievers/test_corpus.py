@@ -9,14 +9,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from blocks import index_fields, typed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cluster.errors import RetrieverError
 from retrievers import corpus as corpus_module
 from retrievers.corpus import DOCUMENTS, Written, corpus_files, corpus_schema, open_arrow, write_documents
-from retrievers.local import LocalDocuments
-from retrievers.local_build import build_local_index
-from retrievers.retriever import RetrieverError, SearchText, open_retriever
+from retrievers.local.build import build_local_index
+from retrievers.local.index import LocalDocuments
+from retrievers.retriever import SearchText, open_retriever
 
 doc_ids = st.text(st.characters(codec="utf-8"), max_size=4)
 
@@ -35,7 +37,7 @@ def test_rows_come_in_code_point_order(
     folder = tmp_path_factory.mktemp("written") / "index"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(corpus_module, "_ROWS", batch)
-        patch.setattr(corpus_module, "_GATHERED", 2 * batch)
+        patch.setattr(corpus_module, "_GATHER_ROWS", 2 * batch)
         written(folder, write_corpus({"doc_id": ids, "text": [f"text of {doc_id}" for doc_id in ids]}))
     rows = pa.Table.from_batches(open_arrow(folder / DOCUMENTS))
     assert rows["doc_id"].to_pylist() == sorted(ids)
@@ -48,7 +50,7 @@ def test_every_document_is_found_again(
     tmp_path_factory: pytest.TempPathFactory, write_corpus: Callable[..., Path], ids: list[str], data: st.DataObject
 ) -> None:
     folder = tmp_path_factory.mktemp("index") / "index"
-    build_local_index(folder, write_corpus({"doc_id": ids, "text": [f"<{doc_id}>" for doc_id in ids]}), bm25={})
+    build_local_index(folder, write_corpus({"doc_id": ids, "text": [f"<{doc_id}>" for doc_id in ids]}), index_fields("english"))
     wanted = data.draw(st.lists(st.sampled_from(ids)))
     assert LocalDocuments(folder).texts(wanted) == [f"<{doc_id}>" for doc_id in wanted]
 
@@ -56,14 +58,14 @@ def test_every_document_is_found_again(
 def test_more_ids_than_strings_hold(write_corpus: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two gigabytes of them are, for this test, ten bytes."""
     rows = {"doc_id": ["b", "ä", "a", "c"], "text": ["sea", "moon", "a wide sea", "Sea"]}
-    build_local_index(tmp_path / "some", write_corpus(rows), bm25={})
-    monkeypatch.setattr(corpus_module, "_STRINGS", 10)
-    build_local_index(tmp_path / "many", write_corpus(rows), bm25={})
+    build_local_index(tmp_path / "some", write_corpus(rows), index_fields("english"))
+    monkeypatch.setattr(corpus_module, "_MAX_STRING_BYTES", 10)
+    build_local_index(tmp_path / "many", write_corpus(rows), index_fields("english"))
     assert LocalDocuments(tmp_path / "many").doc_ids.type == pa.large_string()
     assert LocalDocuments(tmp_path / "many").texts(["ä", "a"]) == ["moon", "a wide sea"]
     assert LocalDocuments(tmp_path / "many").duplicates == LocalDocuments(tmp_path / "some").duplicates == {"c": "b"}
     some, many = (
-        open_retriever("r", {"kind": "local", "index": str(tmp_path / name)}).search([SearchText("sea")], 3)
+        open_retriever("r", typed({"kind": "local", "index": str(tmp_path / name)})).search([SearchText("sea")], 3)
         for name in ("some", "many")
     )
     assert some.doc_ids.equals(many.doc_ids)
@@ -135,7 +137,7 @@ def test_titles(bm25_index: Path) -> None:
 def test_refused(write_corpus: Callable[..., Path], tmp_path: Path, columns: dict[str, Any], message: str) -> None:
     file = write_corpus(columns)
     with pytest.raises(RetrieverError) as refusal:
-        build_local_index(tmp_path / "index", file, bm25={})
+        build_local_index(tmp_path / "index", file, index_fields("english"))
     assert message in str(refusal.value)
     assert str(file) in str(refusal.value)
     assert "\n" not in str(refusal.value)
@@ -145,14 +147,20 @@ def test_refused(write_corpus: Callable[..., Path], tmp_path: Path, columns: dic
 def test_text_that_is_not_utf8(write_corpus: Callable[..., Path], tmp_path: Path) -> None:
     text = pa.array([b"caf\xe9"], pa.binary()).cast(pa.string(), safe=False)
     with pytest.raises(RetrieverError, match="Invalid UTF8") as refusal:
-        build_local_index(tmp_path / "index", write_corpus({"doc_id": ["1"], "text": text}), bm25={})
+        build_local_index(tmp_path / "index", write_corpus({"doc_id": ["1"], "text": text}), index_fields("english"))
     assert "\n" not in str(refusal.value)
+
+
+def test_a_column_of_two_types(write_corpus: Callable[..., Path], tmp_path: Path) -> None:
+    files = [write_corpus({"doc_id": [name], "text": ["t"], "x": x}) for name, x in (("1", [1]), ("2", [[1]]))]
+    with pytest.raises(RetrieverError, match=r"differ in a column's type: .*; convert them"):
+        written(tmp_path / "out", files)
 
 
 def test_an_id_twice_in_two_files(write_corpus: Callable[..., Path], tmp_path: Path) -> None:
     files = [write_corpus({"doc_id": ["1", "2"], "text": ["a", "b"]}), write_corpus({"doc_id": [2], "text": ["c"]})]
     with pytest.raises(RetrieverError, match="doc_id '2' is there twice"):
-        build_local_index(tmp_path / "index", files, bm25={})
+        build_local_index(tmp_path / "index", files, index_fields("english"))
 
 
 @pytest.mark.parametrize("damage", ["text", "cut", "middle"])
@@ -166,7 +174,7 @@ def test_files_that_are_no_parquet(write_corpus: Callable[..., Path], tmp_path: 
     else:
         file.write_bytes(whole[:2000] + bytes(3000) + whole[5000:])
     with pytest.raises(RetrieverError) as refusal:
-        build_local_index(tmp_path / "index", file, bm25={})
+        build_local_index(tmp_path / "index", file, index_fields("english"))
     assert f"corpus {file}: cannot be read as Parquet" in str(refusal.value)
     assert "\n" not in str(refusal.value)
     assert not (tmp_path / "index").exists()
@@ -182,7 +190,7 @@ def test_files_that_are_no_parquet(write_corpus: Callable[..., Path], tmp_path: 
 )
 def test_paths_that_lead_nowhere(tmp_path: Path, path: Any, message: str) -> None:
     with pytest.raises(RetrieverError, match=message):
-        build_local_index(tmp_path / "index", path, bm25={})
+        build_local_index(tmp_path / "index", path, index_fields("english"))
     assert not (tmp_path / "index").exists()
 
 

@@ -12,22 +12,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from blocks import typed
 from elastic_server import ask
 from proxy import Fault, Proxy, Request
 
-from retrievers import elastic_client
-from retrievers.elastic_build import Build, ElasticSummary, build_elastic_index
-from retrievers.elastic_fields import elastic_indexes
-from retrievers.elastic_fill import Filled
-from retrievers.elastic_load import Loading
-from retrievers.retriever import (
-    RetrieverError,
-    SearchText,
-    open_documents,
-    open_retriever,
-    retriever_facts,
-    retriever_identity,
-)
+from cluster.errors import RetrieverError
+from retrievers.elastic import connection as elastic_connection
+from retrievers.elastic.build import ElasticBuild, ElasticSummary, build_elastic_index
+from retrievers.elastic.bulk import BulkLoader
+from retrievers.elastic.fields import elastic_indexes
+from retrievers.elastic.passages import LoadCounts
+from retrievers.retriever import SearchText, open_documents, open_retriever, retriever_facts, retriever_identity
 
 SEA = [SearchText("sea")]
 Write = Callable[..., Path]
@@ -35,8 +30,8 @@ Write = Callable[..., Path]
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elastic_client, "_FIRST_PAUSE", 0.02)
-    monkeypatch.setattr(elastic_client, "_LONGEST_PAUSE", 0.1)
+    monkeypatch.setattr(elastic_connection, "_FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(elastic_connection, "_LONGEST_PAUSE", 0.1)
 
 
 @pytest.fixture
@@ -49,7 +44,9 @@ def block(alias: str, **more: Any) -> dict[str, Any]:
 
 
 def build(corpus: Any, *blocks: dict[str, Any], **more: Any) -> ElasticSummary:
-    (fields,) = elastic_indexes({f"r{i}": one for i, one in enumerate(blocks)}).values()
+    (fields,) = elastic_indexes(
+        {name: typed(one) for name, one in ({f"r{i}": one for i, one in enumerate(blocks)}).items()}
+    ).values()
     return build_elastic_index(fields, corpus, **more)
 
 
@@ -61,13 +58,13 @@ def test_built_then_nothing_to_do(alias: str, corpus: Path) -> None:
     told: list[tuple[str, int, int]] = []
     first = build(corpus, block(alias), progress=lambda *step: told.append(step))
     assert first.built
-    assert (first.documents, first.duplicates, first.filled) == (13, 1, Filled(loaded=13))
+    assert (first.documents, first.duplicates, first.counts) == (13, 1, LoadCounts(loaded=13))
     assert told[-1] == ("load", 13, 13)
-    uuid = retriever_identity("bm25", block(alias))["uuid"]
+    uuid = retriever_identity("bm25", typed(block(alias)))["uuid"]
     again = build([corpus], block(alias))
-    assert again == first._replace(built=False, filled=Filled())
-    assert retriever_identity("bm25", block(alias))["uuid"] == uuid
-    assert first.content == retriever_identity("bm25", block(alias))["corpus"]
+    assert again == first._replace(built=False, counts=LoadCounts())
+    assert retriever_identity("bm25", typed(block(alias)))["uuid"] == uuid
+    assert first.content == retriever_identity("bm25", typed(block(alias)))["corpus"]
 
 
 def test_what_an_index_is_made_of(alias: str, corpus: Path, encoder_block: dict[str, Any]) -> None:
@@ -113,20 +110,20 @@ def served(name: str) -> tuple[str, str | None, str | None]:
 def test_a_kill_at_the_end_leaves_no_index_that_seems_done(
     alias: str, corpus: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
-    asked, last = Build._ask, [0]
+    asked, last = ElasticBuild._request, [0]
 
-    def killed(self: Build, method: str, path: str, body: Any = None) -> Any:
+    def killed(self: ElasticBuild, method: str, path: str, body: Any = None) -> Any:
         last[0] += method == "PUT" and path.endswith(("/_settings", "/_mapping"))
         if last[0] == step:
             raise KeyboardInterrupt
         return asked(self, method, path, body)
 
-    monkeypatch.setattr(Build, "_ask", killed)
+    monkeypatch.setattr(ElasticBuild, "_request", killed)
     with pytest.raises(KeyboardInterrupt):
         build(corpus, block(alias, replicas=1))
-    monkeypatch.setattr(Build, "_ask", asked)
+    monkeypatch.setattr(ElasticBuild, "_request", asked)
     made = build(corpus, block(alias, replicas=1))
-    assert (made.built, made.filled) == (True, Filled(there=13))
+    assert (made.built, made.counts) == (True, LoadCounts(present=13))
     assert served(made.name) == ("1", None, "true")
 
 
@@ -145,25 +142,24 @@ def test_another_number_of_shards_is_another_index(alias: str, corpus: Path) -> 
 
 
 def test_each_shard_is_one_segment_in_the_end(alias: str, write_corpus: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("retrievers.elastic_load._DOCUMENTS", 50)
-    merged, sent = Build._merge, Loading._send
+    monkeypatch.setattr("retrievers.elastic.bulk._DOCUMENTS", 50)
+    merged, sent = ElasticBuild._merge, BulkLoader._send
     before: list[int] = []
 
-    def send(self: Loading, part: Any) -> Any:
-        result = sent(self, part)
+    def send(self: BulkLoader, left: Any) -> None:
+        sent(self, left)
         segments(self._index)  # what was sent is a segment now
-        return result
 
-    def look(self: Build) -> None:
-        before.append(segments(self.index))
+    def look(self: ElasticBuild) -> None:
+        before.append(segments(self._index))
         merged(self)
 
     def segments(name: str) -> int:
         ask("POST", f"/{name}/_refresh")
         return int(ask("GET", f"/{name}/_stats/segments")["_all"]["primaries"]["segments"]["count"])
 
-    monkeypatch.setattr(Build, "_merge", look)
-    monkeypatch.setattr(Loading, "_send", send)
+    monkeypatch.setattr(ElasticBuild, "_merge", look)
+    monkeypatch.setattr(BulkLoader, "_send", send)
     made = build(many(write_corpus), block(alias, shards=2))
     assert before[0] > 2
     assert segments(made.name) == 2
@@ -171,20 +167,20 @@ def test_each_shard_is_one_segment_in_the_end(alias: str, write_corpus: Write, m
 
 def test_another_corpus_moves_the_alias_and_the_one_before_stays(alias: str, corpus: Path, write_corpus: Write) -> None:
     first = build(corpus, block(alias))
-    reader, documents = open_retriever("bm25", block(alias)), open_documents("bm25", block(alias))
+    reader, documents = open_retriever("bm25", typed(block(alias))), open_documents("bm25", typed(block(alias)))
     identity = reader.identity()
     second = build(write_corpus({"doc_id": ["z"], "text": ["another sea"]}), block(alias))
-    assert open_retriever("bm25", block(alias)).search(SEA, 5).doc_ids.to_pylist() == ["z"]
+    assert open_retriever("bm25", typed(block(alias))).search(SEA, 5).doc_ids.to_pylist() == ["z"]
     assert len(reader.search(SEA, 5).doc_ids) == 3
     assert documents.texts(["d04"]) == ["Rye bread keeps for a week in a linen bag."]
-    late = open_retriever("bm25", block(alias), expect_identity=identity)  # a worker that starts after the switch
+    late = open_retriever("bm25", typed(block(alias)), expect_identity=identity)  # a worker that starts after the switch
     assert len(late.search(SEA, 5).doc_ids) == 3
     third = build(write_corpus({"doc_id": ["y"], "text": ["a third sea"]}), block(alias))
     assert generations(alias) == {second.name, third.name}
     with pytest.raises(RetrieverError, match=f"index {first.name} at .* there is none; build it with"):
-        open_retriever("bm25", block(alias), expect_identity=identity)
+        open_retriever("bm25", typed(block(alias)), expect_identity=identity)
     back = build(write_corpus({"doc_id": ["z"], "text": ["another sea"]}), block(alias))
-    assert (back.built, back.name, back.filled) == (True, second.name, Filled())
+    assert (back.built, back.name, back.counts) == (True, second.name, LoadCounts())
 
 
 def test_texts_that_were_encoded_once_are_not_again(
@@ -193,20 +189,20 @@ def test_texts_that_were_encoded_once_are_not_again(
     dense = block(alias, encoder=encoder_block, vector={"type": "flat"})
     texts = ["the sea", "the moon", "the sea", "bread", "bread"]
     first = build(write_corpus({"doc_id": list("abcde"), "text": texts}), dense)
-    assert first.filled == Filled(loaded=5, encoded=3, found=2)
+    assert first.counts == LoadCounts(loaded=5, encoded=3, reused=2)
     more = write_corpus({"doc_id": list("bcdefg"), "text": [*texts[1:], "yeast", "the sea"]})
     second = build(more, dense, block(alias))  # with BM25 now, too: another mapping, the same vectors
-    assert second.filled == Filled(loaded=6, encoded=1, found=5)
-    retriever = open_retriever("dense", dense)
+    assert second.counts == LoadCounts(loaded=6, encoded=1, reused=5)
+    retriever = open_retriever("dense", typed(dense))
     for text, wanted in (("the moon", ["b"]), ("the sea", ["c", "g"]), ("bread", ["d", "e"])):
         found = retriever.search([SearchText(text, "passage")], len(wanted))
         assert found.doc_ids.to_pylist() == wanted
         np.testing.assert_allclose(found.scores, 1.0, atol=2e-6)
     other = block(alias, encoder=encoder_block | {"passage_prefix": "passage: "}, vector={"type": "flat"})
-    assert build(more, other).filled.encoded == 4  # another encoder: none of those vectors is of use
+    assert build(more, other).counts.encoded == 4  # another encoder: none of those vectors is of use
 
 
-@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("dense", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_killed_build_goes_on(
     alias: str, write_corpus: Write, encoder_block: dict[str, Any], dense: bool, elasticsearch: str
 ) -> None:
@@ -216,30 +212,33 @@ def test_a_killed_build_goes_on(
     wanted = block(alias, encoder=encoder_block, vector={"type": "flat"}) if dense else block(alias)
     script = f"""
         import os, signal
-        from retrievers import elastic_build, elastic_fields, elastic_load
-        send = elastic_load.Loading._send
-        def sent(self, part):
-            result = send(self, part)
-            if {dense} or any(line[0] >= "d1500" for line in part):
+        from retrievers.elastic import build as elastic_build
+        from retrievers.elastic import fields as elastic_fields
+        from retrievers.elastic import bulk as elastic_bulk
+        from retrievers.elastic.settings import ElasticSettings
+        send = elastic_bulk.BulkLoader._send
+        def sent(self, left):
+            last = {dense} or max(left) >= "d1500"
+            send(self, left)
+            if last:
                 os.kill(os.getpid(), signal.SIGKILL)
-            return result
-        elastic_load.Loading._send = sent
-        (fields,) = elastic_fields.elastic_indexes({{"r": {wanted!r}}}).values()
+        elastic_bulk.BulkLoader._send = sent
+        (fields,) = elastic_fields.elastic_indexes({{"r": ElasticSettings(**{wanted!r})}}).values()
         elastic_build.build_elastic_index(fields, {str(corpus)!r})
     """
     killed = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=False, cwd=Path(__file__).parents[2])
     assert killed.returncode == -signal.SIGKILL
     with pytest.raises(RetrieverError, match="there is none; build it with"):
-        open_retriever("bm25", wanted)
+        open_retriever("bm25", typed(wanted))
     (unfinished,) = generations(alias)
     with pytest.raises(RetrieverError, match="is not built to its end; go on with: dmqr index"):
-        open_retriever("bm25", wanted | {"index": unfinished})
+        open_retriever("bm25", typed(wanted | {"index": unfinished}))
     made = build(corpus, wanted)
     assert made.name == unfinished
-    assert made.filled.loaded + made.filled.there == 3000
-    assert made.filled.there >= (40 if dense else 500)
+    assert made.counts.loaded + made.counts.present == 3000
+    assert made.counts.present >= (40 if dense else 500)
     if dense:
-        assert made.filled.encoded == 0  # all 40 texts were loaded before the kill
+        assert made.counts.encoded == 0  # all 40 texts were loaded before the kill
     docs = ask("GET", f"/{unfinished}/_stats/docs")["_all"]["primaries"]["docs"]
     assert (docs["count"], docs["deleted"]) == (3000, 0)
 
@@ -265,14 +264,23 @@ def many(write_corpus: Write) -> Path:
 
 
 def test_documents_turned_away_are_sent_again_and_no_others(alias: str, write_corpus: Write, through: Any) -> None:
+    turned_away: list[bytes] = []
+    again: list[bytes] = []
+
     def meddle(request: Request) -> Fault | None:
+        if len(request.items) <= 100:
+            again.extend(request.items)
+            return None
         few = frozenset(range(0, len(request.items), 20))
-        return Fault(items=few, status=429) if len(request.items) > 100 else None
+        turned_away.extend(request.items[place] for place in few)
+        return Fault(items=few, status=429)
 
     proxy = through(meddle)
     made = build(many(write_corpus), block(alias, url_env="PROXY_URL"))
     assert made.documents == 1200
-    assert proxy.items["_bulk"] == 1200 + 60
+    assert len(turned_away) >= 60
+    assert sorted(again) == sorted(turned_away)
+    assert proxy.items["_bulk"] == 1200 + len(turned_away)
 
 
 def test_a_build_that_another_process_has_finished_meanwhile(alias: str, write_corpus: Write, through: Any) -> None:
@@ -305,7 +313,7 @@ def test_a_server_that_is_full_for_too_long(alias: str, write_corpus: Write, thr
 
 
 def test_too_few_documents_are_not_shown_to_anybody(alias: str, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("retrievers.elastic_load.Loading.add", lambda self, documents: None)
+    monkeypatch.setattr("retrievers.elastic.bulk.BulkLoader.add", lambda self, documents: None)
     with pytest.raises(
         RetrieverError, match=r"holds 0 documents, the corpus 13; .* is as it was; delete .* and build it again"
     ):
@@ -365,7 +373,7 @@ def test_another_analyzer_field_encoder_or_type_is_refused(elastic_blocks: dict[
         ),
     ):
         with pytest.raises(RetrieverError) as refusal:
-            retriever_identity("r", wrong)
+            retriever_identity("r", typed(wrong))
         assert words in str(refusal.value)
 
 
@@ -381,15 +389,15 @@ def test_a_query_that_the_server_would_refuse_is_refused_at_once(
     elastic_blocks: dict[str, dict[str, Any]], query: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(RetrieverError, match=words):
-        retriever_identity("bm25", elastic_blocks["bm25"] | {"query": query})
+        retriever_identity("bm25", typed(elastic_blocks["bm25"] | {"query": query}))
 
 
 def test_facts_are_noted_beside_the_identity(elastic_blocks: dict[str, dict[str, Any]]) -> None:
-    facts = retriever_facts("r", elastic_blocks["bm25"], retriever_identity("r", elastic_blocks["bm25"]))
+    facts = retriever_facts("r", typed(elastic_blocks["bm25"]), retriever_identity("r", typed(elastic_blocks["bm25"])))
     assert facts["documents"] == 13
     assert facts["server"].startswith("8.")
     assert facts["written_by_dmqr"]
-    assert not set(facts) & set(retriever_identity("r", elastic_blocks["bm25"]))
+    assert not set(facts) & set(retriever_identity("r", typed(elastic_blocks["bm25"])))
 
 
 def test_an_index_that_others_have_built(alias: str) -> None:
@@ -398,18 +406,18 @@ def test_an_index_that_others_have_built(alias: str) -> None:
     for doc_id in ("b", "c", "a"):
         ask("PUT", f"/{alias}/_doc/{doc_id}?refresh=true", {"body": "the wide sea"})
     foreign = block(alias, field="body")
-    found = open_retriever("bm25", foreign).search(SEA, 2)
+    found = open_retriever("bm25", typed(foreign)).search(SEA, 2)
     assert found.doc_ids.to_pylist() == ["a", "b"]
-    assert open_documents("bm25", foreign).texts(["c"]) == ["the wide sea"]
-    assert retriever_identity("bm25", foreign)["corpus"].startswith("elastic:")
-    assert retriever_facts("bm25", foreign, retriever_identity("bm25", foreign))["written_by_dmqr"] is False
+    assert open_documents("bm25", typed(foreign)).texts(["c"]) == ["the wide sea"]
+    assert retriever_identity("bm25", typed(foreign))["corpus"].startswith("elastic:")
+    assert retriever_facts("bm25", typed(foreign), retriever_identity("bm25", typed(foreign)))["written_by_dmqr"] is False
 
 
 def test_an_alias_of_several_indexes_is_refused(alias: str) -> None:
     for name in ("x", "y"):
         ask("PUT", f"/{alias}-{name}", {"settings": {"number_of_replicas": 0}, "aliases": {alias: {}}})
     with pytest.raises(RetrieverError, match=f"index {alias} stands for 2 indexes"):
-        retriever_identity("bm25", block(alias))
+        retriever_identity("bm25", typed(block(alias)))
 
 
 def test_indexes_of_a_config() -> None:
@@ -420,7 +428,7 @@ def test_indexes_of_a_config() -> None:
         "other": block("docs", url_env="OTHER_URL"),
         "local": {"kind": "local", "index": "docs"},
     }
-    found = elastic_indexes(retrievers)
+    found = elastic_indexes({name: typed(one) for name, one in (retrievers).items()})
     assert {place: [one and one[0] for one in fields] for place, fields in found.items()} == {
         ("ELASTICSEARCH_URL", "docs"): ["bm25", "dense"],
         ("OTHER_URL", "docs"): ["other", None],
@@ -429,16 +437,17 @@ def test_indexes_of_a_config() -> None:
         with pytest.raises(
             RetrieverError, match=rf"second\.{key}: another retriever wants index docs otherwise: bm25 and second"
         ):
-            elastic_indexes(retrievers | {"second": block("docs", **more)})
+            elastic_indexes({name: typed(one) for name, one in (retrievers | {"second": block("docs", **more)}).items()})
     elastic_indexes(
-        retrievers | {"second": block("docs", query={"minimum_should_match": 2})}
+        {name: typed(one) for name, one in (retrievers | {"second": block("docs", query={"minimum_should_match": 2})}).items()}
     )  # searches otherwise, that is all
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["int8_flat", "bbq_flat", "hnsw", "int8_hnsw", "int4_hnsw", "bbq_hnsw"])
 def test_every_type_of_vectors(alias: str, corpus: Path, encoder_block: dict[str, Any], kind: str) -> None:
     dense = block(alias, encoder=encoder_block, vector={"type": kind}, oversample=5)
     build(corpus, dense)
-    found = open_retriever("dense", dense).search([SearchText("light of a lamp at sea"), SearchText("東京タワー")], 3)
+    found = open_retriever("dense", typed(dense)).search([SearchText("light of a lamp at sea"), SearchText("東京タワー")], 3)
     assert found.doc_ids.to_pylist()[0] == "d02"
     assert found.doc_ids.to_pylist()[3] == "d09"

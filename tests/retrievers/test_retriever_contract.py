@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from blocks import typed
 
+from cluster.errors import RetrieverError
 from retrievers.retriever import (
     Embedder,
     RankedLists,
     Retriever,
-    RetrieverError,
     SearchText,
     open_documents,
     open_retriever,
@@ -42,7 +43,7 @@ def settings(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 @pytest.fixture
 def retriever(settings: dict[str, Any]) -> Retriever:
-    return open_retriever("under_test", settings)
+    return open_retriever("under_test", typed(settings))
 
 
 def lists_of(found: RankedLists) -> list[list[tuple[str, float]]]:
@@ -101,20 +102,20 @@ def test_nothing_and_blank_texts_are_no_errors(retriever: Retriever) -> None:
 
 def test_identity_is_known_before_anything_is_loaded(retriever: Retriever, settings: dict[str, Any]) -> None:
     identity = retriever.identity()
-    assert json.loads(json.dumps(identity)) == identity == retriever_identity("under_test", settings)
-    assert open_retriever("again", settings, expect_identity=identity).identity() == identity
+    assert json.loads(json.dumps(identity)) == identity == retriever_identity("under_test", typed(settings))
+    assert open_retriever("again", typed(settings), expect_identity=identity).identity() == identity
 
 
 def test_another_index_than_planned_is_refused(retriever: Retriever, settings: dict[str, Any]) -> None:
     planned = retriever.identity() | {"corpus": "sha256:of another time"}
     with pytest.raises(RetrieverError, match="was replaced since this run was planned") as refusal:
-        open_retriever("under_test", settings, expect_identity=planned)
+        open_retriever("under_test", typed(settings), expect_identity=planned)
     assert "of another time" in str(refusal.value)
     assert "\n" not in str(refusal.value)
 
 
 def test_documents_give_the_text_of_hits(retriever: Retriever, settings: dict[str, Any]) -> None:
-    documents = open_documents("under_test", settings)
+    documents = open_documents("under_test", typed(settings))
     found = retriever.search([SearchText("Fresnel lens")], 1).doc_ids.to_pylist()
     assert documents.texts(found) == ["Lighthouses. Fresnel's lens threw the light of a small lamp across the sea."]
     with pytest.raises(RetrieverError, match="no document 'd99'"):
@@ -131,8 +132,3 @@ def test_vectors_are_those_searched_with(retriever: Retriever) -> None:
     retriever.search(TEXTS[:2], 3)
     np.testing.assert_allclose(retriever.embed(TEXTS), before, atol=1e-6)
     assert retriever.embed([]).shape == (0, before.shape[1])
-
-
-def test_unknown_kinds_name_the_nearest() -> None:
-    with pytest.raises(RetrieverError, match="unknown kind 'lokal', did you mean 'local'"):
-        open_retriever("bm25", {"kind": "lokal"})

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retrievers import dense
-from retrievers.dense import nearest
+from retrievers.local import dense
+from retrievers.local.dense import nearest_rows
 from retrievers.retriever import distinct, top_rows
 
 few_values = st.lists(st.sampled_from([0.0, 0.5, 0.5, 1.0, 2.0, -1.0]), max_size=60)
@@ -38,7 +38,7 @@ def test_nearest(n: int, rows: int, depth: int, block: int, seed: int) -> None:
     vectors = random.integers(-1, 2, (rows, 4)).astype(np.float32)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dense, "_ROWS", block)
-        found = nearest(queries, vectors, depth)
+        found = nearest_rows(queries, vectors, depth)
     for query, (hits, scores) in zip(queries, found, strict=True):
         products = vectors @ query
         expected = sorted(range(rows), key=lambda i: (-products[i], i))[:depth]
@@ -48,15 +48,15 @@ def test_nearest(n: int, rows: int, depth: int, block: int, seed: int) -> None:
 
 def test_nearest_rounds_so_that_noise_does_not_order() -> None:
     vectors = np.array([[0.5, 0.0], [0.5 + 2e-7, 0.0], [0.6, 0.0]], dtype=np.float32)
-    ((hits, scores),) = nearest(np.array([[1.0, 0.0]], dtype=np.float32), vectors, 3)
+    ((hits, scores),) = nearest_rows(np.array([[1.0, 0.0]], dtype=np.float32), vectors, 3)
     assert hits.tolist() == [2, 0, 1]
     assert scores[1] == scores[2] == 0.5
-    ((hits, _),) = nearest(np.array([[1.0, 0.0]], dtype=np.float32), vectors, 2)
+    ((hits, _),) = nearest_rows(np.array([[1.0, 0.0]], dtype=np.float32), vectors, 2)
     assert hits.tolist() == [2, 0]
 
 
 @given(st.lists(st.sampled_from("abcd")))
 def test_distinct(items: list[str]) -> None:
-    once, inverse = distinct(items)
-    assert len(set(once)) == len(once)
-    assert [once[i] for i in inverse] == items
+    unique, inverse = distinct(items)
+    assert len(set(unique)) == len(unique)
+    assert [unique[i] for i in inverse] == items

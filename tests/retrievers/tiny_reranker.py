@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 
-def make_reranker(folder: Path, texts: Sequence[str], tokens: int = 128) -> Path:
-    """Its files, in `folder`; the vocabulary is that of `texts`, and it takes so many tokens."""
-    import torch
+def make_tokenizer(texts: Sequence[str], tokens: int = 128) -> Any:
+    """A tokenizer with the vocabulary of `texts` that takes so many tokens."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-    from transformers import PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaForSequenceClassification
+    from transformers import PreTrainedTokenizerFast
 
     special = ["<s>", "<pad>", "</s>", "<unk>"]
     pieces = Tokenizer(models.Unigram())
@@ -22,10 +22,18 @@ def make_reranker(folder: Path, texts: Sequence[str], tokens: int = 128) -> Path
     pieces.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
     )
-    tokenizer = PreTrainedTokenizerFast(
+    return PreTrainedTokenizerFast(
         tokenizer_object=pieces, bos_token="<s>", cls_token="<s>", eos_token="</s>", sep_token="</s>",
         pad_token="<pad>", unk_token="<unk>", model_max_length=tokens, model_input_names=["input_ids", "attention_mask"],
     )  # fmt: skip
+
+
+def make_reranker(folder: Path, texts: Sequence[str], tokens: int = 128) -> Path:
+    """Its files, in `folder`; the vocabulary is that of `texts`, and it takes so many tokens."""
+    import torch
+    from transformers import XLMRobertaConfig, XLMRobertaForSequenceClassification
+
+    tokenizer = make_tokenizer(texts, tokens)
     torch.manual_seed(0)
     config = XLMRobertaConfig(
         vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,

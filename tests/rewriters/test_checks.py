@@ -1,4 +1,4 @@
-"""What makes a text no rewrite: loops, scripts, reasoning."""
+"""What makes a text no rewrite: is_repetitive, scripts, reasoning."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewriters.repetition import loops
-from rewriters.scripts import scripts, share_no_script
-from rewriters.thinking import strip_thinking
+from rewriters.reading.repetition import is_repetitive
+from rewriters.reading.scripts import scripts, share_no_script
+from rewriters.reading.thinking import strip_thinking
 
 PASSAGE = (
     "Row upon row of vines covers the hills between Lyon and Valence, where growers have kept terraces since Roman times. "
@@ -33,7 +33,7 @@ PASSAGE = (
     ],
 )
 def test_loops(text: str) -> None:
-    assert loops(text)
+    assert is_repetitive(text)
 
 
 @pytest.mark.parametrize(
@@ -51,14 +51,14 @@ def test_loops(text: str) -> None:
     ],
 )
 def test_no_loops(text: str) -> None:
-    assert not loops(text)
+    assert not is_repetitive(text)
 
 
 @given(st.text(min_size=8, max_size=60), st.integers(8, 30), st.text(max_size=10))
 def test_any_unit_often_enough_loops(unit: str, times: int, before: str) -> None:
     unit = " ".join(unit.split())
     if len(unit) >= 8:
-        assert loops(before + (unit + " ") * times)
+        assert is_repetitive(before + (unit + " ") * times)
 
 
 @pytest.mark.parametrize(

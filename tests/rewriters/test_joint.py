@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 
-from rewriters.joint import joint_schema, joint_template
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.errors import RewriterError
+from rewriters.joint import JOINT_PROMPT, check_joint_prompt, joint_schema, joint_template
 from rewriters.strategy import EXAMPLE_QUERY, Strategy, load_strategy, render
 
 FOUR = [load_strategy(name) for name in ("general", "keyword", "pseudo_answer", "core_content")]
@@ -33,10 +37,6 @@ def test_the_worked_example_is_an_answer_by_the_schema() -> None:
     assert EXAMPLE_QUERY in joint_template(FOUR)
 
 
-def test_the_example_keeps_the_numbers_that_all_information_means() -> None:
-    assert re.findall(r"\d+", EXAMPLE_QUERY) == re.findall(r"\d+", FOUR[0].example) == re.findall(r"\d+", FOUR[1].example)
-
-
 def test_the_schema_is_an_object_of_exactly_these_strings() -> None:
     schema = joint_schema(FOUR[:2])
     assert schema == {
@@ -53,3 +53,51 @@ def test_the_schema_is_an_object_of_exactly_these_strings() -> None:
 def test_one_strategy_alone_can_be_asked_for_jointly() -> None:
     assert isinstance(FOUR[0], Strategy)
     assert FOUR[1].definition not in joint_template(FOUR[:1])
+
+
+# ---------------------------------------------------------------- a prompt of the user's own
+
+
+def test_a_prompt_of_one_s_own_is_filled_with_the_strategies() -> None:
+    template = joint_template(
+        FOUR[:2], 'Do:\n{methods}\nA {"json": {}} with {}.\n{example_query}\n{example}\n{methods}\n{query}'
+    )
+    methods = "\n".join(f"- {s.name} ({s.label}): {s.definition}." for s in FOUR[:2])
+    example = json.dumps({s.name: s.example for s in FOUR[:2]})
+    assert template == f'Do:\n{methods}\nA {{"json": {{}}}} with {{}}.\n{EXAMPLE_QUERY}\n{example}\n{methods}\n{{query}}'
+
+
+@given(st.text("ab {}\n", max_size=20), st.text("ab{}", max_size=5))
+def test_text_without_variables_stays_as_it_is(before: str, query: str) -> None:
+    prompt = f"{before}\n{{query}}"
+    try:
+        check_joint_prompt(prompt)
+    except RewriterError:
+        return
+    assert render(joint_template(FOUR, prompt), query) == f"{before}\n{query}"
+
+
+@pytest.mark.parametrize("prompt", [JOINT_PROMPT, "{query}", '{"a": 1} {example}\n{query}'])
+def test_a_good_prompt_passes(prompt: str) -> None:
+    check_joint_prompt(prompt)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "said"),
+    [
+        ("", "must have {query} once, as its last word"),
+        ("Rewrite the query.", "must have {query} once, as its last word"),
+        ("Rewrite {query} briefly.", "must have {query} once, as its last word"),
+        ("{query} and again {query}", "must have {query} once, as its last word"),
+        (
+            "Do {method}: {query}",
+            "unknown variable '{method}'; did you mean '{methods}'? (known: {query}, {methods}, {example_query}, {example})",
+        ),
+        ("Rewrite { query }", "unknown variable '{ query }'; did you mean '{query}'?"),
+    ],
+)
+def test_a_bad_prompt_is_refused_in_one_line(prompt: str, said: str) -> None:
+    with pytest.raises(RewriterError) as refused:
+        check_joint_prompt(prompt)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import unicodedata
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewriters.normalise import normalise
+from rewriters.normalise import PLAIN, normalise
 
 ANY_TEXT = st.text(alphabet=st.characters(codec=None))  # lone surrogates included
 SPACES = st.text(alphabet=" \t\n\r\u00a0\u2003\u3000\x1f\x85\u2028", min_size=1, max_size=4)
@@ -49,6 +50,16 @@ def test_nothing_but_nfkc_casefold_and_white_space_changes(query: str) -> None:
         return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
 
     assert "".join(normalise(query).split()) == "".join(fold(fold(query)).split())
+
+
+@given(st.from_regex(PLAIN, fullmatch=True))
+def test_plain_text_is_its_own_normal_form(query: str) -> None:
+    assert normalise(query) == query
+
+
+@given(st.text(alphabet=st.sampled_from("az AZ09~!\t\n\x0b\x1c\x1f\x00\x7fé\u00a0ſK")))
+def test_no_text_that_normalising_changes_is_plain(query: str) -> None:
+    assert normalise(query) == query or not re.fullmatch(PLAIN, query)
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from cluster.errors import RewriterError
 from rewriters.engines import Completion, Request
-from rewriters.engines.limit import Limit
-from rewriters.engines.openai import OpenaiEngine
-from rewriters.errors import RewriterError
+from rewriters.engines.openai.aimd import AimdLimit
+from rewriters.engines.openai.engine import OpenaiEngine
 from tests.rewriters.fake_server import FAULTS, FakeServer, Reply, after, completion, refusal
 
 KEY = "sk-very-secret-0123456789"
@@ -392,7 +392,7 @@ _CONTENTS = _VALUES.map(lambda value: completion(value, value))
 def test_whatever_bytes_come_every_request_has_one_end(any_answer: tuple[FakeServer, OpenaiEngine], content: bytes) -> None:
     server, engine = any_answer
     server.answer = lambda body: Reply(content=content)
-    engine._limit = Limit(8)  # else a server that sent nothing good for long is only probed
+    engine._limit = AimdLimit(8)  # else a server without a good answer for long gets one request at a time, with backoff
     for done in outcome(engine, "a", "b").values():
         assert (done.text is None) == (done.error_reason == "bad_answer")
         (done.text or str(done.error_message)).encode()

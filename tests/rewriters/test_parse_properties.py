@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rewriters.joint import joint_template
-from rewriters.parse import Parsed, Unread, parse
+from rewriters.reading.ladder import Parsed, Unread, parse
 from rewriters.reasons import MESSAGES
 from rewriters.strategy import load_strategy
 
@@ -123,17 +123,17 @@ def as_numbered(values: tuple[str, ...]) -> str:
 SHAPES = [as_json, as_labelled, as_markdown, as_numbered]
 
 
-def read(answer: str, truncated: bool = False, wanted: tuple = FOUR) -> dict[str, Parsed | Unread]:
-    return parse(answer, QUERY, wanted=wanted, known=FOUR, instructions=INSTRUCTIONS, truncated=truncated)
+def read(answer: str, truncated: bool = False, requested: tuple = FOUR) -> dict[str, Parsed | Unread]:
+    return parse(answer, QUERY, requested=requested, known=FOUR, instructions=INSTRUCTIONS, truncated=truncated)
 
 
 def values_of(outcome: dict[str, Parsed | Unread]) -> dict[str, str]:
     return {name: one.text for name, one in outcome.items() if isinstance(one, Parsed)}
 
 
-def check_outcome(answer: str, truncated: bool, wanted: tuple) -> None:
-    outcome = read(answer, truncated, wanted)
-    assert list(outcome) == [strategy.name for strategy in wanted]
+def check_outcome(answer: str, truncated: bool, requested: tuple) -> None:
+    outcome = read(answer, truncated, requested)
+    assert list(outcome) == [strategy.name for strategy in requested]
     for one in outcome.values():
         if isinstance(one, Unread):
             assert one.reason in MESSAGES
@@ -235,12 +235,12 @@ def test_cut_json_has_whole_values_or_none_even_if_the_engine_does_not_say_that_
 def test_a_cut_answer_to_a_call_of_its_own_is_whole_or_none(strategy: object, value: str, before: str) -> None:
     answer = f"{before}{value}\n\n---"
     for at in range(len(answer)):
-        assert values_of(read(answer[:at], truncated=True, wanted=(strategy,))).items() <= {(strategy.name, value)}  # type: ignore[attr-defined]
+        assert values_of(read(answer[:at], truncated=True, requested=(strategy,))).items() <= {(strategy.name, value)}  # type: ignore[attr-defined]
 
 
 @given(VALUES, st.sampled_from(FOUR))
 def test_a_plain_answer_to_a_call_of_its_own_is_the_rewrite(value: str, strategy: object) -> None:
-    assert values_of(read(value, wanted=(strategy,))) == {strategy.name: value}  # type: ignore[attr-defined]
+    assert values_of(read(value, requested=(strategy,))) == {strategy.name: value}  # type: ignore[attr-defined]
 
 
 @given(FOUR_VALUES, st.permutations(range(4)))
@@ -273,6 +273,6 @@ def test_a_run_away_answer_is_read_in_a_moment(answer: str) -> None:
     import time
 
     started = time.process_time()
-    for wanted in (FOUR, FOUR[:1], FOUR[2:3]):
-        check_outcome(answer, True, wanted)
+    for requested in (FOUR, FOUR[:1], FOUR[2:3]):
+        check_outcome(answer, True, requested)
     assert time.process_time() - started < 5.0  # under 0.5 s each on a slow core; quadratic time would take minutes

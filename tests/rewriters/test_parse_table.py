@@ -1,4 +1,4 @@
-"""Nasty answers, and what each must become: a rewrite by the rung that read it, or a reason."""
+"""Malformed answers, and the outcome of each: a rewrite and the reader that found it, or a reason."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from rewriters.joint import joint_template
-from rewriters.parse import Parsed, parse
+from rewriters.reading.ladder import Parsed, parse
 from rewriters.reasons import MESSAGES
 from rewriters.strategy import load_strategy
 
@@ -19,6 +19,7 @@ P = "Sending a 20 kg parcel from Lyon to Porto costs about 25 euros with a relay
 C = "parcel Lyon Porto price"
 QUERY = "hello whats the cheapest way to send 20 kg parcel lyon to porto pls"
 ALL = dict(zip(FOUR, (G, K, P, C), strict=True))
+SHORT = dict(zip(("GQR", "KWR", "PAR", "CCE"), ALL.values(), strict=True))
 JSON = json.dumps(ALL)
 LABELLED = f"General Search Rewriting: {G}\nKeyword Rewriting: {K}\nPseudo-Answer Rewriting: {P}\nCore Content Extraction: {C}"
 NUMBERED = f"1. {G}\n2. {K}\n3. {P}\n4. {C}"
@@ -30,7 +31,7 @@ class Case(NamedTuple):
     id: str
     answer: str
     expected: dict[str, str]  # strategy -> the rewrite, or !reason
-    rung: str = ""
+    reader: str = ""
     query: str = QUERY
     asked: tuple[str, ...] = FOUR
     cut: bool = False
@@ -105,6 +106,21 @@ JOINT = [
     ),
     # labelled lines
     Case("labelled", LABELLED, ALL, "labelled"),
+    Case("labelled by the paper's short names", "\n".join(f"{s}: {t}" for s, t in SHORT.items()), ALL, "labelled"),
+    Case("short names, bold and small", "\n".join(f"- **{s.lower()}:** {t}" for s, t in SHORT.items()), ALL, "labelled"),
+    Case(
+        "labels with short names", LABELLED.replace("ting:", "ting (GQR):", 1).replace("tion:", "tion (CCE):"), ALL, "labelled"
+    ),
+    Case("short names with labels", LABELLED.replace("Keyword Rewriting", "KWR (Keyword Rewriting)"), ALL, "labelled"),
+    Case("json with short names as keys", json.dumps(SHORT), ALL, "json"),
+    Case(
+        "cut json with short names as keys",
+        json.dumps(SHORT)[:-20],
+        KEPT_THREE | {"core_content": "!truncated"},
+        "salvage",
+        cut=True,
+    ),
+    Case("a short name alone", f"GQR: {G}\nKWR: KWR\nPAR: {P}\nCCE: {C}", ALL | {"keyword": "!echo"}, "labelled"),
     Case("labelled by name", "\n".join(f"{n}: {t}" for n, t in ALL.items()), ALL, "labelled"),
     Case(
         "bold labels",
@@ -500,14 +516,14 @@ SINGLE = [
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=f"{len(case.asked)} {case.id}") for case in [*JOINT, *SINGLE]])
 def test_what_an_answer_becomes(case: Case) -> None:
-    wanted = [load_strategy(name) for name in case.asked]
+    requested = [load_strategy(name) for name in case.asked]
     known = [load_strategy(name) for name in FOUR]
-    instructions = joint_template(wanted) if len(wanted) > 1 else wanted[0].prompt
-    outcome = parse(case.answer, case.query, wanted=wanted, known=known, instructions=instructions, truncated=case.cut)
+    instructions = joint_template(requested) if len(requested) > 1 else requested[0].prompt
+    outcome = parse(case.answer, case.query, requested=requested, known=known, instructions=instructions, truncated=case.cut)
     shown = {name: one.text if isinstance(one, Parsed) else f"!{one.reason}" for name, one in outcome.items()}
     assert shown == case.expected
-    rungs = {one.parsed_as for one in outcome.values() if isinstance(one, Parsed)}
-    assert rungs == ({case.rung} if rungs else set())
+    readers = {one.parsed_as for one in outcome.values() if isinstance(one, Parsed)}
+    assert readers == ({case.reader} if readers else set())
 
 
 def test_the_table_meets_every_reason() -> None:

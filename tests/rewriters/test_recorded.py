@@ -10,9 +10,9 @@ from time import process_time
 
 import pytest
 
+from cluster.errors import RewriterError
 from rewriters.engines import Completion, Request
 from rewriters.engines.recorded import RecordedEngine
-from rewriters.errors import RewriterError
 
 
 def written(path: Path, *records: object) -> Path:

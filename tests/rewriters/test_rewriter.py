@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from rewriters.engines import Completion, Request, open_engine
-from rewriters.rewriter import Rewrite, Rewriter
+from rewriters.engines.settings import RecordedSettings
+from rewriters.rewriter import Rewriter, RewriteResult
 from rewriters.strategy import RewriterError, load_strategy
 
 FOUR = ["general", "keyword", "pseudo_answer", "core_content"]
@@ -54,6 +55,13 @@ class TestRequests:
             rewriter.requests("a", "tea")[0].prompt_hash != Rewriter(FOUR[:3], "joint", {}).requests("a", "tea")[0].prompt_hash
         )
 
+    def test_a_joint_prompt_of_one_s_own_is_the_prompt_and_in_the_hash(self) -> None:
+        rewriters = [Rewriter(FOUR, "joint", DECODING, prompt) for prompt in (None, "One: {query}", "Two: {query}")]
+        ours, one, two = (rewriter.requests("a", "tea")[0] for rewriter in rewriters)
+        assert (one.name, one.prompt, one.schema) == ("dmqr", "One: tea", ours.schema)
+        assert len({request.prompt_hash for request in (ours, one, two)}) == 3
+        assert len({json.dumps(rewriter.identity()) for rewriter in rewriters}) == 3
+
     def test_the_order_in_the_config_changes_nothing(self) -> None:
         one, other = Rewriter(FOUR, "joint", DECODING), Rewriter(FOUR[::-1], "joint", DECODING)
         assert one.requests("a", "tea") == other.requests("a", "tea")
@@ -76,9 +84,9 @@ class TestRequests:
     @pytest.mark.parametrize(
         ("strategies", "calls", "message"),
         [
-            (["keywords"], "joint", r"unknown strategy 'keywords' \(did you mean keyword\?\); there are: .*general"),
+            (["keywords"], "joint", r"unknown strategy 'keywords'; did you mean 'keyword'\? \(known: .*general"),
             (["general", "general"], "joint", "'general' is listed twice"),
-            (FOUR, "seperate", r"unknown value of rewrite.calls 'seperate' \(did you mean separate\?\)"),
+            (FOUR, "seperate", r"unknown value of rewrite.calls 'seperate'; did you mean 'separate'\?"),
         ],
     )
     def test_what_cannot_be_planned_is_refused(self, strategies: list[str], calls: str, message: str) -> None:
@@ -92,7 +100,11 @@ class TestRead:
         (request,) = rewriter.requests("a", "how much caffeine has green tea")
         rewrites, failures = rewriter.read([(request, said(json.dumps(TEXTS)))])
         assert failures == []
-        assert rewrites == [Rewrite(name, 1, TEXTS[name], 1.0, "a-model", request.prompt_hash, "json", None) for name in FOUR]
+        searched = {"pseudo_answer": "passage"}
+        assert rewrites == [
+            RewriteResult(name, 1, TEXTS[name], 1.0, searched.get(name, "query"), "a-model", request.prompt_hash, "json", None)
+            for name in FOUR
+        ]
 
     def test_separate_answers_in_any_order(self) -> None:
         rewriter = Rewriter(FOUR, "separate", DECODING)
@@ -173,7 +185,7 @@ def test_every_recorded_joint_completion_gives_its_four_lines(file: str) -> None
     if not shared:
         pytest.skip("DMQR_SHARED is not set: the recorded completions are not here")
     path = Path(shared) / "recorded" / f"{file}.jsonl"
-    engine = open_engine({"kind": "recorded", "path": str(path)})
+    engine = open_engine(RecordedSettings(kind="recorded", path=str(path)))
     rewriter = Rewriter(FOUR, "joint", DECODING)
     records = [json.loads(line) for line in path.read_text().splitlines()]
     assert len(records) == 100

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -9,8 +10,9 @@ import pytest
 
 from rewriters import strategies
 from rewriters.joint import joint_template
+from rewriters.lengths import length
 from rewriters.normalise import normalise
-from rewriters.parse import Parsed, parse
+from rewriters.reading.ladder import Parsed, parse
 from rewriters.rewriter import Rewriter
 from rewriters.strategy import (
     EXAMPLE_QUERY,
@@ -26,7 +28,7 @@ GOOD = {
     "name": "sub_query",
     "label": "Sub-Query Rewriting",
     "definition": "the first question to answer",
-    "example": "why does sourdough smell",
+    "example": "which licence is accepted in Iceland",
     "prompt": "Ask the first question to answer.\n\nQuery: {query}",
 }
 
@@ -52,7 +54,7 @@ class TestEveryStrategy:
             outcome = parse(
                 f"{strategy.label}: {strategy.example}",
                 query,
-                wanted=[strategy],
+                requested=[strategy],
                 known=[strategy],
                 instructions=strategy.prompt if whole else joint_template([strategy]),
                 truncated=False,
@@ -75,15 +77,54 @@ class TestEveryStrategy:
         assert len(strategy.example) <= strategy.max_chars
 
 
-def test_the_papers_four_are_there_with_their_labels_and_kinds() -> None:
+def test_the_papers_four_are_there_with_their_labels_and_how_they_are_searched() -> None:
     four = [load_strategy(name) for name in ("general", "keyword", "pseudo_answer", "core_content")]
-    assert [(s.label, s.kind) for s in four] == [
+    assert [(s.label, s.search_as) for s in four] == [
         ("General Search Rewriting", "query"),
         ("Keyword Rewriting", "query"),
         ("Pseudo-Answer Rewriting", "passage"),
         ("Core Content Extraction", "query"),
     ]
-    assert len(normalise(four[3].example)) < len(normalise(four[1].example)) < len(normalise(four[2].example))
+
+
+# The example query without its noise. Keywords are nouns: "car rental" for "rent a car", "age 67" for "67-year-old".
+INFORMATION = ["documents", "german", "67", "rent", "car", "iceland", "march", "2025", "driving", "licence", "1978"]
+FUNCTION_WORDS = {"a", "age", "car", "does", "old", "rental", "to", "which", "with", "year"}  # rewording adds these alone
+
+
+def words(text: str) -> list[str]:
+    return re.findall(r"\w+", normalise(text))
+
+
+def has(text: str, word: str) -> bool:
+    return any(one.startswith(word) for one in words(text))
+
+
+class TestTheWorkedExampleByThePapersDefinitions:
+    general, keyword, pseudo_answer, core_content = (
+        load_strategy(name).example for name in ("general", "keyword", "pseudo_answer", "core_content")
+    )
+
+    def test_general_keeps_all_information_and_drops_the_noise_alone(self) -> None:
+        assert [word for word in INFORMATION if not has(self.general, word)] == []
+        assert not {"hi", "sorry", "asked", "before", "wich", "thanks", "lot"} & set(words(self.general))
+        assert {word for word in words(self.general) if not has(EXAMPLE_QUERY, word[:4])} <= FUNCTION_WORDS
+
+    def test_keyword_has_the_same_information_between_commas(self) -> None:
+        assert [word for word in INFORMATION if not has(self.keyword, word)] == []
+        assert {word for word in words(self.keyword) if not has(EXAMPLE_QUERY, word[:4])} <= FUNCTION_WORDS
+        assert len(self.keyword.split(", ")) > 4
+        assert not {"which", "does", "a", "to", "if", "the", "was"} & set(words(self.keyword))
+
+    def test_pseudo_answer_is_more_and_at_most_three_sentences(self) -> None:
+        assert len(words(self.pseudo_answer)) > len(words(self.general))
+        assert 1 <= len(re.findall(r"[.!?](?: |$)", self.pseudo_answer)) <= 3
+        assert "?" not in self.pseudo_answer
+
+    def test_core_content_is_less_than_the_keywords_and_adds_nothing(self) -> None:
+        assert length(self.core_content) < length(self.keyword)
+        assert {word for word in words(self.core_content) if not has(EXAMPLE_QUERY, word[:4])} <= FUNCTION_WORDS
+        assert all(has(self.core_content, word) for word in ("documents", "rent", "car"))  # what is asked
 
 
 @pytest.mark.parametrize(
@@ -97,13 +138,15 @@ def test_the_papers_four_are_there_with_their_labels_and_kinds() -> None:
         ({"name": "Sub-Query"}, "lower-case letters"),
         ({"name": "original"}, "name is taken"),
         ({"label": "Sub: Query"}, "no colon"),
-        ({"kind": "document"}, "query or passage, found: 'document'"),
+        ({"search_as": "document"}, "query or passage, found: 'document'"),
         ({"max_chars": 0}, "found: 0"),
         ({"weight": -1.0}, "found: -1.0"),
         ({"weight": float("nan")}, "found: nan"),
         ({"definition": ""}, "its definition must be one line"),
         ({"definition": "what {query} is after"}, "its definition must be one line"),
         ({"example": "a\nb"}, "its example must be one line"),
+        ({"example": "why is the sky blue at noon"}, "its example must be a rewrite of 'hi all, sorry if"),
+        ({"aliases": ("SQ:",)}, "no colon"),
     ],
 )
 def test_a_wrong_strategy_is_refused_when_it_is_made(wrong: dict[str, object], said: str) -> None:
@@ -121,7 +164,7 @@ def test_an_unknown_name_answers_with_the_nearest_and_the_list() -> None:
     with pytest.raises(RewriterError) as unknown:
         load_strategy("pseudo-answer")
     message = str(unknown.value)
-    assert "'pseudo-answer' (did you mean pseudo_answer?)" in message
+    assert "'pseudo-answer'; did you mean 'pseudo_answer'?" in message
     assert ", ".join(strategy_names()) in message
 
 
@@ -151,7 +194,7 @@ def test_adding_a_strategy_is_one_file(folder: Path) -> None:
     assert request.schema is not None
     assert list(request.schema["properties"]) == ["general", "sub_query"]
     for answer in ('{"general": "a b", "sub_query": "c d"}', "General Search Rewriting: a b\nSub Query Rewriting: c d"):
-        outcome = parse(answer, "x", wanted=rewriter.strategies, known=rewriter.strategies, instructions="", truncated=False)
+        outcome = parse(answer, "x", requested=rewriter.strategies, known=rewriter.strategies, instructions="", truncated=False)
         assert {name: one.text for name, one in outcome.items() if isinstance(one, Parsed)} == {
             "general": "a b",
             "sub_query": "c d",

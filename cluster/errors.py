@@ -1,0 +1,323 @@
+"""Errors that a user can correct: one tree of classes, each error with a code. Suggestions for unknown names.
+
+All packages import this module; it imports only the standard library.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Set
+
+_LISTED = 12  # known names in a line
+
+
+class DmqrError(Exception):
+    """An error that is reported to the user as one line.
+
+    Attributes:
+        code: A key of `CODES`; docs/errors.md explains it.
+        line: `where: what is wrong; what to do`.
+        exit_code: Of the command line: 2, refused; 1, stopped or failed.
+    """
+
+    exit_code = 2
+
+    def __init__(self, code: str, line: str) -> None:
+        """Sets `code` and `line`."""
+        assert code in CODES, f"no error code {code!r}"
+        super().__init__(code, line)
+        self.code, self.line = code, line
+
+    def __str__(self) -> str:
+        """Returns the line."""
+        return self.line
+
+
+class ConfigError(DmqrError):
+    """The config, an argument or a file that they name is invalid."""
+
+
+class LogError(DmqrError):
+    """The query log cannot be used."""
+
+
+class RewriterError(DmqrError):
+    """An engine, a prompt or a strategy cannot be used."""
+
+
+class RetrieverError(DmqrError):
+    """A corpus, an index or a model cannot be used."""
+
+
+class ClusterError(DmqrError):
+    """Ray, storage or the run's folder cannot be used."""
+
+
+class HeldError(ClusterError):
+    """Another process holds the lease of the run or the index."""
+
+
+class Stopped(DmqrError):
+    """A run stopped before all its shards were committed; the line has the reason and the command that resumes it.
+
+    Attributes:
+        graceful: Whether the shards in flight were committed first, so that no work is lost.
+    """
+
+    def __init__(self, code: str, line: str, exit_code: int = 1, *, graceful: bool = True) -> None:
+        """Sets the attributes."""
+        super().__init__(code, line)
+        self.exit_code, self.graceful = exit_code, graceful
+
+
+class UnavailableError(ConnectionError):
+    """Storage did not answer, or only with transient errors, until the timeout; the message is one line.
+
+    The request is valid and may succeed later. Code that turns OSErrors into other errors must re-raise this one.
+    """
+
+    code = "storage-away"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Returns the end of a line about an unknown name: `; did you mean 'X'? (known: A, X)`."""
+    names = sorted(known) if isinstance(known, Set) else list(known)
+    folded = {one.casefold(): one for one in names}
+    close = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.5)
+    listed = ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
+    return (f"; did you mean {folded[close[0]]!r}?" if close else "") + f" (known: {listed or 'none'})"
+
+
+GROUPS: dict[str, dict[str, tuple[str, str]]] = {
+    "The command line and the config": {
+        "argument": (
+            "An argument of the command line is invalid, or a run would reject the query of `dmqr try`.",
+            "Correct it as the line says; the query comes last, in quotes.",
+        ),
+        "config-file": (
+            "The config does not exist, is not a YAML mapping in UTF-8, or has one key twice.",
+            "Correct the named line; configs/quickstart.yaml is an example.",
+        ),
+        "config-key": ("A key or a kind does not exist.", "Use the suggestion or a known name; docs/config.md lists all."),
+        "config-missing": ("A required key is missing.", "Add it."),
+        "config-value": (
+            "A value has the wrong type, is out of range or names something that is not in the config, or two values "
+            "contradict each other.",
+            "Correct it as the line says. Make two retrievers of one with `analyzer` (BM25) and `encoder` (dense). "
+            "`fuse.weights.original: 0` keeps the original out of the results.",
+        ),
+        "prices": (
+            "`limits.max_cost_usd` is set without a prices.yaml beside the config, or prices.yaml is invalid.",
+            "Add or correct it; configs/prices.yaml is an example.",
+        ),
+        "judgements": (
+            "The relevance judgements cannot be read.",
+            "Use a text file with tab-separated columns log_id, doc_id, grade, or TREC's four; each pair once.",
+        ),
+    },
+    "The log": {
+        "log-missing": (
+            "`log.path` has no Parquet file; names that begin with `.` or `_` are skipped.",
+            "Correct `log.path` or `--date`; on S3: s3://BUCKET/FOLDER, for all paths of a list.",
+        ),
+        "log-empty": (
+            "The log has no rows, or all rows were rejected.",
+            "Correct the path or the column, or raise `log.max_chars`.",
+        ),
+        "log-unreadable": (
+            "A file of the log is truncated, damaged, not Parquet, or not readable for this user.",
+            "Copy or write it again, or change its permissions.",
+        ),
+        "log-column": (
+            "A column that the config names is missing, duplicated or of the wrong type, or one id has several queries.",
+            "Name another column: text for queries, text or whole numbers for ids, whole numbers for counts; without unique "
+            "ids `id_column: null`.",
+        ),
+        "log-value": (
+            "A row has an id that is not UTF-8, or a count that is negative or larger than a 64-bit number.",
+            "Correct the row, use another column, or `count_column: null`.",
+        ),
+        "log-changed": ("A file of the log was replaced while it was read.", "Run the same command again."),
+        "log-space": ("Grouping the log ran out of memory or disk.", "Free space in the named folder (TMPDIR)."),
+    },
+    "Strategies, prompts and engines": {
+        "strategy": (
+            "A strategy does not exist, is listed twice, has the name of another, or has an invalid file. `original` is always "
+            "included and must not be listed.",
+            "Use one of the known strategies, or correct the file: [Adding a strategy](strategies.md#adding-a-strategy).",
+        ),
+        "prompt": (
+            "The joint prompt cannot be read, has an unknown variable, or does not end with `{query}`.",
+            "Correct the file; the rules: [A joint prompt of your own](strategies.md#a-joint-prompt-of-your-own).",
+        ),
+        "engine-setting": (
+            "The engine lacks a setting or does not accept one, or the environment names a proxy that is not an http proxy.",
+            "Correct or remove it. `base_url` is like http://host:8000/v1; `api_key_env` is the name of the environment "
+            "variable with the key.",
+        ),
+        "engine-model": (
+            "The engine's model, adapter or tokenizer cannot be found or loaded.",
+            "Use a model that the server lists, a folder or a hub name; `rewrite.engine.tokenizer` sets another tokenizer.",
+        ),
+        "engine-access": (
+            "The API key is not set, the server refuses it, or its account has no credit.",
+            "Set the named variable on every node with a worker that uses it; look at the account.",
+        ),
+        "engine-away": (
+            "The engine's server does not answer, or not as an OpenAI-compatible server.",
+            "Start it, or correct `base_url`, which usually ends in /v1. If TLS fails, use http: or set SSL_CERT_FILE to the "
+            "authority's certificate.",
+        ),
+        "engine-died": (
+            "vLLM died three times in a row without an answer, or the engine was closed.",
+            "Look at the logs of Ray's workers; often memory ran out: lower `gpu_memory_utilization` or `max_model_len`. "
+            "Run the same command again.",
+        ),
+        "recording": (
+            "The file of recorded completions does not exist or is invalid.",
+            "Correct the path or the named line; the format: [Engines](settings.md#engines).",
+        ),
+        "package-missing": (
+            "A Python package that the config needs is not installed.",
+            "Run the named command on every node with a worker that uses it.",
+        ),
+    },
+    "Corpus, index and models": {
+        "corpus-missing": ("`--corpus` has no Parquet file.", "Use a Parquet file or a folder of them, local or on S3."),
+        "corpus-invalid": (
+            "A file of the corpus cannot be read, has invalid columns or ids, or has other columns than the rest.",
+            "Copy it again, or correct it as the line says. Every document needs a unique `doc_id`, in Elasticsearch of at "
+            "most 512 bytes.",
+        ),
+        "index-missing": (
+            "The index does not exist, is incomplete, or has no copy on this machine.",
+            "Build it with the named `dmqr index`; a run copies an index of S3 to the machine.",
+        ),
+        "index-damaged": ("Files of the index are missing or truncated.", "Build it again."),
+        "index-other": (
+            "The index was built with another encoder, analyzer, field, vector type or format than the config has.",
+            "Correct the config, or build the index again. A reranker reads the texts of the first retriever, so its field "
+            "must be the text.",
+        ),
+        "index-replaced": ("The index was replaced after the run was planned.", "Restore it, or start a new run."),
+        "index-shared": (
+            "Two retrievers use one index with different settings, or a reranker has indexes of different corpora.",
+            "Give each its own index, or both the same settings; build all from one corpus, or set `rerank.kind: none`.",
+        ),
+        "index-place": (
+            "The index cannot be built at the configured place.",
+            "Use an empty folder with write permission, or an alias that is not the name of an index.",
+        ),
+        "index-busy": ("Another process is building this index.", "Wait for it, then run the same command again."),
+        "index-failed": (
+            "Building the index failed in a worker, or the index lacks documents.",
+            "Look at the log; build it again.",
+        ),
+        "document-missing": (
+            "The index lacks a document that the run needs.",
+            "Build the index again from the same corpus.",
+        ),
+        "model-missing": (
+            "The model's files do not exist or cannot be read.",
+            "Use a folder, `package:NAME` or a hub name; offline, fetch them into the hub's cache first (`hf download`).",
+        ),
+        "model-unfit": (
+            "The model is not an encoder or reranker, cannot be loaded with the installed libraries, or does not support a "
+            "configured key, length, layer or precision.",
+            "Use another model, or correct the named key. `trust_remote_code: true` runs code from the model's folder.",
+        ),
+        "device": (
+            "The device does not exist or has too little memory.",
+            "Correct `cluster.retrieve.gpus` or `cluster.rerank.gpus`, or lower `rerank.max_length`.",
+        ),
+    },
+    "Elasticsearch": {
+        "elastic-access": (
+            "The address, key or certificate is missing or not accepted, or the key lacks a right.",
+            "Set the named variable on every node with a worker that uses it. Searching needs the rights read and "
+            "view_index_metadata, building needs manage.",
+        ),
+        "elastic-away": (
+            "The server did not answer successfully before the timeout (`patience_minutes`).",
+            "Start it, correct its address, or lower `max_in_flight`.",
+        ),
+        "elastic-version": (
+            "Client and server have different major versions, or the server is not Elasticsearch.",
+            "Install the named client, or correct the address.",
+        ),
+        "elastic-refused": (
+            "The server refuses a query, a document or an index.",
+            "Correct the config or the document as the line says.",
+        ),
+    },
+    "Storage and the run's folder": {
+        "storage-address": ("The address of storage is invalid.", "Use s3://BUCKET/FOLDER, or a folder of the file system."),
+        "storage-refused": (
+            "S3 refuses the credentials, rights, region, bucket or certificate, or lacks an operation (`If-None-Match`); or "
+            "the endpoint has never answered.",
+            "Correct what the line names, on all nodes: an AWS_ variable, a right, the bucket, the clock of the machine; or "
+            "use another store.",
+        ),
+        "storage-unwritable": ("The folder cannot be written, or its storage has no create-only write.", "Use another folder."),
+        "storage-cache": (
+            "The folder for copies of S3 objects on this machine cannot be used.",
+            "Free space there, or set DMQR_CACHE to another folder.",
+        ),
+        "storage-away": (
+            "Storage did not answer successfully for two minutes (exit code 1).",
+            "Run the same command again.",
+        ),
+        "run-missing": (
+            "The folder has no run, or one that stopped before its log was read.",
+            "Use the folder in the last line of `dmqr run`; run the job again.",
+        ),
+        "run-damaged": (
+            "A file of the run's folder is missing, was changed, or was written by another version of dmqr.",
+            "Restore it; a damaged commit (commits/) may be removed, then its shard is computed again.",
+        ),
+        "run-changed": (
+            "The run's log or index has changed since its start.",
+            "Restore it, or start a new run under another `name`. Elasticsearch keeps the old index for a while; the line has "
+            "the settings that resume with it.",
+        ),
+        "run-held": ("Another driver works on this run.", "Wait for it, or stop it."),
+        "run-unbalanced": (
+            "The counts of input and output rows do not match; the run is not marked as finished.",
+            "Start it again under another `name`, and report a bug.",
+        ),
+    },
+    "The cluster": {
+        "cluster-away": ("No Ray cluster answers at `cluster.address`.", "`ray start --head`, or use `local` or `none`."),
+        "cluster-small": (
+            "The pools request more than the cluster or a single node has and may scale to, or have more workers than "
+            "requests in flight.",
+            "Lower `cluster.<stage>.workers`, `.cpus` or `.gpus`, add nodes, or raise `max_in_flight`.",
+        ),
+        "worker-died": (
+            "Workers died repeatedly on one shard.",
+            "Look at the log; often memory ran out: give each worker more, or lower `cluster.shard_size`.",
+        ),
+        "stage-table": ("A stage got or returned a table of the wrong schema.", "Report a bug."),
+    },
+    "A run that stopped early": {
+        "stopped-errors": (
+            "More queries failed than `limits.error_rate` allows.",
+            "Look at errors/ or the report; correct the cause, or use the named command, which raises the limit.",
+        ),
+        "stopped-cost": ("The cost exceeds `limits.max_cost_usd`.", "Use the named command, which raises the limit."),
+        "stopped-stall": (
+            "No commit and no worker's heartbeat for `limits.stall_minutes`.",
+            "Look at the log; run the same command again.",
+        ),
+        "stopped-lease": (
+            "Another driver has taken the run over.",
+            "Let it finish; if the line names a command, run that.",
+        ),
+        "stopped-open": ("Some shards were not committed.", "Look at the log; run the same command again."),
+        "interrupted": ("SIGINT (Ctrl-C) or SIGTERM was received.", "Run the same command again."),
+    },
+}
+"""Title -> code -> meaning, remedy."""
+
+CODES = {code: row for group in GROUPS.values() for code, row in group.items()}
+"""All codes."""

@@ -1,0 +1,1 @@
+"""Runs a job: session, worker pools, stages, runners, progress, lease, commits."""

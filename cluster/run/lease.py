@@ -1,0 +1,212 @@
+"""One driver per run: a lease with a heartbeat, built on put-if-absent alone.
+
+Leases are numbered objects `lease/000001.json`, each created by one driver only; the driver with the highest number holds
+the run. It rewrites its object every `HEARTBEAT_SECONDS`. Another driver may take the run over, by creating the next number,
+once the holder's process on this machine has ended or its last heartbeat is `STALE_SECONDS` old. A holder that finds a
+higher number stops. Until then two drivers may work; manifests are create-only, so each shard is committed once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cluster.errors import ClusterError, HeldError
+from cluster.storage import Storage
+
+HEARTBEAT_SECONDS = 5.0
+STALE_SECONDS = 150.0  # longer than requests to storage are retried (s3_client.py)
+OBSERVED_SECONDS = 12.0  # two heartbeats
+_RELEASE_SECONDS = 10.0  # timeout for a heartbeat in flight
+
+
+class Holder(NamedTuple):
+    """The driver that took the last lease of a run."""
+
+    number: int
+    host: str
+    pid: int
+    began: float  # seconds since the epoch by the driver's clock, as `heartbeat`
+    heartbeat: float  # the last one
+    released: bool
+    alive: bool  # not released, and its process lives or its last heartbeat is not stale
+
+
+class Lease:
+    """A run's lease, held from `acquire` to `release`."""
+
+    def __init__(self, storage: Storage, number: int, body: dict[str, Any]) -> None:
+        """Starts the heartbeat of a lease that `acquire` has created.
+
+        Args:
+            storage: The run's folder.
+            number: The lease's number; also that of this start of the run.
+            body: What its object holds.
+        """
+        self.number = number
+        self._storage, self._body = storage, body
+        self._last_heartbeat = time.monotonic()  # when the last stored heartbeat was sent
+        self._stop, self._taken_over = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._send_heartbeats, name="lease", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def acquire(cls, storage: Storage, now: Callable[[], float] = time.time) -> Lease:
+        """Returns a new lease of the run.
+
+        Args:
+            storage: The run's folder.
+            now: Returns seconds since the epoch.
+
+        Raises:
+            HeldError: Another driver holds the run.
+        """
+        number = check_free(storage, now())
+        _check_clock_ahead(storage)
+        body = {**_this_process(), "began": now(), "beat": now(), "released": False}
+        if not storage.put_if_absent(_key(number + 1), json.dumps(body).encode()):
+            raise HeldError("run-held", f"{storage.root}: another driver has just started on this run; wait for it")
+        return cls(storage, number + 1, body)
+
+    def taken_over(self) -> bool:
+        """Returns whether a lease with a higher number was found."""
+        return self._taken_over.is_set()
+
+    def lost(self) -> bool:
+        """Returns whether another driver has taken over, or may have: the last stored heartbeat is `STALE_SECONDS` old.
+
+        The age is by this process's monotonic clock, so it grows while the heartbeat thread waits for storage.
+        """
+        return self.taken_over() or time.monotonic() - self._last_heartbeat > STALE_SECONDS
+
+    def release(self) -> None:
+        """Marks the lease as released, so that the next driver need not wait; no error if that cannot be stored."""
+        self._stop.set()
+        self._thread.join(_RELEASE_SECONDS)
+        if not self._thread.is_alive():  # else storage does not answer
+            with contextlib.suppress(OSError, ClusterError):
+                self._put(released=True)
+
+    def _send_heartbeats(self) -> None:
+        while not self._stop.wait(HEARTBEAT_SECONDS):
+            with contextlib.suppress(OSError, ClusterError):  # storage is unavailable: try again at the next heartbeat
+                if self._storage.get(_key(self.number + 1)) is not None:
+                    self._taken_over.set()
+                    return
+                sent = time.monotonic()
+                self._put(released=False)
+                self._last_heartbeat = sent
+
+    def _put(self, *, released: bool) -> None:
+        body = self._body | {"beat": time.time(), "released": released}
+        self._storage.put(_key(self.number), json.dumps(body).encode())
+
+
+def check_free(storage: Storage, now: float) -> int:
+    """Returns the number of the last lease, 0 if there is none.
+
+    Args:
+        storage: The run's folder.
+        now: Seconds since the epoch.
+
+    Raises:
+        HeldError: Its driver still works on the run.
+    """
+    number, body = _latest(storage)
+    if body is not None and (last := _holder(number, body, now)).alive:
+        ago = max(0, round(now - last.heartbeat))
+        raise HeldError(
+            "run-held",
+            f"{storage.root}: another driver works on this run: process {last.pid} on {last.host}, "
+            f"last heartbeat {ago} s ago; wait for it, or stop it and start again",
+        )
+    return number
+
+
+def holder(storage: Storage, now: float) -> Holder | None:
+    """Returns the driver that took the last lease; None if there is no lease.
+
+    Args:
+        storage: The run's folder.
+        now: Seconds since the epoch.
+    """
+    number, body = _latest(storage)
+    return None if body is None else _holder(number, body, now)
+
+
+def _holder(number: int, body: dict[str, Any], now: float) -> Holder:
+    alive = not body["released"] and _alive(body, now)
+    return Holder(number, body["host"], body["pid"], body["began"], body["beat"], body["released"], alive)
+
+
+def _check_clock_ahead(storage: Storage) -> None:
+    """Raises HeldError if a driver of another machine, stale by this machine's clock, sends a heartbeat within 12 s.
+
+    This machine's clock may be ahead.
+    """
+    number, body = _latest(storage)
+    if body is None or body["released"] or body["machine"] == _machine():
+        return
+    time.sleep(OBSERVED_SECONDS)
+    if _latest(storage) != (number, body):
+        raise HeldError(
+            "run-held",
+            f"{storage.root}: another driver works on this run: process {body['pid']} on {body['host']}, whose clock is "
+            "not this machine's; wait for it, or stop it and start again",
+        )
+
+
+def lease_durations(storage: Storage) -> list[float]:
+    """Returns the seconds from the start to the last heartbeat of every lease, in the order of their numbers."""
+    bodies = (json.loads(storage.get(entry.key) or b"{}") for entry in storage.list("lease") if entry.key.endswith(".json"))
+    return [body["beat"] - body["began"] for body in bodies if body]
+
+
+def _key(number: int) -> str:
+    return f"lease/{number:06d}.json"
+
+
+def _latest(storage: Storage) -> tuple[int, dict[str, Any] | None]:
+    keys = [entry.key for entry in storage.list("lease") if entry.key.endswith(".json")]
+    if not keys:
+        return 0, None
+    return int(Path(keys[-1]).stem), json.loads(storage.get(keys[-1]) or b"null")
+
+
+def _this_process() -> dict[str, Any]:
+    return {
+        "host": socket.gethostname(),
+        "machine": _machine(),
+        "pid": os.getpid(),
+        "pid_began": _pid_began(os.getpid()),
+    }
+
+
+def _machine() -> str:
+    """Returns the ids of this boot and of the process namespace, within which a process id is unique; "" if unknown."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip() + os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
+def _pid_began(pid: int) -> str | None:
+    """Returns the process's start (clock ticks since boot; unlike the id it is never used again); None if it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except (OSError, IndexError):
+        return None
+    return None if fields[0] in "ZX" else fields[19]  # a zombie has ended, its parent has not waited for it yet
+
+
+def _alive(body: dict[str, Any], now: float) -> bool:
+    if body["machine"] and body["machine"] == _machine():
+        return bool(_pid_began(body["pid"]) == body["pid_began"])
+    return bool(now - body["beat"] < STALE_SECONDS)

@@ -1,0 +1,258 @@
+"""Tracks the shards in flight: the gate that admits them, and the progress of each through the stages.
+
+Committed shards are counted from their manifests and removed here, so memory does not grow with the run. Workers wait for
+the reply to `block_started` and `block_finished`, so those arrive in order; a `heartbeat` may arrive late, and its attempt
+number shows it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cluster.costs import Totals, add_totals, totals
+from cluster.run.pools import TASK_CPUS
+
+_KEPT_COMMITS = 1000  # committed shards that are remembered, for attempts that end after the commit
+
+
+class BlockTotals(NamedTuple):
+    """Costs and counts that a stage added to a block."""
+
+    spent: Totals
+    counts: Mapping[str, int]
+
+
+def block_totals(stage: str, table: pa.Table, counts: Mapping[str, int]) -> BlockTotals:
+    """Returns the totals of a stage's output block.
+
+    Args:
+        stage: The value of `costs.stage` in the stage's own entries.
+        table: The block.
+        counts: Other counts, returned as they are.
+    """
+    if "costs" not in table.column_names:
+        return BlockTotals({}, counts)
+    flat = table.column("costs").combine_chunks().flatten()
+    return BlockTotals(totals(flat.filter(pc.equal(flat.field("stage"), stage))), counts)
+
+
+class StageProgress(NamedTuple):
+    """Progress of the in-flight shards in one stage. Each row counts in one of `done`, `in_flight`, `waiting`."""
+
+    done: int  # rows that have passed this stage
+    in_flight: int  # rows of blocks that its workers are processing
+    waiting: int  # rows that have passed the stage before and are not started here
+    busy_seconds: float  # time with at least one block in flight, summed over the workers
+    workers: int
+    ready_workers: int  # started workers; all of them for a stage without a pool
+    spent: Totals
+    counts: Mapping[str, int]
+
+
+@dataclass
+class _ShardState:
+    """A shard's stage; `worker` is None while it waits for a worker."""
+
+    stage: int = 0
+    rows: int = 0
+    worker: str | None = None
+    attempt: int = 0
+    share: float = 0.0  # of its rows that the worker has finished
+    totals: dict[int, BlockTotals] = field(default_factory=dict)  # stage -> totals
+
+
+class ProgressTracker:
+    """Admits shards up to a limit and tracks those in flight (admitted, not committed). Thread-safe.
+
+    The state is not stored: after a restart of its process it exceeds the limit for a moment and shows less progress; no
+    row is lost.
+    """
+
+    def __init__(self, stages: Mapping[str, int], limit: int, clock: Callable[[], float] = time.monotonic) -> None:
+        """Starts with no shard in flight.
+
+        Args:
+            stages: Name -> workers, in the order of the stages; 0 for a stage without a pool.
+            limit: Shards in flight at most.
+            clock: Returns seconds.
+        """
+        self._stages, self._limit, self._clock = dict(stages), limit, clock
+        self._index = {name: index for index, name in enumerate(stages)}
+        self._condition = threading.Condition()  # guards everything below
+        self._closed = False
+        self._admitted: set[int] = set()
+        self._shards: dict[int, _ShardState] = {}
+        self._committed: dict[int, None] = {}  # the last _KEPT_COMMITS, oldest first
+        self._attempts: dict[tuple[int, int], int] = {}  # (stage, shard) -> attempts
+        self._ready: dict[str, set[str]] = {name: set() for name in stages}
+        self._shrunk: set[str] = set()  # stages whose pool has stopped workers: Ray Data does so when no block is left for them
+        self._calls: Counter[tuple[int, str]] = Counter()  # (stage, worker) -> blocks in flight
+        self._busy_since: dict[tuple[int, str], float] = {}
+        self._busy_seconds = [0.0] * len(self._stages)
+        self._last_heartbeat = clock()
+
+    def admit(self, shard: int, seconds: float) -> bool | None:
+        """Waits until fewer than `limit` shards are in flight.
+
+        Args:
+            shard: The shard to admit.
+            seconds: Timeout.
+
+        Returns:
+            True: the shard is admitted. False: the gate is closed. None: timeout; call again.
+        """
+        with self._condition:
+            self._condition.wait_for(lambda: self._closed or len(self._admitted - {shard}) < self._limit, seconds)
+            if self._closed:
+                return False
+            if len(self._admitted - {shard}) >= self._limit:
+                return None
+            self._admitted.add(shard)
+            return True
+
+    def close(self) -> None:
+        """Closes the gate: admits no more shards; those in flight go on."""
+        with self._condition:
+            self._closed = True
+            self._condition.notify_all()
+
+    def mark_committed(self, shard: int) -> None:
+        """Removes a committed shard, so that another can be admitted."""
+        with self._condition:
+            self._last_heartbeat = self._clock()
+            if (state := self._shards.pop(shard, None)) is not None:
+                self._end_attempt(state)
+            for index in range(len(self._stages)):
+                self._attempts.pop((index, shard), None)
+            self._committed[shard] = None
+            if len(self._committed) > _KEPT_COMMITS:
+                del self._committed[next(iter(self._committed))]
+            self._admitted.discard(shard)
+            self._condition.notify_all()
+
+    def in_flight(self) -> int:
+        """Returns the number of shards in flight."""
+        with self._condition:
+            return len(self._admitted)
+
+    def worker_started(self, stage: str, worker: str) -> None:
+        """Records that a worker is ready; after a restart, the blocks that it had in flight wait again."""
+        with self._condition:
+            self._last_heartbeat = self._clock()
+            self._ready[stage].add(worker)
+            for state in self._shards.values():
+                if (state.stage, state.worker) == (self._index[stage], worker):
+                    self._end_attempt(state)
+
+    def worker_stopped(self, stage: str, worker: str) -> None:
+        """Records that the pool has stopped a worker."""
+        with self._condition:
+            self._ready[stage].discard(worker)
+            self._shrunk.add(stage)
+
+    def block_started(self, stage: str, shard: int, rows: int, worker: str) -> int:
+        """Records that a worker has started a block; a shard that was in a later stage goes back to this one (a retry).
+
+        Returns:
+            The number of this attempt at the block in this stage, from 1.
+        """
+        with self._condition:
+            self._last_heartbeat = self._clock()
+            index = self._index[stage]
+            if self._stages[stage]:
+                self._ready[stage].add(worker)
+            if shard in self._committed:
+                return 1
+            attempt = self._attempts[index, shard] = self._attempts.get((index, shard), 0) + 1
+            state = self._shards.setdefault(shard, _ShardState())
+            self._end_attempt(state)
+            state.stage, state.worker, state.attempt = index, worker, attempt
+            state.rows = max(state.rows, rows)
+            state.totals = {earlier: one for earlier, one in state.totals.items() if earlier < index}
+            self._calls[index, worker] += 1
+            self._busy_since.setdefault((index, worker), self._clock())
+            return attempt
+
+    def heartbeat(self, stage: str, shard: int | None, attempt: int, share: float | None) -> None:
+        """Records a worker's heartbeat.
+
+        Args:
+            stage: The worker's stage.
+            shard: The shard that it processes; None while it is built.
+            attempt: The number that `block_started` returned.
+            share: Finished part of the block, 0 to 1; None if unknown.
+        """
+        with self._condition:
+            self._last_heartbeat = self._clock()
+            state = self._shards.get(shard) if shard is not None else None
+            current = None if state is None or state.worker is None else (state.stage, state.attempt)
+            if share is not None and state is not None and current == (self._index[stage], attempt):
+                state.share = min(1.0, max(state.share, share))
+
+    def block_finished(self, stage: str, shard: int, rows: int, attempt: int, totals: BlockTotals) -> None:
+        """Records a stage's output block.
+
+        The first stage reads rows by one row of the plan and the last returns one row for them, so a shard's rows are the
+        most that any stage had.
+        """
+        with self._condition:
+            self._last_heartbeat = self._clock()
+            index = self._index[stage]
+            if shard in self._committed:
+                return
+            state = self._shards.setdefault(shard, _ShardState())
+            if state.stage > index or (state.stage == index and state.worker is not None and state.attempt != attempt):
+                return  # the shard is in a later stage, or another attempt is in flight
+            self._end_attempt(state)
+            state.stage, state.rows = index + 1, max(state.rows, rows)
+            state.totals[index] = totals
+
+    def progress(self) -> dict[str, StageProgress]:
+        """Returns the progress of the shards in flight by stage, in the order of the stages."""
+        with self._condition:
+            return {name: self._progress_of(index, name, n) for index, (name, n) in enumerate(self._stages.items())}
+
+    def seconds_since_heartbeat(self) -> float:
+        """Returns the seconds since the last report of any worker, or the last commit."""
+        with self._condition:
+            return self._clock() - self._last_heartbeat
+
+    def _progress_of(self, index: int, name: str, workers: int) -> StageProgress:
+        done = in_flight = waiting = 0
+        spent: Totals = {}
+        counts: Counter[str] = Counter()
+        for state in self._shards.values():
+            if state.stage > index:
+                done += state.rows
+            elif state.stage == index and state.worker is not None:
+                part = int(state.rows * state.share)
+                done, in_flight = done + part, in_flight + state.rows - part
+            elif state.stage == index:
+                waiting += state.rows
+            if index in state.totals:
+                add_totals(spent, state.totals[index].spent)
+                counts.update(state.totals[index].counts)
+        now = self._clock()
+        busy = self._busy_seconds[index]
+        busy += sum(now - since for (stage, _), since in self._busy_since.items() if stage == index)
+        ready = (len(self._ready[name]) or workers * (name in self._shrunk)) if workers else TASK_CPUS
+        return StageProgress(done, in_flight, waiting, busy, max(workers, ready) or TASK_CPUS, ready, spent, dict(counts))
+
+    def _end_attempt(self, state: _ShardState) -> None:
+        """Takes the shard from its worker, and adds the worker's busy time if it has no other block."""
+        if state.worker is None:
+            return
+        call = state.stage, state.worker
+        state.worker, state.share = None, 0.0
+        self._calls[call] -= 1
+        if not self._calls[call]:
+            del self._calls[call]
+            self._busy_seconds[call[0]] += self._clock() - self._busy_since.pop(call)

@@ -1,0 +1,203 @@
+"""Runs the stages on Ray Data: one dataset per run, one block per shard.
+
+A stage with a pool is a `map_batches` over an actor pool, whose workers hold a model, an index or an engine; consecutive
+stages without a pool share one `map_batches` over tasks. The first task of a shard waits for its admission.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from cluster.run.pools import TASK_CPUS
+from cluster.run.progress import BlockTotals, ProgressTracker, StageProgress
+from cluster.run.session import data_context
+from cluster.run.stage import Meter, Stage, reporting_to, run_block, shard_of
+
+_ADMISSIONS = 2  # tasks that wait for admission: the next shard's, and one more
+_ADMISSION_SECONDS = 1.0  # timeout of one call of `admit`
+_PROGRESS_SECONDS = 0.2  # timeout of the driver's loop for the tracker's progress
+_REPLY_SECONDS = 5.0  # timeout of other calls of the tracker
+
+
+class RayRunner:
+    """Runs the stages on the Ray cluster that this process is connected to."""
+
+    def __init__(self, stages: Sequence[Stage], start: int) -> None:
+        """Starts the actor that tracks the progress; workers start with `run`.
+
+        Args:
+            stages: Linked (`cluster.run.stage.link`).
+            start: The number of this start of the run, from 1.
+        """
+        import ray
+
+        self._stages, self._start = list(stages), start
+        self._progress: dict[str, StageProgress] = {}  # the last reply
+        self._pending: Any = None  # the call of `progress` that has no reply yet
+        workers = {stage.name: stage.pool.workers if stage.pool else 0 for stage in stages}
+        limit = max(2, sum(stage.pool.max_workers * (stage.concurrent_blocks + 1) for stage in stages if stage.pool))
+        tracker = ray.remote(ProgressTracker).options(num_cpus=0, max_restarts=-1, max_task_retries=-1, max_concurrency=64)
+        self._tracker = tracker.remote(workers, limit)
+
+    def run(self, shards: Iterable[pa.Table]) -> Iterator[dict[str, Any]]:
+        """Yields the last stage's rows, as dicts, in the order in which the shards end.
+
+        Args:
+            shards: One-row tables with the column `shard`.
+        """
+        import ray
+        from ray.data import ActorPoolStrategy, TaskPoolStrategy
+
+        context = data_context()
+        context.target_max_block_size = None  # a block is a shard and is never split
+        context.execution_options.preserve_order = False
+        context.execution_no_progress_timeout_s = -1  # the job has its own: limits.stall_minutes
+        # A pool grows when every worker has `concurrent_blocks` in flight. The default threshold, 1.75, cannot be reached with
+        # one more block queued: the utilization is at most (blocks + 1) / blocks.
+        context.autoscaling_config.actor_pool_util_upscaling_threshold = 1.0
+        blocks = list(shards)
+        data = ray.data.from_arrow(blocks)
+        batches: dict[str, Any] = {"batch_size": None, "batch_format": "pyarrow", "zero_copy_batch": True}
+        for number, group in enumerate(_groups(self._stages)):
+            pool = group[0].pool
+            common = {"start": self._start, "tracker": self._tracker}
+            if pool is None:
+                # Waiting for admission takes no CPU. A `size` of its own keeps Ray Data from fusing it with an actor pool.
+                first = number == 0
+                size = min(max(1, len(blocks)), _ADMISSIONS if first else 64 * TASK_CPUS)
+                data = data.map_batches(
+                    _run_stateless, fn_kwargs={"stages": group, "gated": first, **common}, num_cpus=0 if first else 1,
+                    compute=TaskPoolStrategy(size=size), **batches,
+                )  # fmt: skip
+                continue
+            (stage,) = group
+            compute = ActorPoolStrategy(
+                min_size=pool.workers,
+                max_size=pool.max_workers,
+                max_tasks_in_flight_per_actor=stage.concurrent_blocks + 1,  # one more is queued
+                max_concurrent_calls_per_actor=stage.concurrent_blocks,
+                enable_true_multi_threading=True,
+            )
+            # `map_batches` requires a batch size with GPUs, and merges blocks up to that size. The internal method, which Ray's
+            # `map_groups` uses for the same reason, passes blocks unchanged.
+            data = data.map_batches_internal(
+                type(stage.name.capitalize(), (_BlockActor,), {}),  # Ray shows the class name
+                fn_constructor_kwargs={"stage": stage, **common}, compute=compute,
+                num_cpus=pool.cpus, num_gpus=pool.gpus or None, **batches,
+            )  # fmt: skip
+        for batch in data.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
+            yield from batch.to_pylist()
+
+    def mark_committed(self, shard: int) -> None:
+        """Records a commit, so that the next shard is admitted."""
+        self._tracker.mark_committed.remote(shard)
+
+    def progress(self) -> dict[str, StageProgress]:
+        """Returns the progress of the shards in flight by stage; the last reply if the tracker is slow."""
+        import ray
+
+        try:
+            self._pending = self._pending or self._tracker.progress.remote()
+            self._progress, self._pending = ray.get(self._pending, timeout=_PROGRESS_SECONDS), None
+        except ray.exceptions.GetTimeoutError:
+            pass
+        except ray.exceptions.RayError:
+            self._pending = None
+        return self._progress
+
+    def seconds_since_heartbeat(self) -> float:
+        """Returns the seconds since the last report of any worker, or the last commit; 0 if the tracker does not reply."""
+        return float(self._call("seconds_since_heartbeat", 0.0))
+
+    def in_flight(self) -> int:
+        """Returns the number of shards in flight: admitted and not committed; 1 if the tracker does not reply."""
+        return int(self._call("in_flight", 1))
+
+    def close(self) -> None:
+        """Admits no more shards; those in flight go on. To be called again and again: a restarted tracker is open."""
+        self._tracker.close.remote()
+
+    def _call(self, method: str, default: float) -> float:
+        import ray
+
+        try:
+            reply: float = ray.get(getattr(self._tracker, method).remote(), timeout=_REPLY_SECONDS)
+            return reply
+        except ray.exceptions.RayError:
+            return default
+
+
+class _RemoteTracker:
+    """Calls the tracker from a worker. Waits for the replies of all but `heartbeat`, so that reports arrive in order."""
+
+    def __init__(self, tracker: Any) -> None:
+        import ray
+
+        self._tracker, self._get = tracker, ray.get
+
+    def admit(self, shard: int) -> bool:
+        while (admitted := self._get(self._tracker.admit.remote(shard, _ADMISSION_SECONDS))) is None:
+            pass
+        return bool(admitted)
+
+    def block_started(self, stage: str, shard: int, rows: int, worker: str) -> int:
+        return int(self._get(self._tracker.block_started.remote(stage, shard, rows, worker)))
+
+    def block_finished(self, stage: str, shard: int, rows: int, attempt: int, totals: BlockTotals) -> None:
+        self._get(self._tracker.block_finished.remote(stage, shard, rows, attempt, totals))
+
+    def heartbeat(self, stage: str, shard: int | None, attempt: int, share: float | None) -> None:
+        self._tracker.heartbeat.remote(stage, shard, attempt, share)
+
+
+class _BlockActor:
+    """A pool's actor: a worker with its meter."""
+
+    def __init__(self, stage: Stage, start: int, tracker: Any) -> None:
+        import ray
+
+        self._tracker, self._reporter = tracker, _RemoteTracker(tracker)
+        self._worker = ray.get_runtime_context().get_actor_id()  # the same after a restart
+        with reporting_to(lambda share: self._reporter.heartbeat(stage.name, None, 0, share)):  # may copy an index for minutes
+            self._meter = Meter(stage, start)
+        ray.get(tracker.worker_started.remote(stage.name, self._worker))
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        return run_block(self._meter, table, self._reporter, self._worker)
+
+    def __del__(self) -> None:  # Ray Data deletes the worker when it shrinks the pool
+        with contextlib.suppress(Exception):
+            self._meter.close()
+            self._tracker.worker_stopped.remote(self._meter.stage.name, self._worker)
+
+
+def _run_stateless(table: pa.Table, stages: Sequence[Stage], gated: bool, start: int, tracker: Any) -> pa.Table:
+    """Returns a block after stages without a pool; with `gated` it waits for admission first."""
+    reporter = _RemoteTracker(tracker)
+    if table.num_rows and gated and not reporter.admit(shard_of(table)):
+        table = table.slice(0, 0)
+    if not table.num_rows:
+        return stages[-1].produces.empty_table()
+    worker = f"task-{shard_of(table)}"
+    for stage in stages:
+        table = run_block(Meter(stage, start), table, reporter, worker)
+    return table
+
+
+def _groups(stages: Sequence[Stage]) -> Iterator[list[Stage]]:
+    """Yields the stages of each operator: one with a pool, or consecutive ones without."""
+    group: list[Stage] = []
+    for stage in stages:
+        if stage.pool is not None:
+            if group:
+                yield group
+            yield [stage]
+            group = []
+        else:
+            group.append(stage)
+    if group:
+        yield group

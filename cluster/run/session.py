@@ -1,0 +1,182 @@
+"""Connects to Ray (a new one on this machine, or a running cluster), or sets up this process to run without it."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cluster.errors import ClusterError
+from cluster.run.pools import (
+    TASK_CPUS,
+    NodeGroup,
+    PoolRequest,
+    Resources,
+    in_process_pools,
+    local_pools,
+    scaled_resources,
+    size_pools,
+)
+
+IN_PROCESS = "none"  # `cluster.address` for no Ray, with all stages in this process
+_MOST_LOCAL_GPUS = 16
+_UNLIMITED_NODES = 1_000_000  # of a node group without an upper limit
+WORKER_ENVIRONMENT = {
+    "OMP_WAIT_POLICY": "PASSIVE",  # stages share cores: a waiting OpenMP thread must not spin
+    "TOKENIZERS_PARALLELISM": "false",
+    "TQDM_DISABLE": "1",
+}
+
+
+class InProcessSession:
+    """A session without Ray: one worker per stage, one stage at a time, so that each may use all cores."""
+
+    local, task_cpus = True, 0
+
+    def __init__(self, requests: Mapping[str, PoolRequest]) -> None:
+        """Sizes the pools, and sets WORKER_ENVIRONMENT in this process.
+
+        Args:
+            requests: Stage -> requested pool.
+        """
+        for name, value in WORKER_ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        cores = float(os.cpu_count() or 1)
+        gpus = usable_gpus(requests)
+        self.resources = Resources(1, cores, gpus, cores, gpus)
+        self.pools = in_process_pools(requests, gpus)
+
+    def close(self) -> None:
+        """Does nothing; `Session.close` disconnects."""
+
+
+class Session:
+    """A connection to Ray. `close` stops Ray if this session has started it."""
+
+    def __init__(
+        self,
+        address: str,
+        requests: Mapping[str, PoolRequest],
+        modules: Sequence[str] = (),
+        autoscaler_nodes: NodeGroup | None = None,
+    ) -> None:
+        """Connects to Ray, or starts it, and sizes the pools.
+
+        Args:
+            address: local (starts Ray on this machine), auto, or the address of a running cluster.
+            requests: Stage -> requested pool, in the order of the stages.
+            modules: Folders of the packages that workers import; a running cluster gets a copy of them.
+            autoscaler_nodes: Nodes that a running cluster's autoscaler may add; None: as reported by the autoscaler.
+
+        Raises:
+            ClusterError: No Ray answers, or the pools request more than the cluster has and may scale to.
+        """
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no data goes anywhere but to the engines named
+        os.environ.setdefault("RAY_DATA_DISABLE_PROGRESS_BARS", "1")
+        import ray
+
+        self.local, self.task_cpus = address == "local", TASK_CPUS
+        # Workers' output goes to the driver's standard streams, which the run writes to logs/; Ray's own log files are in its
+        # temporary folder.
+        logs = {"log_to_driver": True, "logging_level": logging.WARNING, "configure_logging": True}
+        environment: dict[str, Any] = {"env_vars": WORKER_ENVIRONMENT}
+        try:
+            if self.local:
+                ray.init(
+                    "local",
+                    num_cpus=_logical_cpus(requests) + TASK_CPUS,
+                    include_dashboard=False,
+                    runtime_env=environment,
+                    **logs,
+                )
+            else:
+                ray.init(address, runtime_env=environment | ({"py_modules": list(modules)} if modules else {}), **logs)
+        except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+            why = "" if isinstance(error, ConnectionError) else f" ({str(error).splitlines()[0]})"
+            raise ClusterError(
+                "cluster-away",
+                f"cluster.address: no Ray answers at {address!r}{why}; start one (ray start --head), set RAY_ADDRESS, "
+                "or use cluster.address: local",
+            ) from error
+        self.resources = _resources(ray.nodes())
+        try:
+            groups = [] if self.local else [autoscaler_nodes] if autoscaler_nodes else _reported_node_groups()
+            self.pools = size_pools(requests, self.resources, self.local, scaled_resources(self.resources, groups))
+        except ClusterError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Disconnects from Ray; stops it if this session has started it."""
+        import ray
+
+        ray.shutdown()
+
+
+def _logical_cpus(requests: Mapping[str, PoolRequest]) -> int:
+    """Returns the CPUs that the pools may request; that depends on the GPUs, which Ray counts after it has started."""
+    guesses = (0, _MOST_LOCAL_GPUS) if any(request.takes_spare_gpus for request in requests.values()) else (0,)
+    return max(math.ceil(sum(p.max_workers * p.cpus for p in local_pools(requests, gpus).values())) for gpus in guesses)
+
+
+def open_session(
+    address: str,
+    requests: Mapping[str, PoolRequest],
+    modules: Sequence[str] = (),
+    autoscaler_nodes: NodeGroup | None = None,
+) -> Session | InProcessSession:
+    """Returns the session for the config's `cluster.address`; the arguments are those of `Session`."""
+    return InProcessSession(requests) if address == IN_PROCESS else Session(address, requests, modules, autoscaler_nodes)
+
+
+def data_context() -> Any:
+    """Returns Ray Data's context, set to print nothing: the job shows its own progress."""
+    from ray.data import DataContext
+
+    context = DataContext.get_current()
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    return context
+
+
+def usable_gpus(requests: Mapping[str, PoolRequest]) -> float:
+    """Returns the GPUs of this process that the pools can use; none are looked for where no pool can use one."""
+    return visible_gpus() if any(request.can_use_gpu for request in requests.values()) else 0.0
+
+
+def visible_gpus() -> float:
+    """Returns the number of GPUs that this process sees. Without an NVIDIA driver it does not import PyTorch."""
+    if not Path("/dev/nvidiactl").exists():
+        return 0.0
+    import torch
+
+    return float(torch.cuda.device_count())
+
+
+def _reported_node_groups() -> list[NodeGroup]:
+    """Returns the node groups that the cluster's autoscaler has reported.
+
+    Ray has no public function for it; Ray Data uses the same private one. KubeRay's autoscaler does not report any, hence
+    the config's `cluster.scales_to`.
+    """
+    from ray._private.state import state
+
+    config = state.get_cluster_config()
+    groups = [] if config is None else config.node_group_configs
+    return [
+        NodeGroup(
+            _UNLIMITED_NODES if one.max_count < 0 else one.max_count,
+            one.resources.get("CPU", 0.0),
+            one.resources.get("GPU", 0.0),
+        )
+        for one in groups
+    ]
+
+
+def _resources(nodes: list[dict[str, Any]]) -> Resources:
+    alive: list[dict[str, float]] = [dict(node["Resources"]) for node in nodes if node["Alive"]]
+    cpus, gpus = ([node.get(kind, 0.0) for node in alive] for kind in ("CPU", "GPU"))
+    return Resources(len(alive), sum(cpus), sum(gpus), max(cpus, default=0), max(gpus, default=0))

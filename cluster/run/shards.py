@@ -1,0 +1,242 @@
+"""The plan of a run, which divides its rows into shards, and its commits, one create-only manifest per shard.
+
+Layout under the run's folder: `shards.json` (the plan, put once at the first start), `<table>/shard-<n>-<attempt>.parquet`
+(data under names that no other attempt uses), `commits/<n>.json` (one manifest per shard, create-only; only files that one
+names are output), `_SUCCESS.json` (written last, with the names of all files).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cluster.costs import Totals, add_totals
+from cluster.errors import ClusterError
+from cluster.storage import Storage
+from cluster.storage.ahead import ahead
+
+CONCURRENT_FETCHES = 16  # of manifests: one by one, a thousand take half a minute at an object store's latency
+PLAN, SUCCESS, COMMITS = "shards.json", "_SUCCESS.json", "commits"
+
+
+class File(NamedTuple):
+    """A data file of a table."""
+
+    key: str
+    rows: int
+    size: int  # bytes
+
+
+class Shard(NamedTuple):
+    """Rows that are processed and committed together: one row group of a file that planning wrote."""
+
+    number: int
+    key: str
+    row_group: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run's input files and shards, fixed at its first start."""
+
+    inputs: list[dict[str, Any]]  # files read: path, size, mtime_ns or etag
+    counts: dict[str, int]  # rows, queries, rejected
+    shard_size: int
+    tables: dict[str, list[File]]  # files that planning wrote
+    shards: list[Shard]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A shard's commit: its files, and sums for the closing balance and table."""
+
+    shard: int
+    start: int
+    files: dict[str, list[File]]
+    counts: dict[str, int]
+    costs: Totals
+    seconds: dict[str, float] = field(default_factory=dict)  # stage -> busy time that no row caused: write
+    # number of the run's start -> seconds by `attributed` (to this shard's rows) and `start_up` (of workers)
+    by_start: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    @property
+    def spent(self) -> Totals:
+        """Returns all costs of the shard: those of its rows, and `seconds` as stages of their own."""
+        return self.costs | {stage: {"@": {"seconds": seconds}} for stage, seconds in self.seconds.items()}
+
+
+def put_plan(storage: Storage, plan: Plan) -> Plan:
+    """Stores the plan, unless an earlier start has stored one; returns the stored one."""
+    if storage.put_if_absent(PLAN, json.dumps(asdict(plan)).encode()):
+        return plan
+    stored = read_plan(storage)
+    assert stored is not None
+    return stored
+
+
+def read_plan(storage: Storage) -> Plan | None:
+    """Returns the stored plan; None before the run's first start.
+
+    Raises:
+        ClusterError: It cannot be parsed.
+    """
+    data = storage.get(PLAN)
+    if data is None:
+        return None
+    try:
+        body = json.loads(data)
+        body["tables"] = {table: [File(*file) for file in files] for table, files in body["tables"].items()}
+        body["shards"] = [Shard(*shard) for shard in body["shards"]]
+        return Plan(**body)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ClusterError(
+            "run-damaged", f"{storage.url(PLAN)}: is damaged; put it back, or remove the folder and start anew"
+        ) from error
+
+
+def check_inputs(plan: Plan, inputs: list[dict[str, Any]], where: str) -> None:
+    """Compares the input files with those of the plan.
+
+    Args:
+        plan: The stored plan.
+        inputs: The files as they are now, as in `Plan.inputs`.
+        where: The run, for the message.
+
+    Raises:
+        ClusterError: A file was added, removed or changed.
+    """
+    planned, found = ({file["path"]: file for file in files} for files in (plan.inputs, inputs))
+    for path in sorted(planned.keys() | found.keys()):
+        if planned.get(path) != found.get(path):
+            change = "is gone" if path not in found else "is new" if path not in planned else "has changed"
+            raise ClusterError(
+                "run-changed", f"{path} {change} since {where} was started; put it back, or start a new run under another name"
+            )
+
+
+def write_table(storage: Storage, table: str, shard: int, rows: pa.Table) -> File:
+    """Stores rows as a Parquet file under a unique name; no reader uses it until a manifest names it."""
+    buffer = io.BytesIO()
+    pq.write_table(rows, buffer, compression="zstd")
+    key = f"{table}/shard-{shard:06d}-{uuid.uuid4().hex[:12]}.parquet"
+    storage.put(key, buffer.getvalue())
+    return File(key, rows.num_rows, buffer.tell())
+
+
+def commit(storage: Storage, manifest: Manifest) -> Manifest:
+    """Commits a shard and returns its manifest; if it is committed already, deletes our files and returns that manifest."""
+    if storage.put_if_absent(_commit_key(manifest.shard), json.dumps(asdict(manifest)).encode()):
+        return manifest
+    storage.delete(*(file.key for files in manifest.files.values() for file in files))
+    theirs = storage.get(_commit_key(manifest.shard))
+    assert theirs is not None
+    return read_manifest(theirs)
+
+
+def read_manifest(data: bytes | str) -> Manifest:
+    """Returns a manifest from its JSON."""
+    body = json.loads(data)
+    body["files"] = {table: [File(*file) for file in files] for table, files in body["files"].items()}
+    return Manifest(**body)
+
+
+def manifests(storage: Storage) -> Iterator[Manifest]:
+    """Yields the manifests of all commits, in the order of the shards; fetches several at a time.
+
+    Raises:
+        ClusterError: One cannot be parsed.
+    """
+    keys = [entry.key for entry in storage.list(COMMITS) if entry.key.endswith(".json")]
+    for key, data in zip(keys, ahead(storage.get, keys, CONCURRENT_FETCHES), strict=True):
+        if data is None:
+            continue
+        try:
+            yield read_manifest(data)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ClusterError(
+                "run-damaged", f"{storage.url(key)}: is damaged; put it back, or remove it and run the job again"
+            ) from error
+
+
+def spent(committed: Iterable[Manifest]) -> Totals:
+    """Returns the summed costs of shards."""
+    sums: Totals = {}
+    for manifest in committed:
+        add_totals(sums, manifest.spent)
+    return sums
+
+
+def seconds_by_start(committed: Iterable[Manifest]) -> dict[int, dict[str, float]]:
+    """Returns busy seconds by the number of the run's start: `attributed` (writing included) and `start_up`."""
+    result: dict[int, dict[str, float]] = {}
+    for manifest in committed:
+        written = {"attributed": sum(manifest.seconds.values())}
+        for number, sums in [*manifest.by_start.items(), (str(manifest.start), written)]:
+            into = result.setdefault(int(number), {"attributed": 0.0, "start_up": 0.0})
+            for name, seconds in sums.items():
+                into[name] += seconds
+    return result
+
+
+def committed_tables(plan: Plan, committed: Iterable[Manifest]) -> dict[str, list[File]]:
+    """Returns the files of every table: those of planning, and those that the manifests name."""
+    tables = {table: list(files) for table, files in plan.tables.items()}
+    for manifest in committed:
+        for table, files in manifest.files.items():
+            tables.setdefault(table, []).extend(files)
+    return tables
+
+
+def remove_orphans(storage: Storage, tables: Iterable[str], named: Iterable[File]) -> int:
+    """Deletes files of killed attempts (unnamed data files, temporary files of manifests); returns their number.
+
+    Args:
+        storage: The run's folder.
+        tables: Their names.
+        named: The files of the plan and of all manifests.
+
+    Raises:
+        ClusterError: A named file is missing or has another size; nothing is deleted.
+    """
+    expected = {file.key: file.size for file in named}
+    orphans = [entry.key for entry in storage.list(COMMITS) if not entry.key.endswith(".json")]
+    for table in tables:
+        for entry in storage.list(table):
+            if entry.key not in expected:
+                orphans.append(entry.key)
+            elif expected.pop(entry.key) != entry.size:
+                raise ClusterError(
+                    "run-damaged",
+                    f"{storage.url(entry.key)} has not the size it was committed with, the run's folder was changed; "
+                    "put it back",
+                )
+    if expected:
+        raise ClusterError(
+            "run-damaged",
+            f"{storage.url(next(iter(expected)))} is committed but missing, the run's folder was changed; put it back",
+        )
+    storage.delete(*orphans)
+    return len(orphans)
+
+
+def put_success(storage: Storage, tables: Mapping[str, list[File]], counts: Mapping[str, int]) -> None:
+    """Stores `_SUCCESS.json`, which marks the run as finished."""
+    body = {
+        "finished_at": time.time(),
+        "counts": counts,
+        "tables": {table: [file.key for file in files] for table, files in tables.items()},
+    }
+    storage.put_if_absent(SUCCESS, json.dumps(body, indent=1).encode())
+
+
+def _commit_key(shard: int) -> str:
+    return f"{COMMITS}/{shard:06d}.json"

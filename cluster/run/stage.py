@@ -1,0 +1,240 @@
+"""A stage of the pipeline, and the meter that calls its worker.
+
+A block is one shard from the first stage to the last: a stage takes a whole block and returns one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from cluster import costs
+from cluster.errors import ClusterError
+from cluster.run.border import check_border
+from cluster.run.pools import Pool
+from cluster.run.progress import BlockTotals, block_totals
+
+Worker = Callable[[pa.Table], pa.Table]
+_UNLINKED = pa.schema([])
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of the pipeline: a class, built once per worker and called with one block at a time.
+
+    The class declares what it does to a block's columns: `NEEDS` (required names), `ADDS` (a schema, appended) and `DROPS`
+    (names); or `GIVES`, the whole schema, if it returns other rows. `link` derives the schemas.
+    """
+
+    name: str
+    worker: Callable[..., Worker]
+    settings: Mapping[str, Any]  # what the worker is built from: names and paths, never large objects
+    consumes: pa.Schema = _UNLINKED
+    produces: pa.Schema = _UNLINKED
+    pool: Pool | None = None  # None: the worker is stateless and built for each block, in any process
+    concurrent_blocks: int = 1  # in flight per worker, each on a thread of its own
+    retries: int = 3  # of a block whose worker died
+    # Called with one row on which the worker raised; returns the stage's output row, with the error in its column `errors`,
+    # or raises if the row did not cause the error. None: the stage fails.
+    fallback: Callable[[pa.Table, Exception], pa.Table] | None = None
+    # Returns counts of an output block, for the progress before the commit.
+    counts: Callable[[pa.Table], Mapping[str, int]] | None = None
+    cost_stage: str = ""  # the value of `costs.stage` in its entries; empty: `name`
+
+
+def link(stages: Sequence[Stage], source: pa.Schema) -> list[Stage]:
+    """Returns the stages with their schemas `consumes` and `produces`.
+
+    Args:
+        stages: In the order of the pipeline.
+        source: The schema of the first stage's input.
+
+    Raises:
+        ClusterError: A stage needs a column that no stage before it adds.
+    """
+    linked, schema = [], source
+    for stage in stages:
+        worker: Any = stage.worker
+        if missing := [name for name in worker.NEEDS if name not in schema.names]:
+            raise ClusterError(
+                "stage-table",
+                f"stage {stage.name} needs {missing}, which no stage before it adds, found {schema.names}; "
+                "report it: the chain of stages is at fault",
+            )
+        produces = getattr(worker, "GIVES", None)
+        if produces is None:
+            drops = getattr(worker, "DROPS", ())
+            produces = pa.schema([*(field for field in schema if field.name not in drops), *worker.ADDS])
+        linked.append(replace(stage, consumes=schema, produces=produces))
+        schema = produces
+    return linked
+
+
+class Reporter(Protocol):
+    """The methods of `cluster.run.progress.ProgressTracker` that workers call, in this process or another."""
+
+    def block_started(self, stage: str, shard: int, rows: int, worker: str) -> int:
+        """Records that a worker has started a block; returns the number of the attempt."""
+        ...
+
+    def block_finished(self, stage: str, shard: int, rows: int, attempt: int, totals: BlockTotals) -> object:
+        """Records a stage's output block."""
+        ...
+
+    def heartbeat(self, stage: str, shard: int | None, attempt: int, share: float | None) -> object:
+        """Records a worker's heartbeat."""
+        ...
+
+
+_thread = threading.local()  # .report: receives the heartbeats of the thread's block
+
+
+def heartbeat(share: float | None = None) -> None:
+    """Reports progress from inside a long call; the stall timeout (`limits.stall_minutes`) starts anew.
+
+    Has no effect on threads other than the one that built or called the worker.
+
+    Args:
+        share: Finished part of the block, 0 to 1; None if unknown.
+    """
+    if report := getattr(_thread, "report", None):
+        report(share)
+
+
+@contextlib.contextmanager
+def reporting_to(report: Callable[[float | None], object]) -> Iterator[None]:
+    """Passes the heartbeats of this thread to `report` during the body."""
+    _thread.report = report
+    try:
+        yield
+    finally:
+        del _thread.report
+
+
+class Meter:
+    """Calls a stage's worker, checks the schemas of its input and output, and attributes its time to the rows.
+
+    Called from several threads if the stage has `concurrent_blocks`. A worker may have an attribute `start_up` (part ->
+    seconds that it took while the worker was built) and a method `close()`, which releases its resources.
+    """
+
+    def __init__(self, stage: Stage, start: int) -> None:
+        """Builds the worker.
+
+        Args:
+            stage: Linked (`link`).
+            start: The number of this start of the run, from 1.
+        """
+        began = time.perf_counter()
+        self.stage, self._start = stage, start
+        self._worker = stage.worker(**stage.settings)
+        self._busy = costs.BusyTime()
+        parts = {f"{costs.START_UP}.{part}": spent for part, spent in getattr(self._worker, "start_up", {}).items()}
+        rest = time.perf_counter() - began - sum(parts.values())
+        self._start_up = [parts | {costs.START_UP: rest}] if stage.pool else []  # taken by the first block
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """Returns the worker's output block, with the cost entries settled.
+
+        Raises:
+            ClusterError: The input or the output has another schema.
+        """
+        stage = self.stage
+        if table.num_rows == 0:
+            return stage.produces.empty_table()
+        check_border(f"{stage.name} was given", table.schema, stage.consumes)
+        with self._busy.share() as share:
+            result = self._call_worker(table)
+            seconds = share()
+        check_border(f"{stage.name} returned", result.schema, stage.produces)
+        if "costs" not in result.column_names:
+            return result
+        devices = stage.pool.gpus if stage.pool else 0.0
+        settled = costs.settle(result, seconds, devices, self._start)
+        with contextlib.suppress(IndexError):
+            settled = _charge_start_up(settled, stage.cost_stage or stage.name, self._start_up.pop(), devices, self._start)
+        return settled
+
+    def close(self) -> None:
+        """Releases the worker's resources."""
+        if hasattr(self._worker, "close"):
+            self._worker.close()
+
+    def _call_worker(self, table: pa.Table) -> pa.Table:
+        try:
+            return self._worker(table)
+        except Exception as error:
+            if self.stage.fallback is None:
+                raise
+            return self._isolate(table, error, [max(1, table.num_rows // 20)])
+
+    def _isolate(self, table: pa.Table, error: Exception, budget: list[int]) -> pa.Table:
+        """Returns the output block with the stage's fallback in place of the rows on which the worker raises.
+
+        Halves the block until it has those rows singly. Raises `error` if there are more than `budget[0]` of them: then the
+        rows are not the cause.
+        """
+        if table.num_rows == 1:
+            if not budget[0] or self.stage.fallback is None:
+                raise error
+            budget[0] -= 1
+            return self.stage.fallback(table, error)
+        parts = []
+        for part in (table.slice(0, table.num_rows // 2), table.slice(table.num_rows // 2)):
+            try:
+                parts.append(self._worker(part))
+            except Exception as inner:
+                parts.append(self._isolate(part, inner, budget))
+        return pa.concat_tables(parts)
+
+
+def shard_of(table: pa.Table) -> int:
+    """Returns the number of a block's shard."""
+    return int(table.column("shard")[0].as_py())
+
+
+def run_block(meter: Meter, table: pa.Table, reporter: Reporter, worker: str) -> pa.Table:
+    """Returns a stage's output block, and reports its start, heartbeats and end.
+
+    Args:
+        meter: Of the stage's worker.
+        table: The block; empty if its shard was not admitted.
+        reporter: Receives the reports.
+        worker: The worker's name, the same after a restart.
+
+    Raises:
+        ClusterError: This is attempt `Stage.retries` + 2 at the block; the workers of all earlier ones died.
+    """
+    stage = meter.stage
+    if table.num_rows == 0:
+        return stage.produces.empty_table()
+    shard = shard_of(table)
+    attempt = reporter.block_started(stage.name, shard, table.num_rows, worker)
+    if attempt > stage.retries + 1:
+        raise ClusterError(
+            "worker-died",
+            f"{stage.name}: {attempt - 1} workers died one after the other under shard {shard}; look at the log for why "
+            "(often memory), give each more room, or make cluster.shard_size smaller",
+        )
+    with reporting_to(partial(reporter.heartbeat, stage.name, shard, attempt)):
+        result = meter(table)
+    counts = stage.counts(result) if stage.counts else {}
+    totals = block_totals(stage.cost_stage or stage.name, result, counts)
+    reporter.block_finished(stage.name, shard, result.num_rows, attempt, totals)
+    return result
+
+
+def _charge_start_up(table: pa.Table, stage: str, parts: Mapping[str, float], devices: float, start: int) -> pa.Table:
+    """Returns the block with the worker's start-up seconds on its first row, as cost entries of their own."""
+    entries = [costs.entry(stage, part, spent, device_seconds=spent * devices, start=start) for part, spent in parts.items()]
+    column = table.column("costs")
+    first = pa.array([[*column[0].as_py(), *entries]], costs.COSTS)
+    joined = pa.concat_arrays([first, *column.slice(1).chunks])
+    return table.set_column(table.schema.get_field_index("costs"), pa.field("costs", costs.COSTS), joined)

@@ -1,0 +1,141 @@
+"""Object storage: keys under one root, in a folder (`files.py`) or on S3 (`s3.py`).
+
+`put_if_absent` is the one operation that commits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from cluster.errors import ClusterError, UnavailableError
+
+PROBE = ".probe-"  # prefix of the objects that `check_writable` puts and removes; a kill may leave one
+
+
+class Entry(NamedTuple):
+    """One stored object."""
+
+    key: str
+    size: int  # bytes
+    etag: str | None = None  # the version, where the storage names versions
+
+
+class Storage(Protocol):
+    """Objects under one root, named by slash-separated keys."""
+
+    root: str
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        """Stores `data` unless `key` exists; durable on return. False: another object exists, and stays."""
+        ...
+
+    def put(self, key: str, data: bytes) -> None:
+        """Stores `data`, replacing an older object; a reader sees the old or the new, never a mixture."""
+        ...
+
+    def upload(self, path: Path, key: str) -> None:
+        """Stores a local file under `key`, replacing an older object."""
+        ...
+
+    def get(self, key: str) -> bytes | None:
+        """Returns the object's bytes, or None if it does not exist."""
+        ...
+
+    def open(self, key: str) -> pa.NativeFile:
+        """Opens the object as a random-access file (for Parquet). FileNotFoundError if it does not exist."""
+        ...
+
+    def stat(self, key: str) -> Entry | None:
+        """Returns the entry of exactly this key, or None."""
+        ...
+
+    def list(self, prefix: str = "") -> Iterator[Entry]:
+        """Lists every object below the folder `prefix`, sorted by key; unfinished temporary files included."""
+        ...
+
+    def folders(self) -> Sequence[str]:
+        """Returns the names of the folders right under the root, sorted."""
+        ...
+
+    def delete(self, *keys: str) -> None:
+        """Removes the objects; keys that do not exist are ignored."""
+        ...
+
+    def url(self, key: str) -> str:
+        """Returns the object's address, for DuckDB and for messages."""
+        ...
+
+
+def remote(url: str) -> bool:
+    """Returns whether this names an object or folder of S3."""
+    return url.startswith("s3://")
+
+
+def open_storage(url: str) -> Storage:
+    """Returns the storage at `url`: s3://BUCKET/FOLDER or a folder of the file system. ClusterError for other schemes."""
+    if remote(url):
+        from cluster.storage.s3 import S3Storage
+
+        return S3Storage(url)
+    if "://" in url and not url.startswith("file://"):
+        scheme = url.split("://", 1)[0]
+        raise ClusterError(
+            "storage-address", f"{url}: {scheme}:// is not supported; use s3://BUCKET/FOLDER, or a folder of the file system"
+        )
+    from cluster.storage.files import FileStorage
+
+    return FileStorage(str(Path(url.removeprefix("file://")).absolute()))
+
+
+def object_at(url: str) -> Entry | None:
+    """Returns the S3 object of exactly this address, its key its name there; None: there is none, `url` may be a folder."""
+    folder, _, name = url.rpartition("/")
+    return open_storage(folder).stat(name) if name and folder.count("/") >= 2 else None  # s3://BUCKET alone is no object
+
+
+def open_file(url: str, etag: str | None = None) -> BinaryIO:
+    """Opens a file or an S3 object for reading, seekable.
+
+    Args:
+        url: A path, or s3://BUCKET/KEY.
+        etag: The only version of the object that may be read.
+
+    Raises:
+        OSError: It cannot be read; ESTALE: the object is another version.
+    """
+    if not remote(url):
+        return Path(url).open("rb")
+    from cluster.storage.s3_file import RangedFile
+
+    bucket, _, key = url.removeprefix("s3://").partition("/")
+    return io.BufferedReader(RangedFile(bucket, key, etag), 1 << 16)
+
+
+def check_writable(storage: Storage, what: str) -> None:
+    """Refuses (ClusterError) a root that cannot be written or that does not support put-if-absent."""
+    key = f"{PROBE}{uuid.uuid4().hex}"
+    try:
+        try:
+            first, second = storage.put_if_absent(key, b"1"), storage.put_if_absent(key, b"2")
+        except BaseException:
+            with contextlib.suppress(OSError, ClusterError):
+                storage.delete(key)
+            raise
+        storage.delete(key)
+    except UnavailableError:
+        raise
+    except OSError as error:
+        raise ClusterError(
+            "storage-unwritable", f"{what}: cannot write to {storage.root}: {error.strerror or error}; name another folder"
+        ) from error
+    if not first or second:
+        raise ClusterError(
+            "storage-unwritable", f"{what}: {storage.root} overwrites what it was told to create only; name a folder elsewhere"
+        )

@@ -1,0 +1,241 @@
+"""Storage on S3 and compatible object stores.
+
+A commit is a PutObject with `If-None-Match: *`. An answer may be lost after the store has done it, and the next attempt is
+then told that the object exists; so every put carries a token in the object's metadata, and a put that is refused compares
+the token of the object there with its own.
+
+Uploads go through boto3's transfer manager. Downloads do not: it cannot resume one that a kill interrupted, and cannot be
+told which version of the object is wanted.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+
+from cluster.errors import ClusterError
+from cluster.storage import Entry
+from cluster.storage.ahead import ahead
+from cluster.storage.s3_client import PreconditionFailed, backoff, call
+from cluster.storage.s3_file import RangedFile, ranged
+
+SCHEME = "s3://"
+TOKEN = "dmqr-put"  # metadata: which put made the object
+PART = 16 << 20  # bytes of a large object that one request sends or fetches
+STREAMS = 4  # such requests at a time
+DELETED = 16  # objects at a time
+_CONFLICTS = 12  # times that a put is refused by an object that is then not found
+
+
+def _page(asked: dict[str, Any], client: Any) -> dict[str, Any]:
+    page: dict[str, Any] = client.list_objects_v2(**asked)
+    return page
+
+
+def partial_path(path: Path, entry: Entry) -> Path:
+    """Returns where a download is written until it is complete: beside `path`, one name for each version of the object."""
+    return path.with_name(f"{path.name}.{hashlib.sha256(str(entry.etag).encode()).hexdigest()[:8]}.part")
+
+
+class _RetryingClient:
+    """The client for boto3's transfer manager: sends each request through `call`, which retries it and translates errors."""
+
+    def __init__(self, url: str, meta: Any) -> None:
+        self._url, self.meta = url, meta
+
+    def __getattr__(self, operation: str) -> Callable[..., Any]:
+        def request(**arguments: Any) -> Any:
+            def attempt(client: Any) -> Any:
+                if "Body" in arguments:
+                    arguments["Body"].seek(0)  # the attempt before has read it
+                return getattr(client, operation)(**arguments)
+
+            return call(self._url, attempt)
+
+        return request
+
+
+class S3Storage:
+    """Objects below s3://BUCKET/PREFIX; the methods keep the contract of `cluster.storage.Storage`.
+
+    Every method raises ClusterError for permanent errors (credentials, bucket, region, permissions) and UnavailableError for
+    a store that does not answer.
+    """
+
+    def __init__(self, root: str) -> None:
+        """Sets the root, without a request. ClusterError if the address names no bucket."""
+        bucket, _, prefix = root.removeprefix(SCHEME).partition("/")
+        if not bucket:
+            raise ClusterError("storage-address", f"{root}: names no bucket; write s3://BUCKET/FOLDER")
+        self._bucket, self._prefix = bucket, prefix.strip("/")
+        self.root = f"{SCHEME}{bucket}" + (f"/{self._prefix}" if self._prefix else "")
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        """Puts with `If-None-Match: *`."""
+        token = uuid.uuid4().hex
+        wanted = self._named(key) | {"Body": data, "IfNoneMatch": "*", "Metadata": {TOKEN: token}}
+        wait = backoff()
+        for _ in range(_CONFLICTS):
+            try:
+                call(self.url(key), lambda client: client.put_object(**wanted))
+            except PreconditionFailed:
+                ours = self._ours(key, token, data)
+                if ours is not None:
+                    return ours
+            except OSError:  # no answer after all retries: it may have been done
+                if self._ours(key, token, data):
+                    return True
+                raise
+            else:
+                return True
+            wait()  # it existed, and is gone
+        raise OSError(errno.EIO, "is said to be there, and is not", self.url(key))
+
+    def put(self, key: str, data: bytes) -> None:
+        """Puts the bytes, in parts if they are many."""
+        if len(data) < 2 * PART:  # without the transfer manager's threads
+            call(self.url(key), lambda client: client.put_object(**self._named(key), Body=data))
+        else:
+            self._upload(key, io.BytesIO(data))
+
+    def upload(self, path: Path, key: str) -> None:
+        """Puts a local file, in parts if it is large."""
+        self._upload(key, str(path))
+
+    def get(self, key: str) -> bytes | None:
+        """Returns the object's bytes, or None."""
+        try:
+            data: bytes = call(self.url(key), lambda client: client.get_object(**self._named(key))["Body"].read())
+        except FileNotFoundError:
+            return None
+        return data
+
+    def download(self, entry: Entry, path: Path, on_progress: Callable[[], object] = lambda: None) -> None:
+        """Writes this version of an object into a local file, in parts; resumes a download that a kill interrupted.
+
+        Args:
+            entry: Key, size and version.
+            path: The file, which appears when it is complete.
+            on_progress: Called after every part.
+
+        Raises:
+            FileNotFoundError: The object was removed or replaced.
+        """
+        unfinished = partial_path(path, entry)
+        with unfinished.open("ab") as file:
+            starts = range(file.tell(), entry.size, PART)
+            named, url = self._named(entry.key), self.url(entry.key)
+            try:
+                for data in ahead(lambda at: ranged(url, named, entry.etag, at, min(PART, entry.size - at)), starts, STREAMS):
+                    file.write(data)
+                    on_progress()
+            except PreconditionFailed:
+                raise FileNotFoundError(errno.ENOENT, "was replaced while it was copied", url) from None
+        unfinished.replace(path)
+
+    def open(self, key: str) -> pa.NativeFile:
+        """Opens the object; reads are ranged requests."""
+        named = self._named(key)
+        return pa.PythonFile(RangedFile(named["Bucket"], named["Key"]), mode="r")
+
+    def stat(self, key: str) -> Entry | None:
+        """Returns the entry of exactly this key, or None."""
+        name = self._named(key)["Key"]
+        for answer in self._pages(Prefix=name, MaxKeys=1):
+            for found in answer.get("Contents", []):
+                if found["Key"] == name:
+                    return Entry(key, found["Size"], found["ETag"])
+            break
+        return None
+
+    def list(self, prefix: str = "") -> Iterator[Entry]:
+        """Lists every object below the folder, sorted by key, a page at a time."""
+        for answer in self._pages(Prefix=self._folder(prefix)):
+            for found in answer.get("Contents", []):
+                if not found["Key"].endswith("/"):  # consoles create such objects for folders
+                    yield Entry(self._key(found["Key"]), found["Size"], found["ETag"])
+
+    def folders(self) -> Sequence[str]:
+        """Returns the common prefixes right under the root, sorted."""
+        found: list[str] = []
+        for answer in self._pages(Prefix=self._folder(""), Delimiter="/"):
+            found += [self._key(one["Prefix"]).rstrip("/") for one in answer.get("CommonPrefixes", [])]
+        return sorted(found)
+
+    def delete(self, *keys: str) -> None:
+        """Removes the objects, several at a time."""
+
+        def one(key: str) -> None:
+            call(self.url(key), lambda client: client.delete_object(**self._named(key)))
+
+        for _ in ahead(one, keys, DELETED):  # not DeleteObjects: stores differ in the checksums they want of it
+            pass
+
+    def url(self, key: str) -> str:
+        """Returns the s3:// address."""
+        return f"{self.root}/{key}"
+
+    def _named(self, key: str) -> dict[str, Any]:
+        return {"Bucket": self._bucket, "Key": f"{self._prefix}/{key}" if self._prefix else key}
+
+    def _folder(self, prefix: str) -> str:
+        whole = "/".join(part for part in (self._prefix, prefix.strip("/")) if part)
+        return f"{whole}/" if whole else ""
+
+    def _key(self, name: str) -> str:
+        return name[len(self._prefix) + 1 :] if self._prefix else name
+
+    def _pages(self, **wanted: Any) -> Iterator[dict[str, Any]]:
+        """Yields the pages of a listing; each is retried on its own."""
+        more: dict[str, Any] = {}
+        while True:
+            asked = {"Bucket": self._bucket, **wanted, **more}
+            answer: dict[str, Any] = call(self.root, partial(_page, asked))
+            yield answer
+            if not answer.get("IsTruncated"):
+                return
+            more = {"ContinuationToken": answer["NextContinuationToken"]}
+
+    def _upload(self, key: str, source: str | BinaryIO) -> None:
+        """Puts a file, in parts if it is large; each request is retried on its own.
+
+        An interrupt (Ctrl-C) waits for the requests under way, and for the request that removes the parts already sent.
+        """
+        from boto3.s3.transfer import TransferConfig, create_transfer_manager
+
+        token = uuid.uuid4().hex
+        # "classic": the other transfer client, taken on some machines, has connections and retries of its own
+        config = TransferConfig(
+            multipart_threshold=2 * PART, multipart_chunksize=PART, max_concurrency=STREAMS, preferred_transfer_client="classic"
+        )
+
+        def send(client: Any) -> None:
+            with create_transfer_manager(_RetryingClient(self.url(key), client.meta), config) as manager:
+                named = self._named(key)
+                manager.upload(source, named["Bucket"], named["Key"], {"Metadata": {TOKEN: token}}).result()
+
+        try:
+            call(self.url(key), send)
+        except FileNotFoundError:  # no such upload: it may be completed, and the answer was lost
+            if not self._ours(key, token, None):
+                raise
+
+    def _ours(self, key: str, token: str, data: bytes | None) -> bool | None:
+        """Returns whether the object was made by the put with this token; None if there is no object.
+
+        For a store that keeps no metadata the content decides: two drivers' manifests are never the same.
+        """
+        try:
+            answer = call(self.url(key), lambda client: client.head_object(**self._named(key)))
+        except FileNotFoundError:
+            return None
+        found = answer.get("Metadata", {}).get(TOKEN)
+        return bool(found == token) if found else self.get(key) == data

@@ -1,0 +1,225 @@
+"""The S3 client, configured as boto3 is, its retries, and its errors as messages for people.
+
+Permanent errors (credentials, bucket, region, permissions) are a ClusterError. Transient ones (503, resets, timeouts, cut
+bodies) are retried by `call` alone, with backoff, for `RETRY_SECONDS`, and are an UnavailableError after that. botocore makes
+one attempt: all threads of a process share its retry quota, and once that is empty no request is retried.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import os
+import random
+import re
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from cluster.errors import ClusterError, UnavailableError
+
+CONNECT_SECONDS, READ_SECONDS = 5, 30  # READ_SECONDS: without a byte; several attempts fit into RETRY_SECONDS
+RETRY_SECONDS = 120.0  # of one request, from its first failure
+SHORT_RETRY_SECONDS = 15.0  # the same, while the address or the credentials may be wrong, or after the store was given up
+LONGEST_WAIT = 8.0  # seconds between two attempts
+CONNECTIONS = 32
+
+_NOT_FOUND = {"NoSuchKey", "NotFound", "404"}
+_BUSY = {
+    "SlowDown", "RequestTimeout", "ConditionalRequestConflict", "OperationAborted", "Throttling", "ThrottlingException",
+    "BadDigest", "IncompleteBody", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch",  # corrupted on the way
+}  # fmt: skip
+_CREDENTIALS = (
+    "{host} does not take these credentials ({code}); correct AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+)
+_EXPIRED = "the credentials have expired ({code}); renew them"
+_DENIED = "{host} denies {operation} to these credentials ({code}); grant it, or use others"
+_REGION = "the bucket is not in region {region!r} ({code}); set AWS_REGION to {right}"
+_CANNOT = "{host} cannot do what {operation} asks for ({code}); use another store"
+_REFUSED = {
+    "NoSuchBucket": "there is no bucket {bucket} at {host}; create it, or correct the address",
+    "RequestTimeTooSkewed": "the clock of this machine is not that of {host}; set it",
+    **dict.fromkeys(
+        ("InvalidAccessKeyId", "SignatureDoesNotMatch", "XAdminUserNotFound", "UnrecognizedClientException"), _CREDENTIALS
+    ),
+    **dict.fromkeys(("ExpiredToken", "InvalidToken", "TokenRefreshRequired"), _EXPIRED),
+    **dict.fromkeys(("AccessDenied", "AllAccessDisabled", "AccountProblem", "403", "Forbidden"), _DENIED),
+    **dict.fromkeys(
+        ("AuthorizationHeaderMalformed", "PermanentRedirect", "IllegalLocationConstraintException", "301"), _REGION
+    ),
+    **dict.fromkeys(("NotImplemented", "501"), _CANNOT),
+}
+_MISCONFIGURED = {  # messages for transient errors, where no request to the endpoint ever succeeded
+    "address": "no answer from {host}; correct AWS_ENDPOINT_URL_S3, or mend the network",
+    "credentials": "no credentials for S3; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
+}
+_SETTINGS = "correct the environment's AWS_... variables or ~/.aws/config"
+
+Value = TypeVar("Value")
+_answered: set[str] = set()  # endpoints that have answered this process
+_unavailable: set[str] = set()  # given up since: the next requests must not take minutes again
+
+
+class PreconditionFailed(Exception):
+    """412: the object exists already, or is another version."""
+
+
+def client() -> Any:
+    """Returns the process's S3 client, a new one when the AWS_ variables have changed; threads may share it."""
+    settings = tuple(sorted((name, value) for name, value in os.environ.items() if name.startswith("AWS_")))
+    with _lock:
+        return _client(os.getpid(), settings)
+
+
+_lock = threading.Lock()
+
+
+@functools.lru_cache(maxsize=4)
+def _client(_process: int, _settings: tuple[tuple[str, str], ...]) -> Any:
+    import boto3
+    from botocore.config import Config
+
+    session = boto3.session.Session(region_name=os.environ.get("AWS_REGION") or None)  # boto3 knows AWS_DEFAULT_REGION only
+    config = Config(
+        connect_timeout=CONNECT_SECONDS,
+        read_timeout=READ_SECONDS,
+        max_pool_connections=CONNECTIONS,
+        tcp_keepalive=True,
+        retries={"mode": "standard", "total_max_attempts": 1},
+        user_agent_extra="dmqr",
+    )
+    return session.client("s3", config=config)
+
+
+def call(url: str, operation: Callable[[Any], Value]) -> Value:
+    """Returns `operation(client)`, retried while it fails with a transient error.
+
+    Args:
+        url: The object or folder concerned, for messages.
+        operation: One request; it may be called many times.
+
+    Raises:
+        ClusterError: A permanent error.
+        FileNotFoundError: There is no such object.
+        PreconditionFailed: The request was conditional.
+        UnavailableError: Still a transient error after `RETRY_SECONDS`. No error is chained to botocore's: a worker's error
+            is logged with its causes, and a server's text may hold secrets.
+    """
+    wait, since = backoff(), 0.0  # since: when the first attempt failed
+    while True:
+        where = None
+        try:
+            where = client()
+            value = operation(where)
+        except Exception as error:
+            failure = _translated(error, url, where)
+            if failure is None:
+                raise
+        else:
+            _answered.add(where.meta.endpoint_url)
+            _unavailable.discard(where.meta.endpoint_url)
+            return value
+        endpoint = where.meta.endpoint_url if where else ""
+        if not isinstance(failure, _Transient):
+            if where:
+                _answered.add(endpoint)
+            raise failure
+        since = since or time.monotonic()
+        misconfigured = failure.suspect is not None and endpoint not in _answered
+        if time.monotonic() - since >= (SHORT_RETRY_SECONDS if misconfigured or endpoint in _unavailable else RETRY_SECONDS):
+            if misconfigured:
+                raise ClusterError(
+                    "storage-refused", f"{url}: " + _MISCONFIGURED[str(failure.suspect)].format(host=_host(endpoint))
+                )
+            _unavailable.add(endpoint)
+            raise UnavailableError(f"{url}: {failure} for {time.monotonic() - since:.0f} s")
+        if failure.suspect == "credentials":
+            _client.cache_clear()  # a client never looks for credentials again
+        wait()
+
+
+def backoff() -> Callable[[], None]:
+    """Returns a function that sleeps: each time longer, up to LONGEST_WAIT, with random jitter."""
+    waits = iter([0.1 * 2**n for n in range(7)])
+
+    def wait() -> None:
+        time.sleep(next(waits, LONGEST_WAIT) * random.uniform(0.5, 1.0))
+
+    return wait
+
+
+class _Transient(Exception):
+    """An error that a retry may mend. `suspect`: key of _MISCONFIGURED, what else may be wrong."""
+
+    def __init__(self, words: str, suspect: str | None = None) -> None:
+        super().__init__(words)
+        self.suspect = suspect
+
+
+def _translated(error: Exception, url: str, where: Any) -> Exception | None:
+    """Returns our exception for one of botocore's; None for any other.
+
+    Of a server's answer only the code is passed on: some servers answer a wrong signature with the text that was signed.
+    """
+    from botocore import exceptions as of
+
+    host, region = (_host(where.meta.endpoint_url), where.meta.region_name) if where else ("S3", None)
+    if isinstance(error, of.ClientError):
+        return _refused(error, url, host, region)
+    known: list[tuple[Any, Exception]] = [
+        (of.SSLError, ClusterError(
+            "storage-refused",
+            f"{url}: no secure connection to {host} ({_short(error)}); set AWS_CA_BUNDLE, or correct the address",
+        )),
+        (of.ParamValidationError | of.UnsupportedS3ArnError, ClusterError(
+            "storage-address", f"{url}: is not an address of S3; write s3://BUCKET/FOLDER"
+        )),
+        (of.PartialCredentialsError, ClusterError("storage-refused", f"{url}: {_short(error)}; {_SETTINGS}")),
+        (
+            of.NoCredentialsError | of.CredentialRetrievalError | of.TokenRetrievalError | of.MetadataRetrievalError,
+            _Transient("no credentials for S3", "credentials"),
+        ),
+        (
+            of.EndpointConnectionError | of.ConnectTimeoutError | of.ProxyConnectionError,
+            _Transient(f"no answer from {host}", "address"),
+        ),
+        (
+            of.HTTPClientError | of.IncompleteReadError | of.FlexibleChecksumError | of.ChecksumError,
+            _Transient(f"{host} broke off ({type(error).__name__})"),
+        ),
+        (of.BotoCoreError, ClusterError("storage-refused", f"{url}: {_short(error)}; {_SETTINGS}")),
+    ]  # fmt: skip
+    if where is None and isinstance(error, ValueError):  # an invalid address or config file
+        return ClusterError("storage-refused", f"{url}: {_short(error)}; {_SETTINGS}")
+    return next((failure for kinds, failure in known if isinstance(error, kinds)), None)
+
+
+def _refused(error: Any, url: str, host: str, region: str | None) -> Exception:
+    answer = error.response.get("ResponseMetadata", {})
+    code, status = str(error.response.get("Error", {}).get("Code", "")), int(answer.get("HTTPStatusCode", 0))
+    if code in _BUSY or (status >= 500 and status != 501) or status in (408, 429):
+        return _Transient(f"{host} answers {status} {code}")
+    if status == 412:
+        return PreconditionFailed(url)
+    words = _REFUSED.get(code) or _REFUSED.get(str(status))
+    if words is not None:
+        right = error.response.get("Error", {}).get("Region") or answer.get("HTTPHeaders", {}).get("x-amz-bucket-region")
+        named = {"bucket": "/".join(url.split("/", 3)[:3]), "host": host, "code": code, "operation": error.operation_name}
+        return ClusterError(
+            "storage-refused", f"{url}: " + words.format(**named, region=region, right=repr(right) if right else "its own")
+        )
+    if code in _NOT_FOUND or status == 404:
+        return FileNotFoundError(errno.ENOENT, "no such object", url)
+    return OSError(errno.EIO, f"{host} answers {status} {code} to {error.operation_name}", url)
+
+
+def _host(endpoint: str) -> str:
+    parts = urlsplit(endpoint)  # without user and password
+    return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
+
+
+def _short(error: Exception) -> str:
+    """Returns the error as one line, without user and password of an address."""
+    return re.sub(r"//[^/\s]*@", "//", " ".join(str(error).split()))[:200].rstrip(".")

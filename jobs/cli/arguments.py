@@ -1,0 +1,170 @@
+"""The command line: the verbs, their arguments, an example of each, and completion for shells. No verb is imported here."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import shtab
+
+from cluster.errors import nearest
+
+
+class Verb(NamedTuple):
+    """One verb: what it does, in one line; a command that works as it stands in a clone; what adds its arguments."""
+
+    words: str
+    example: str
+    arguments: Callable[[argparse.ArgumentParser], None]
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line with the nearest name; nothing may be abbreviated."""
+
+    def __init__(self, **keywords: Any) -> None:
+        """Takes the arguments of `argparse.ArgumentParser`."""
+        super().__init__(**keywords, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+    def error(self, message: str) -> NoReturn:
+        """Ends the process with exit code 2 and one line."""
+        if "invalid choice" in message and self.prog == "dmqr":
+            given = message.split("'")[1]
+            what, known = ("shell", shtab.SUPPORTED_SHELLS) if "--print-completion" in message else ("verb", list(VERBS))
+            message = f"unknown {what} {given!r}{nearest(given, known)}"
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help [argument]\n")
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Returns the options; ends the process where one of them is unknown."""
+        options, rest = self.parse_known_args(args, namespace)
+        if rest:
+            given = next((word for word in rest if word.startswith("-")), rest[0])
+            name = given.partition("=")[0]
+            self.exit(2, f"dmqr {options.verb}: unknown argument {given!r}{nearest(name, options.known)} [argument]\n")
+        return options
+
+
+def parser() -> Parser:
+    """Returns the parser of the whole command line."""
+    whole = Parser(
+        prog="dmqr",
+        description="Rewrite a query log in several ways, retrieve with every rewrite, fuse, rerank; see README.md.",
+        epilog="One night:\n" + "\n".join(f"  {VERBS[name].example}" for name in ("index", "plan", "run", "report")),
+    )
+    whole.add_argument("--version", action="version", version=f"dmqr {importlib.metadata.version('dmqr')}")
+    shtab.add_argument_to(whole, "--print-completion", help="print the completion script of a shell (README tells where to)")
+    verbs = whole.add_subparsers(dest="verb", required=True, metavar="|".join(VERBS))
+    for name, verb in VERBS.items():
+        one = verbs.add_parser(name, help=verb.words, description=verb.words, epilog=f"example:\n  {verb.example}")
+        verb.arguments(one)
+        one.set_defaults(known=sorted(flag for action in one._actions for flag in action.option_strings))
+    return whole
+
+
+def program() -> str:
+    """Returns how this program was called, for commands that a person shall type."""
+    called = Path(sys.argv[0])
+    if called.name == "__main__.py":
+        return f"{_typed(Path(sys.executable))} -m jobs"
+    return _typed(called)
+
+
+def _typed(program: Path) -> str:
+    """Returns the name of a program that the shell finds by its name, else its path."""
+    found = shutil.which(program.name)
+    return program.name if found and Path(found).absolute() == program.absolute() else str(program)
+
+
+def _file(action: argparse.Action) -> None:
+    action.complete = shtab.FILE  # type: ignore[attr-defined]
+
+
+def _config(one: argparse.ArgumentParser, *, several: bool = False) -> None:
+    nargs = {"nargs": "+"} if several else {}
+    _file(one.add_argument("config", metavar="CONFIG", help="a YAML file, e.g. configs/quickstart.yaml", **nargs))  # type: ignore[arg-type]
+    one.add_argument("--set", action="append", default=[], metavar="A.B=VALUE", help="override one key of the config")
+    one.add_argument("--date", metavar="YYYY-MM-DD", help="what {date} stands for (default: today)")
+
+
+def _run_folder(one: argparse.ArgumentParser) -> None:
+    words = "a run's folder, or <output>/<name> for its newest finished run (status: the run started last)"
+    _file(one.add_argument("run", metavar="RUN", help=words))
+
+
+def _json(one: argparse.ArgumentParser) -> None:
+    one.add_argument("--json", action="store_true", help="print one JSON object in place of the table")
+
+
+def _index(one: argparse.ArgumentParser) -> None:
+    _config(one)
+    words = "Parquet file or folder: doc_id, title, text"
+    _file(one.add_argument("--corpus", required=True, nargs="+", metavar="PATH", help=words))
+    _json(one)
+
+
+def _try(one: argparse.ArgumentParser) -> None:
+    _config(one, several=True)
+    one.add_argument("query", metavar="QUERY", help="the query, in quotes")
+    _json(one)
+
+
+def _work(one: argparse.ArgumentParser) -> None:
+    _config(one)
+    _json(one)
+
+
+def _status(one: argparse.ArgumentParser) -> None:
+    _run_folder(one)
+    _json(one)
+
+
+def _evaluate(one: argparse.ArgumentParser) -> None:
+    _run_folder(one)
+    words = "judgements: log_id, doc_id, grade (tabs), or TREC's four columns"
+    _file(one.add_argument("qrels", metavar="QRELS", help=words))
+    _json(one)
+
+
+def _report(one: argparse.ArgumentParser) -> None:
+    _run_folder(one)
+    _file(one.add_argument("--out", metavar="FILE", help="where to (default: report.html in the run's folder)"))
+    one.add_argument("--no-texts", action="store_true", help="leave out every query, rewrite and document text")
+    one.add_argument("--samples", type=int, metavar="N", help="queries shown at length (default: the config's, 100)")
+    _file(one.add_argument("--qrels", metavar="FILE", help="judgements (default: the config's)"))
+    _file(one.add_argument("--prices", metavar="FILE", help="default: prices.yaml beside the config"))
+
+
+QUICKSTART = "configs/quickstart.yaml"
+VERBS = {
+    "index": Verb(
+        "build the index that the config's retrievers name",
+        f"dmqr index {QUICKSTART} --corpus configs/sample/corpus.parquet",
+        _index,
+    ),
+    "try": Verb(
+        "send one query through every stage and show what becomes of it; several configs side by side",
+        f'dmqr try {QUICKSTART} "why do onions make you cry"',
+        _try,
+    ),
+    "plan": Verb("say what a run would do and cost, and refuse what it would refuse", f"dmqr plan {QUICKSTART}", _work),
+    "run": Verb(
+        "do what is missing of the job; a killed run goes on, a finished one is shown again", f"dmqr run {QUICKSTART}", _work
+    ),
+    "status": Verb(
+        "show how far a run is that another process or machine works on; nothing is written",
+        "dmqr status runs/quickstart",
+        _status,
+    ),
+    "report": Verb(
+        "write a run's page: what came out, what it cost, what each strategy added", "dmqr report runs/quickstart", _report
+    ),
+    "evaluate": Verb(
+        "measure a run's results, and the original alone (fused, not reranked), against relevance judgements",
+        "dmqr evaluate runs/quickstart configs/sample/qrels.tsv",
+        _evaluate,
+    ),
+}

@@ -1,0 +1,44 @@
+"""The end of a verb that is refused or fails: one plain line, the last on standard error, and an exit code."""
+
+from __future__ import annotations
+
+import errno
+import re
+import sys
+
+from cluster.errors import DmqrError, UnavailableError
+
+_ANOTHER = "correct the path, or name another"
+_REMEDIES = {
+    errno.ENOSPC: "free space in the output's folder and in that of temporary files (TMPDIR)",
+    errno.EDQUOT: "free space in the output's folder and in that of temporary files (TMPDIR)",
+    errno.EACCES: "make it writable, or name another",
+    errno.EPERM: "make it writable, or name another",
+    errno.EROFS: "name another folder, on a disk that can be written",
+    errno.ENOENT: "make its folder, or correct the path",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+}
+_PACKAGES = ("jobs.", "rewriters.", "retrievers.", "cluster.")
+
+
+def say(verb: str, words: object, code: int) -> int:
+    """Writes the line, with the code of an error that has one; returns the exit code."""
+    known = f" [{words.code}]" if isinstance(words, DmqrError) else ""
+    print(f"dmqr {verb}: {words}{known}", file=sys.stderr)
+    return code
+
+
+def system(error: OSError) -> str:
+    """Returns what the system refused, where, and what to do about it; for a full disk without the file's name."""
+    if isinstance(error, UnavailableError):
+        return f"{cause(error)}; try again later"
+    name = f"{error.filename}: " if error.filename else ""
+    return f"{name}{error.strerror or type(error).__name__}; {_REMEDIES.get(error.errno or 0, _ANOTHER)}"
+
+
+def cause(error: BaseException) -> str:
+    """Returns the innermost cause in one line; Ray wraps what a worker raised in text of many lines."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line for line in lines if re.match(r"[A-Za-z_][\w.]*(Error|Exception|Exit)(:|$)", line)]
+    ours = [line.split(": ", 1)[-1] if line.startswith(_PACKAGES) else line for line in causes if not line.startswith("ray.")]
+    return (ours or lines or [type(error).__name__])[0].rstrip(".")

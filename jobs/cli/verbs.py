@@ -1,0 +1,280 @@
+"""What each verb does with its arguments. A verb imports what it needs when it is called, so that the others start quickly."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cluster.errors import ConfigError, DmqrError, Stopped
+from cluster.run.shards import SUCCESS
+from jobs.cli.arguments import program
+from jobs.cli.refusal import cause, say, system
+
+if TYPE_CHECKING:
+    from cluster.costs import Prices
+    from jobs.config.config import Config
+    from jobs.evaluate.evaluate import Evaluation
+    from jobs.run.folder import RunFolder
+
+
+def index(options: argparse.Namespace) -> int:
+    """Builds the indexes that a config names."""
+    from jobs.index.index import index
+    from jobs.terminal.log_files import logged
+
+    config = _load(options)
+    with logged("index") as (progress, _):
+        built = index(config, options.corpus, progress)
+    if options.json:
+        _print_json(built)
+    else:
+        print("\n".join(f"{one['index']}: {one['documents']:,} documents, {one['done']}" for one in built))
+    return 0
+
+
+def try_(options: argparse.Namespace) -> int:
+    """Sends one query through every stage."""
+    from jobs.config.load import load_config
+    from jobs.terminal.log_files import logged
+    from jobs.try_one.page import page
+    from jobs.try_one.trial import trial_values, try_query
+
+    if Path(options.query).is_file():
+        raise ConfigError("argument", f"QUERY {options.query!r} is a file; give the query last, in quotes")
+    configs = [load_config(path, options.set, options.date) for path in options.config]
+    labels = [Path(path).stem for path in options.config]
+    labels = labels if len(set(labels)) == len(labels) else list(options.config)
+    with logged("try") as (progress, _):
+        trials = [
+            try_query(config, path, options.query, label, progress.phase)
+            for config, path, label in zip(configs, options.config, labels, strict=True)
+        ]
+    if options.json:
+        _print_json([trial_values(trial) for trial in trials])
+    else:
+        _print(page(trials))
+    return 0
+
+
+def plan(options: argparse.Namespace) -> int:
+    """Shows what a run would do and cost."""
+    from jobs.plan.plan import plan, plan_table
+    from jobs.run.prepare import prepare
+    from jobs.terminal.log_files import logged
+
+    prepared = prepare(_load(options), options.config)
+    with logged("plan") as (progress, _):
+        planned = plan(prepared, progress)
+    if options.json:
+        _print_json(planned)
+    else:
+        _print(plan_table(planned))
+    return 0
+
+
+def run(options: argparse.Namespace) -> int:
+    """Brings a run to its end, measures it and writes its report."""
+    from jobs.evaluate.evaluate import evaluate
+    from jobs.run.folder import REPORT, open_run
+    from jobs.run.prepare import prepare
+    from jobs.run.run import run
+    from jobs.terminal.log_files import logged
+    from jobs.terminal.logs import event
+    from jobs.terminal.summary import closing_table, closing_values
+
+    prepared = prepare(_load(options), options.config)
+    failure: DmqrError | str | None = None
+    code, again = 1, _again(options)
+    before = prepared.storage.stat(SUCCESS) is not None
+    with logged("run", prepared.run_id) as (progress, log):
+        event("start", f"run {prepared.storage.root}", folder=prepared.storage.root, config=options.config, pid=os.getpid())
+        try:
+            run(prepared, progress, again, log)
+            progress.phase("evaluating and writing the report")
+            folder = open_run(prepared.storage.root)
+            evaluation = None if prepared.judgements is None else evaluate(folder, prepared.judgements)
+            if not before or folder.storage.get(REPORT) is None:  # one that is there may be of a moment before the end
+                try:
+                    _write_report(folder, prepared.prices, evaluation)
+                except Exception as error:  # the night's work is done all the same
+                    page = f"the report was not written: {cause(error)}; details in {log.where}"
+                    page += f"; try again with: {program()} report {shlex.quote(folder.storage.root)}"
+                    event("warning", page, logging.WARNING, error=error)
+        except Stopped as error:
+            failure, code = error, error.exit_code
+        except DmqrError as error:
+            event("end", str(error), logging.ERROR, code=error.exit_code)
+            raise
+        except OSError as error:
+            event("failure", cause(error), logging.ERROR, error=error)
+            failure = f"{system(error)}; what is committed stays; then go on with: {again}"
+        except Exception as error:  # a bug, or a failing worker: the trace is for the log, the line for the person
+            event("failure", cause(error), logging.ERROR, error=error)
+            failure = f"{cause(error)}; what is committed stays; details in {log.where}; go on with: {again}"
+        if failure is None:
+            event("end", f"finished: {prepared.storage.root}", code=0)
+        else:
+            event("end", str(failure), logging.ERROR, code=code)
+    if failure is not None:
+        return say("run", failure, code)
+    if options.json:
+        _print_json(closing_values(folder, prepared.prices, evaluation))
+    else:
+        _print(closing_table(folder, prepared.prices, evaluation))
+        print(folder.storage.root)
+    return 0
+
+
+def status(options: argparse.Namespace) -> int:
+    """Shows how far a run is; returns 0, whatever its state."""
+    from jobs.run.status import read_status, status_values
+    from jobs.terminal.status_page import status_page
+
+    found = read_status(options.run)
+    if options.json:
+        _print_json(status_values(found))
+    else:
+        print(found.folder)
+        _print(status_page(found, _width()))
+    return 0
+
+
+def evaluate(options: argparse.Namespace) -> int:
+    """Measures a run's results against judgements."""
+    from jobs.evaluate.evaluate import evaluate, evaluation_table, evaluation_values, read_qrels
+    from jobs.run.folder import open_run
+
+    folder = open_run(options.run)
+    judgements = read_qrels(options.qrels, "QRELS")
+    evaluation = evaluate(folder, judgements)
+    if options.json:
+        _print_json({"run": folder.storage.root, "state": folder.state} | evaluation_values(evaluation))
+    else:
+        print(f"{folder.storage.root} ({folder.state})")
+        _print(evaluation_table(evaluation))
+    return 0
+
+
+def report(options: argparse.Namespace) -> int:
+    """Writes a run's report."""
+    from cluster.costs import load_prices
+    from cluster.storage import remote
+    from jobs.run.folder import open_run
+
+    folder = open_run(options.run)
+    prices = Path(options.prices) if options.prices else Path(folder.record.get("config_file", "")).with_name("prices.yaml")
+    if options.prices and not prices.exists():
+        raise ConfigError("argument", f"--prices {prices}: no such file; give one like configs/prices.yaml")
+    if options.samples is not None and options.samples < 0:
+        raise ConfigError("argument", f"--samples {options.samples}: is less than 0; give 0 or more")
+    qrels = options.qrels or folder.config.evaluate.qrels
+    if options.qrels is None and qrels is not None and not (remote(qrels) or Path(qrels).exists()):
+        print(f"dmqr report: judgements {qrels} are not here; the page does without (--qrels FILE)", file=sys.stderr)
+        qrels = None
+    evaluation = _evaluation(folder, qrels, "--qrels" if options.qrels else "evaluate.qrels")
+    texts = False if options.no_texts else None
+    print(_write_report(folder, load_prices(prices), evaluation, options.out, texts, options.samples))
+    return 0
+
+
+def _write_report(
+    folder: RunFolder,
+    prices: Prices | None,
+    evaluation: Evaluation | None,
+    out: str | None = None,
+    texts: bool | None = None,
+    samples: int | None = None,
+) -> str:
+    """Writes the report and returns where; what is None is as the run's config has it."""
+    from cluster.storage import open_storage, remote
+    from jobs.report import report
+    from jobs.run.folder import REPORT
+
+    wanted = folder.config.report
+    html = report(
+        folder,
+        prices,
+        evaluation,
+        texts=wanted.texts if texts is None else texts,
+        samples=wanted.samples if samples is None else samples,
+    )
+    if out is not None and remote(out):
+        bucket, _, key = out.removeprefix("s3://").partition("/")
+        open_storage(f"s3://{bucket}").put(key + REPORT if out.endswith("/") else key, html.encode())
+        return out
+    if out is not None:
+        _put(Path(out), html)
+        return out
+    folder.storage.put(REPORT, html.encode())
+    return folder.storage.url(REPORT)
+
+
+def _put(path: Path, text: str) -> None:
+    """Writes a file whole or not at all; what is no file, such as /dev/stdout, is written to as it is."""
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+        return
+    temporary = path.with_name(f".{path.name}-{os.getpid()}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _evaluation(folder: RunFolder, qrels: str | None, where: str) -> Evaluation | None:
+    from jobs.evaluate.evaluate import evaluate, read_qrels
+
+    return evaluate(folder, read_qrels(qrels, where)) if qrels else None
+
+
+def _load(options: argparse.Namespace) -> Config:
+    from jobs.config.load import load_config
+
+    return load_config(options.config, options.set, options.date)
+
+
+def _again(options: argparse.Namespace) -> str:
+    """Returns the command that goes on with this run; tomorrow, too, if `{date}` is in the config."""
+    words = [*shlex.split(program()), "run", options.config, *(word for setting in options.set for word in ("--set", setting))]
+    dated = "{date}" in Path(options.config).read_text(encoding="utf-8") + "".join(options.set)
+    if options.date or dated:
+        from jobs.config.load import today
+
+        words += ["--date", options.date or today()]
+    return shlex.join(words)
+
+
+def _print(shown: Any) -> None:
+    """Prints a table or page on standard output: as wide as the terminal, in colour only there."""
+    from rich.console import Console
+
+    terminal = sys.stdout.isatty()
+    console = Console(file=sys.stdout, width=_width(), highlight=False, markup=False, emoji=False)
+    with console.capture() as captured:
+        console.print(shown)
+    print("\n".join(captured.get().splitlines() if terminal else [line.rstrip() for line in captured.get().splitlines()]))
+
+
+def _width() -> int:
+    """Returns the columns of what is printed."""
+    return shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else 100
+
+
+def _print_json(values: Any) -> None:
+    print(json.dumps(values, ensure_ascii=False, indent=1, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Sequence | set):
+        return list(value)
+    return str(value)

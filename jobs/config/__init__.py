@@ -1,0 +1,1 @@
+"""The models of the config, and the loader from YAML."""

@@ -1,0 +1,238 @@
+"""The models of the config: frozen, with their defaults. `jobs/config/load.py` reads a file into them.
+
+The models check the form only; each verb checks the log, indexes and models that it reads. Paths are relative to the
+current folder.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from cluster.errors import nearest
+from cluster.run.settings import ClusterSettings
+from retrievers.elastic.settings import ElasticSettings
+from retrievers.retriever import RetrieverSettings
+from retrievers.settings import EncoderSettings, FuseSettings, RerankSettings
+from rewriters.engines.settings import EngineSettings
+from rewriters.settings import DecodingSettings
+
+FROZEN = ConfigDict(extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True)
+NOT_IDENTITY = Field(json_schema_extra={"identity": False})
+"""Marks a field that does not count for a run's fingerprint (`jobs/keys.py`)."""
+
+
+def _not_built(what: str, allowed: str) -> BeforeValidator:
+    def check(value: Any) -> Any:
+        if value not in allowed.split(", "):
+            raise ValueError(f"{what} {value!r} is not available yet; available: {allowed}")
+        return value
+
+    return BeforeValidator(check)
+
+
+def _no_store(value: Any) -> None:
+    if value is not None:
+        raise ValueError(f"the shared store ({value}) is not available yet; leave it null")
+
+
+def _path_or_paths(value: Any) -> Any:
+    if isinstance(value, str) or (isinstance(value, list) and all(isinstance(one, str) for one in value)):
+        return value
+    raise ValueError(f"should be a path or a list of paths, found {value!r}")
+
+
+class LogSettings(BaseModel):
+    """The query log: Parquet files of any columns."""
+
+    model_config = FROZEN
+
+    path: Annotated[str | list[str], BeforeValidator(_path_or_paths)]
+    """A file, a folder (hive partitions included) or a list of them."""
+    query_column: str
+    """The column of the queries."""
+    id_column: str | None = None
+    """The column that identifies log rows in `query_map`, qrels and errors; without one a row is `<file>#<row>`."""
+    count_column: str | None = None
+    """In a pre-aggregated log, the column with the number of times that a row's query was asked."""
+    max_chars: Annotated[int, Field(gt=0)] = 2000
+    """Longer queries are rejected (a row in errors/), not cut."""
+
+
+class RewriteSettings(BaseModel):
+    """Which rewrites are made, and how."""
+
+    model_config = FROZEN
+
+    engine: EngineSettings | None = None
+    """The LLM engine; required unless `strategies` is empty."""
+    decoding: DecodingSettings = DecodingSettings()
+    """Sampling parameters of the engine."""
+    strategies: Annotated[list[str], NOT_IDENTITY] = ["general", "keyword", "pseudo_answer", "core_content"]
+    """Names of files in rewriters/strategies/; [] = the original only."""
+    select: Annotated[Literal["all", "never"], _not_built("selection", "all, never")] = "all"
+    """never: the original only, whatever `strategies` lists."""
+    calls: Literal["joint", "separate"] = "joint"
+    """joint: one request for all strategies of a query; separate: one each."""
+    joint_prompt: Annotated[str | None, NOT_IDENTITY] = None
+    """A text file that replaces our joint prompt (`rewriters/joint.py`); its text counts for the fingerprint, not its name."""
+    store: Annotated[None, BeforeValidator(_no_store), NOT_IDENTITY] = None
+    """A store of completions shared by runs and jobs; not available yet."""
+
+    @model_validator(mode="after")
+    def _engine_where_needed(self) -> RewriteSettings:
+        if self.planned and self.engine is None:
+            raise ValueError("engine is missing; name one, or set strategies: [] to search with the original only")
+        if self.joint_prompt is not None and self.calls != "joint":
+            raise ValueError("joint_prompt: no joint prompt is sent with calls: separate; remove it, or set calls: joint")
+        twice = sorted({name for name in self.strategies if self.strategies.count(name) > 1})
+        if twice or "original" in self.strategies:
+            why = "twice; list it once" if twice else "(the original is always retrieved); remove it"
+            raise ValueError(f"strategies: {(twice or ['original'])[0]!r} must not stand there {why}")
+        return self
+
+    @property
+    def planned(self) -> list[str]:
+        """Returns the strategies that the run makes rewrites for."""
+        return [] if self.select == "never" else self.strategies
+
+    @property
+    def compares_cores(self) -> bool:
+        """Returns whether both core_content and keyword are planned; core_content is meant to be the shorter."""
+        return {"core_content", "keyword"} <= set(self.planned)
+
+
+class RetrieveSettings(BaseModel):
+    """How the queries and their rewrites are searched."""
+
+    model_config = FROZEN
+
+    retrievers: dict[str, RetrieverSettings]
+    """A name chosen by you -> the retriever's settings."""
+    depth: Annotated[int, Field(gt=0)] = 100
+    """Hits fetched per list."""
+    keep_runs: bool = True
+    """Write every list to runs/."""
+    routes: dict[str, list[str]] = {}
+    """Strategy (or `original`) -> names of the retrievers that search its texts; default: all."""
+
+    @model_validator(mode="after")
+    def _routes_lead_somewhere(self) -> RetrieveSettings:
+        if not self.retrievers:
+            raise ValueError("retrievers is empty; name at least one")
+        if self.depth > 10_000 and any(isinstance(one, ElasticSettings) for one in self.retrievers.values()):
+            raise ValueError(f"depth {self.depth} is more than the 10,000 hits that Elasticsearch gives; lower it")
+        if self.routes.get("original") == []:
+            raise ValueError("routes.original is empty, but the original is always retrieved; set fuse.weights.original to 0 "
+                             "to keep it out of the results")  # fmt: skip
+        for strategy, names in self.routes.items():
+            for name in names:
+                if name not in self.retrievers:
+                    raise ValueError(f"routes.{strategy}: no retriever {name!r}{nearest(name, self.retrievers)}")
+        return self
+
+    def route(self, strategy: str) -> list[str]:
+        """Returns the names of the retrievers that search a strategy's texts."""
+        return self.routes.get(strategy, list(self.retrievers))
+
+
+class LimitSettings(BaseModel):
+    """Limits at which the job stops (exit code 1; committed shards stay, and the run can be resumed)."""
+
+    model_config = FROZEN
+
+    error_rate: Annotated[float, Field(ge=0, le=1)] = 0.01
+    """Share of queries with an error row, judged from 100 queries on and at the end."""
+    max_cost_usd: Annotated[float, Field(ge=0)] | None = None
+    """Highest cost in USD, by the prices.yaml beside the config."""
+    stall_minutes: Annotated[float, Field(gt=0)] = 15
+    """Longest time without a committed shard and without a heartbeat of a worker."""
+
+
+class EvaluateSettings(BaseModel):
+    """How the results are measured."""
+
+    model_config = FROZEN
+
+    qrels: str | None = None
+    """log_id, doc_id, relevance in tab-separated columns, or TREC's four."""
+
+
+class ReportSettings(BaseModel):
+    """Content of the HTML report."""
+
+    model_config = FROZEN
+
+    texts: bool = True
+    """false: the report holds no query, rewrite or document, only ids, names and numbers."""
+    samples: Annotated[int, Field(ge=0)] = 100
+    """Number of queries shown with their rewrites and hits."""
+
+
+class Config(BaseModel):
+    """A whole job."""
+
+    model_config = FROZEN
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$"), NOT_IDENTITY]
+    """First part of the name of the run's folder, before the fingerprint."""
+    log: LogSettings
+    """The query log."""
+    rewrite: RewriteSettings
+    """Which rewrites are made, and with which engine."""
+    retrieve: RetrieveSettings
+    """Retrievers, routes and depth."""
+    fuse: FuseSettings = FuseSettings()
+    """How the lists of a query are fused into one."""
+    rerank: RerankSettings = RerankSettings()
+    """How the candidates are reranked."""
+    limits: Annotated[LimitSettings, NOT_IDENTITY] = LimitSettings()
+    """Limits at which the job stops."""
+    evaluate: Annotated[EvaluateSettings, NOT_IDENTITY] = EvaluateSettings()
+    """Optional relevance judgements."""
+    report: Annotated[ReportSettings, NOT_IDENTITY] = ReportSettings()
+    """The report that a finished run writes."""
+    output: Annotated[str, NOT_IDENTITY]
+    """A local or S3 folder; each run has a folder of its own below it."""
+    cluster: Annotated[ClusterSettings, NOT_IDENTITY] = ClusterSettings()
+    """Ray, the size of a shard, worker pools."""
+
+    @model_validator(mode="after")
+    def _known_everywhere(self) -> Config:
+        lists = ["original", *self.rewrite.strategies]
+        for where, keys in (("retrieve.routes", self.retrieve.routes), ("fuse.weights", self.fuse.weights)):
+            for key in keys:
+                strategy, _, retriever = key.partition("/")
+                if strategy not in lists:
+                    raise ValueError(f"{where}: {strategy!r} is not among the strategies{nearest(strategy, lists)}")
+                if retriever and retriever not in self.retrieve.retrievers:
+                    raise ValueError(f"{where}: no retriever {retriever!r}{nearest(retriever, self.retrieve.retrievers)}")
+        if self.rerank.kind == "bi_encoder" and self.reranking_encoder is None:
+            raise ValueError("rerank: bi_encoder needs rerank.encoder, since no retriever is dense; set it")
+        return self
+
+    @property
+    def used_redundancy(self) -> str:
+        """Returns the redundancy method in use: cosine needs a dense retriever, else overlap replaces it."""
+        configured = self.fuse.redundancy
+        return "overlap" if configured == "cosine" and self.dense_retriever is None else configured
+
+    @property
+    def reranking_encoder(self) -> EncoderSettings | None:
+        """Returns the encoder of a bi_encoder reranker: its own, else that of the first dense retriever."""
+        if self.rerank.encoder is not None:
+            return self.rerank.encoder
+        dense = self.dense_retriever
+        return None if dense is None else self.retrieve.retrievers[dense].encoder
+
+    @property
+    def reranking(self) -> RerankSettings:
+        """Returns `rerank` with the encoder of a bi_encoder filled in."""
+        encoder = self.reranking_encoder if self.rerank.kind == "bi_encoder" else None
+        return self.rerank.model_copy(update={"encoder": encoder})
+
+    @property
+    def dense_retriever(self) -> str | None:
+        """Returns the name of the first dense retriever; its embeddings give the similarity of texts."""
+        return next((name for name, retriever in self.retrieve.retrievers.items() if retriever.encoder), None)

@@ -1,0 +1,193 @@
+"""The loader of a config: a YAML file to a `Config`.
+
+`--set a.b=c` overrides the file, `{date}` in any text is replaced by `--date`. Unknown keys are refused, with the nearest
+known key.
+"""
+
+from __future__ import annotations
+
+import datetime
+import typing
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from cluster.errors import ConfigError, nearest
+from cluster.run.settings import FORM
+from jobs.config.config import Config
+
+_CODES = {
+    "extra_forbidden": "config-key",
+    "union_tag_invalid": "config-key",
+    "missing": "config-missing",
+    "union_tag_not_found": "config-missing",
+}
+_GIVE = "give a YAML file like configs/quickstart.yaml"
+
+
+def load_config(path: str, settings: list[str] | None = None, date: str | None = None) -> Config:
+    """Reads a config file.
+
+    Args:
+        path: the YAML file.
+        settings: overrides of the form `a.b=value`; values are YAML.
+        date: replaces `{date}`, as YYYY-MM-DD; None: today.
+
+    Raises:
+        ConfigError: the file, an override or the date is invalid.
+    """
+    try:
+        values = yaml.load(Path(path).read_text(encoding="utf-8"), _Loader)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            "config-file", f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}; {_GIVE}"
+        ) from error
+    except yaml.YAMLError as error:
+        raise ConfigError("config-file", f"{path}: not YAML: {_where(error)}; correct it there") from error
+    if not isinstance(values, dict):
+        raise ConfigError("config-file", f"{path}: holds no keys; see configs/quickstart.yaml for an example")
+    for setting in settings or []:
+        _set(values, setting)
+    day = date or today()
+    try:
+        datetime.datetime.strptime(day, "%Y-%m-%d")
+        valid = len(day) == 10
+    except ValueError:
+        valid = False
+    if not valid:
+        raise ConfigError("argument", f"--date {day!r} is not a date; write it as 2026-01-31")
+    try:
+        return Config.model_validate(_fill(values, day))
+    except ValidationError as error:
+        raise ConfigError(*_one_line(path, error)) from error
+
+
+def _where(error: yaml.YAMLError) -> str:
+    """Returns `line N, column M: problem`; PyYAML's own message has several lines and names a "<unicode string>"."""
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    text = " ".join(str(problem or error).split())
+    return f"line {mark.line + 1}, column {mark.column + 1}: {text}" if mark is not None else text
+
+
+def today() -> str:
+    """Returns the default of `{date}`, as YYYY-MM-DD."""
+    return datetime.date.today().isoformat()
+
+
+class _Loader(yaml.SafeLoader):
+    """A YAML loader that refuses duplicate keys (PyYAML silently takes the last)."""
+
+
+def _unique_keys(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
+    seen = set()
+    for key_node, _ in node.value:
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise yaml.constructor.ConstructorError(None, None, "a key is a list or a mapping", key_node.start_mark)
+        merged = key_node.tag == "tag:yaml.org,2002:merge"  # keys merged by `<<` may be overridden
+        if key_node.value in seen and not merged:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"the key {key_node.value!r} appears twice", key_node.start_mark
+            )
+        seen.add(key_node.value)
+    loader.flatten_mapping(node)
+    return loader.construct_mapping(node, deep=True)
+
+
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _unique_keys)
+
+
+def _set(values: dict[str, Any], setting: str) -> None:
+    name, equals, text = setting.partition("=")
+    keys = name.strip().split(".")
+    if not equals or not all(keys):
+        raise ConfigError("argument", f"--set {setting!r} is not of the form a.b=value; write it like fuse.k=60")
+    try:
+        value = yaml.load(text, _Loader)
+    except yaml.YAMLError as error:
+        raise ConfigError("argument", f"--set {name}: the value is not YAML: {_where(error)}; put it in quotes") from error
+    for depth, key in enumerate(keys[:-1]):
+        if values.get(key) is None:
+            values[key] = {}
+        values = values[key]
+        if not isinstance(values, dict):
+            whole = ".".join(keys[: depth + 1])
+            raise ConfigError("argument", f"--set {name}: {whole} is a value, it has no keys; set {whole} itself")
+    values[keys[-1]] = value
+
+
+def _fill(value: Any, date: str) -> Any:
+    if isinstance(value, str):
+        return value.replace("{date}", date)
+    if isinstance(value, dict):
+        return {key: _fill(item, date) for key, item in value.items()}
+    return [_fill(item, date) for item in value] if isinstance(value, list) else value
+
+
+def _one_line(path: str, error: ValidationError) -> tuple[str, str]:
+    """Returns the error code and the message of the first problem."""
+    problems = error.errors()
+    first = next((one for one in problems if one["type"] == "extra_forbidden"), problems[0])  # often the cause of a missing key
+    shown, model = _place(first["loc"])
+    if first["type"] == "extra_forbidden":
+        what = f"unknown key{nearest(shown[-1], list(_place(first['loc'][:-1])[1].model_fields))}"
+    elif first["type"] == "missing":
+        what = "is missing; add it"
+    elif first["type"] == "union_tag_not_found":
+        shown.append("kind")
+        what = "is missing (known: " + ", ".join(model) + ")"
+    elif first["type"] == "union_tag_invalid":
+        shown.append("kind")
+        kind = str(first["ctx"]["tag"])
+        what = f"no kind {kind!r}{nearest(kind, list(model))}"
+    elif first["type"] == "model_type":
+        what = f"should hold keys, found {first['input']!r}"
+    else:
+        what = first["msg"].removeprefix("Value error, ")
+        if first["type"] != "value_error":
+            what = f"{what[0].lower()}{what[1:]}, found {first['input']!r}"
+    where = ".".join(shown)
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    code = _CODES.get(first["type"], "config-value")
+    return code, f"{path}: {where}: {what}{more}" if where else f"{path}: {what}{more}"
+
+
+def _place(location: typing.Sequence[Any]) -> tuple[list[str], Any]:
+    """Returns the keys that lead to a location of the config, and the model or the choice of models found there.
+
+    The tags by which pydantic chose a model are left out of the keys.
+    """
+    shown: list[str] = []
+    here: Any = Config
+    for part in location:
+        if str(part).startswith(FORM):
+            continue
+        if isinstance(here, dict):  # models by kind
+            here = here[part]
+            continue
+        shown.append(str(part))
+        field = here.model_fields.get(part) if isinstance(here, type) and issubclass(here, BaseModel) else None
+        if field is not None:
+            here = _model_in(field.annotation) or here
+            if typing.get_origin(field.annotation) is dict and here is not Config:
+                here = _Named(here)
+        elif isinstance(here, _Named):  # a name chosen by the user, such as that of a retriever
+            here = here.model
+    return shown, here
+
+
+class _Named(typing.NamedTuple):
+    """A mapping from names chosen by the user to a model, or to a choice of models."""
+
+    model: Any
+
+
+def _model_in(annotation: Any) -> Any:
+    """Returns the config model inside `X | None` or `dict[str, X]`; several are returned as a dict by `kind`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    found: list[Any] = [model for part in typing.get_args(annotation) if (model := _model_in(part)) is not None]
+    if len(found) > 1:
+        return {typing.get_args(model.model_fields["kind"].annotation)[0]: model for model in found}
+    return found[0] if found else None

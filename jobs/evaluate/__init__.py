@@ -1,0 +1,1 @@
+"""The verb evaluate: retrieval quality against relevance judgements."""

@@ -1,0 +1,106 @@
+"""The rows of a run that evaluation reads by DuckDB: the judged log_ids, their queries, and the documents of these queries.
+
+No table is held in memory whole: rows joined to the judgements come some thousand at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.evaluate.judgements import Judgements
+from jobs.run.folder import RunFolder
+from jobs.stages.fuse import fuse_original
+from jobs.tables import ORIGINAL
+
+BATCH_ROWS = 1 << 14
+
+
+def query_of(connection: duckdb.DuckDBPyConnection, run: RunFolder, judgements: Judgements) -> dict[str, str | None]:
+    """Returns judged log_id in the log -> its query_id, None for a rejected row; registers the query_ids as table `wanted`."""
+    connection.register("judged", pa.table({"log_id": pa.array(list(judgements.grades), pa.string())}))
+    # a log_id may have several rows, some of them rejected: its query_id is the one that is not null
+    found = connection.execute(
+        "SELECT log_id, max(query_id) FROM read_parquet(?) JOIN judged USING (log_id) GROUP BY log_id",
+        [run.tables["query_map"]],
+    ).fetchall()
+    wanted = sorted({query_id for _, query_id in found if query_id is not None})
+    connection.register("wanted", pa.table({"query_id": pa.array(wanted, pa.string())}))
+    return dict(found)
+
+
+def not_committed(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> set[str]:
+    """Returns the wanted query_ids whose shard has no manifest; every row group of a planned file is a shard."""
+    done = {manifest.shard for manifest in run.manifests}
+    begins: dict[str, int] = {}
+    pending = []
+    for shard in sorted(run.plan.shards, key=lambda shard: (shard.key, shard.row_group)):
+        begin = begins.get(shard.key, 0)
+        begins[shard.key] = begin + shard.rows
+        if shard.number not in done:
+            pending.append({"filename": run.storage.url(shard.key), "first": begin, "next": begin + shard.rows})
+    if not pending:
+        return set()
+    connection.register("pending", pa.Table.from_pylist(pending))
+    rows = connection.execute(
+        "SELECT query_id FROM read_parquet(?, filename = true, file_row_number = true) AS queries"
+        " SEMI JOIN wanted USING (query_id) JOIN pending ON queries.filename = pending.filename"
+        " AND file_row_number >= first AND file_row_number < next",
+        [sorted({str(shard["filename"]) for shard in pending})],
+    ).fetchall()
+    return {query_id for (query_id,) in rows}
+
+
+def results(connection: duckdb.DuckDBPyConnection, run: RunFolder, depth: int) -> Iterator[tuple[str, list[str]]]:
+    """Yields wanted query_ids with results, and the doc_ids of their first `depth` results."""
+    for rows in _rows(connection, run, "results", ("doc_id",), f"rank <= {depth} ORDER BY query_id, rank"):
+        pairs = zip(*(column.to_pylist() for column in rows.columns), strict=True)
+        for query_id, found in groupby(pairs, key=itemgetter(0)):
+            yield query_id, [doc_id for _, doc_id in found]
+
+
+def originals(connection: duckdb.DuckDBPyConnection, run: RunFolder, kept: int) -> Iterator[tuple[str, list[str]]]:
+    """Yields wanted query_ids, and the doc_ids that the original query alone finds, best first.
+
+    Its lists are fused as in the run and cut after `kept` documents, as the results are.
+    """
+    settings = run.config.fuse
+    columns = ("position", "retriever", "doc_id", "score")
+    condition = f"strategy = '{ORIGINAL}' AND rank <= {settings.depth} ORDER BY query_id, retriever, rank"
+    for rows in _rows(connection, run, "runs", columns, condition):
+        for query_id, doc_ids in fuse_original(rows, settings).items():
+            yield query_id, doc_ids[:kept]
+
+
+def _rows(
+    connection: duckdb.DuckDBPyConnection, run: RunFolder, table: str, columns: Sequence[str], condition: str
+) -> Iterator[pa.Table]:
+    """Yields a table's rows of the wanted queries, some thousands at a time, all rows of a query together."""
+    if table not in run.tables:  # no committed shard has a row of it
+        return
+    # a relation, not execute(): its Arrow output came out of order with DuckDB 2.0 where insertion order is not preserved
+    found = connection.sql(
+        f"SELECT query_id, {', '.join(columns)} FROM read_parquet($files) SEMI JOIN wanted USING (query_id) WHERE {condition}",
+        params={"files": run.tables[table]},
+    ).to_arrow_reader(BATCH_ROWS)
+    buffer = found.schema.empty_table()
+    for batch in found:
+        buffer = pa.concat_tables([buffer, pa.Table.from_batches([batch])])
+        query_ids = buffer.column("query_id")
+        last = pc.index(query_ids, query_ids[-1]).as_py() if buffer.num_rows else 0  # its rows may go on in the next batch
+        if last:
+            yield buffer.slice(0, last)
+            buffer = buffer.slice(last)
+    if buffer.num_rows:
+        yield buffer
+
+
+def unmatched_ids(connection: duckdb.DuckDBPyConnection, run: RunFolder, judgements: Judgements) -> tuple[str, str] | None:
+    """Returns a judged log_id and one of the log, as examples of ids that do not match; None for an empty log."""
+    logged = connection.execute("SELECT log_id FROM read_parquet(?) LIMIT 1", [run.tables["query_map"]]).fetchone()
+    return None if logged is None else (next(iter(judgements.grades)), str(logged[0]))

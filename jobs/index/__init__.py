@@ -1,0 +1,1 @@
+"""The verb index, and opening of local and S3 indexes."""

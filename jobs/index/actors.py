@@ -1,0 +1,97 @@
+"""Loading of a corpus into Elasticsearch by a pool of Ray actors, each with its own encoder.
+
+Worthwhile with several workers or accelerators; on one machine without accelerator a single process is as fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from cluster.errors import DmqrError, RetrieverError
+from cluster.run.actors import map_on_actors
+from cluster.run.pools import PoolRequest
+from cluster.run.session import IN_PROCESS, Session
+from jobs.cli.refusal import cause
+from jobs.config.config import Config
+from jobs.pipeline import package_folders
+from jobs.run.pools import device
+from retrievers.elastic.passages import InProcessLoader, LoadCounts, PassageEncoder, open_loader
+
+BLOCKS = 2  # of some 1,000 documents, per worker at a time: one is encoded while the other is sent
+
+
+class LoadWorker:
+    """An actor that loads blocks of the corpus."""
+
+    def __init__(self, loader: Mapping[str, Any], device: str) -> None:
+        """Loads the encoder.
+
+        Args:
+            loader: `retrievers.elastic.build.ElasticBuild.loader_settings`.
+            device: the torch device of the encoder.
+        """
+        self._settings = loader
+        self._encode = PassageEncoder(loader["encoder"], device)
+
+    def __call__(self, table: pa.Table) -> LoadCounts:
+        """Loads one block and returns its counts."""
+        (batch,) = table.combine_chunks().to_batches()
+        loader = open_loader(self._settings, encode=self._encode)
+        try:
+            counts = loader.add(batch)
+            loader.drain()
+        finally:
+            loader.close()
+        return counts
+
+
+class ActorLoader:
+    """A `retrievers.elastic.passages.PassLoader` on the config's cluster, with the pool settings of `cluster.retrieve`."""
+
+    def __init__(self, config: Config) -> None:
+        """Starts no actor yet."""
+        self._config = config
+        self._first_pass = True
+
+    def __call__(self, loader: Mapping[str, Any], batches: Iterable[pa.RecordBatch]) -> Iterator[LoadCounts]:
+        """Loads the batches of a pass; yields the counts of each block.
+
+        Raises:
+            RetrieverError: a worker failed.
+        """
+        if not self._first_pass:  # later passes read all vectors from the index
+            yield from InProcessLoader()(loader, batches)
+            return
+        self._first_pass = False
+        session = Session(self._config.cluster.address, {"load": _load_pool(self._config)}, package_folders())
+        try:
+            pool = session.pools["load"]
+            settings = {"loader": share_requests(loader, pool.workers), "device": device(pool)}
+            tables = (pa.Table.from_batches([batch]) for batch in batches)
+            yield from map_on_actors(LoadWorker, settings, pool, tables, BLOCKS)
+        except DmqrError:
+            raise
+        except Exception as error:  # of a worker, wrapped by Ray
+            raise RetrieverError("index-failed", f"index: a worker failed: {cause(error)}; look at the log") from error
+        finally:
+            session.close()
+
+
+def share_requests(loader: Mapping[str, Any], workers: int) -> dict[str, Any]:
+    """Returns the loader settings with the job's requests in flight divided among the blocks of all workers."""
+    share = max(1, loader["connection"].max_in_flight // (workers * BLOCKS))
+    return {**loader, "in_flight": min(loader["in_flight"], share)}
+
+
+def uses_actors(config: Config) -> bool:
+    """Returns whether actors are worth their start: on a cluster, or with configured workers; never without Ray."""
+    address, workers = config.cluster.address, config.cluster.retrieve
+    several = workers.workers is not None and workers.workers != 1
+    return address != IN_PROCESS and (address != "local" or several or bool(workers.gpus))
+
+
+def _load_pool(config: Config) -> PoolRequest:
+    return config.cluster.retrieve.pool_request(can_use_gpu=config.dense_retriever is not None)

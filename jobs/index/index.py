@@ -1,0 +1,79 @@
+"""The verb `index`: builds the indexes of the config's retrievers in a folder, on S3 or in Elasticsearch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from cluster.errors import RetrieverError
+from cluster.storage import object_at, open_file, open_storage, remote
+from cluster.storage.copies import work_folder
+from jobs.config.config import Config
+from jobs.index import actors as index_actors
+from jobs.index.on_s3 import build_on_s3
+from jobs.terminal.live_display import LiveDisplay
+from retrievers.corpus import Source
+from retrievers.elastic.build import build_elastic_index
+from retrievers.elastic.fields import elastic_indexes
+from retrievers.local.build import build_local_index, local_indexes
+
+
+def index(config: Config, corpus: Sequence[str], progress: LiveDisplay) -> list[dict[str, Any]]:
+    """Builds every index of the config from the corpus, unless it exists with the same corpus and settings.
+
+    Args:
+        config: the job's config.
+        corpus: paths and URLs of the corpus's Parquet files or folders.
+        progress: shows the progress.
+
+    Returns:
+        For each index `index` (its place), `documents` (their number) and `done` (whether it was built).
+
+    Raises:
+        RetrieverError: the corpus cannot be read, or an index cannot be built.
+    """
+    retrievers = config.retrieve.retrievers
+    local, elastic = local_indexes(retrievers), elastic_indexes(retrievers)  # refuse contradictions before any work
+    sources = [source for path in corpus for source in (corpus_objects(path) if remote(path) else [path])]
+    result = []
+    for folder, fields in local.items():
+        show = _show(progress, folder)
+        if remote(folder):
+            built = build_on_s3(folder, sources, fields, show)
+        else:
+            built = build_local_index(folder, sources, fields, progress=show)
+        result.append({"index": folder, "documents": built.documents, "done": _done(built.built)})
+    for (_, alias), mapping in elastic.items():
+        load = index_actors.ActorLoader(config) if mapping.dense and index_actors.uses_actors(config) else None
+        with work_folder() as work:
+            summary = build_elastic_index(mapping, sources, folder=work, progress=_show(progress, alias), load=load)
+        result.append({"index": f"{alias} ({summary.name})", "documents": summary.documents, "done": _done(summary.built)})
+    return result
+
+
+def _show(progress: LiveDisplay, what: str) -> Callable[[str, int, int], None]:
+    return lambda phase, done, total: progress.phase(f"{what}: {phase} {done:,}/{total:,}")
+
+
+def _done(built: bool) -> str:
+    return "built" if built else "exists already, nothing to do"
+
+
+def corpus_objects(url: str) -> list[str | Source]:
+    """Returns the Parquet files of a corpus on S3, to be read as streams: an object, or all *.parquet below a folder.
+
+    Raises:
+        RetrieverError: there are none.
+    """
+    if object_at(url) is not None:
+        return [_source(url)]
+    storage = open_storage(url)
+    found = [entry.key for entry in storage.list() if entry.key.endswith(".parquet")]
+    found = [key for key in found if not key.rpartition("/")[2].startswith((".", "_"))]
+    if not found:
+        raise RetrieverError("corpus-missing", f"corpus {url}: no such object, and no *.parquet below it; correct --corpus")
+    return [_source(storage.url(key)) for key in found]
+
+
+def _source(url: str) -> Source:
+    return Source(url, lambda: open_file(url))

@@ -1,0 +1,106 @@
+"""Opening of retrievers whose indexes are local or on S3; an index on S3 is copied once to each machine that searches it.
+
+Checks before a run read only `index.json` and file sizes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from cluster.errors import RetrieverError
+from cluster.run.stage import heartbeat
+from cluster.storage import remote
+from cluster.storage.copies import TRIES, copied, naming, retry_if_replaced
+from cluster.storage.s3 import S3Storage
+from retrievers import retriever
+from retrievers.local.index import BUILD, INDEX, find_damage, index_identity, parse_index
+from retrievers.local.settings import LocalSettings
+from retrievers.retriever import DocumentStore, Retriever, RetrieverSettings
+
+
+def open_retriever(
+    name: str, settings: RetrieverSettings, device: str = "cpu", expect_identity: Mapping[str, Any] | None = None
+) -> Retriever:
+    """Opens a retriever like `retrievers.retriever.open_retriever`, with a local copy of an index on S3."""
+    if not _on_s3(settings):
+        return retriever.open_retriever(name, settings, device=device, expect_identity=expect_identity)
+    folder = _local_copy(settings.index)
+    with naming(settings.index, folder):
+        return retriever.open_retriever(name, _with_folder(settings, folder), device=device, expect_identity=expect_identity)
+
+
+def open_documents(
+    name: str, settings: RetrieverSettings, *, cached_only: bool = False, patient: bool = False
+) -> DocumentStore:
+    """Opens the documents of an index like `retrievers.retriever.open_documents`, with a local copy of an index on S3.
+
+    Args:
+        name: of the retriever.
+        settings: of the retriever.
+        cached_only: raise RetrieverError if an index on S3 has no local copy yet, instead of making one.
+        patient: whether to wait for an unavailable server, as a worker does.
+    """
+    if not _on_s3(settings):
+        return retriever.open_documents(name, settings, patient=patient)
+    folder = _local_copy(settings.index, cached_only=cached_only)
+    with naming(settings.index, folder):
+        return retriever.open_documents(name, _with_folder(settings, folder))
+
+
+def retriever_identity(name: str, settings: RetrieverSettings) -> dict[str, Any]:
+    """Returns `retrievers.retriever.retriever_identity`, of an index on S3 without copying it."""
+    if not _on_s3(settings):
+        return retriever.retriever_identity(name, settings)
+    return index_identity(name, settings, stored_index(S3Storage(settings.index))[0])
+
+
+def stored_index(storage: S3Storage) -> tuple[dict[str, Any], bytes]:
+    """Returns the values of an index.json on S3 and its bytes, after checking that no file is missing or cut.
+
+    Raises:
+        RetrieverError: there is no index, or it is damaged.
+    """
+    wrong: str | None = None
+    for _ in range(TRIES):
+        data = storage.get(INDEX)
+        if data is None:
+            raise RetrieverError("index-missing", f"index {storage.root}: there is no index; build it with: {BUILD}")
+        entry = parse_index(storage.root, data)
+        sizes = {one.key.partition("/")[2]: one.size for one in storage.list(str(entry["data"]))}
+        wrong = find_damage(entry, sizes.get)
+        if wrong is None:
+            return entry, data
+    raise RetrieverError("index-damaged", f"index {storage.root}: is damaged: {wrong}; build it again: {BUILD}")
+
+
+def _on_s3(settings: RetrieverSettings) -> TypeGuard[LocalSettings]:
+    return isinstance(settings, LocalSettings) and remote(settings.index)
+
+
+def _with_folder(settings: RetrieverSettings, folder: Path) -> RetrieverSettings:
+    return settings.model_copy(update={"index": str(folder)})
+
+
+def _local_copy(index: str, *, cached_only: bool = False) -> Path:
+    storage = S3Storage(index)
+
+    def copy() -> Path | None:
+        entry, data = stored_index(storage)
+        version = f"{entry['data']} {hashlib.sha256(data).hexdigest()}"
+        files = list(storage.list(str(entry["data"])))
+        return copied(storage, files, version, {INDEX: data}, there_only=cached_only, on_progress=heartbeat)
+
+    try:
+        folder = retry_if_replaced(copy)
+    except FileNotFoundError as gone:
+        raise RetrieverError(
+            "index-busy", f"index {storage.root}: is replaced again and again; wait until it is built"
+        ) from gone
+    if folder is None:
+        raise RetrieverError(
+            "index-missing", f"index {storage.root}: is not on this machine, so its texts are not shown; run a job here"
+        )
+    return folder

@@ -1,0 +1,87 @@
+"""The fingerprint of a run: the inputs that determine its results, and the folder name derived from them.
+
+Every field of the config counts unless it is marked `NOT_IDENTITY`: because it sets only a location, a speed or a
+duration, or because its resolved value counts instead (a model's weights, an index's content). Fields at their default
+are left out, so a new option renames no run; when a default changes, the version of its algorithm is raised.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from jobs.config.config import Config
+from retrievers.analyzer import ANALYZE_VERSION
+from retrievers.fusion import FUSION_VERSION
+from retrievers.order import ORDER_VERSION
+from rewriters.reading.ladder import PARSE_VERSION
+
+SCHEMA_VERSION = 2  # of the tables and of run.json
+# Raised when one of our algorithms gives other results for the same input and config.
+VERSIONS = {"parse": PARSE_VERSION, "analyze": ANALYZE_VERSION, "fuse": FUSION_VERSION, "order": ORDER_VERSION}
+
+
+def identity_fields(part: BaseModel) -> dict[str, Any]:
+    """Returns the identity fields of a config section that differ from their defaults, as plain values."""
+    found: dict[str, Any] = {}
+    for name, field in type(part).model_fields.items():
+        value = getattr(part, name)
+        extra = field.json_schema_extra
+        counts = not isinstance(extra, dict) or extra.get("identity", True)
+        if not counts or (not field.is_required() and value == field.get_default(call_default_factory=True)):
+            continue
+        plain = _plain(value)
+        if plain != {}:  # empty: a section without identity fields that differ from their defaults
+            found[name] = plain
+    return found
+
+
+def identity(
+    config: Config, indexes: Mapping[str, Mapping[str, Any]], rewriting: Mapping[str, Any], reranker: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns the inputs that determine a run's results, as JSON-able values.
+
+    Args:
+        config: the job's config.
+        indexes: retriever -> the identity of its index.
+        rewriting: the strategies with their prompts, and the engine with its weights.
+        reranker: the reranker's weights and settings.
+    """
+    fields = identity_fields(config)
+    if not config.rewrite.planned:
+        fields.pop("rewrite", None)
+    if config.rerank.kind == "none":
+        fields.pop("rerank", None)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "versions": VERSIONS,
+        "config": fields,
+        "rewrite": dict(rewriting),
+        "indexes": {name: dict(index) for name, index in indexes.items()},
+        "order": list(indexes),  # the first one provides the texts, the first dense one the cosines
+        "rerank": dict(reranker),
+    }
+
+
+def run_id(name: str, identified_by: Mapping[str, Any]) -> str:
+    """Returns the name of a run's folder: the job's name and the first 12 hex digits of the sha256 of its identity."""
+    canonical = json.dumps(identified_by, sort_keys=True, ensure_ascii=False)
+    return f"{name}-{hashlib.sha256(canonical.encode()).hexdigest()[:12]}"
+
+
+def is_run_of(name: str, folder: str) -> bool:
+    """Returns whether a folder has a name that `run_id` gives to runs of this job."""
+    return re.fullmatch(rf"{re.escape(name)}-[0-9a-f]{{12}}", folder) is not None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return identity_fields(value)
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value

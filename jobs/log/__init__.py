@@ -1,0 +1,1 @@
+"""The query log: its files, its rows and its distinct queries."""

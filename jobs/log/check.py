@@ -1,0 +1,165 @@
+"""Checks of the log before it is read: its files are Parquet with the configured columns; lists their row groups."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, count
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cluster.errors import LogError, UnavailableError, nearest
+from cluster.storage import open_file, remote
+from cluster.storage.ahead import ahead
+from jobs.log.files import LogFile
+
+_REMEDY = "convert it, or name another column"
+MAGIC = b"PAR1"
+CHECKS_IN_FLIGHT = 16  # files; one by one, a thousand take minutes on an object store, by its latency
+
+
+@dataclass(frozen=True)
+class LogColumns:
+    """The columns to read (the config's `log:`), and the most code points of a query."""
+
+    query_column: str
+    id_column: str | None = None
+    count_column: str | None = None
+    max_chars: int = 2000
+
+
+class RowGroup(NamedTuple):
+    """A row group with at least one row."""
+
+    file: LogFile
+    number: int
+    start: int  # its first row in the file, from 0
+    rows: int
+
+
+def check_log(files: Sequence[LogFile], columns: LogColumns) -> list[RowGroup]:
+    """Returns the row groups of all files, in order; reads only footers.
+
+    Raises:
+        LogError: a file is not readable Parquet, or lacks a column, or a column has an unsuitable type; or no file has rows.
+    """
+
+    def sizes_of(file: LogFile) -> list[int]:
+        with open_log_file(file, columns) as parquet:
+            return [parquet.metadata.row_group(number).num_rows for number in range(parquet.num_row_groups)]
+
+    groups: list[RowGroup] = []
+    for file, sizes in zip(files, ahead(sizes_of, files, CHECKS_IN_FLIGHT), strict=True):
+        starts = accumulate(sizes, initial=0)
+        groups += [RowGroup(file, *place) for place in zip(count(), starts, sizes, strict=False) if place[-1]]
+    if not groups:
+        more = f" and {len(files) - 1} more" * (len(files) > 1)
+        raise LogError("log-empty", f"the log is empty: no rows in {files[0].path}{more}; name another log.path")
+    return groups
+
+
+def open_log_file(file: LogFile, columns: LogColumns) -> pq.ParquetFile:
+    """Opens a file for reading in bounded memory (pages, not whole row groups) and checks its columns.
+
+    Raises:
+        LogError: as for `check_log`, or the file was replaced since it was listed.
+    """
+    try:
+        source = open_file(file.path, file.etag) if remote(file.path) else file.path
+        if isinstance(source, str) and os.stat(source).st_size != file.size:
+            raise OSError(errno.ESTALE, "was replaced", source)
+        parquet = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
+    except UnavailableError:
+        raise
+    except (OSError, pa.ArrowException) as error:
+        check_file_version(file, error)
+        raise LogError("log-unreadable", f"log file {file.path}: {_why_unreadable(file.path, error)}") from error
+    try:
+        _check_columns(file, parquet.schema_arrow, columns)
+    except BaseException:
+        parquet.close()
+        raise
+    return parquet
+
+
+def check_file_version(file: LogFile, error: Exception) -> None:
+    """Checks that an error of reading is not that the file was replaced: the plan holds for the listed version only.
+
+    Raises:
+        LogError: the file was replaced.
+    """
+    if isinstance(error, OSError) and error.errno == errno.ESTALE:
+        raise LogError("log-changed", f"log file {file.path}: was replaced since it was listed; start again") from error
+
+
+def _why_unreadable(path: str, error: Exception) -> str:
+    try:
+        with open_file(path) as stream:
+            head = stream.read(16)
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, size - 4))
+            tail = stream.read(4)
+    except UnavailableError:
+        raise
+    except OSError as reason:
+        return f"cannot be read ({reason.strerror or reason}); make it readable"
+    if not head:
+        return "not a Parquet file: it is empty (0 bytes); copy it again, or remove it"
+    if not head.startswith(MAGIC):
+        begins = head.decode("utf-8", "replace")
+        return f"not a Parquet file: it starts with {begins!r} (is it text or compressed?); convert it"
+    if tail != MAGIC:
+        return f"truncated Parquet: the footer at the end of its {size:,} bytes is missing; copy it again"
+    return f"damaged Parquet: {one_line(error)}; copy it again"
+
+
+def one_line(error: object, limit: int = 200) -> str:
+    """Returns an exception's text without line breaks, cut to `limit` characters."""
+    return " ".join(str(error).split())[:limit]
+
+
+def _check_columns(file: LogFile, schema: pa.Schema, columns: LogColumns) -> None:
+    for key, column, wanted, fits in (
+        ("query_column", columns.query_column, "text (string)", _is_text),
+        ("id_column", columns.id_column, "text, whole numbers, dates, times or UUIDs", _is_id),
+        ("count_column", columns.count_column, "whole numbers", pa.types.is_integer),
+    ):
+        if column is None:
+            continue
+        if schema.names.count(column) > 1:
+            raise LogError(
+                "log-column", f"log file {file.path}: column {column!r} (log.{key}) stands in it more than once; name another"
+            )
+        if column in schema.names:
+            kind = schema.field(column).type
+            if not fits(kind):
+                raise LogError(
+                    "log-column",
+                    f"log file {file.path}: column {column!r} (log.{key}) holds {kind}, wanted {wanted}; {_REMEDY}",
+                )
+        elif column in dict(file.partitions):
+            value = dict(file.partitions)[column]
+            if key == "count_column" and value is not None and not re.fullmatch(r"-?\d{1,18}", value):
+                raise LogError(
+                    "log-column",
+                    f"log file {file.path}: partition {column!r} (log.{key}) is {value!r}, wanted {wanted}; {_REMEDY}",
+                )
+        else:
+            names = [*schema.names, *(name for name, _ in file.partitions)]
+            raise LogError("log-column", f"log file {file.path}: no column {column!r} (log.{key}){nearest(column, names)}")
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_id(kind: pa.DataType) -> bool:
+    types = pa.types
+    exact = (types.is_integer, types.is_decimal, types.is_date, types.is_timestamp)
+    return _is_text(kind) or any(is_kind(kind) for is_kind in exact) or isinstance(kind, pa.UuidType)

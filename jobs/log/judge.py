@@ -1,0 +1,82 @@
+"""Validation of the log's texts as queries, and their query_ids."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rewriters.normalise import PLAIN, normalise
+
+REASONS = {"empty": "null or only white space", "too_long": "over {max_chars:,} characters", "not_utf8": "not UTF-8"}
+RAW_SHOWN = 200  # code points of a rejected text kept in errors/
+ID_BYTES = 16  # the first half of sha256: 32 hex digits
+
+
+class Rejection(NamedTuple):
+    """The reason for rejecting a text; `raw` is its beginning, None for a null text."""
+
+    reason: str  # a key of REASONS
+    message: str
+    raw: str | None
+
+
+NULL = Rejection("empty", "the query is null", None)
+
+
+def judge(text: str, max_chars: int) -> bytes | Rejection:
+    """Returns the 16 bytes whose hex form is the text's query_id, or the reason for rejecting the text."""
+    if len(text) > max_chars and not text.isspace():
+        message = f"the query has {len(text):,} characters, log.max_chars is {max_chars:,}"
+        return Rejection("too_long", message, text[:RAW_SHOWN])
+    normalised = normalise(text)
+    if not normalised:
+        message = "the query is only white space" if text else "the query is empty"
+        return Rejection("empty", message, text[:RAW_SHOWN])
+    return sha256(normalised.encode()).digest()[:ID_BYTES]
+
+
+def judge_all(texts: pa.BinaryArray, max_chars: int) -> tuple[npt.NDArray[np.uint8], dict[int, Rejection]]:
+    """Returns the ids of texts, shape (texts, 16) bytes, and index -> rejection; a rejected text has an id of zeros.
+
+    Args:
+        texts: as read from a file: maybe not valid UTF-8 (lone surrogates are invalid, too).
+        max_chars: the most code points of a query.
+    """
+    raws = texts.to_numpy(zero_copy_only=False)
+    plain = pc.and_(_plain(texts), pc.less_equal(pc.binary_length(texts), max_chars)).to_numpy(zero_copy_only=False)
+    digests = np.zeros((len(raws), ID_BYTES), np.uint8)
+    hashed = b"".join([sha256(raw).digest() for raw in raws[plain]])
+    digests[plain] = np.frombuffer(hashed, np.uint8).reshape(-1, 2 * ID_BYTES)[:, :ID_BYTES]
+    judged = {place: _judge_raw(raws[place], max_chars) for place in np.flatnonzero(~plain).tolist()}
+    ids = {place: entry for place, entry in judged.items() if isinstance(entry, bytes)}
+    digests[list(ids)] = np.frombuffer(b"".join(ids.values()), np.uint8).reshape(-1, ID_BYTES)
+    return digests, {place: entry for place, entry in judged.items() if isinstance(entry, Rejection)}
+
+
+def hex_ids(digests: npt.NDArray[np.uint8]) -> pa.StringArray:
+    """Returns query_ids of 32 hex digits from ids, shape (n, 16) bytes; hex order is byte order."""
+    offsets = np.arange(len(digests) + 1, dtype=np.int32) * (2 * ID_BYTES)
+    return pa.StringArray.from_buffers(len(digests), pa.py_buffer(offsets), pa.py_buffer(digests.tobytes().hex().encode()))
+
+
+def normal_forms(queries: pa.StringArray) -> pa.StringArray:
+    """Returns each query normalised by `normalise`."""
+    odd = pc.invert(_plain(queries))
+    return pc.replace_with_mask(queries, odd, pa.array(map(normalise, queries.filter(odd).to_pylist()), pa.string()))
+
+
+def _plain(texts: pa.Array) -> pa.BooleanArray:
+    return pc.match_substring_regex(texts, rf"\A{PLAIN}\z")
+
+
+def _judge_raw(raw: bytes, max_chars: int) -> bytes | Rejection:
+    try:
+        return judge(raw.decode(), max_chars)
+    except UnicodeDecodeError as error:
+        shown = raw.decode("utf-8", "replace")[:RAW_SHOWN]
+        return Rejection("not_utf8", f"the query is not UTF-8 (byte {error.start:,})", shown)

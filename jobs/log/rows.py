@@ -1,0 +1,105 @@
+"""Reader of the log's rows: log_ids, texts and counts, in the order of the files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import attrgetter
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cluster.errors import LogError, UnavailableError
+from jobs.log.check import LogColumns, RowGroup, check_file_version, one_line, open_log_file
+from jobs.log.files import LogFile
+
+ROWS = pa.schema([("log_id", pa.string()), ("text", pa.binary()), ("n", pa.int64())])
+BATCH_ROWS = 1 << 16  # read at a time
+PIECE_BYTES = 48 << 20  # of ROWS held in memory and grouped at a time; about a million rows of a web log
+
+
+def read_rows(part: Iterable[RowGroup], columns: LogColumns) -> Iterator[pa.Table]:
+    """Yields the rows of row groups as ROWS, in order, about PIECE_BYTES at a time.
+
+    `log_id` is never null: it is the id column as text, or `<file name>#<row from 0>` if there is no id. `text` is as in the
+    file, maybe null, maybe not UTF-8. `n`, 0 or more, is 1 without a count column and for a null count.
+
+    Raises:
+        LogError: a file cannot be read to its end, or was replaced, or a count is negative.
+    """
+    pending: list[pa.RecordBatch] = []
+    size = 0
+    for file, groups in groupby(part, key=attrgetter("file")):
+        for batch in _batches(file, list(groups), columns):
+            pending.append(batch)
+            size += batch.nbytes
+            if size >= PIECE_BYTES:
+                yield pa.Table.from_batches(pending)
+                pending, size = [], 0
+    if pending:
+        yield pa.Table.from_batches(pending)
+
+
+def _batches(file: LogFile, groups: list[RowGroup], columns: LogColumns) -> Iterator[pa.RecordBatch]:
+    start = groups[0].start
+    with open_log_file(file, columns) as parquet:
+        names = parquet.schema_arrow.names
+        named = [columns.query_column, columns.id_column, columns.count_column]
+        wanted = [name for name in dict.fromkeys(named) if name in names]
+        numbers = [group.number for group in groups]
+        try:
+            # without any of the columns (all from partitions) read all columns, for the number of rows
+            for batch in parquet.iter_batches(BATCH_ROWS, row_groups=numbers, columns=wanted or names):
+                texts = _column(batch, file, columns.query_column).cast(pa.string()).cast(pa.binary())
+                log_ids = _log_ids(batch, file, start, columns.id_column)
+                yield pa.record_batch([log_ids, texts, _counts(batch, file, start, columns.count_column)], schema=ROWS)
+                start += len(batch)
+        except UnavailableError:
+            raise
+        except (OSError, pa.ArrowException) as error:
+            check_file_version(file, error)
+            where = f"log file {file.path}: damaged at or after row {start:,}"
+            raise LogError("log-unreadable", f"{where}: {one_line(error)}; copy it again") from error
+
+
+def _column(batch: pa.RecordBatch, file: LogFile, name: str) -> pa.Array:
+    """Returns a column of the file; if it has none of that name, the hive partition's value in every row."""
+    if name in batch.schema.names:
+        return batch.column(name)
+    return pa.repeat(pa.scalar(dict(file.partitions)[name], pa.string()), len(batch))
+
+
+def _log_ids(batch: pa.RecordBatch, file: LogFile, start: int, column: str | None) -> pa.StringArray:
+    rows = pa.array(np.arange(start, start + len(batch))).cast(pa.string())
+    named = pc.binary_join_element_wise(f"{file.name}#", rows, "")
+    if column is None:
+        return named
+    ids = _column(batch, file, column)
+    if isinstance(ids.type, pa.UuidType):
+        ids = pa.array([None if one is None else str(one) for one in ids.to_pylist()], pa.string())
+    ids = ids.cast(pa.string())
+    try:
+        ids.validate(full=True)
+    except pa.ArrowInvalid as error:
+        where = f"log file {file.path}, rows {start:,} to {start + len(batch) - 1:,}"
+        raise LogError(
+            "log-value", f"{where}: column {column!r} (log.id_column) holds text that is not UTF-8; convert it"
+        ) from error
+    return pc.coalesce(ids, named)
+
+
+def _counts(batch: pa.RecordBatch, file: LogFile, start: int, column: str | None) -> pa.Int64Array:
+    if column is None:
+        return pa.repeat(1, len(batch))
+    try:
+        counts = _column(batch, file, column).cast(pa.int64()).fill_null(1)
+    except pa.ArrowInvalid as error:
+        where = f"log file {file.path}, rows {start:,} to {start + len(batch) - 1:,}"
+        raise LogError("log-value", f"{where}: column {column!r} (log.count_column): {one_line(error)}; correct it") from error
+    negative = np.flatnonzero(counts.to_numpy() < 0)
+    if len(negative):
+        row, found = start + int(negative[0]), counts[int(negative[0])]
+        where = f"log file {file.path}, row {row:,}"
+        raise LogError("log-value", f"{where}: column {column!r} (log.count_column) is {found}, wanted 0 or more; correct it")
+    return counts

@@ -1,0 +1,137 @@
+"""Estimates of the remaining tokens, time and money of a job.
+
+They are extrapolated from the cost per query of the run's committed shards, else of the newest finished run of the same name
+and the same settings (the night before). Without either, the prompts of some queries are counted, and completions are
+bounded by `max_tokens`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cluster import costs
+from cluster.errors import ConfigError
+from cluster.run.shards import Manifest, spent
+from jobs.config.config import Config
+from jobs.run.folder import open_run
+from jobs.run.prepare import Prepared
+from rewriters.engines.openai.token_count import TokenCounter
+from rewriters.engines.settings import LocatedVllmSettings, OpenaiSettings, VllmSettings
+from rewriters.rewriter import Rewriter
+
+SAMPLE = 200  # queries whose prompts are counted
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Sums over the remaining queries; None: unknown."""
+
+    basis: str
+    prompt_tokens: int
+    cached_tokens: int | None
+    completion_tokens: int
+    at_most: bool
+    """Whether completion_tokens is an upper bound."""
+    seconds: float | None
+    """Busy time, summed over all workers."""
+    usd: float | None
+
+    def values(self) -> dict[str, Any]:
+        """Returns the estimate as JSON-able values."""
+        return asdict(self)
+
+
+def estimate(prepared: Prepared, left: int, done: Sequence[Manifest], texts: Sequence[str]) -> Estimate | None:
+    """Returns the estimate for the remaining queries; None if none remain or nothing is known about their cost.
+
+    Args:
+        prepared: the job.
+        left: number of remaining queries.
+        done: committed shards of this run.
+        texts: some of the queries, for counting tokens.
+    """
+    if not left:
+        return None
+    if done:
+        return _by_manifests(prepared, left, done, f"by {len(done):,} shards that are committed")
+    if (previous := _previous_run(prepared)) is not None:
+        run_id, manifests = previous
+        return _by_manifests(prepared, left, manifests, f"by {run_id}, the last run of this kind")
+    return _by_tokenizer(prepared, left, texts)
+
+
+def _by_manifests(prepared: Prepared, left: int, manifests: Sequence[Manifest], basis: str) -> Estimate:
+    total, start_up = _split_start_up(spent(manifests))
+    scale = left / max(1, sum(manifest.counts["queries"] for manifest in manifests))
+    sums = {name: value * scale for name, value in costs.stage_sums(total).items()}
+    tokens = {name: round(sums.get(name, 0)) for name in ("prompt_tokens", "cached_tokens", "completion_tokens")}
+    starts = len({manifest.start for manifest in manifests})  # the workers start once more, however many queries remain
+    once = costs.stage_sums(start_up).get("seconds", 0.0) / starts
+    usd = None
+    if prepared.prices is not None:
+        usd = prepared.prices.usd(total) * scale + prepared.prices.usd(start_up) / starts
+    return Estimate(basis, **tokens, at_most=False, seconds=sums.get("seconds", 0.0) + once, usd=usd)
+
+
+def _split_start_up(spent: costs.Totals) -> tuple[costs.Totals, costs.Totals]:
+    """Returns the costs of queries and the costs of starting workers."""
+    parts: tuple[costs.Totals, costs.Totals] = {}, {}
+    for stage, components in spent.items():
+        for key, sums in components.items():
+            parts[key.startswith(costs.START_UP)].setdefault(stage, {})[key] = sums
+    return parts
+
+
+def _previous_run(prepared: Prepared) -> tuple[str, list[Manifest]] | None:
+    """Returns the name and manifests of the newest finished run of this name, if only its log and its indexes differ."""
+    if prepared.output.get(f"{prepared.config.name}/latest.json") is None:
+        return None
+    try:
+        run = open_run(prepared.output.url(prepared.config.name))
+    except (ConfigError, OSError, ValueError):
+        return None
+    if not run.manifests or _settings(run.record.get("identity", {})) != _settings(prepared.identity):
+        return None
+    return run.record["run_id"], run.manifests
+
+
+def _settings(identity: dict[str, Any]) -> str:
+    config = {key: value for key, value in identity.get("config", {}).items() if key != "log"}
+    return json.dumps({**identity, "config": config, "indexes": None}, sort_keys=True)
+
+
+def _by_tokenizer(prepared: Prepared, left: int, texts: Sequence[str]) -> Estimate | None:
+    config = prepared.config
+    engine = config.rewrite.engine
+    if not isinstance(engine, VllmSettings | OpenaiSettings) or not config.rewrite.planned or not texts:
+        return None
+    rewriter = Rewriter(config.rewrite.planned, config.rewrite.calls, {}, prepared.joint_prompt)
+    requests = [request for text in texts[:SAMPLE] for request in rewriter.requests("", text)]
+    counter = _counter(prepared, engine)
+    scale = left / min(len(texts), SAMPLE)
+    prompt = round(sum(counter.count(request.prompt) for request in requests) * scale)
+    completion = round(len(requests) * scale) * config.rewrite.decoding.max_tokens
+    basis = f"prompts of {min(len(texts), SAMPLE):,} queries counted ({counter.source})"
+    return Estimate(basis, prompt, None, completion, at_most=True, seconds=None, usd=_tokens_usd(prepared, prompt, completion))
+
+
+def _counter(prepared: Prepared, engine: VllmSettings | OpenaiSettings) -> TokenCounter:
+    if isinstance(engine, VllmSettings):
+        return TokenCounter(prepared.engine.weights if isinstance(prepared.engine, LocatedVllmSettings) else engine.model)
+    return TokenCounter(engine.model, engine.tokenizer)
+
+
+def _tokens_usd(prepared: Prepared, prompt: int, completion: int) -> float | None:
+    """Returns the cost of the tokens in USD; None if the model has no token price."""
+    model = _priced_model(prepared.config)
+    if prepared.prices is None or model not in prepared.prices.tokens:
+        return None
+    return prepared.prices.usd({"rewrite": {f"x@{model}": {"prompt_tokens": prompt, "completion_tokens": completion}}})
+
+
+def _priced_model(config: Config) -> str:
+    engine = config.rewrite.engine
+    return engine.model if isinstance(engine, VllmSettings | OpenaiSettings) else ""

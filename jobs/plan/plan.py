@@ -1,0 +1,162 @@
+"""The verb `plan`: counts the work of a run without starting it; refuses whatever the run would refuse."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from rich.table import Table
+
+from cluster.run.lease import check_free
+from cluster.run.pools import Pool, local_pools
+from cluster.run.session import IN_PROCESS, InProcessSession, Session
+from cluster.run.shards import SUCCESS, Plan, check_inputs, manifests, read_plan
+from cluster.storage import open_storage
+from jobs.log.dedup import dedup
+from jobs.pipeline import package_folders
+from jobs.plan.estimate import SAMPLE, estimate
+from jobs.run.finish import unwritten_tables
+from jobs.run.pools import requested_pools
+from jobs.run.prepare import Prepared, check_engine, check_indexes_unchanged
+from jobs.run.request_shares import check_shares
+from jobs.tables import ORIGINAL
+from jobs.terminal.formats import clock
+from jobs.terminal.live_display import LiveDisplay
+from rewriters.rewriter import Rewriter
+
+PLAN_FILES = 3  # least number of files that planning writes: queries, query_map, shards.json
+SHARD_TABLES = ("rewrites", "results", "scores", "costs", "runs", "errors")  # a shard writes a file of each that has rows
+
+
+def plan(prepared: Prepared, progress: LiveDisplay) -> dict[str, Any]:
+    """Returns the planned, committed and remaining work of a run as JSON-able values; writes nothing.
+
+    Raises:
+        DmqrError: the run would be refused.
+    """
+    config, storage = prepared.config, prepared.storage
+    stored = read_plan(storage)
+    if stored is None:
+        check_indexes_unchanged(prepared)
+        progress.phase("reading the log")
+        with tempfile.TemporaryDirectory(prefix="dmqr-plan-") as folder:
+            log = dedup(prepared.files, prepared.columns, open_storage(folder), config.cluster.shard_size)
+            texts = _texts(pq.ParquetFile(Path(folder, file.key)) for file in log.tables["queries"])
+        counts = {"log_rows": log.rows, "queries": log.queries, "rejected": sum(log.rejected.values())}
+        shards = len(log.shards)
+    else:
+        check_inputs(stored, prepared.inputs, storage.root)
+        counts, shards, texts = stored.counts, len(stored.shards), _stored_texts(prepared, stored)
+    done = list(manifests(storage))
+    finished = storage.stat(SUCCESS) is not None
+    if not finished:
+        check_free(storage, time.time())
+        check_engine(prepared)
+    left = counts["queries"] - sum(manifest.counts["queries"] for manifest in done)
+    strategies = config.rewrite.planned
+    calls = len(Rewriter(strategies, config.rewrite.calls, {}).requests("", "")) if strategies else 0
+    searches = sum(len(config.retrieve.route(strategy)) for strategy in [ORIGINAL, *strategies])
+    expected = estimate(prepared, left, done, texts)
+    tables = len(SHARD_TABLES) - len(unwritten_tables(config))
+    pools, resources = _pools(prepared, progress)
+    check_shares(config, pools)
+    return {
+        "run_id": prepared.run_id,
+        "folder": storage.root,
+        "log": {"rows": counts["log_rows"], "files": len(prepared.files), "rejected": counts["rejected"]},
+        "queries": counts["queries"],
+        "shards": {"all": shards, "committed": len(done)},
+        "state": "finished" if finished else "begun" if stored else "nothing done yet",
+        "left": {
+            "queries": left,
+            "requests": left * calls,
+            "requests_per_query": calls,
+            "searches": left * searches,
+            "pairs": left * config.fuse.keep if config.rerank.kind != "none" else 0,
+            "files": (shards - len(done)) * (tables + 1 + bool(calls)) + (0 if stored else PLAN_FILES),
+        },
+        "expected": None if expected is None else expected.values(),
+        "pools": {name: pool._asdict() for name, pool in pools.items()},
+        "there": resources,
+    }
+
+
+def plan_table(planned: dict[str, Any]) -> Table:
+    """Returns the plan as a table for the terminal."""
+    table = Table(title=planned["run_id"], title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    log, shards, left = planned["log"], planned["shards"], planned["left"]
+    files = f"{log['files']:,} file{'s' * (log['files'] != 1)}"
+    table.add_row("log", f"{log['rows']:,} rows in {files}, {log['rejected']:,} rejected")
+    table.add_row("queries", f"{planned['queries']:,} distinct in {shards['all']:,} shards")
+    state = f"{left['queries']:,} queries left" if planned["state"] == "begun" else planned["state"]
+    table.add_row("state", f"{shards['committed']:,} of {shards['all']:,} shards committed: {state}")
+    if planned["state"] == "finished":
+        table.add_row("folder", planned["folder"])
+        return table
+    table.add_row("requests", f"up to {left['requests']:,} ({left['requests_per_query']} a query)")
+    for name, words in _estimate_rows(planned["expected"]).items():
+        table.add_row(name, words)
+    table.add_row("searches", f"up to {left['searches']:,} (equal texts of a shard are searched once)")
+    table.add_row("pairs", f"up to {left['pairs']:,} to rerank" if left["pairs"] else "none to rerank")
+    table.add_row("workers", planned["there"])
+    for name, pool in planned["pools"].items():
+        gpus = f", {pool['gpus']:g} GPU" if pool["gpus"] else ""
+        workers = f"{pool['workers']} to {pool['most']}" if pool.get("most") else f"{pool['workers']}"
+        table.add_row(f"  {name}", f"{workers} x ({pool['cpus']:g} CPU{gpus})")
+    table.add_row("files", f"up to {left['files']:,} of tables, completions and commits; then _SUCCESS.json, report.html")
+    table.add_row("folder", planned["folder"])
+    return table
+
+
+def _estimate_rows(expected: dict[str, Any] | None) -> dict[str, str]:
+    if expected is None:
+        return {}
+    words = {}
+    if expected["prompt_tokens"] or expected["completion_tokens"]:
+        cached = f" ({expected['cached_tokens']:,} of them cached)" if expected["cached_tokens"] else ""
+        bound = "at most" if expected["at_most"] else "about"
+        written = f"{bound} {expected['completion_tokens']:,} written"
+        words["tokens"] = f"about {expected['prompt_tokens']:,} of prompts{cached}, {written}"
+    if expected["seconds"] is not None:
+        words["work"] = f"about {clock(expected['seconds'])} of all workers together"
+    if expected["usd"] is not None:
+        words["cost"] = f"{'at most' if expected['at_most'] else 'about'} ${expected['usd']:,.4f}"
+    return words | {"": expected["basis"]}
+
+
+def _texts(files: Iterable[pq.ParquetFile]) -> list[str]:
+    """Returns some of the queries: those of the first row group, a random sample, since ids are hashes."""
+    for file in files:
+        with file:
+            return list(file.read_row_group(0, columns=["query"]).column("query").slice(0, SAMPLE).to_pylist())
+    return []
+
+
+def _stored_texts(prepared: Prepared, stored: Plan) -> list[str]:
+    return _texts(pq.ParquetFile(prepared.storage.open(file.key)) for file in stored.tables["queries"])
+
+
+def _pools(prepared: Prepared, progress: LiveDisplay) -> tuple[dict[str, Pool], str]:
+    """Returns the pools and a description of the resources; connects to Ray only if the pools depend on its resources."""
+    requested = requested_pools(prepared.config)
+    address = prepared.config.cluster.address
+    if address == IN_PROCESS:
+        return InProcessSession(requested).pools, f"{os.cpu_count()} cores here, one stage at a time in one process"
+    if address == "local" and not any(pool.gpus for pool in requested.values()):
+        words = f"{os.cpu_count()} cores here; accelerators, where there are any, go to the last stages first"
+        return local_pools(requested, gpus=0), words
+    progress.phase("reading the resources of Ray")
+    session = Session(address, requested, package_folders(), prepared.config.cluster.autoscaler_nodes)
+    session.close()
+    resources = session.resources
+    if address == "local":
+        return session.pools, f"{os.cpu_count()} cores and {resources.gpus:g} GPUs here"
+    nodes = f"{resources.nodes} node{'s' * (resources.nodes != 1)}"
+    return session.pools, f"{resources.cpus:g} CPUs and {resources.gpus:g} GPUs on {nodes}"

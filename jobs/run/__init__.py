@@ -1,0 +1,1 @@
+"""The verb run: checks before the run, the run itself, and its end."""

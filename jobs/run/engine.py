@@ -1,0 +1,122 @@
+"""The LLM engine of a run: its settings for workers, its identity, its check before the run."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from pathlib import Path
+from typing import Any
+
+from cluster.errors import ConfigError, RewriterError
+from cluster.run.stage import heartbeat
+from cluster.storage import remote
+from cluster.storage.copies import copied, naming, retry_if_replaced
+from cluster.storage.s3 import S3Storage
+from retrievers.models import local_folder, model_identity
+from retrievers.retriever import error_context
+from rewriters.engines import Engine, open_engine
+from rewriters.engines.settings import EngineSettings, LocatedVllmSettings, RecordedSettings, VllmSettings
+
+MAX_BLOCKS = 8  # shards in flight per worker: each is held in memory and delivered by a process
+
+
+def resolve(engine: EngineSettings) -> tuple[EngineSettings, dict[str, Any]]:
+    """Returns the settings with which a worker opens the engine, and the engine's identity for the fingerprint.
+
+    Paths become absolute (a worker may have another working directory); a hub model's revision becomes its current
+    commit. No request is sent to a server; `check` does that.
+
+    Raises:
+        RewriterError, RetrieverError, ConfigError: weights or recorded completions cannot be read.
+    """
+    settings, weights = engine, dict[str, Any]()
+    if isinstance(engine, VllmSettings):
+        settings, weights = _located(engine)
+    if isinstance(engine, RecordedSettings) and not remote(engine.path):
+        settings = engine.model_copy(update={"path": str(Path(engine.path).absolute())})
+    worker_engine = open_worker_engine(settings)
+    try:
+        return settings, worker_engine.identity() | weights
+    finally:
+        worker_engine.close()
+
+
+def open_worker_engine(settings: EngineSettings) -> Engine:
+    """Opens an engine like `rewriters.engines.open_engine`; recorded completions on S3 are copied once to each machine."""
+    if not isinstance(settings, RecordedSettings) or not remote(settings.path):
+        return open_engine(settings)
+    folder, _, name = settings.path.rpartition("/")
+    copy = retry_if_replaced(lambda: _copied(S3Storage(folder), name))
+    with naming(settings.path, copy / name):
+        return open_engine(settings.model_copy(update={"path": str(copy / name)}))
+
+
+def _copied(storage: S3Storage, name: str) -> Path:
+    entry = storage.stat(name)
+    if entry is None:
+        raise RewriterError(
+            "recording", f"recorded completions {storage.url(name)}: there is no such object; correct rewrite.engine.path"
+        )
+    copy = copied(storage, [entry], f"{entry.etag} {entry.size}", name=name, on_progress=heartbeat)
+    assert copy is not None
+    return copy
+
+
+def check(settings: EngineSettings, local: bool) -> None:
+    """Checks that the engine can answer: its server is reachable, its key valid, its model known.
+
+    Args:
+        settings: of the engine, resolved.
+        local: whether workers run on this machine, so that vLLM must be installed here.
+
+    Raises:
+        RewriterError: no request would succeed.
+    """
+    if isinstance(settings, RecordedSettings):  # read whole when it was resolved
+        return
+    if isinstance(settings, VllmSettings) and not local and importlib.util.find_spec("vllm") is None:
+        return
+    engine = open_worker_engine(settings)
+    try:
+        engine.check()
+    finally:
+        engine.close()
+
+
+def blocks_in_flight(engine: EngineSettings, shard_size: int) -> int:
+    """Returns the number of shards in flight that keep a worker's engine busy.
+
+    They hold twice the requests that the engine processes at a time, so that the slowest requests of one shard leave no
+    capacity idle.
+    """
+    if isinstance(engine, RecordedSettings):
+        return 1
+    in_flight = engine.args.get("max_num_seqs", 256) if isinstance(engine, VllmSettings) else engine.max_in_flight
+    return max(2, min(MAX_BLOCKS, 1 + math.ceil(2 * int(in_flight) / shard_size)))
+
+
+def _located(engine: VllmSettings) -> tuple[LocatedVllmSettings, dict[str, Any]]:
+    """Returns the settings with the places of weights and adapter, and what identifies both."""
+    values, identity = engine.model_dump(), dict[str, Any]()
+    with error_context("rewrite.engine.model"):
+        values["weights"], identity["weights"] = _weights(engine.model, engine.revision)
+    commit = identity["weights"].removeprefix("commit:")
+    values["commit"] = commit if commit != identity["weights"] else None
+    if engine.lora:
+        with error_context("rewrite.engine.lora"):
+            values["lora"], identity["lora_weights"] = _weights(engine.lora, None)
+        values["lora_name"] = engine.lora
+    return LocatedVllmSettings(**values), identity
+
+
+def _weights(name: str, revision: str | None) -> tuple[str, str]:
+    """Returns the folder or hub name of the weights, and their identity."""
+    folder = local_folder(name)
+    if folder is not None:
+        return str(folder.absolute()), model_identity(name)
+    if revision and "@" in name:
+        raise ConfigError(
+            "config-value", f"rewrite.engine.model: {name!r} carries a revision; put it into rewrite.engine.revision"
+        )
+    identity = model_identity(f"{name}@{revision}" if revision else name)
+    return (name if revision else f"{name.partition('@')[0]}@{identity.removeprefix('commit:')}"), identity

@@ -1,0 +1,103 @@
+"""The end of a run: checks of the balances, removal of orphans, `run.json`, `_SUCCESS.json`, `latest.json`."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Container, Mapping
+
+import pyarrow.parquet as pq
+
+from cluster.errors import ClusterError
+from cluster.run.shards import SUCCESS, File, Plan, committed_tables, manifests, put_success, remove_orphans
+from cluster.storage import Storage
+from jobs.config.config import Config
+from jobs.log.dedup import PLAN
+from jobs.run.prepare import Prepared
+from jobs.tables import STORED
+
+
+def finish(prepared: Prepared, plan: Plan, counts: Mapping[str, int], record: Callable[[], None] = lambda: None) -> None:
+    """Finishes a run whose shards are all committed: checks the balances, removes orphans, writes `_SUCCESS.json`.
+
+    Args:
+        prepared: the job.
+        plan: of the run.
+        counts: sums over the committed shards.
+        record: called right before `_SUCCESS.json` is put.
+
+    Raises:
+        ClusterError: a balance does not hold.
+    """
+    storage = prepared.storage
+    tables = committed_files(storage, plan, unwritten_tables(prepared.config))
+    check_balances(prepared, plan, counts, tables)
+    for table, files in tables.items():
+        if not files:  # a table without rows still has one file
+            files.append(_put_empty(storage, table))
+    remove_orphans(storage, [*tables, PLAN], [file for files in tables.values() for file in files])
+    record()
+    put_success(storage, tables, dict(counts) | {"log_rows": plan.counts["log_rows"], "rejected": plan.counts["rejected"]})
+
+
+def put_latest(prepared: Prepared) -> None:
+    """Points `latest.json` to this finished run, unless it points to one that finished later.
+
+    Called on resume, too, since a kill may have come between `_SUCCESS.json` and `latest.json`.
+    """
+    latest = f"{prepared.config.name}/latest.json"
+    finished = json.loads(prepared.storage.get(SUCCESS) or b"{}").get("finished_at", 0.0)
+    if json.loads(prepared.output.get(latest) or b"{}").get("finished_at", -1.0) < finished:
+        body = {"run_id": prepared.run_id, "path": prepared.storage.root, "finished_at": finished}
+        prepared.output.put(latest, json.dumps(body).encode())
+
+
+def unwritten_tables(config: Config) -> set[str]:
+    """Returns the tables that a run of this config does not write."""
+    return {name for name, kept in (("runs", config.retrieve.keep_runs), ("scores", config.rerank.kind != "none")) if not kept}
+
+
+def committed_files(storage: Storage, plan: Plan, left_out: Container[str] = ()) -> dict[str, list[File]]:
+    """Returns the committed files of each table; an empty list for a table without rows."""
+    found = committed_tables(plan, manifests(storage))
+    return {name: found.get(name, []) for name in STORED if name not in left_out}
+
+
+def check_balances(prepared: Prepared, plan: Plan, counts: Mapping[str, int], tables: Mapping[str, list[File]]) -> None:
+    """Checks that the counts of log rows, queries, rewrites and results add up.
+
+    Raises:
+        ClusterError: a balance does not hold; the message has both sides.
+    """
+    rows = {table: sum(file.rows for file in files) for table, files in tables.items()}
+    no_hits = sum(n for name, n in counts.items() if name.startswith("error/") and name.endswith("/no_hits"))
+    balances = [
+        ("log rows", plan.counts["log_rows"], "rows of query_map", rows["query_map"]),
+        ("rejected log rows", plan.counts["rejected"], "their errors", sum(f.rows for f in plan.tables["errors"])),
+        ("distinct queries", plan.counts["queries"], "rows of queries", rows["queries"]),
+        ("distinct queries", plan.counts["queries"], "queries committed", counts.get("queries", 0)),
+        (
+            "queries x planned strategies", plan.counts["queries"] * len(prepared.config.rewrite.planned),
+            "rewrites + rewrite errors", counts.get("rewrites", 0) + counts.get("rewrite_errors", 0),
+        ),
+        ("rewrites committed", counts.get("rewrites", 0), "rows of rewrites", rows["rewrites"]),
+        (
+            "queries", plan.counts["queries"],
+            "queries with results + without hits", counts.get("queries_with_results", 0) + no_hits,
+        ),
+    ]  # fmt: skip
+    for left, count, right, other in balances:
+        if count != other:
+            raise ClusterError(
+                "run-unbalanced",
+                f"{prepared.storage.root}: {left} ({count:,}) are not {right} ({other:,}); the run is not closed; "
+                "start it anew under another name",
+            )
+
+
+def _put_empty(storage: Storage, table: str) -> File:
+    buffer = io.BytesIO()
+    pq.write_table(STORED[table].empty_table(), buffer)
+    key = f"{table}/empty.parquet"
+    storage.put(key, buffer.getvalue())
+    return File(key, 0, buffer.tell())

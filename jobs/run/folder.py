@@ -1,0 +1,133 @@
+"""A run on storage, finished or not, as `evaluate` and `report` read it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pydantic import ValidationError
+
+from cluster.costs import Totals
+from cluster.errors import ConfigError
+from cluster.run.shards import SUCCESS, Manifest, Plan, committed_tables, manifests, read_plan, spent
+from cluster.storage import Storage, open_storage
+from jobs.config.config import Config
+
+REPORT = "report.html"
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The committed part of a run, at the time of opening."""
+
+    storage: Storage
+    record: dict[str, Any]
+    """`run.json`: resolved config, identity, versions, starts, node time."""
+    plan: Plan
+    manifests: list[Manifest]
+    """Of the committed shards, in order of shard."""
+    finished: bool
+
+    @cached_property
+    def config(self) -> Config:
+        """Returns the resolved config of the run."""
+        return Config.model_validate(self.record["config"])
+
+    @cached_property
+    def tables(self) -> dict[str, list[str]]:
+        """Returns table -> URLs or paths of its committed files."""
+        files = committed_tables(self.plan, self.manifests)
+        return {table: [self.storage.url(file.key) for file in named] for table, named in files.items()}
+
+    @cached_property
+    def counts(self) -> Counter[str]:
+        """Returns the sums of the counts of the committed shards (jobs/stages/write.py)."""
+        counts: Counter[str] = Counter()
+        for manifest in self.manifests:
+            counts.update(manifest.counts)
+        return counts
+
+    @cached_property
+    def spent(self) -> Totals:
+        """Returns the costs of the committed shards."""
+        return spent(self.manifests)
+
+    @property
+    def state(self) -> str:
+        """Returns 'finished', or the status and the number of committed shards."""
+        if self.finished:
+            return "finished"
+        return f"{self.record['status']}: {len(self.manifests):,} of {len(self.plan.shards):,} shards are committed"
+
+
+def open_run(path: str) -> RunFolder:
+    """Opens a run.
+
+    Args:
+        path: the run's folder (the last line of `run`), or `<output>/<name>`, whose `latest.json` names the newest
+            finished run.
+
+    Raises:
+        ConfigError: there is no run, or it is damaged.
+    """
+    try:
+        storage = _latest_run(open_storage(path))
+        record, plan = storage.get("run.json"), read_plan(storage)
+    except NotADirectoryError as error:
+        raise ConfigError("run-missing", f"{path}: is a file; give a run's folder, the last line that `run` prints") from error
+    if record is None:
+        raise ConfigError(
+            "run-missing",
+            f"{storage.root}: no run lies there (no run.json); give a run's folder, the last line that `run` prints, or "
+            "<output>/<name> for its newest finished one",
+        )
+    if plan is None:
+        raise ConfigError(
+            "run-missing",
+            f"{storage.root}: the run was stopped before its log was read, nothing is committed yet; run it again",
+        )
+    values = _json(storage, "run.json", record)
+    run = RunFolder(storage, values, plan, list(manifests(storage)), finished=storage.stat(SUCCESS) is not None)
+    try:
+        _ = run.config, values["run_id"], values["status"]
+    except (KeyError, ValidationError) as error:
+        why = f"{error.errors()[0]['loc']}: {error.errors()[0]['msg']}" if isinstance(error, ValidationError) else f"no {error}"
+        raise ConfigError(
+            "run-damaged",
+            f"{storage.url('run.json')}: is of another version of dmqr, or was changed ({why}); give a run of this version",
+        ) from error
+    return run
+
+
+def _latest_run(storage: Storage) -> Storage:
+    """Returns the run that `latest.json` names, or `storage` without one.
+
+    It is looked for beside this folder first, since outputs may be moved, then at its recorded path.
+    """
+    latest = storage.get("latest.json")
+    if latest is None:
+        return storage
+    named = _json(storage, "latest.json", latest)
+    beside = open_storage(f"{storage.root.rpartition('/')[0]}/{named.get('run_id')}")
+    if beside.get("run.json") is not None:
+        return beside
+    recorded = open_storage(str(named.get("path")))
+    if recorded.get("run.json") is None:
+        raise ConfigError(
+            "run-missing",
+            f"{storage.url('latest.json')}: names {recorded.root}, where no run lies; give the run's folder itself",
+        )
+    return recorded
+
+
+def _json(storage: Storage, key: str, data: bytes) -> dict[str, Any]:
+    try:
+        values = json.loads(data)
+    except ValueError as error:
+        raise ConfigError("run-damaged", f"{storage.url(key)}: is damaged ({error}); put it back as it was") from error
+    if not isinstance(values, dict):
+        raise ConfigError("run-damaged", f"{storage.url(key)}: is damaged (no JSON object); put it back as it was")
+    return values

@@ -1,0 +1,75 @@
+"""The worker pools that a job requests, and the devices of their workers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeVar
+
+from cluster.run.pools import Pool, PoolRequest, in_process_pools, local_pools
+from cluster.run.session import IN_PROCESS, usable_gpus
+from jobs.config.config import Config
+from jobs.run.request_shares import limit_workers
+from retrievers.models import resolved_dtype
+from retrievers.settings import EncoderSettings, RerankSettings
+from rewriters.engines.settings import OpenaiSettings, VllmSettings
+
+Model = TypeVar("Model", EncoderSettings, RerankSettings)
+
+
+def requested_pools(config: Config) -> dict[str, PoolRequest]:
+    """Returns the pools that the job requests, by key of the config's `cluster`."""
+    encodes = config.dense_retriever is not None
+    pools = {"retrieve": config.cluster.retrieve.pool_request(can_use_gpu=encodes)}
+    if config.rewrite.planned:
+        pools = {"rewrite": _rewriting(config)} | pools
+    if config.rerank.kind != "none":
+        pools["rerank"] = config.cluster.rerank.pool_request(can_use_gpu=True)
+    return limit_workers(config, pools)
+
+
+def device(pool: Pool) -> str:
+    """Returns the torch device of the pool's workers; Ray shows each worker its own accelerator as the first."""
+    return "cuda:0" if pool.gpus else "cpu"
+
+
+def with_precisions(config: Config) -> Config:
+    """Returns the config with every `dtype: auto` resolved, since the precision changes results.
+
+    On a remote cluster `cluster.<stage>.gpus` decides whether workers have GPUs; if it is null, float32 is taken.
+    """
+    requested = requested_pools(config)
+    if config.cluster.address in ("local", IN_PROCESS):
+        sized = in_process_pools if config.cluster.address == IN_PROCESS else local_pools
+        devices = {name: device(pool) for name, pool in sized(requested, usable_gpus(requested)).items()}
+    else:
+        devices = {name: "cuda:0" if pool.gpus else "cpu" for name, pool in requested.items()}
+    retrievers = {
+        name: one.model_copy(update={"encoder": _resolved(one.encoder, devices["retrieve"])}) if one.encoder else one
+        for name, one in config.retrieve.retrievers.items()
+    }
+    rerank = config.rerank
+    if rerank.kind == "cross_encoder":
+        rerank = _resolved(rerank, devices["rerank"])
+    elif rerank.encoder is not None and "rerank" in devices:
+        rerank = rerank.model_copy(update={"encoder": _resolved(rerank.encoder, devices["rerank"])})
+    retrieve = config.retrieve.model_copy(update={"retrievers": retrievers})
+    return config.model_copy(update={"retrieve": retrieve, "rerank": rerank})
+
+
+def _resolved(settings: Model, device: str) -> Model:
+    """Returns the settings of a model with its precision on the device."""
+    return settings.model_copy(update={"dtype": resolved_dtype(settings.dtype, device)})
+
+
+def _rewriting(config: Config) -> PoolRequest:
+    """Returns the pool of the rewriting stage.
+
+    A vLLM engine runs on as many accelerators as its arguments set; for a server one worker is enough.
+    """
+    request = config.cluster.rewrite.pool_request()
+    if isinstance(config.rewrite.engine, VllmSettings):
+        gpus = float(config.rewrite.engine.gpus) if request.gpus is None else request.gpus
+        return replace(request, gpus=gpus, can_use_gpu=True, takes_spare_gpus=True)
+    if isinstance(config.rewrite.engine, OpenaiSettings):
+        return replace(request, workers=request.workers or 1)
+    return request

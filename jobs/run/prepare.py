@@ -1,0 +1,210 @@
+"""Checks of a job before the run, and the run's name (jobs/keys.py)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cluster.costs import Prices, load_prices
+from cluster.errors import ClusterError, ConfigError, RewriterError
+from cluster.run.session import IN_PROCESS
+from cluster.run.shards import SUCCESS
+from cluster.storage import Storage, check_writable, open_storage
+from jobs.config.config import Config
+from jobs.evaluate.evaluate import Judgements, read_qrels
+from jobs.index.opening import open_documents, retriever_identity
+from jobs.keys import identity, is_run_of, run_id
+from jobs.log.check import LogColumns, check_log
+from jobs.log.files import LogFile, find_log_files
+from jobs.run import engine
+from jobs.run.joint_prompt import read_joint_prompt
+from jobs.run.pools import with_precisions
+from jobs.run.request_shares import worker_settings
+from retrievers.elastic.settings import ElasticSettings
+from retrievers.reranker import reranker_identity
+from retrievers.retriever import retriever_facts
+from rewriters.engines.settings import EngineSettings
+from rewriters.rewriter import Rewriter
+
+_CONTENT_KEYS = ("index", "uuid", "mapping", "corpus")  # identity keys of an Elasticsearch index that differ between indexes
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A checked job, ready to run."""
+
+    config: Config
+    config_file: str
+    files: list[LogFile]
+    columns: LogColumns
+    identity: dict[str, Any]
+    engine: EngineSettings | None  # resolved settings with which rewriting workers open their engine
+    indexes: dict[str, dict[str, Any]]  # retriever -> identity of its index
+    judgements: Judgements | None
+    prices: Prices | None
+    output: Storage
+    run_id: str
+    facts: dict[str, dict[str, Any]] = field(default_factory=dict)  # retriever -> facts of its index, not in the fingerprint
+    joint_prompt: str | None = None  # the text of the configured one; None: ours
+
+    @property
+    def storage(self) -> Storage:
+        """Returns the storage of the run's folder."""
+        return open_storage(self.output.url(self.run_id))
+
+    @property
+    def inputs(self) -> list[dict[str, Any]]:
+        """Returns the versions of the log's files, as stored in the plan."""
+        return [file.version for file in self.files]
+
+
+def prepare(config: Config, config_path: str) -> Prepared:
+    """Returns a checked job with the run's name: inputs and output are checked, the cheapest first; no table is written.
+
+    Raises:
+        LogError, RewriterError, RetrieverError, ClusterError, ConfigError: the job cannot be run.
+    """
+    log = config.log
+    files = find_log_files(log.path)
+    columns = LogColumns(log.query_column, log.id_column, log.count_column, log.max_chars)
+    check_log(files, columns)
+    judgements = read_qrels(config.evaluate.qrels) if config.evaluate.qrels else None
+    output = open_storage(config.output)
+    check_writable(output, "output")
+    return _prepare(config, config_path, files, judgements, output)
+
+
+def prepare_query(config: Config, config_path: str, folder: str) -> Prepared:
+    """Returns a checked job for a single query (`try`): `folder` replaces the output; log and judgements are not read."""
+    return _prepare(config, config_path, [], None, open_storage(folder))
+
+
+def _prepare(
+    config: Config, config_path: str, files: list[LogFile], judgements: Judgements | None, output: Storage
+) -> Prepared:
+    config = with_precisions(config)
+    log = config.log
+    columns = LogColumns(log.query_column, log.id_column, log.count_column, log.max_chars)
+    prices = load_prices(Path(config_path).with_name("prices.yaml"))
+    if prices is None and config.limits.max_cost_usd is not None:
+        raise ConfigError(
+            "prices", f"limits.max_cost_usd needs prices, and there is no prices.yaml beside {config_path}; put one there"
+        )
+    indexes = _indexes(config)
+    if config.rerank.kind != "none" and len({index.get("corpus") for index in indexes.values()}) > 1:
+        raise ConfigError(
+            "index-shared",
+            f"retrieve.retrievers: {', '.join(indexes)} search indexes of different corpora, but the reranker takes its texts "
+            "from one; build all from one corpus for all, or set rerank.kind: none",
+        )
+    name, first = next(iter(config.retrieve.retrievers.items()))
+    if config.rerank.kind != "none" and isinstance(first, ElasticSettings):  # refuses an index without texts
+        open_documents(name, first.model_copy(update={"index": indexes[name]["index"]}))
+    facts = {name: retriever_facts(name, one, indexes[name]) for name, one in config.retrieve.retrievers.items()}
+    own = config.rewrite.joint_prompt
+    joint_prompt = None if own is None else read_joint_prompt(own)
+    engine_settings, rewriting = _engine_settings(config, joint_prompt)
+    identified_by = identity(config, indexes, rewriting, reranker_identity(config.reranking))
+    name = run_id(config.name, identified_by)
+    config_file = str(Path(config_path).absolute())
+    return Prepared(
+        config,
+        config_file,
+        files,
+        columns,
+        identified_by,
+        engine_settings,
+        indexes,
+        judgements,
+        prices,
+        output,
+        name,
+        facts,
+        joint_prompt,
+    )
+
+
+def check_indexes_unchanged(prepared: Prepared) -> None:
+    """Checks that no unfinished run of the same config used other indexes.
+
+    Raises:
+        ClusterError: there is one, and it cannot be resumed with the current indexes.
+    """
+    mine = _without_indexes(prepared.identity)
+    for folder in prepared.output.folders():
+        if folder == prepared.run_id or not is_run_of(prepared.config.name, folder):
+            continue
+        other = json.loads(prepared.output.get(f"{folder}/run.json") or b"{}").get("identity") or {}
+        if "indexes" not in other or _without_indexes(other) != mine:
+            continue
+        if prepared.output.stat(f"{folder}/{SUCCESS}") is None:
+            where = f"{prepared.output.url(folder)} was started with another index"
+            anew = "remove that folder (or take another name) to start anew"
+            if overrides := _index_overrides(other["indexes"], prepared.indexes):
+                raise ClusterError(
+                    "run-changed", f"{where}, and is not finished; {anew}, or go on with: the same command and {overrides}"
+                )
+            raise ClusterError(
+                "run-changed", f"{where}, which has been replaced since, and is not finished; put the index back, or {anew}"
+            )
+
+
+def check_engine(prepared: Prepared) -> None:
+    """Checks the engine, which may send a request to its server.
+
+    Raises:
+        RewriterError: the engine would rewrite no query.
+    """
+    if prepared.engine is not None:
+        engine.check(prepared.engine, prepared.config.cluster.address in ("local", IN_PROCESS))
+
+
+def _indexes(config: Config) -> dict[str, dict[str, Any]]:
+    """Returns retriever -> identity of its index.
+
+    Each alias is resolved once: retrievers that share it search the same index, even if it is moved meanwhile.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    known: dict[tuple[str | None, str], dict[str, Any]] = {}
+    for name, retriever in config.retrieve.retrievers.items():
+        place = getattr(retriever, "url_env", None), retriever.index
+        found[name] = retriever_identity(name, worker_settings(retriever, known.get(place, {}), 1))
+        known.setdefault(place, found[name])
+    return found
+
+
+def _engine_settings(config: Config, joint_prompt: str | None) -> tuple[EngineSettings | None, dict[str, Any]]:
+    """Returns the engine's settings for workers, and the identity of rewriting."""
+    rewrite = config.rewrite
+    if not rewrite.planned or rewrite.engine is None:
+        return None, {"strategies": []}
+    try:
+        rewriter = Rewriter(rewrite.planned, rewrite.calls, rewrite.decoding.model_dump(), joint_prompt)
+    except RewriterError as error:
+        raise ConfigError(error.code, f"rewrite.strategies: {error}") from error
+    settings, identity = engine.resolve(rewrite.engine)
+    return settings, {"rewriter": rewriter.identity(), "engine": identity}
+
+
+def _index_overrides(before: dict[str, dict[str, Any]], now: dict[str, dict[str, Any]]) -> str:
+    """Returns the `--set` overrides that select the earlier indexes, or "" if there are none.
+
+    Elasticsearch keeps an index when its alias is moved; a local index is replaced.
+    """
+    moved = [name for name in now if before[name] != now[name]]
+    if any(now[name].get("kind") != "elastic" or before[name]["index"] == now[name]["index"] for name in moved):
+        return ""
+    return " ".join(f"--set retrieve.retrievers.{name}.index={before[name]['index']}" for name in moved)
+
+
+def _without_indexes(identified_by: dict[str, Any]) -> str:
+    """Returns the identity as JSON without the contents of the indexes; local indexes are left out whole."""
+    searched = {
+        name: {key: value for key, value in index.items() if key not in _CONTENT_KEYS}
+        if index.get("kind") == "elastic"
+        else None
+        for name, index in identified_by["indexes"].items()
+    }
+    return json.dumps({**identified_by, "indexes": searched}, sort_keys=True)

@@ -1,0 +1,265 @@
+"""The verb `run`: plans the shards once, streams the pending ones, stops in order, finishes."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from cluster.errors import ClusterError, DmqrError, Stopped
+from cluster.run.lease import Lease, check_free
+from cluster.run.runner_local import LocalRunner
+from cluster.run.runner_ray import RayRunner
+from cluster.run.session import IN_PROCESS, InProcessSession, Session, open_session
+from cluster.run.shards import SUCCESS, Manifest, Plan, Shard, check_inputs, read_manifest, read_plan
+from jobs.log.draft import draft_plan, store_plan
+from jobs.pipeline import package_folders, stages
+from jobs.run.finish import finish, put_latest
+from jobs.run.pools import requested_pools
+from jobs.run.prepare import Prepared, check_engine, check_indexes_unchanged
+from jobs.run.progress_file import ProgressFile
+from jobs.run.record import Record
+from jobs.run.request_shares import check_shares
+from jobs.run.stopping import Signals, Stall, limit, outcome
+from jobs.run.tally import Tally, tally_of
+from jobs.tables import SHARD
+from jobs.terminal.live_display import LiveDisplay
+from jobs.terminal.log_files import LogFiles
+from jobs.terminal.logs import event
+from jobs.terminal.watch import Watch
+
+STARTING = "starting the workers"  # until the first worker works
+
+Runner = RayRunner | LocalRunner
+Results = queue.Queue[dict[str, Any] | BaseException | None]
+
+
+def run(
+    prepared: Prepared, progress: LiveDisplay, resume_command: str = "the same command", log: LogFiles | None = None
+) -> tuple[Plan, Tally]:
+    """Runs the job to its end, resuming from the committed shards; returns the plan and the sums of the run.
+
+    Args:
+        prepared: the job.
+        progress: shows the state of the run.
+        resume_command: the command that resumes the run, for messages.
+        log: stored in the run's folder, as soon as the lease is held.
+
+    Raises:
+        Stopped: the run ended early; committed shards stay.
+        ClusterError, ConfigError, RewriterError, RetrieverError: the run was refused before it began.
+    """
+    storage, where = prepared.storage, prepared.storage.root
+    plan = read_plan(storage)
+    if plan is not None:
+        check_inputs(plan, prepared.inputs, where)
+    if plan is not None and storage.stat(SUCCESS) is not None:
+        event("resume", f"finished already: {where}")
+        put_latest(prepared)
+        return plan, tally_of(storage)
+    check_free(storage, time.time())
+    if plan is None:
+        check_indexes_unchanged(prepared)
+    check_engine(prepared)
+    address = prepared.config.cluster.address
+    if address != IN_PROCESS:
+        progress.phase("starting Ray")
+    pools, nodes = requested_pools(prepared.config), prepared.config.cluster.autoscaler_nodes
+    session = open_session(address, pools, package_folders(), nodes)
+    try:
+        check_shares(prepared.config, session.pools)
+        with Signals(progress, resume_command) as signals:
+            progress.phase("reading the log")
+            draft = draft_plan(prepared, local=session.local) if plan is None else None
+            lease = Lease.acquire(storage)  # from here on the run writes
+            try:
+                if log is not None:
+                    log.keep(storage)
+                with ProgressFile(storage, lease, progress.state, log.store if log else lambda: None):
+                    record = Record(prepared, session, lease.number)
+                    plan = store_plan(prepared, draft) if draft else plan
+                    assert plan is not None
+                    event(
+                        "plan", _plan_summary(plan), queries=plan.counts["queries"], shards=len(plan.shards), start=lease.number
+                    )
+                    night = Night(prepared, session, lease, record, plan, tally_of(storage), progress, signals, resume_command)
+                    night.run()
+                    return plan, night.tally
+            except Stopped:
+                raise
+            except DmqrError as error:  # after the start the run fails, it is not refused
+                raise Stopped(error.code, error.line, graceful=False) from error
+            finally:
+                lease.release()
+    finally:
+        session.close()
+
+
+@dataclass
+class Night:
+    """A run of the driver that holds its lease."""
+
+    prepared: Prepared
+    session: Session | InProcessSession
+    lease: Lease
+    record: Record
+    plan: Plan
+    tally: Tally
+    progress: LiveDisplay
+    signals: Signals
+    resume_command: str
+
+    def run(self) -> None:
+        """Processes the pending shards, finishes the run, and records its outcome."""
+        try:
+            self.work()
+            self.progress.phase("checking and closing")
+            finish(self.prepared, self.plan, self.tally.counts, partial(self._put, "finished"))
+            put_latest(self.prepared)
+        except BaseException as error:
+            if not self.lease.lost():  # else run.json belongs to another driver
+                with contextlib.suppress(OSError, ClusterError):  # the first error is reported
+                    self._put(outcome(error))
+            raise
+
+    def work(self) -> None:
+        """Streams the pending shards through the stages; raises Stopped unless all are committed within the limits."""
+        pending = [shard for shard in self.plan.shards if shard.number not in self.tally.shards]
+        state = self.progress.state
+        state.total, state.planned = self.plan.counts["queries"], len(self.plan.shards)
+        state.done, state.shards = self.tally.counts["queries"], len(self.tally.shards)
+        watch = Watch(self.prepared.prices, state)
+        watch.still(self.tally.counts, self.tally.spent)
+        if (stop := self._limit()) is not None:
+            raise stop
+        if not pending:
+            return
+        if state.done:
+            event("resume", f"going on: {state.shards} of {state.planned} shards are committed", committed=state.shards)
+        self.progress.phase(STARTING)
+        runner = self._runner()
+        results: Results = queue.Queue()
+        threading.Thread(target=_stream, args=(runner, pending, results), name="stream", daemon=True).start()
+        self.signals.working = True
+        stop = self._collect(runner, results, watch)
+        watch.still(self.tally.counts, self.tally.spent)
+        self._check_complete(stop)
+
+    def _runner(self) -> Runner:
+        start = self.lease.number
+        chain = stages(self.prepared, self.session.pools, start)
+        return LocalRunner(chain, start) if isinstance(self.session, InProcessSession) else RayRunner(chain, start)
+
+    def _collect(self, runner: Runner, results: Results, watch: Watch) -> Stopped | None:
+        """Counts commits until all shards are committed, or, with the gate closed, until none is in flight."""
+        stop: Stopped | None = None
+        closing = False
+        stall = Stall(runner, self.prepared.config.limits.stall_minutes, self.resume_command)
+        while (row := _next_result(results)) is not None:
+            if row:
+                stall.restart()
+                self._count(read_manifest(row["manifest"]))
+            elif closing and not runner.in_flight():
+                break  # the other shards would pass through the stages empty
+            if stop is None and (stop := self._limit()) is not None:
+                event("limit", str(stop), logging.WARNING)
+                self.progress.phase("stopping")
+            if not closing and self.signals.received is not None:
+                words = f"signal {self.signals.received}: no more shards are admitted, in-flight shards are committed"
+                event("interrupt", words, logging.WARNING, signal=self.signals.received)
+            if closing := stop is not None or self.signals.received is not None:
+                runner.close()
+            if row:
+                runner.mark_committed(row["shard"])  # frees a place at the gate, unless it is closed
+            self._show(runner, watch, bool(row))
+            self._check_lease()
+            stall.check()
+        return stop
+
+    def _count(self, manifest: Manifest) -> None:
+        """Adds a committed shard to the sums."""
+        self.tally.add(manifest)
+        committed, planned = len(self.tally.shards), len(self.plan.shards)
+        words = f"shard {manifest.shard} is committed, {committed} of {planned}"
+        event("commit", words, shard=manifest.shard, queries=manifest.counts.get("queries", 0), committed=committed)
+
+    def _show(self, runner: Runner, watch: Watch, committed: bool) -> None:
+        state = self.progress.state
+        state.done, state.shards = self.tally.counts["queries"], len(self.tally.shards)
+        if committed and not state.began:
+            state.began, state.before = time.monotonic(), state.done
+        watch.look(runner, self.tally.counts, self.tally.spent)
+        if state.phase == STARTING and (committed or any(stage.at_work for stage in state.stages)):
+            state.phase = "working"
+        self.progress.tick()
+
+    def _check_lease(self) -> None:
+        if not self.lease.lost():
+            return
+        words = (
+            "another driver has taken this run over; leave it to that one"
+            if self.lease.taken_over()
+            else "another driver may have taken this run over, as nothing was stored for a minute; "
+            f"go on with: {self.resume_command}"
+        )
+        raise Stopped("stopped-lease", f"{self.prepared.storage.root}: {words}", graceful=False)
+
+    def _check_complete(self, stop: Stopped | None) -> None:
+        """Raises Stopped unless every shard is committed and no limit is exceeded."""
+        committed, planned = len(self.tally.shards), len(self.plan.shards)
+        if self.signals.received is not None and committed < planned:
+            raise Stopped(
+                "interrupted",
+                f"interrupted: {committed} of {planned} shards are committed; go on with: {self.resume_command}",
+                128 + self.signals.received,
+            )
+        if (stop := stop or self._limit()) is not None:
+            raise stop
+        if committed < planned:
+            left = planned - committed
+            raise Stopped(
+                "stopped-open", f"{left} of {planned} shards came to no end; go on with: {self.resume_command}", graceful=False
+            )
+
+    def _limit(self) -> Stopped | None:
+        return limit(self.prepared, self.plan, self.tally, self.resume_command)
+
+    def _put(self, status: str) -> None:
+        self.record.put(status, self.plan, self.tally.counts, self.tally.spent)
+
+
+def _plan_summary(plan: Plan) -> str:
+    counts = plan.counts
+    return f"{counts['queries']:,} distinct queries of {counts['log_rows']:,} log rows, in {len(plan.shards):,} shards"
+
+
+def _next_result(results: Results) -> dict[str, Any] | None:
+    """Returns the next committed row, {} if there is none for now, None at the end; raises the exception of the stream."""
+    try:
+        row = results.get(timeout=0.5)
+    except queue.Empty:
+        return {}
+    if isinstance(row, BaseException):
+        raise row
+    return row
+
+
+def _stream(runner: Runner, pending: Sequence[Shard], results: Results) -> None:
+    def shard_rows() -> Iterator[pa.Table]:
+        for shard in pending:
+            yield pa.table({"shard": [shard.number], "key": [shard.key], "row_group": [shard.row_group]}, schema=SHARD)
+
+    try:
+        for row in runner.run(shard_rows()):
+            results.put(row)
+        results.put(None)
+    except BaseException as error:  # the main thread raises it
+        results.put(error)

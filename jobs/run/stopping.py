@@ -1,0 +1,136 @@
+"""Reasons to stop a run early: limits, a stall, signals."""
+
+from __future__ import annotations
+
+import math
+import signal
+import time
+from types import FrameType
+from typing import Any, Literal, Protocol
+
+from cluster.errors import Stopped
+from cluster.run.shards import Plan
+from jobs.run.prepare import Prepared
+from jobs.run.tally import Tally
+from jobs.tables import NOTES
+from jobs.terminal.live_display import LiveDisplay
+
+MIN_JUDGED_QUERIES = 100  # committed queries before limits.error_rate applies; with fewer, a single error would stop the run
+
+
+def outcome(error: BaseException) -> Literal["stopped", "failed"]:
+    """Returns the status of a run that ended with this error."""
+    return "stopped" if isinstance(error, Stopped) and error.graceful else "failed"
+
+
+def limit(prepared: Prepared, plan: Plan, tally: Tally, resume_command: str) -> Stopped | None:
+    """Returns the exceeded limit, with the command that resumes in spite of it; None if no limit is exceeded."""
+    limits, counts = prepared.config.limits, tally.counts
+    done, failed = counts["queries"], counts["failed_queries"]
+    judged = done >= MIN_JUDGED_QUERIES or len(tally.shards) == len(plan.shards)
+    if judged and done and failed / done > limits.error_rate:
+        failures = {name: n for name, n in counts.items() if name.startswith("error/") and not name.endswith(NOTES)}
+        reason, often = max(failures.items(), key=lambda item: item[1])
+        return Stopped(
+            "stopped-errors",
+            f"{failed:,} of {done:,} queries have errors ({failed / done:.1%}, limits.error_rate is "
+            f"{limits.error_rate:.1%}), most often {reason.removeprefix('error/')} ({often:,}); the texts are in "
+            f"{prepared.storage.url('errors')}; what is committed stays; to accept it go on with: "
+            f"{resume_command} --set limits.error_rate={min(1, round(failed / done + 0.01, 2))}",
+        )
+    if limits.max_cost_usd is not None and prepared.prices is not None:
+        usd = prepared.prices.usd(tally.spent)
+        if usd > limits.max_cost_usd and len(tally.shards) < len(plan.shards):
+            whole = math.ceil(110 * usd * len(plan.shards) / max(1, len(tally.shards))) / 100  # with a tenth more
+            return Stopped(
+                "stopped-cost",
+                f"${usd:.2f} are spent, limits.max_cost_usd is ${limits.max_cost_usd:.2f}; "
+                f"{len(tally.shards)} of {len(plan.shards)} shards are committed; to pay for all go on with: "
+                f"{resume_command} --set limits.max_cost_usd={whole:.2f}",
+            )
+    return None
+
+
+class WorkerActivity(Protocol):
+    """A source of the workers' last sign of life."""
+
+    def seconds_since_heartbeat(self) -> float:
+        """Returns the seconds since the last sign of life of any worker."""
+        ...
+
+
+class Stall:
+    """Stops a run without commits and without worker activity for too long: hung pools raise no error."""
+
+    def __init__(self, runner: WorkerActivity, minutes: float, resume_command: str) -> None:
+        """Starts the timer.
+
+        Args:
+            runner: the source of the workers' activity.
+            minutes: the longest time without a commit or a sign of life.
+            resume_command: the command that resumes the run, for the message.
+        """
+        self._runner, self._minutes, self._resume_command = runner, minutes, resume_command
+        self.restart()
+
+    def restart(self) -> None:
+        """Restarts the timer, after a commit."""
+        self._since = self._checked = time.monotonic()
+
+    def check(self) -> None:
+        """Raises Stopped after too long a time without progress; workers are polled at most every 30 seconds."""
+        now = time.monotonic()
+        patience = self._minutes * 60
+        if now - self._since <= patience or now - self._checked <= min(30.0, patience):
+            return
+        self._checked = now
+        if self._runner.seconds_since_heartbeat() > patience:
+            raise Stopped(
+                "stopped-stall",
+                f"no shard was committed and no worker was heard of for {self._minutes:g} minutes (limits.stall_minutes); "
+                f"what is committed stays; go on with: {self._resume_command}",
+                graceful=False,
+            )
+
+
+class Signals:
+    """Handles SIGINT and SIGTERM while the `with` block runs.
+
+    The first signal while shards are in flight (`working`) is kept in `received`: the run admits no more shards and commits
+    those in flight. Before and after, and from the second signal on, Stopped is raised at once.
+    """
+
+    def __init__(self, progress: LiveDisplay, resume_command: str) -> None:
+        """Installs nothing yet.
+
+        Args:
+            progress: shows that the run is stopping.
+            resume_command: the command that resumes the run, for the message.
+        """
+        self._resume_command = resume_command
+        self.received: int | None = None
+        self.working = False
+        self._progress = progress
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Signals:
+        """Installs the handlers."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Restores the earlier handlers."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        if not self.working or self.received is not None:
+            raise Stopped(
+                "interrupted",
+                f"interrupted; what is committed stays; go on with: {self._resume_command}",
+                128 + number,
+                graceful=False,
+            )
+        self.received = number
+        self._progress.state.phase = "stopping: committing in-flight shards"

@@ -1,0 +1,44 @@
+"""Counts of errors per stage and block, with the keys of the manifests: for the display, before the commit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.tables import NOTES
+
+
+def failure_counts(table: pa.Table, stage: str) -> dict[str, int]:
+    """Returns the number of errors of a stage in a block by `error/<stage>/<component>/<reason>`, and `failed_queries`.
+
+    `failed_queries` leaves out queries that failed in an earlier stage, so that the sum over the stages counts a query once.
+    """
+    lists = table.column("errors").combine_chunks()
+    flat = lists.flatten()
+    if not len(flat):
+        return {}
+    names = ("stage", "component", "reason")
+    rows = pc.list_parent_indices(lists).to_pylist()
+    counts: Counter[str] = Counter()
+    first: dict[int, str] = {}  # row -> the stage of its first failure
+    for row, at, component, reason in zip(rows, *(flat.field(name).to_pylist() for name in names), strict=True):
+        if reason not in NOTES:
+            first.setdefault(row, at)
+        if at == stage:
+            counts[f"error/{at}/{component or ''}/{reason}"] += 1
+    if failed := sum(at == stage for at in first.values()):
+        counts["failed_queries"] = failed
+    return dict(counts)
+
+
+def by_reason(counts: Mapping[str, int]) -> dict[str, int]:
+    """Returns the number of failures by reason, the most frequent first; notes are left out."""
+    reasons: Counter[str] = Counter()
+    for key, n in counts.items():
+        reason = key.rsplit("/", 1)[-1]
+        if key.startswith("error/") and reason not in NOTES:
+            reasons[reason] += n
+    return dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0])))

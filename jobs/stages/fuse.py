@@ -1,0 +1,149 @@
+"""The fusing stage: fuses the lists of a query into one list of candidates."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cluster import costs
+from jobs.tables import CANDIDATE, ORIGINAL, SOURCE, nested, with_appended
+from retrievers.fusion import Fused, fuse
+from retrievers.lists import Lists, by_document
+from retrievers.ranking import encode, offsets_of, ranks
+from retrievers.redundancy import Similarity
+from retrievers.settings import FuseSettings
+
+
+class Fuse:
+    """A worker of the fusing stage."""
+
+    NEEDS = ("rewrites", "runs", "similarity")
+    ADDS = pa.schema([("candidates", pa.list_(CANDIDATE))])
+    DROPS = ("runs", "similarity")
+
+    def __init__(self, settings: FuseSettings) -> None:
+        """Keeps the config's `fuse`."""
+        self._settings = settings
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """Returns the block with candidates; a query without any, or with the original standing in, gets a row in errors."""
+        lists = _lists(table, self._settings.depth)
+        fused = fuse(by_document(lists, table.num_rows), self._settings, _similarity(table))
+        table = with_appended(table, "errors", _notes(fused))
+        table = with_appended(table, "costs", [[costs.entry("fuse", self._settings.method)]] * table.num_rows)
+        (field,) = self.ADDS
+        return table.drop_columns(list(self.DROPS)).append_column(field, _candidates(lists, fused))
+
+
+def fuse_original(rows: pa.Table, settings: FuseSettings) -> dict[str, list[str]]:
+    """Returns query_id -> doc_ids, best first, of the original query's lists alone, fused with the same settings.
+
+    Args:
+        rows: columns query_id, position, retriever, doc_id and score of runs/, sorted by query_id, retriever and rank.
+        settings: the config's `fuse`.
+    """
+    columns = {name: rows.column(name).combine_chunks() for name in rows.column_names}
+    query, query_ids = encode(columns["query_id"])
+    retriever, _ = encode(columns["retriever"])
+    begins = np.flatnonzero((np.diff(query, prepend=-1) != 0) | (np.diff(retriever, prepend=-1) != 0))
+    lists = Lists(
+        query[begins],
+        pa.array([ORIGINAL] * len(begins), pa.string()),
+        columns["position"].to_numpy()[begins],
+        columns["retriever"].take(pa.array(begins)),
+        np.zeros(len(begins), dtype=np.int64),
+        np.ones(len(begins)),
+        np.ones(len(begins)),
+        np.append(begins, len(query)),
+        columns["doc_id"],
+        columns["score"].to_numpy(),
+    )
+    alone = settings.model_copy(update={"weights": {}, "redundancy": "none"})
+    fused = fuse(by_document(lists, len(query_ids)), alone)
+    doc_ids = fused.doc_ids.to_pylist()
+    of_query = [doc_ids[begin:end] for begin, end in pairwise(fused.offsets.tolist())]
+    return dict(zip(query_ids.to_pylist(), of_query, strict=True))
+
+
+def _lists(table: pa.Table, depth: int) -> Lists:
+    """Returns the lists of all rows, cut at `depth` hits."""
+    column = table.column("runs").combine_chunks()
+    runs = column.flatten()
+    hits = pc.list_slice(runs.field("hits"), 0, depth)
+    query = np.repeat(np.arange(table.num_rows), pc.list_value_length(column).to_numpy())
+    text, weight = _texts(table, query, runs)
+    return Lists(
+        query,
+        runs.field("strategy"),
+        runs.field("position").to_numpy(),
+        runs.field("retriever"),
+        text,
+        weight,
+        np.ones(len(query)),
+        offsets_of(pc.list_value_length(hits).to_numpy()),
+        hits.flatten().field("doc_id"),
+        hits.flatten().field("score").to_numpy(),
+    )
+
+
+def _texts(table: pa.Table, row: np.ndarray, runs: pa.StructArray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the index and the weight of each list's text; indexes count the texts of a row as `similarity` does.
+
+    The original is text 0, the rewrites follow. Both arrays have shape (lists,).
+    """
+    column = table.column("rewrites").combine_chunks()
+    rewrites, lengths = column.flatten(), pc.list_value_length(column).to_numpy()
+    rows = np.arange(table.num_rows)
+    originals = pa.array([ORIGINAL] * len(rows), pa.string())
+    strategy, names = encode(pa.concat_arrays([originals, rewrites.field("strategy"), runs.field("strategy")]))
+    position = np.concatenate([np.ones(len(rows), np.int64), rewrites.field("position"), runs.field("position")])
+    key = np.concatenate([rows, np.repeat(rows, lengths), row]) * len(names) + strategy
+    key = key * (np.max(position, initial=0) + 1) + position
+    texts = len(rows) + len(rewrites)
+    found = pc.index_in(pa.array(key[texts:]), value_set=pa.array(key[:texts]))
+    if found.null_count:
+        run = runs[pc.index(found.is_null(), True).as_py()]
+        raise ValueError(f"a list of {run['strategy']} {run['position']} without its rewrite")
+    at = found.to_numpy()
+    place = np.concatenate([np.zeros(len(rows), np.int64), ranks(lengths)])
+    weight = np.concatenate([np.ones(len(rows)), rewrites.field("weight")])
+    return place[at], weight[at]
+
+
+def _similarity(table: pa.Table) -> Similarity:
+    column = table.column("similarity").combine_chunks()
+    return Similarity(offsets_of(pc.fill_null(pc.list_value_length(column), 0).to_numpy()), column.flatten().to_numpy())
+
+
+def _candidates(lists: Lists, fused: Fused) -> pa.ListArray:
+    at = pa.array(fused.source_list)
+    sources = pa.StructArray.from_arrays(
+        [
+            lists.strategy.take(at),
+            pa.array(lists.position).take(at),
+            lists.retriever.take(at),
+            pa.array(fused.source_rank.astype(np.int32)),
+            pa.array(fused.source_score),
+        ],
+        fields=list(SOURCE),
+    )
+    of_candidate = nested(fused.source_offsets, sources, CANDIDATE.field("sources").type)
+    candidates = pa.StructArray.from_arrays([fused.doc_ids, pa.array(fused.scores), of_candidate], fields=list(CANDIDATE))
+    return nested(fused.offsets, candidates, pa.list_(CANDIDATE))
+
+
+def _notes(fused: Fused) -> list[list[dict[str, Any]]]:
+    notes: list[list[dict[str, Any]]] = [[] for _ in fused.stood_in]
+    for row in np.flatnonzero(fused.stood_in):
+        notes[row].append(_note("original_stands_in", "no list of weight above 0 has a hit; the original's are used instead"))
+    for row in np.flatnonzero(np.diff(fused.offsets) == 0):
+        notes[row].append(_note("no_hits", "no list has a hit for this query"))
+    return notes
+
+
+def _note(reason: str, message: str) -> dict[str, Any]:
+    return {"stage": "fuse", "component": None, "reason": reason, "message": message, "raw": None, "attempts": 1}

@@ -1,0 +1,32 @@
+"""The first stage: reads the queries of a shard."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cluster.storage import open_storage
+from jobs.tables import QUERIES, SHARD
+
+
+class Read:
+    """A worker of the reading stage."""
+
+    NEEDS = tuple(SHARD.names)
+    GIVES = QUERIES
+
+    def __init__(self, run: str) -> None:
+        """Opens the run's folder."""
+        self._storage = open_storage(run)
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """Returns the QUERIES of one row of SHARD."""
+        (shard,) = table.to_pylist()
+        with self._storage.open(shard["key"]) as file:
+            queries = pq.ParquetFile(file).read_row_group(shard["row_group"], columns=["query_id", "query", "log_count"])
+        rows = queries.num_rows
+        columns = {name: queries.column(name) for name in queries.column_names}
+        columns["shard"] = pa.repeat(pa.scalar(shard["shard"], pa.int32()), rows)
+        for name in ("costs", "errors"):
+            columns[name] = pa.array([[]] * rows, QUERIES.field(name).type)
+        return pa.table(columns).select(QUERIES.names).cast(QUERIES)

@@ -1,0 +1,102 @@
+"""The scoring stage: scores every candidate for the original query with the reranker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cluster import costs
+from cluster.errors import RetrieverError
+from cluster.run.stage import heartbeat
+from jobs.index.opening import open_documents
+from jobs.stages.fill import fill
+from jobs.tables import SCORE, failed, nested, with_appended
+from retrievers.ranking import offsets_of
+from retrievers.reranker import open_reranker
+from retrievers.retriever import RetrieverSettings, distinct
+from retrievers.settings import RerankSettings
+
+PORTION = 2048  # pairs scored between two progress reports: some minutes on two CPU cores; sorted by length within a portion
+
+Pair = tuple[str, str]  # query_id, doc_id
+
+
+class Score:
+    """A worker of the scoring stage; it reads the text of each document once per shard and does not pass it on."""
+
+    NEEDS = ("query_id", "query", "candidates")
+    ADDS = pa.schema([("scores", pa.list_(SCORE))])  # null if the reranker failed on the query
+
+    def __init__(
+        self,
+        settings: RerankSettings,
+        documents: tuple[str, RetrieverSettings],
+        device: str,
+        corpus: str | None = None,
+    ) -> None:
+        """Opens the reranker and the documents.
+
+        Args:
+            settings: the config's `rerank`, of a kind with a model.
+            documents: (name, settings) of the retriever whose index has the texts.
+            device: the torch device of the model.
+            corpus: identity of the documents at planning; None: not checked.
+
+        Raises:
+            RetrieverError: the model or the index is missing, or the documents were replaced.
+        """
+        reranker = open_reranker(settings, device)
+        assert reranker is not None, "rerank.kind: none has no scoring stage"
+        self._kind, self._reranker = settings.kind, reranker
+        self._documents = open_documents(*documents, patient=True)
+        found = getattr(self._documents, "entry", {}).get("corpus")
+        if corpus is not None and found is not None and found != corpus:
+            raise RetrieverError(
+                "index-replaced",
+                f"retrieve.retrievers.{documents[0]}: the documents of its index were replaced since this run was planned; "
+                "start a new run, or put the old index back",
+            )
+        self._model = settings.encoder.model if settings.encoder is not None else settings.model
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """Returns the block with `scores` and costs."""
+        lists = table.column("candidates").combine_chunks()
+        lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
+        doc_ids = lists.flatten().field("doc_id")
+        query_ids = np.repeat(np.array(table.column("query_id").to_pylist(), dtype=object), lengths).tolist()
+        queries = dict(zip(table.column("query_id").to_pylist(), table.column("query").to_pylist(), strict=True))
+        pairs = list(zip(query_ids, doc_ids.to_pylist(), strict=True))
+        scores = fill(None, pairs, lambda missing: self._score(queries, missing))
+        flat = pa.StructArray.from_arrays(
+            [doc_ids, pa.repeat(pa.scalar(self._model, pa.string()), len(pairs)), pa.array(scores, pa.float64())],
+            fields=list(SCORE),
+        )
+        (field,) = self.ADDS
+        table = table.append_column(field, nested(offsets_of(lengths), flat, field.type))
+        spent = [[costs.entry("rerank", self._kind, float(n), model=self._model, pairs=n)] for n in lengths.tolist()]
+        return with_appended(table, "costs", spent)
+
+    def _score(self, queries: Mapping[str, str], pairs: list[Pair]) -> Iterator[list[tuple[Pair, float]]]:
+        unique, place = distinct([doc_id for _, doc_id in pairs])
+        texts = self._documents.texts(unique, heartbeat)
+        for begin in range(0, len(pairs), PORTION):
+            part = pairs[begin : begin + PORTION]
+            passages = [texts[i] for i in place[begin : begin + PORTION]]
+            scores = self._reranker.score([queries[query_id] for query_id, _ in part], passages)
+            yield list(zip(part, scores.tolist(), strict=True))
+            heartbeat(min(1.0, (begin + PORTION) / len(pairs)))
+
+
+def without_scores(table: pa.Table, error: Exception) -> pa.Table:
+    """Returns a query on which the reranker failed, without scores and with a row in errors; RetrieverErrors are raised.
+
+    Without scores its candidates stay in fused order.
+    """
+    if isinstance(error, RetrieverError):  # an error of the index or the model, not of this query
+        raise error
+    table = with_appended(table, "errors", [[failed("rerank", error)]])
+    (field,) = Score.ADDS
+    return table.append_column(field, pa.nulls(table.num_rows, field.type))

@@ -1,0 +1,131 @@
+"""The last stage: writes one shard's rows to the stored tables and commits them with one manifest."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from dataclasses import asdict
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cluster import costs
+from cluster.run.shards import File, Manifest, commit, write_table
+from cluster.run.stage import shard_of
+from cluster.storage import open_storage
+from jobs.tables import COMMITTED, NOTES, STORED
+from retrievers.ranking import ranks
+from rewriters.lengths import longer_cores
+
+ARM = "run"  # the only arm of a plain run
+
+
+class Write:
+    """A worker of the last stage."""
+
+    NEEDS = ("shard", "query_id", "log_count", "rewrites", "stored", "hits", "costs", "errors")
+    GIVES = COMMITTED
+
+    def __init__(self, run: str, planned: int, start: int) -> None:
+        """Opens the run's folder.
+
+        Args:
+            run: the run's folder.
+            planned: number of planned strategies.
+            start: the number of this start of the run, from 1.
+        """
+        self._storage = open_storage(run)
+        self._planned, self._start = planned, start
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """Writes and commits the shard; returns one row of COMMITTED."""
+        began = time.perf_counter()
+        shard = shard_of(table)
+        assert pc.count_distinct(table.column("shard")).as_py() == 1, "two shards in one block"
+        tables = flatten(table)
+        files: dict[str, list[File]] = {}
+        for one in table.column("stored").combine_chunks().flatten().to_pylist():  # written by earlier stages
+            files.setdefault(one.pop("table"), []).append(File(**one))
+        for name, rows in tables.items():
+            if rows.num_rows:
+                files[name] = [write_table(self._storage, name, shard, rows)]
+        counts = shard_counts(table, tables, self._planned)
+        entries = table.column("costs").combine_chunks().flatten()
+        seconds = {"write": time.perf_counter() - began}
+        spent = costs.totals(entries)
+        manifest = Manifest(shard, self._start, files, counts, spent, seconds, costs.by_start(entries))
+        manifest = commit(self._storage, manifest)
+        return pa.table({"shard": [shard], "manifest": [json.dumps(asdict(manifest))]}, schema=COMMITTED)
+
+
+def flatten(table: pa.Table) -> dict[str, pa.Table]:
+    """Returns the stored tables of one block by name, in the order of its rows."""
+    ids = table.column("query_id").combine_chunks()
+    tables = {
+        "rewrites": _stored("rewrites", _flattened(ids, table, "rewrites")),
+        "results": _stored("results", _flattened(ids, table, "hits") | {"arm": ARM}),
+        "costs": _stored("costs", _costs(_flattened(ids, table, "costs"))),
+        "errors": _stored("errors", _flattened(ids, table, "errors")),
+    }
+    if "scores" in table.column_names:
+        tables["scores"] = _stored("scores", _flattened(ids, table, "scores"))
+    return tables
+
+
+def shard_counts(table: pa.Table, tables: dict[str, pa.Table], planned: int) -> dict[str, int]:
+    """Returns the counts of one shard, as in its manifest: the run's balances and closing table are sums of them.
+
+    Args:
+        table: the block.
+        tables: its stored tables, from `flatten`.
+        planned: number of planned strategies.
+    """
+    errors = tables["errors"].select(["query_id", "stage", "component", "reason"]).to_pylist()
+    failures = [error for error in errors if error["reason"] not in NOTES]
+    counts: Counter[str] = Counter()
+    counts["queries"] = table.num_rows
+    counts["log_rows"] = pc.sum(table.column("log_count")).as_py()
+    counts["planned"] = planned * table.num_rows
+    counts["rewrites"] = tables["rewrites"].num_rows
+    counts["rewrite_errors"] = sum(error["stage"] == "rewrite" for error in failures)
+    counts["results"] = tables["results"].num_rows
+    counts["queries_with_results"] = pc.count_distinct(tables["results"].column("query_id")).as_py()
+    counts["failed_queries"] = len({error["query_id"] for error in failures})
+    counts["longer_cores"] = longer_cores(*(tables["rewrites"].column(n).to_pylist() for n in ("query_id", "strategy", "text")))
+    for row in tables["rewrites"].group_by(["strategy", "parsed_as"]).aggregate([([], "count_all")]).to_pylist():
+        counts[f"rung/{row['strategy']}/{row['parsed_as']}"] += row["count_all"]
+    for error in errors:
+        counts[f"error/{error['stage']}/{error['component'] or ''}/{error['reason']}"] += 1
+    return dict(counts)
+
+
+Columns = dict[str, Any]
+
+
+def _flattened(ids: pa.Array, table: pa.Table, column: str) -> Columns:
+    """Returns the structs of a list column as columns, with the query_id of their row and their rank in it, from 1."""
+    lists = table.column(column).combine_chunks()
+    flat = lists.flatten()
+    columns = {field.name: flat.field(field.name) for field in flat.type}
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    return {"query_id": ids.take(pc.list_parent_indices(lists)), "rank": pa.array(ranks(lengths))} | columns
+
+
+def _costs(columns: Columns) -> Columns:
+    """Returns the columns of costs/ with a null query_id for start-up costs, which belong to no query."""
+    own = pc.invert(pc.starts_with(columns["component"], costs.START_UP))
+    return columns | {"query_id": pc.if_else(own, columns["query_id"], pa.scalar(None, pa.string()))}
+
+
+def _stored(name: str, columns: Columns) -> pa.Table:
+    schema = STORED[name]
+    rows = len(columns["query_id"])
+    arrays = []
+    for field in schema:
+        values = columns.get(field.name)
+        if values is None or isinstance(values, str):
+            values = pa.repeat(pa.scalar(values, field.type), rows)
+        arrays.append(values.cast(field.type))
+    return pa.Table.from_arrays(arrays, schema=schema)

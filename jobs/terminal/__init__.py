@@ -1,0 +1,1 @@
+"""Display, log and closing table of a job."""

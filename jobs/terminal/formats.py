@@ -1,0 +1,52 @@
+"""How numbers, durations and strangers' texts are written for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+def listed(reasons: Mapping[str, int], width: int = 120) -> str:
+    """Returns reasons with how often each came, as many as fit into `width` characters."""
+    words = [f"{plain(reason)} {n:,}" for reason, n in reasons.items()]
+    for kept in range(len(words), 0, -1):
+        text = ", ".join(words[:kept]) + (f", {len(words) - kept} more" if kept < len(words) else "")
+        if len(text) <= width:
+            return text
+    return f"{len(words)} reasons"
+
+
+def queries(number: int) -> str:
+    """Returns '1 query', '1,200 queries'."""
+    return f"{number:,} quer{'y' if number == 1 else 'ies'}"
+
+
+def plain(text: str) -> str:
+    """Returns the text with a question mark for every control character and change of direction."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def per_second(rate: float) -> str:
+    """Returns '41.2/s'."""
+    return f"{rate:,.1f}/s" if rate < 100 else f"{rate:,.0f}/s"
+
+
+def money(usd: float) -> str:
+    """Returns '$0.0123', '$1,234.50'."""
+    return f"${usd:.4f}" if usd < 1 else f"${usd:,.2f}"
+
+
+def short(number: float) -> str:
+    """Returns '8,412', '41 k', '3.1 M'."""
+    if number < 10_000:
+        return f"{number:,.0f}"
+    return f"{number / 1e3:,.0f} k" if number < 999_500 else f"{number / 1e6:,.1f} M"
+
+
+def clock(seconds: float) -> str:
+    """Returns '42 s', '3 min 20 s', '2 h 05 min'."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

@@ -1,0 +1,183 @@
+"""Where a verb's log goes: standard error, and two files in the run's `logs/`, one of events, one of what libraries print.
+
+Ray and the libraries write to the standard streams as they like. While a verb works both streams of the process lead into a
+file, and the events alone reach standard error. Until there is a run to keep them for, that file has no name and events wait
+in memory, so a refused verb leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from logging.handlers import MemoryHandler
+from pathlib import Path
+from typing import IO
+
+from cluster.errors import ClusterError
+from cluster.storage import Storage, remote
+from jobs.terminal.live_display import LiveDisplay
+from jobs.terminal.logs import TREE, JsonLines, attached, event
+
+STORED_SECONDS = 30.0  # between two times that the files are put on S3
+_WAITING = 10_000  # events that wait for a run
+_TAIL = 4000  # bytes of what libraries printed, told with an error where there is no file to look at
+_DISPLAYED = {"plan", "phase", "progress", "commit", "limit", "interrupt"}  # a display that renews itself shows these
+
+
+class LogFiles:
+    """The files of one verb's log."""
+
+    def __init__(self, lines: logging.Formatter, output: IO[bytes]) -> None:
+        """Has events wait in memory.
+
+        Args:
+            lines: formats the events.
+            output: where the standard streams lead.
+        """
+        self.url: str | None = None
+        """Where the events are kept; None: nowhere yet."""
+        self.waiting = MemoryHandler(_WAITING, flushLevel=logging.CRITICAL + 1)
+        self._lines, self._output = lines, output
+        self._storage: Storage | None = None
+        self._files: dict[Path, int] = {}  # local file -> its size when it was put on S3 last
+        self._handler: logging.FileHandler | None = None
+        self._stored = time.monotonic()
+
+    @property
+    def where(self) -> str:
+        """The place of details, for messages."""
+        return self.url or "the trace above"
+
+    def keep(self, storage: Storage) -> None:
+        """Has the log written into the run's `logs/` from now on, with all that came before.
+
+        On S3, where nothing can be appended, `store` puts the files.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        name = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}"
+        if remote(storage.root):
+            folder, self._storage = Path(tempfile.mkdtemp(prefix="dmqr-log-")), storage
+        else:
+            folder = Path(storage.url("logs"))
+            folder.mkdir(parents=True, exist_ok=True)
+        events, output = folder / f"{name}.jsonl", folder / f"{name}.output.log"
+        self._files = {events: 0, output: 0}
+        self._lead_into(output)
+        self._handler = logging.FileHandler(events, encoding="utf-8", errors="backslashreplace")
+        self._handler.setFormatter(self._lines)
+        self.waiting.setTarget(self._handler)
+        self.waiting.flush()
+        logging.getLogger(TREE).removeHandler(self.waiting)
+        logging.getLogger(TREE).addHandler(self._handler)
+        self.url = storage.url(f"logs/{events.name}")
+        event("log", f"log {self.url}", url=self.url)
+
+    def store(self) -> None:
+        """Puts what is new on S3, at most every `STORED_SECONDS`; a store that is away is left for the next time."""
+        if self._storage is not None and time.monotonic() - self._stored >= STORED_SECONDS:
+            self._put()
+
+    def close(self) -> None:
+        """Writes the last of it; what cannot be put on S3 stays on this machine, and a warning says where."""
+        if self._storage is not None and (error := self._put()) is not None:
+            folder = next(iter(self._files)).parent
+            event("warning", f"the log could not be put on S3 ({error}); it is in {folder}", logging.WARNING)
+        elif self._storage is not None:
+            shutil.rmtree(next(iter(self._files)).parent, ignore_errors=True)
+        if self._handler is not None:
+            logging.getLogger(TREE).removeHandler(self._handler)
+            self._handler.close()
+
+    def tail(self) -> str:
+        """Returns the end of what libraries have printed."""
+        size = os.fstat(self._output.fileno()).st_size
+        return os.pread(self._output.fileno(), _TAIL, max(0, size - _TAIL)).decode(errors="replace").strip()
+
+    def _lead_into(self, path: Path) -> None:
+        """Leads the standard streams into a file, which begins with what they have had so far."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        with path.open("ab", buffering=0) as file:
+            self._output.seek(0)
+            shutil.copyfileobj(self._output, file)
+            for number in (1, 2):
+                os.dup2(file.fileno(), number)
+
+    def _put(self) -> Exception | None:
+        """Puts the files that have grown; returns what went wrong."""
+        assert self._storage is not None
+        self._stored = time.monotonic()
+        try:
+            for path, before in self._files.items():
+                if (size := path.stat().st_size) != before:
+                    self._storage.upload(path, f"logs/{path.name}")
+                    self._files[path] = size
+        except (OSError, ClusterError) as error:
+            return error
+        return None
+
+
+class _TerminalLines(logging.Handler):
+    """Events for a person at a terminal."""
+
+    def __init__(self, display: LiveDisplay, files: LogFiles) -> None:
+        super().__init__()
+        self._display, self._files = display, files
+
+    def emit(self, record: logging.LogRecord) -> None:
+        name = getattr(record, "event", "")
+        if name == "end" or (self._display.renews and name in _DISPLAYED):  # the end is the last line of standard error
+            return
+        self._display.say(record.getMessage())
+        if record.exc_info and self._files.url is None:
+            self._display.say(logging.Formatter().formatException(record.exc_info))
+
+
+@contextmanager
+def logged(verb: str, run: str = "") -> Iterator[tuple[LiveDisplay, LogFiles]]:
+    """Sets the log of a verb up; yields the display, on the true standard error, and the log's files.
+
+    Args:
+        verb: which one.
+        run: the run's id, where there is one.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = os.dup(1), os.dup(2)
+    encoding = sys.stderr.encoding or "utf-8"
+    try:
+        with (
+            tempfile.TemporaryFile(buffering=0) as output,
+            os.fdopen(os.dup(2), "w", encoding=encoding, errors="replace") as stream,
+        ):
+            for number in (1, 2):
+                os.dup2(output.fileno(), number)
+            lines = JsonLines(verb=verb, run=run)
+            display, files = LiveDisplay(stream, run or verb), LogFiles(lines, output)
+            seen = _TerminalLines(display, files) if display.terminal else logging.StreamHandler(stream)
+            if not display.terminal:
+                seen.setFormatter(lines)
+            with attached(seen, files.waiting):
+                try:
+                    yield display, files
+                except Exception as error:
+                    if files.url is None and (tail := files.tail()):
+                        error.add_note(f"libraries printed last:\n{tail}")
+                    raise
+                finally:
+                    display.close()
+                    files.close()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for number, descriptor in zip((1, 2), kept, strict=True):
+            os.dup2(descriptor, number)
+            os.close(descriptor)

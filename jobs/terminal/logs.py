@@ -1,0 +1,84 @@
+"""The events of a verb: one tree of Python's loggers, `dmqr`, written as JSON lines or as lines for a person.
+
+A JSON line has `time` (ISO 8601, UTC), `level`, `event`, `message`, `verb`, `run` (the run's id, where there is one), and
+then the event's own fields. The events: start, log, plan, resume, phase, progress, commit, limit, interrupt, warning, failure,
+end; lines of our libraries' loggers below `dmqr` have the event `log_line`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+TREE = "dmqr"
+_log = logging.getLogger(TREE)
+
+
+def event(name: str, message: str, level: int = logging.INFO, *, error: BaseException | None = None, **fields: object) -> None:
+    """Logs an event.
+
+    Args:
+        name: what happened, one of the names above.
+        message: the same for a person, in one line.
+        level: of `logging`.
+        error: its trace goes with the event.
+        fields: JSON-able values of the event.
+    """
+    _log.log(level, "%s", message, extra={"event": name, "fields": fields}, exc_info=error)
+
+
+class JsonLines(logging.Formatter):
+    """Formats a record as one line of JSON."""
+
+    def __init__(self, **always: str) -> None:
+        """Takes fields of every line; one that is empty is left out."""
+        super().__init__()
+        self._always = {name: value for name, value in always.items() if value}
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Returns the line, without its end."""
+        values = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "event": getattr(record, "event", "log_line"),
+            "message": record.getMessage(),
+            **self._always,
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            values["trace"] = self.formatException(record.exc_info)
+        values = {name: round(value, 6) if isinstance(value, float) else value for name, value in values.items()}
+        return json.dumps(values, ensure_ascii=False, default=str)
+
+
+@contextmanager
+def attached(*handlers: logging.Handler) -> Iterator[None]:
+    """Has these handlers, and no others, handle the events for the time of the `with`."""
+    before = _log.level, _log.propagate
+    _log.setLevel(logging.INFO)
+    _log.propagate = False  # Ray gives the root logger handlers of its own
+    for handler in handlers:
+        _log.addHandler(handler)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            _log.removeHandler(handler)
+        _log.setLevel(before[0])
+        _log.propagate = before[1]
+
+
+def tell_failure(verb: str, error: BaseException) -> None:
+    """Writes an error that no verb expects, with its trace, on standard error: it may have no run whose log could hold it."""
+    if sys.stderr.isatty():
+        traceback.print_exception(error)
+        return
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines(verb=verb))
+    with attached(handler):
+        event("failure", str(error) or type(error).__name__, logging.ERROR, error=error)

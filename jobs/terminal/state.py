@@ -1,0 +1,118 @@
+"""The progress of a job: what the display shows, log lines say and `progress.json` holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from jobs.terminal.formats import clock, listed, money, per_second, plain, queries, short
+
+STOPPING = "stopping"  # phases that begin with it have no ETA
+
+
+@dataclass(frozen=True)
+class StageState:
+    """One stage; rows are queries. A query that is past the stage before counts in one of `done`, `at_work`, `waiting`."""
+
+    name: str
+    done: int  # of all starts of the run
+    at_work: int = 0
+    waiting: int = 0  # out of the stage before
+    rate: float | None = None  # per second over the last minute; None: not known, or nothing to do
+    busy: float | None = None  # share of its workers' time, 0 to 1
+    workers: int = 1
+    there: int = 1  # workers that have started
+    slowest: bool = False
+
+    @property
+    def note(self) -> str:
+        """Says that the stage is the slowest, or that workers have not started yet; empty otherwise."""
+        if self.slowest:
+            return "slowest"
+        if self.there >= self.workers:
+            return ""
+        return f"{self.there} of {self.workers} workers" if self.there else "starting"
+
+    def words(self) -> str:
+        """Returns the stage in a few words."""
+        counted = {"done": self.done, "at work": self.at_work, "waiting": self.waiting}
+        parts = [f"{n:,} {words}" for words, n in counted.items() if n]
+        parts += [per_second(self.rate)] if self.rate is not None else []
+        parts += [self.note] if self.note else []
+        return f"{self.name} {', '.join(parts)}"
+
+
+@dataclass
+class State:
+    """The progress of a job. Times are those of `time.monotonic`, in seconds."""
+
+    phase: str = "starting"
+    done: int = 0  # queries that are committed
+    total: int = 0
+    before: int = 0  # of `done`, when `began` was set: the rate leaves them out
+    errors: int = 0  # queries
+    usd: float | None = None
+    began: float = 0.0  # when the first shard of this start was committed: the rate leaves out the start-up
+    stages: Sequence[StageState] = ()
+    reasons: Mapping[str, int] = field(default_factory=dict)  # of the errors, most often first
+    quantities: Mapping[str, float] = field(default_factory=dict)  # requests, tokens, searches, pairs
+    shards: int = 0  # committed
+    planned: int = 0  # shards
+
+    def rate(self, now: float) -> float:
+        """Returns queries per second since the first commit of this start; 0 until there is a second one."""
+        return (self.done - self.before) / max(1e-9, now - self.began) if self.began else 0.0
+
+    def eta(self, now: float) -> float | None:
+        """Returns the seconds to the end; None where they are not known, or the run stops before."""
+        rate = self.rate(now)
+        if not rate or self.done >= self.total or self.phase.startswith(STOPPING):
+            return None
+        return (self.total - self.done) / rate
+
+    def pace(self, now: float) -> str:
+        """Returns rate and ETA in words, as far as they are known; empty once all queries are committed."""
+        rate, eta = self.rate(now), self.eta(now)
+        if not rate or self.done >= self.total:  # nothing is left, so the rate would only sink
+            return ""
+        return per_second(rate) if eta is None else f"{per_second(rate)}  ETA {clock(eta)}"
+
+    def words(self, now: float) -> str:
+        """Returns the progress in one line."""
+        if not self.total:
+            return plain(self.phase)
+        errors = f"{queries(self.errors)} with errors" if self.errors else "no errors"
+        parts = [f"{self.done:,}/{self.total:,} queries", *self.pace(now).split("  ")]
+        parts.append(f"{errors} ({listed(self.reasons)})" if self.reasons else errors)
+        parts.append(f"tokens {tokens}" if (tokens := self.tokens()) else "")
+        parts.append(money(self.usd) if self.usd is not None else "")
+        text = (f"{plain(self.phase)}: " if self.phase != "working" else "") + ", ".join(filter(None, parts))
+        stages = [stage.words() for stage in self.stages if stage.at_work or stage.waiting or stage.note]
+        return "; ".join([text, *stages])
+
+    def tokens(self) -> str:
+        """Returns how many tokens the models have read and written, in words; empty where none are known."""
+        prompt, cached, written = (self.quantities.get(f"{kind}_tokens", 0) for kind in ("prompt", "cached", "completion"))
+        if not prompt and not written:
+            return ""
+        known = f" ({short(cached)} cached)" if cached else ""
+        return f"{short(prompt)} read{known}, {short(written)} written"
+
+    def values(self, now: float) -> dict[str, Any]:
+        """Returns the progress as JSON-able values, for another process."""
+        eta = self.eta(now)
+        return {
+            "phase": self.phase,
+            "shards": {"committed": self.shards, "planned": self.planned},
+            "queries": {
+                "committed": self.done,
+                "total": self.total,
+                "per_second": round(self.rate(now), 3),
+                "eta_seconds": None if eta is None else round(eta),
+            },
+            "stages": [asdict(stage) for stage in self.stages],
+            "errors": {"queries": self.errors, "reasons": dict(self.reasons)},
+            "usd": self.usd,
+            "quantities": dict(self.quantities),
+        }

@@ -1,0 +1,110 @@
+"""The closing table of a run: rows, queries, rewrites by rung, results, cost, quality, place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from cluster import costs
+from cluster.costs import Prices, Totals
+from jobs.evaluate.evaluate import MEASURES, Evaluation, evaluation_notes, evaluation_values, figure
+from jobs.evaluate.measure import SHOWN
+from jobs.pipeline import COSTED
+from jobs.run.folder import REPORT, RunFolder
+from jobs.stages.error_counts import by_reason
+from jobs.tables import RUNGS
+from jobs.terminal.formats import clock, queries
+
+
+def closing_table(run: RunFolder, prices: Prices | None, evaluation: Evaluation | None) -> RenderableType:
+    """Returns the closing table, with notes below it."""
+    planned, counts, spent = run.plan.counts, run.counts, run.spent
+    table = Table(title=run.record["run_id"], title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    rejected = f", {planned['rejected']:,} rejected" if planned["rejected"] else ""
+    table.add_row("log", f"{planned['log_rows']:,} rows{rejected}")
+    table.add_row("queries", f"{planned['queries']:,} distinct")
+    table.add_row("rewrites", _rewrites(counts))
+    longer = f"; longer than keyword for {queries(counts['longer_cores'])}" if run.config.rewrite.compares_cores else ""
+    for strategy, words in _by_strategy(counts).items():
+        table.add_row(f"  {strategy}", words + (longer if strategy == "core_content" else ""))
+    table.add_row("results", f"{counts.get('results', 0):,} for {counts.get('queries_with_results', 0):,} queries")
+    table.add_row("errors", _errors(counts))
+    table.add_row("cost", _cost(spent, prices, list(spent)))
+    for stage in (name for name in COSTED if name in spent):
+        table.add_row(f"  {stage}", _cost(spent, prices, [stage]))
+    if evaluation is not None:
+        for measure in MEASURES:
+            original = evaluation.original
+            alone = "" if original is None else f"  ({evaluation.alone} {figure(original[measure])})"
+            table.add_row(SHOWN[measure], f"{figure(evaluation.results[measure])}{alone}")
+    if run.storage.get(REPORT) is not None:
+        table.add_row("report", Text(run.storage.url(REPORT), overflow="fold"))
+    return Group(table, *(Text(note) for note in notes(run, evaluation)))
+
+
+def closing_values(run: RunFolder, prices: Prices | None, evaluation: Evaluation | None) -> dict[str, Any]:
+    """Returns the same as JSON-able values."""
+    return {
+        "run_id": run.record["run_id"],
+        "folder": run.storage.root,
+        "log": run.plan.counts,
+        "counts": dict(run.counts),
+        "costs": run.spent,
+        "usd": None if prices is None else prices.usd(run.spent),
+        "evaluation": None if evaluation is None else evaluation_values(evaluation),
+        "notes": notes(run, evaluation),
+    }
+
+
+def notes(run: RunFolder, evaluation: Evaluation | None) -> list[str]:
+    """Returns notes that a reader of the figures needs."""
+    config, said = run.config, [] if evaluation is None else evaluation_notes(evaluation)
+    if config.used_redundancy != config.fuse.redundancy:
+        said.append("redundancy: overlap in place of cosine, since no retriever is dense")
+    return said
+
+
+def _rewrites(counts: Mapping[str, int]) -> str:
+    rungs = {
+        rung: sum(n for key, n in counts.items() if key.startswith("rung/") and key.endswith(f"/{rung}")) for rung in RUNGS
+    }
+    by_rung = ", ".join(f"{rung} {n:,}" for rung, n in rungs.items() if n)
+    return f"{counts.get('rewrites', 0):,} of {counts.get('planned', 0):,} planned" + (f" ({by_rung})" if by_rung else "")
+
+
+def _by_strategy(counts: Mapping[str, int]) -> dict[str, str]:
+    found: dict[str, list[str]] = {}
+    for key, n in sorted(counts.items()):
+        if key.startswith("rung/"):
+            _, strategy, rung = key.split("/")
+            found.setdefault(strategy, []).append(f"{rung} {n:,}")
+    return {strategy: ", ".join(words) for strategy, words in found.items()}
+
+
+def _errors(counts: Mapping[str, int]) -> str:
+    reasons = by_reason(counts)
+    listed = ", ".join(f"{reason} {n:,}" for reason, n in reasons.items())
+    return f"{queries(counts.get('failed_queries', 0))} ({listed})" if reasons else "none"
+
+
+def counted(quantity: str, value: float) -> str:
+    """Returns '1 search', '1,646 searches', '12 prompt tokens'."""
+    words = quantity.replace("_", " ")
+    if value == 1:
+        words = "search" if words == "searches" else words.removesuffix("s")
+    return f"{int(value):,} {words}"
+
+
+def _cost(spent: Totals, prices: Prices | None, stages: list[str]) -> str:
+    sums = costs.stage_sums(spent, *stages)
+    parts = [f"{clock(sums.get('seconds', 0))} of work"]
+    parts += [counted(name, sums[name]) for name in costs.QUANTITIES if sums.get(name)]
+    if prices is not None:
+        parts.insert(0, f"${prices.usd(spent, stages):.4f}")
+    return ", ".join(parts)

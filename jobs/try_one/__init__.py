@@ -1,0 +1,1 @@
+"""The verb try: one query through every stage."""

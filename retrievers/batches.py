@@ -1,0 +1,35 @@
+"""Batches of texts of similar length, bounded by tokens, for cross-encoders and encoders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+CHUNK = 4096  # texts or pairs tokenised and sorted by length at a time: bounds memory, and long enough for little padding
+# Tokens of a forward pass, padding included; small batches fit the CPU cache and need little padding. Measured with MiniLM on
+# a CPU. Pairs: two cores, 120 of SciFact: 12.7 pairs/s with 2,048 tokens, 16.2 with 4,096, 14.6 with 8,192, 12.0 with 32,768.
+# Texts: one thread, 60 passages and 300 queries: 5.2 and 1.2 s of processor time with 1,024 tokens, 5.3 and 1.4 s with 2,048,
+# 5.9 and 1.9 s with 4,096.
+PAIR_TOKENS = {"cpu": 4096, "cuda": 65_536}
+TEXT_TOKENS = {"cpu": 1024, "cuda": 65_536}
+
+
+def device_kind(device: str) -> str:
+    """Returns the kind of a device: "cpu" or "cuda"."""
+    return "cpu" if device == "cpu" else "cuda"
+
+
+def length_batches(lengths: np.ndarray, tokens: int) -> Iterator[np.ndarray]:
+    """Yields batches of positions of texts, longest first, so that a batch too large for the memory fails at once.
+
+    Args:
+        lengths: Tokens of each text, shape (n,).
+        tokens: Most tokens of a batch, padding included; a batch has one text at least.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    start = 0
+    while start < len(order):
+        size = max(1, tokens // max(1, int(lengths[order[start]])))
+        yield order[start : start + size]
+        start += size

@@ -1,0 +1,209 @@
+"""Cross-encoders: checks of the settings before the model is loaded, and the reranker with an encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from cluster.errors import RetrieverError
+from retrievers.batches import CHUNK, PAIR_TOKENS, device_kind, length_batches
+from retrievers.flag_models import CLASSES, open_flag_reranker
+from retrievers.models import max_positions, model_config, model_identity, resolved_dtype
+from retrievers.retriever import distinct, error_context
+from retrievers.settings import RerankSettings
+
+# The score of a pair changes by up to 6e-6 with its batch (CPU, float32, MiniLM). Rounding removes nearly all of it, so that
+# two runs of one job give equal rows and equal pairs tie. On a GPU in half precision the differences are larger; compare such
+# scores with a tolerance.
+_DECIMALS = 4
+ARCHITECTURES = tuple(CLASSES)
+_IDENTITY_KEYS = (  # settings that determine the scores, apart from model and length
+    "dtype", "architecture", "query_instruction", "passage_instruction", "prompt", "cutoff_layer", "compress_ratio",
+    "compress_layers", "trust_remote_code",
+)  # fmt: skip
+_KEY_ARCHITECTURES = {
+    "prompt": ("llm", "layerwise", "lightweight"),
+    "cutoff_layer": ("layerwise", "lightweight"),
+    "compress_ratio": ("lightweight",),
+    "compress_layers": ("lightweight",),
+}
+
+
+def non_default_settings(settings: RerankSettings) -> dict[str, Any]:
+    """Returns the settings that determine scores and differ from their defaults, without model and length."""
+    values = {key: getattr(settings, key) for key in _IDENTITY_KEYS}
+    return {key: value for key, value in values.items() if value != RerankSettings.model_fields[key].default}
+
+
+def checked_architecture(settings: RerankSettings) -> str:
+    """Returns the architecture of a reranker, one of `ARCHITECTURES`, after a check of its settings.
+
+    Reads only the model's config.json.
+
+    Raises:
+        RetrieverError: There is no such model, it is no reranker or has more than one label, a setting belongs to another
+            architecture, or the model does not have the length or the layer.
+    """
+    with error_context("rerank.model"):
+        config = model_config(settings.model)
+    architecture = _architecture(settings, config)
+    for key in non_default_settings(settings):
+        of = _KEY_ARCHITECTURES.get(key, ARCHITECTURES)
+        if architecture not in of:
+            raise RetrieverError(
+                "model-unfit",
+                f"rerank.{key} is a key of other architectures ({', '.join(of)}) than that of {settings.model}, which is "
+                f"{architecture}; remove it",
+            )
+    positions = max_positions(config)
+    if not 16 <= settings.max_length <= positions:
+        raise RetrieverError(
+            "model-unfit", f"rerank: max_length {settings.max_length} does not fit {settings.model}; give 16 to {positions}"
+        )
+    if architecture == "encoder":
+        check_labels(settings.model, len(config.get("id2label") or {"0": ""}))
+    first, last = config.get("start_layer", 1), config.get("num_hidden_layers", 0)
+    if settings.cutoff_layer is not None and not first <= settings.cutoff_layer <= last:
+        raise RetrieverError(
+            "model-unfit",
+            f"rerank.cutoff_layer: {settings.model} gives no score after layer {settings.cutoff_layer}; give {first} to {last}",
+        )
+    return architecture
+
+
+def _architecture(settings: RerankSettings, config: Mapping[str, Any]) -> str:
+    """Returns the architecture by the model's config.json; FlagEmbedding goes by the model's name, which a folder may lack."""
+    names = config.get("architectures") or []
+    classifies = any(name.endswith("ForSequenceClassification") for name in names)
+    if settings.architecture not in ("auto", "encoder"):
+        return settings.architecture
+    if classifies or (settings.architecture == "encoder" and not names):
+        return "encoder"
+    if settings.architecture == "auto":
+        for begin, architecture in (("LayerWise", "layerwise"), ("CostWise", "lightweight"), ("", "llm")):
+            if any(name.startswith(begin) and name.endswith("ForCausalLM") for name in names):
+                return architecture
+    what = f"its architecture is {names[0]}" if names else "its config.json names no architecture"
+    raise RetrieverError(
+        "model-unfit", f"rerank: model {settings.model} is no cross-encoder: {what}; name another, or set rerank.architecture"
+    )
+
+
+def check_labels(model: str, labels: int) -> None:
+    """Checks the number of labels of a model.
+
+    Raises:
+        RetrieverError: There is not exactly one: the model is a classifier.
+    """
+    if labels != 1:
+        raise RetrieverError("model-unfit", f"rerank: model {model} has {labels} labels, a reranker has 1; name another")
+
+
+def cross_encoder_identity(settings: RerankSettings, device: str) -> dict[str, Any]:
+    """Returns what determines the scores: weights, length, precision and the settings that differ from their defaults."""
+    with error_context("rerank.model"):
+        weights = model_identity(settings.model, code=settings.trust_remote_code)
+    fixed = {"model": weights, "max_length": settings.max_length, "dtype": resolved_dtype(settings.dtype, device)}
+    return {"kind": "cross_encoder", **non_default_settings(settings), **fixed}
+
+
+def rounded_scores(scores: np.ndarray) -> np.ndarray:
+    """Returns scores rounded so that they do not depend on their batch; 0.0 instead of -0.0."""
+    result: np.ndarray = np.round(scores, _DECIMALS) + 0.0
+    return result
+
+
+class CrossEncoder:
+    """A BGE-style cross-encoder with one logit per pair; its scores equal those of FlagEmbedding's `FlagReranker`.
+
+    FlagEmbedding loads the model. The batches are ours, because FlagReranker on transformers 5 decodes and tokenises every
+    pair twice, one at a time. Cost: one tokenizer call per `CHUNK` pairs, one forward pass per length-sorted batch.
+    """
+
+    def __init__(self, settings: RerankSettings, device: str = "cpu") -> None:
+        """Loads the model.
+
+        Args:
+            settings: Accepted by `checked_architecture`. The query gets three quarters of ``max_length`` at most; the
+                passage is truncated to the rest.
+            device: "cpu" or "cuda:0".
+
+        Raises:
+            RetrieverError: The model cannot be loaded, has more than one label, or the device does not exist.
+        """
+        dtype = resolved_dtype(settings.dtype, device)
+        self._opened = open_flag_reranker(settings.model, "encoder", dtype, device, settings.trust_remote_code)
+        check_labels(settings.model, int(self._opened.model.config.num_labels))
+        self._tokenizer: Any = self._opened.tokenizer
+        self._settings, self._device = settings, device
+        self._max_length = settings.max_length
+        self._tokens = PAIR_TOKENS[device_kind(device)]
+
+    def identity(self) -> dict[str, Any]:
+        """Returns what determines the scores, as `cross_encoder_identity`."""
+        return cross_encoder_identity(self._settings, self._device)
+
+    def score(self, queries: Sequence[str], passages: Sequence[str]) -> np.ndarray:
+        """Returns the rounded logit of each pair, shape (n,); equal pairs are scored once.
+
+        Raises:
+            ValueError: The numbers of queries and passages differ.
+        """
+        unique, inverse = distinct(list(zip(queries, passages, strict=True)))
+        if not unique:
+            return np.empty(0)
+        before_query, before_passage = self._settings.query_instruction or "", self._settings.passage_instruction or ""
+        truncated = self._truncated_queries([before_query + query for query, _ in unique])
+        scores = np.empty(len(unique))
+        for start in range(0, len(unique), CHUNK):
+            part = unique[start : start + CHUNK]
+            pairs = [(truncated[before_query + query], before_passage + passage) for query, passage in part]
+            scores[start : start + len(pairs)] = self._forward(pairs)
+        return rounded_scores(scores[inverse])
+
+    def _truncated_queries(self, queries: Sequence[str]) -> dict[str, str]:
+        """Returns each distinct query truncated to three quarters of the length, as FlagReranker does.
+
+        The tokenizer's ``only_second`` fails for the whole call if a query leaves no room for its passage. Decoded tokens
+        may give more tokens when they are encoded again, so a truncated query is counted again.
+        """
+        unique = list(dict.fromkeys(queries))
+        room = self._max_length - self._tokenizer.num_special_tokens_to_add(pair=True) - 1
+        limit = min(self._max_length * 3 // 4, room)
+        truncated = {}
+        for query, ids in zip(unique, self._ids(unique, limit + 1), strict=True):
+            truncated[query] = query
+            keep = limit if len(ids) > limit else len(ids)
+            while keep < len(ids):
+                text = self._tokenizer.decode(ids[:keep], skip_special_tokens=False, clean_up_tokenization_spaces=False)
+                truncated[query] = text
+                if len(self._ids([text], room + 1)[0]) <= room:
+                    break
+                keep = keep * 3 // 4
+        return truncated
+
+    def _ids(self, texts: list[str], limit: int) -> list[list[int]]:
+        encoded = self._tokenizer(texts, add_special_tokens=False, truncation=True, max_length=limit)
+        ids: list[list[int]] = encoded["input_ids"]
+        return ids
+
+    def _forward(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+        import torch
+
+        encoded = self._tokenizer(
+            [query for query, _ in pairs],
+            [passage for _, passage in pairs],
+            truncation="only_second",
+            max_length=self._max_length,
+            return_attention_mask=False,
+        )
+        lengths = np.array([len(ids) for ids in encoded["input_ids"]])
+        scores = np.empty(len(pairs))
+        with torch.inference_mode():
+            for part in length_batches(lengths, self._tokens):
+                one = {key: [values[i] for i in part] for key, values in encoded.items()}
+                batch = self._tokenizer.pad(one, return_tensors="pt").to(self._device)
+                scores[part] = self._opened.model(**batch).logits.view(-1).float().cpu().numpy()
+        return scores

@@ -1,0 +1,1 @@
+"""Indexes in Elasticsearch: built behind an alias, searched by `_msearch`."""

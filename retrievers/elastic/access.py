@@ -1,0 +1,90 @@
+"""Addresses and keys of Elasticsearch, from the environment only, so that no config and no record of a run holds a secret."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from cluster.errors import RetrieverError
+from retrievers.elastic.settings import ElasticSettings
+
+
+class Access(NamedTuple):
+    """Addresses and credentials.
+
+    Attributes:
+        hosts: addresses without user and password.
+        api_key: None: there is none.
+        basic_auth: user and password.
+        keys: names of the variables that hold secrets.
+    """
+
+    hosts: list[str]
+    api_key: str | None
+    basic_auth: tuple[str, str] | None
+    keys: list[str]
+
+    @property
+    def secrets(self) -> list[str]:
+        """Values that no message may contain."""
+        return [value for value in (self.api_key, (self.basic_auth or ("", ""))[1]) if value]
+
+
+def read_access(where: str, settings: ElasticSettings) -> Access:
+    """Returns addresses and credentials from the environment variables that ``settings`` name.
+
+    Args:
+        where: the place in the config, for messages.
+        settings: the retriever's.
+
+    Raises:
+        RetrieverError: a variable is not set or holds no address; no such ca_file.
+    """
+    if settings.ca_file and not Path(settings.ca_file).is_file():
+        raise RetrieverError(
+            "elastic-access", f"{where}.ca_file: {settings.ca_file}: no such file; name the PEM file of the server's CA"
+        )
+    hosts, user = _hosts(where, settings.url_env)
+    if settings.api_key_env:
+        return Access(hosts, _variable(where, "api_key_env", settings.api_key_env), None, [settings.api_key_env])
+    if settings.user_env and settings.password_env:
+        user = _variable(where, "user_env", settings.user_env), _variable(where, "password_env", settings.password_env)
+        return Access(hosts, None, user, [settings.user_env, settings.password_env])
+    return Access(hosts, None, user, [settings.url_env] if user else [])
+
+
+def _hosts(where: str, name: str) -> tuple[list[str], tuple[str, str] | None]:
+    """The addresses in a variable, and user and password from the first address that has them."""
+    value = os.environ.get(name, "").strip()
+    if not value:
+        raise RetrieverError(
+            "elastic-access",
+            f"{where}.url_env: the environment has no {name}; set it to the server's address, such as http://host:9200",
+        )
+    hosts, user = [], None
+    for one in value.split(","):
+        try:
+            url = urlsplit(one.strip())
+            port = url.port or (443 if url.scheme == "https" else 9200)
+        except ValueError:
+            url, port = urlsplit(""), 0
+        if url.scheme not in ("http", "https") or not url.hostname:
+            raise RetrieverError(
+                "elastic-access", f"{where}.url_env: {name} holds no address; set it to one such as http://host:9200"
+            )
+        if url.username and user is None:
+            user = unquote(url.username), unquote(url.password or "")
+        host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
+        hosts.append(f"{url.scheme}://{host}:{port}{url.path.rstrip('/')}")
+    return hosts, user
+
+
+def _variable(where: str, key: str, name: str) -> str:
+    value = os.environ.get(name, "").strip()
+    if not value:
+        raise RetrieverError(
+            "elastic-access", f"{where}.{key}: the environment has no {name}; set it there, never in the config"
+        )
+    return value

@@ -1,0 +1,323 @@
+"""Building an Elasticsearch index: a new concrete index beside the old one, behind an alias that is moved at the end.
+
+The concrete index is called ALIAS-HASH, with a hash of the corpus and of all settings that decide how it is indexed. So the
+same corpus and settings again cost nothing, a killed build resumes, and no search sees the index before its number of
+documents is right. During loading it has no replicas and no refresh; afterwards each shard is merged to one segment and
+writing is blocked. The index before it is kept for runs that still search it; older ones are removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+
+from cluster.errors import RetrieverError
+from retrievers.corpus import (
+    DOCUMENTS,
+    Paths,
+    corpus_files,
+    corpus_schema,
+    group_equal_hashes,
+    joined,
+    open_arrow,
+    write_documents,
+)
+from retrievers.elastic.connection import Connection
+from retrievers.elastic.failures import RequestRefused, ServerUnavailable
+from retrievers.elastic.fields import Fields
+from retrievers.elastic.index import FORMAT, NOTE, ElasticIndex, find_index
+from retrievers.elastic.passages import InProcessLoader, LoadCounts, PassLoader, text_hash
+from retrievers.encoder import encoder_dim, encoder_identity
+from retrievers.retriever import error_context
+
+_BATCH = 1024  # documents: two bulk requests
+_IN_FLIGHT = 4  # bulk requests; two were as fast on one node with two cores
+_MERGE_TIMEOUT = 2.0  # seconds; a longer merge is polled
+_MERGE_POLL = 0.2  # seconds
+_MERGE_LOST = 30.0  # seconds without a merge: the node has restarted; an index of many segments is correct, only slower
+
+Progress = Callable[[str, int, int], None]
+
+
+class ElasticSummary(NamedTuple):
+    """What `build_elastic_index` did.
+
+    Attributes:
+        built: False where the alias stood for the same index already.
+        name: the concrete index.
+        documents: in the corpus.
+        duplicates: documents whose text another one has, too.
+        content: hash of the corpus.
+        counts: what was loaded.
+    """
+
+    built: bool
+    name: str
+    documents: int
+    duplicates: int
+    content: str
+    counts: LoadCounts
+
+
+def build_elastic_index(
+    fields: Fields,
+    corpus_paths: Paths,
+    *,
+    folder: Path | None = None,
+    progress: Progress | None = None,
+    load: PassLoader | None = None,
+) -> ElasticSummary:
+    """Build the index, resume its build, or find it complete; then point the alias to it.
+
+    Args:
+        fields: the retrievers that share the index; one value of `fields.elastic_indexes`.
+        corpus_paths: a Parquet file, a folder of them, or a list.
+        folder: for temporary files; None: the machine's own.
+        progress: called with the phase ("read", "load"), documents done, documents in all.
+        load: loads the batches of a pass; None: `InProcessLoader`.
+
+    Raises:
+        RetrieverError: what is wrong with the corpus, the model or the server; the alias is unchanged.
+    """
+    report = progress or (lambda what, done, total: None)
+    load = load or InProcessLoader()
+    with (
+        tempfile.TemporaryDirectory(prefix="dmqr-index-", dir=folder) as work,
+        contextlib.closing(ElasticBuild(fields, corpus_paths, Path(work), report)) as build,
+    ):
+        counts = LoadCounts()
+        if build.complete:
+            build.apply_final_settings()
+        else:
+            build.create_index()
+            for batches in build.passes():
+                for part in load(build.loader_settings(), batches):
+                    counts = counts.plus(part)
+                    report("load", counts.loaded + counts.present, build.written.documents)
+            build.finish()
+        return build.move_alias(counts)
+
+
+class ElasticBuild:
+    """One build, step by step; the caller loads the batches of `passes` as `loader_settings` say."""
+
+    def __init__(self, fields: Fields, corpus_paths: Paths, folder: Path, report: Progress) -> None:
+        """Copy the corpus into ``folder`` and look for the index on the server."""
+        self._fields = fields
+        name, self._settings = fields.first
+        self._where = f"retrieve.retrievers.{name}"
+        self._alias = self._settings.index
+        self._encoder_identity: dict[str, Any] | None = None
+        if fields.dense:
+            with error_context(f"retrieve.retrievers.{fields.dense[0]}.encoder"):
+                self._encoder_identity = encoder_identity(fields.encoder)
+        files = corpus_files(corpus_paths)
+        schema = corpus_schema(files)
+        self._connection = Connection(self._where, self._settings, _IN_FLIGHT)
+        self._connection.check()
+        self._old = find_index(self._connection, self._alias)
+        if self._old is not None and self._old.name == self._alias:
+            raise RetrieverError(
+                "index-place",
+                f"{self._where}: index {self._alias} at {self._connection.address} is an index, so it cannot be the alias of "
+                "one; give the config another name, or delete that index",
+            )
+        self.written = write_documents(files, schema, folder, report)
+        self._documents = folder / DOCUMENTS
+        key = json.dumps(
+            [FORMAT, self.written.content, fields.mapping(0), fields.analysis(), self._encoder_identity, self._settings.shards],
+            sort_keys=True,
+        )
+        self._index = f"{self._alias}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+        self._existing = find_index(self._connection, self._index)
+        self._resumed = self._existing is not None
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    @property
+    def complete(self) -> bool:
+        """Whether an earlier build has finished the index."""
+        return self._existing is not None and bool((self._existing.note or {}).get("complete"))
+
+    def create_index(self) -> None:
+        """Create the index without refresh and replicas, or prepare an unfinished one to be resumed."""
+        if self._resumed:
+            self._request("POST", f"/{self._index}/_refresh")  # makes loaded vectors visible to the look-up
+            return
+        settings = {
+            "number_of_shards": self._settings.shards,
+            "number_of_replicas": 0,
+            "refresh_interval": "-1",
+        } | self._fields.analysis()
+        mapping = self._fields.mapping(self._dim()) | {"_meta": {NOTE: self._note(complete=False)}}
+        self._request("PUT", f"/{quote(self._index, safe='')}", {"settings": {"index": settings}, "mappings": mapping})
+
+    def passes(self) -> Iterator[Iterator[pa.RecordBatch]]:
+        """Yields the passes over the corpus, each as batches to be loaded before the next pass begins.
+
+        With vectors the first pass has one document of each distinct text, and the second takes the vectors of the others
+        from the index.
+        """
+        first = self._first_of_their_text() if self._fields.dense else None
+        yield self._batches(first)
+        if first is not None and not first.all():
+            self._request("POST", f"/{self._index}/_refresh")
+            self._resumed = True
+            yield self._batches(~first)
+
+    def loader_settings(self) -> dict[str, Any]:
+        """Returns the arguments of `passages.open_loader` for the current pass, as plain values for any process."""
+        return {
+            "where": self._where,
+            "connection": self._settings,
+            "index": self._index,
+            "in_flight": min(_IN_FLIGHT, self._settings.max_in_flight),
+            "text_field": self._fields.text_field,
+            "vector_field": self._fields.vector_field,
+            "encoder": self._fields.encoder if self._fields.dense else None,
+            "dim": self._dim(),
+            "vector_sources": self._vector_sources(),
+            "resumed": self._resumed,
+        }
+
+    def _dim(self) -> int:
+        return encoder_dim(self._fields.encoder) if self._fields.dense else 0
+
+    def _vector_sources(self) -> list[tuple[str, str]]:
+        """Index and field of stored vectors of this encoder."""
+        places = [(self._index, self._fields.vector_field)] if self._fields.vector_field and self._resumed else []
+        note = (self._old.note if self._old else None) or {}
+        if self._old is not None and note.get("encoder") and note["encoder"] == self._encoder_identity:
+            places.append((self._old.name, note["vector_field"]))
+        return [(index, field) for index, field in places if field]
+
+    def finish(self) -> None:
+        """Merge the loaded index, check its number of documents, apply the final settings and note that it is complete.
+
+        Raises:
+            RetrieverError: documents are missing.
+        """
+        self._merge()
+        self._request("POST", f"/{self._index}/_refresh")
+        count = self._request("GET", f"/{self._index}/_count")["count"]
+        if count != self.written.documents:
+            raise RetrieverError(
+                "index-failed",
+                f"{self._where}: index {self._index} holds {count:,} documents, the corpus {self.written.documents:,}; "
+                f"{self._alias} is as it was; delete {self._index} and build it again",
+            )
+        self.apply_final_settings()
+        # Last, since a complete index is not resumed
+        self._request("PUT", f"/{self._index}/_mapping", {"_meta": {NOTE: self._note(complete=True)}})
+
+    def apply_final_settings(self) -> None:
+        """Set replicas and the usual refresh and block writing, where they are not set yet."""
+        replicas, there = self._settings.replicas, self._existing.settings if self._existing else {}
+        found = there.get("number_of_replicas"), there.get("refresh_interval"), (there.get("blocks") or {}).get("write")
+        if found != (str(replicas), None, "true"):
+            wanted = {"number_of_replicas": replicas, "refresh_interval": None, "blocks.write": True}
+            self._request("PUT", f"/{self._index}/_settings", {"index": wanted})
+
+    def _merge(self) -> None:
+        """Merge each shard to one segment: each segment costs every search time, kNN most of all.
+
+        A long merge is started and polled; no connection stays open as long as one may take.
+        """
+        merge = f"/{self._index}/_forcemerge?max_num_segments=1"
+        try:
+            self._connection.send("POST", merge, timeout=_MERGE_TIMEOUT)
+            return
+        except ServerUnavailable:
+            self._request("POST", f"{merge}&wait_for_completion=false")
+        merging = time.monotonic()
+        while time.monotonic() - merging < _MERGE_LOST:
+            self._request("POST", f"/{self._index}/_refresh")  # until then the old segments count
+            found = self._request("GET", f"/{self._index}/_stats/segments,merge")["_all"]["primaries"]
+            if found["segments"]["count"] <= self._settings.shards:
+                return
+            if found["merges"]["current"]:
+                merging = time.monotonic()
+            time.sleep(_MERGE_POLL)
+
+    def move_alias(self, counts: LoadCounts) -> ElasticSummary:
+        """Point the alias to the index, in one step, and remove indexes older than the previous one."""
+        now = find_index(self._connection, self._alias)
+        built = now is None or now.name != self._index
+        if built:
+            actions: list[dict[str, Any]] = [{"add": {"index": self._index, "alias": self._alias}}]
+            if now is not None:
+                actions.insert(0, {"remove": {"index": now.name, "alias": self._alias, "must_exist": True}})
+            self._request("POST", "/_aliases", {"actions": actions})
+            if now is not None:
+                self._remove_older(now)
+        return ElasticSummary(built, self._index, self.written.documents, self.written.duplicates, self.written.content, counts)
+
+    def _remove_older(self, previous: ElasticIndex) -> None:
+        """Remove indexes of this alias that were created before the previous one."""
+        everything = self._request("GET", f"/{quote(self._alias, safe='')}-*")
+        for name, found in everything.items():
+            note = ((found.get("mappings") or {}).get("_meta") or {}).get(NOTE) or {}
+            made, settings = int(previous.settings["creation_date"]), found["settings"]["index"]
+            if (
+                note.get("alias") == self._alias
+                and not found["aliases"]
+                and int(settings["creation_date"]) < made
+                and name != self._index
+            ):
+                self._connection.request("DELETE", f"/{quote(name, safe='')}", missing=True)
+
+    def _request(self, method: str, path: str, body: Any = None) -> Any:
+        try:
+            return self._connection.request(method, path, body).body
+        except RequestRefused as refused:
+            if refused.kind == "resource_already_exists_exception":  # a lost answer, or a concurrent build
+                return None
+            raise RetrieverError(
+                "elastic-refused",
+                f"{self._where}: {self._connection.address} refuses index {self._index}: {refused.said}; correct the config",
+            ) from None
+
+    def _batches(self, mask: np.ndarray | None) -> Iterator[pa.RecordBatch]:
+        row = 0
+        for whole in open_arrow(self._documents):
+            for start in range(0, whole.num_rows, _BATCH):
+                batch = whole.slice(start, _BATCH)
+                chosen = batch if mask is None else batch.filter(pa.array(mask[row : row + batch.num_rows]))
+                row += batch.num_rows
+                if chosen.num_rows:
+                    yield chosen
+
+    def _first_of_their_text(self) -> np.ndarray:
+        hashes = bytearray()  # 16 bytes a document
+        for batch in self._batches(None):
+            hashes += b"".join(bytes.fromhex(text_hash(text)) for text in joined(batch))
+        order, new = group_equal_hashes(np.frombuffer(hashes, dtype="<u8").reshape(-1, 2))
+        mask = np.zeros(len(order), dtype=bool)
+        mask[order[new]] = True
+        return mask
+
+    def _note(self, complete: bool) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "alias": self._alias,
+            "corpus": self.written.content,
+            "documents": self.written.documents,
+            "duplicates": self.written.duplicates,
+            "text_field": self._fields.text_field,
+            "vector_field": self._fields.vector_field,
+            "encoder": self._encoder_identity,
+            "encoder_name": self._fields.encoder.model if self._fields.dense else None,
+            "complete": complete,
+        }

@@ -1,0 +1,156 @@
+"""Bulk loading of documents into one Elasticsearch index through `elasticsearch.helpers.streaming_bulk`.
+
+The library cuts documents into requests, sends them and reads the answers item by item. Its own retries are not used
+(``max_retries`` stays 0): they wait in `time.sleep`, which closing cannot interrupt, count attempts and not minutes, have no
+jitter, and leave out lost connections, timeouts and answers cut short. `Connection.retry` covers all of these.
+
+Documents are created, never overwritten. A document that is in the index already, because an answer was lost or an earlier
+build loaded it, is answered 409 and counts as loaded: nothing is indexed twice, and no deleted copy distorts the statistics
+of BM25.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from typing import Any
+
+from cluster.errors import RetrieverError
+from retrievers.elastic.connection import Connection
+from retrievers.elastic.failures import BUSY, RequestRefused, ServerUnavailable, error_words
+
+_DOCUMENTS, _BYTES = 512, 5 << 20  # per bulk request, at most; a larger document has a request to itself
+_LONGEST_ID = 512  # bytes that Elasticsearch accepts
+_CONFLICT = 409
+_CLOSED_INDEX = "cluster_block_exception"  # a finished build blocks writing; a full disk is answered 429
+_FILTER = "errors,items.create._id,items.create.status,items.create.error.type,items.create.error.reason"
+
+Action = dict[str, Any]
+"""A document as `streaming_bulk` takes it; by `create_action`."""
+
+
+class BulkLoader:
+    """Loads documents into one index, in up to ``in_flight`` concurrent bulk requests."""
+
+    def __init__(self, connection: Connection, index: str, in_flight: int) -> None:
+        """Start with no request.
+
+        Args:
+            connection: bounds the requests of all its threads together.
+            index: the concrete index, no alias.
+            in_flight: concurrent bulk requests, at most.
+        """
+        self._connection, self._index, self._in_flight = connection, index, in_flight
+        self._where = f"index {index} at {connection.address}"
+        self._pool = ThreadPoolExecutor(in_flight, "bulk")
+        self._pending: set[Future[None]] = set()
+        self._closed = threading.Event()
+
+    def add(self, documents: Sequence[Action]) -> None:
+        """Queue documents for loading; waits while ``in_flight`` requests are being sent and one more is ready.
+
+        Raises:
+            RetrieverError: a document, of this call or an earlier one, is refused; the server was unavailable for longer
+                than the connection's patience.
+        """
+        for start in range(0, len(documents), _DOCUMENTS):
+            while len(self._pending) > self._in_flight:
+                self._collect(FIRST_COMPLETED)
+            self._pending.add(self._pool.submit(self._load, documents[start : start + _DOCUMENTS]))
+
+    def drain(self) -> None:
+        """Wait until all documents are loaded.
+
+        Raises:
+            RetrieverError: as `add`.
+        """
+        self._collect(FIRST_EXCEPTION)
+
+    def close(self) -> None:
+        """Drop documents that are queued or wait to be sent again; waits for requests in flight."""
+        self._closed.set()
+        self._pool.shutdown(cancel_futures=True)
+
+    def _collect(self, until: str) -> None:
+        done, self._pending = wait(self._pending, return_when=until)
+        for future in done:
+            future.result()
+
+    def _load(self, documents: Sequence[Action]) -> None:
+        """Send documents until each of them is in the index."""
+        left = {action["_id"]: action for action in documents}
+        try:
+            self._connection.retry(lambda: self._send(left), self._connection.patience, self._closed)
+        except RequestRefused as refused:
+            if refused.status != 413 or len(left) == 1:
+                raise RetrieverError(
+                    "elastic-refused", f"{self._where}: {refused.said}; correct the corpus or the config"
+                ) from None
+            rest = list(left.values())  # a proxy before the server may limit requests to less than `_BYTES`
+            self._load(rest[: len(rest) // 2])
+            self._load(rest[len(rest) // 2 :])
+
+    def _send(self, left: dict[str, Action]) -> None:
+        """Send documents once and remove those that are in the index from ``left``.
+
+        Raises:
+            ServerUnavailable: some are still left.
+            RequestRefused: the server refuses a whole request.
+            RetrieverError: the server refuses a document.
+        """
+        from elasticsearch.helpers import streaming_bulk
+
+        said = "an answer that lacks documents"
+        with self._connection.client(f"POST /{self._index}/_bulk") as client:
+            results = streaming_bulk(
+                client,
+                list(left.values()),
+                chunk_size=_DOCUMENTS,
+                max_chunk_bytes=_BYTES,
+                raise_on_error=False,
+                index=self._index,
+                filter_path=_FILTER,
+            )
+            for created, result in results:
+                item = result["create"]
+                kind = (item.get("error") or {}).get("type")
+                if created or item["status"] == _CONFLICT:
+                    left.pop(item["_id"])
+                elif item["status"] in BUSY:
+                    said = f"documents were answered {item['status']} {kind}"
+                else:
+                    raise self._refusal(item)
+        if left:
+            raise ServerUnavailable(said, overloaded=True)
+
+    def _refusal(self, item: dict[str, Any]) -> RetrieverError:
+        """The error for a document that the server refuses."""
+        kind, reason = error_words(item.get("error") or {})
+        reason = " ".join(reason.split())[:200]
+        if kind == _CLOSED_INDEX:
+            return RetrieverError(
+                "index-busy", f"{self._where}: another process has finished it meanwhile; run the same command again"
+            )
+        return RetrieverError(
+            "elastic-refused", f"{self._where}: document {item['_id']!r} is refused: {kind}: {reason}; correct the corpus"
+        )
+
+
+def create_action(doc_id: str, fields: dict[str, Any]) -> Action:
+    """Returns the action that creates a document; its body is JSON already, and the library sends bytes as they are.
+
+    Raises:
+        RetrieverError: a ``doc_id`` that Elasticsearch does not accept.
+    """
+    import orjson
+
+    size = len(doc_id.encode())
+    if not 0 < size <= _LONGEST_ID:
+        what = "is empty" if not size else f"{doc_id[:40]!r}... has {size} bytes"
+        raise RetrieverError(
+            "corpus-invalid",
+            f"corpus: a doc_id {what}; Elasticsearch takes 1 to {_LONGEST_ID} bytes; give that document another",
+        )
+    source = orjson.dumps(fields, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS, default=str)
+    return {"_op_type": "create", "_id": doc_id, "_source": source}

@@ -1,0 +1,302 @@
+"""A connection to Elasticsearch: sends requests, tells their failures apart, repeats those that may succeed later.
+
+The client's own retries are off: they do not pause, and they ignore single items of a bulk or msearch answer. There is one
+loop of retries, `Connection.retry`. `bulk`, `documents` and `search` find the items of an answer that must be sent again.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeVar
+
+from cluster.errors import RetrieverError
+from retrievers.elastic.access import read_access
+from retrievers.elastic.failures import BUSY, RequestRefused, ServerUnavailable, body_words, transport_words
+from retrievers.elastic.settings import ElasticSettings
+
+PRODUCT = "Elasticsearch"
+_OPENING_PATIENCE = 3.0  # seconds; where a retriever is opened a server that does not answer is refused at once
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 15.0  # seconds, before random shortening
+_OTHER_MAJOR = "media_type_header_exception"  # the client asks for answers of its own major version
+_TEXT = 300  # characters of a server's message that are shown
+
+T = TypeVar("T")
+
+
+class ServerResponse(NamedTuple):
+    """``body``: JSON as Python values; None where there was none."""
+
+    status: int
+    body: Any
+
+
+class Connection:
+    """A server, or several nodes of one cluster. Threads may share it."""
+
+    def __init__(self, where: str, settings: ElasticSettings, in_flight: int = 1, *, patient: bool = False) -> None:
+        """Read address and keys from the environment; sends nothing.
+
+        Args:
+            where: the place in the config, for messages.
+            settings: the retriever's.
+            in_flight: concurrent requests, at most; further threads wait.
+            patient: the run's plan has reached the server with this key, so even the first request waits for a server that
+                does not answer; otherwise it is refused within seconds.
+
+        Raises:
+            RetrieverError: an environment variable is not set or is no URL; no such ca_file; the client is missing.
+        """
+        self.where = where
+        self.timeout, self.patience = settings.timeout_seconds, 60 * settings.patience_minutes
+        self.opening_patience = self.patience if patient else min(_OPENING_PATIENCE, self.patience)
+        """Seconds of retries of the first requests."""
+        self._authenticated = patient  # a server that starts answers 401 until it can read its own list of keys
+        self._access = access = read_access(where, settings)
+        self.address, self._url_env = ", ".join(access.hosts), settings.url_env
+        options: dict[str, Any] = {"api_key": access.api_key, "basic_auth": access.basic_auth}
+        if any(host.startswith("https:") for host in access.hosts):
+            options["ca_certs"] = settings.ca_file
+        self._client = _client(where, access.hosts, options | {"connections_per_node": max(1, in_flight)})
+        self._slots = threading.Semaphore(max(1, in_flight))
+
+    @contextmanager
+    def client(self, asked: str, *, timeout: float | None = None, allow: Collection[int] = ()) -> Iterator[Any]:
+        """Lends the client for one request at a time and translates what it raises.
+
+        Args:
+            asked: method and path, for messages.
+            timeout: seconds; None: the connection's own.
+            allow: error statuses that count as answers.
+
+        Raises:
+            ServerUnavailable: not reached, too busy, broken off.
+            RequestRefused: another status than 2xx; 401 and 403 are RetrieverErrors.
+            RetrieverError: the key is refused; not Elasticsearch.
+        """
+        from elastic_transport import ConnectionTimeout, SerializationError, TlsError, TransportError
+        from elasticsearch import ApiError, UnsupportedProductError
+
+        try:
+            with self._slots:
+                yield self._client.options(request_timeout=timeout or self.timeout, ignore_status=tuple(allow))
+        except TlsError as error:
+            raise self._tls_failure(error) from None
+        except SerializationError:
+            raise ServerUnavailable("an answer that is not JSON or was cut short") from None
+        except TransportError as error:
+            raise ServerUnavailable(transport_words(error), overloaded=isinstance(error, ConnectionTimeout)) from None
+        except UnsupportedProductError:
+            raise self._not_elasticsearch() from None
+        except ApiError as error:
+            raise self._failure(asked, error.status_code, error.body) from None
+        except OSError as error:
+            raise ServerUnavailable(error.strerror or type(error).__name__) from None
+        self._authenticated = True
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        lines: bool = False,
+        params: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+        missing: bool = False,
+    ) -> ServerResponse:
+        """Send a request once.
+
+        Args:
+            method: of HTTP.
+            path: with a leading slash.
+            body: JSON values, or bytes that are sent as they are.
+            lines: the body is lines of JSON (msearch).
+            params: of the query string.
+            timeout: seconds; None: the connection's own.
+            missing: a 404 is an answer.
+
+        Raises:
+            ServerUnavailable: as `client`.
+            RequestRefused: as `client`.
+            RetrieverError: as `client`.
+        """
+        headers = {"accept": "application/json"}
+        if body is not None:
+            headers["content-type"] = "application/x-ndjson" if lines else "application/json"
+        with self.client(f"{method} {path}", timeout=timeout, allow=(404,) if missing else ()) as client:
+            answer = client.perform_request(method, path, params=params, headers=headers, body=body)
+        return ServerResponse(answer.meta.status, answer.body)
+
+    def request(
+        self, method: str, path: str, body: Any = None, *, patience: float | None = None, **options: Any
+    ) -> ServerResponse:
+        """Send a request; repeats it while the server is unavailable, for ``patience`` seconds (None: the connection's own).
+
+        Raises:
+            RequestRefused: as `send`.
+            RetrieverError: as `send`; the server stayed unavailable.
+        """
+        seconds = self.patience if patience is None else patience
+        return self.retry(lambda: self.send(method, path, body, **options), seconds)
+
+    def retry(self, send: Callable[[], T], patience: float, stop: threading.Event | None = None) -> T:
+        """Call ``send`` until it raises no `ServerUnavailable`, with backoff.
+
+        Args:
+            send: called again after each failure.
+            patience: seconds from the first call, after which no further one is made.
+            stop: once set, ends the wait and the retries.
+
+        Raises:
+            RetrieverError: the server stayed unavailable.
+        """
+        backoff, began = Backoff(), time.monotonic()
+        while True:
+            try:
+                return send()
+            except ServerUnavailable as error:
+                if time.monotonic() - began >= patience or backoff.wait(stop):
+                    raise self.unavailable(error) from None
+
+    def unavailable(self, error: object) -> RetrieverError:
+        """Returns the error for a server that stayed unavailable."""
+        return RetrieverError(
+            "elastic-away",
+            f"{self.where}: no good answer from {self.address}: {error}; start the server, or correct {self._url_env}",
+        )
+
+    def check(self) -> str | None:
+        """Returns the server's version if this client fits it; None where the key may not ask for the version.
+
+        Raises:
+            RetrieverError: no answer; the key is refused; not Elasticsearch; of another major version than the client.
+        """
+        from elasticsearch import __version__ as client
+
+        answer = self.retry(self._root, self.opening_patience)
+        if answer.status == 403:
+            return None
+        version = str((answer.body.get("version") or {}).get("number") or "")
+        major = version.partition(".")[0]
+        if not major.isdigit():
+            raise RetrieverError(
+                "elastic-version", f"{self.where}: {self.address} does not say its version; correct {self._url_env}"
+            )
+        if int(major) != client[0]:
+            install = f": pip install 'elasticsearch>={major},<{int(major) + 1}'"
+            raise self._wrong_version(f"Elasticsearch {version}", install)
+        return version
+
+    def _root(self) -> ServerResponse:
+        """``GET /``, through the transport: the client would ask for answers of its own major, unknown to an older server."""
+        from elastic_transport import SerializationError, TlsError, TransportError
+
+        headers = {**self._client._headers, "accept": "application/json"}
+        try:
+            meta, body = self._client.transport.perform_request("GET", "/", headers=headers, request_timeout=10, max_retries=0)
+        except TlsError as error:
+            raise self._tls_failure(error) from None
+        except SerializationError:
+            raise self._not_elasticsearch() from None
+        except TransportError as error:
+            raise ServerUnavailable(transport_words(error)) from None
+        if meta.status in BUSY:
+            raise ServerUnavailable(f"status {meta.status}")
+        if meta.status == 401:
+            raise self._unauthorized()
+        if meta.headers.get("x-elastic-product") != PRODUCT or not isinstance(body, dict):
+            raise self._not_elasticsearch()
+        return ServerResponse(meta.status, body)
+
+    def _failure(self, asked: str, status: int, content: Any) -> RetrieverError | ServerUnavailable:
+        """The error for an answer with an error status."""
+        kind, reason = body_words(content)
+        reason = self._redacted(reason)
+        if status in BUSY:
+            return ServerUnavailable(f"status {status} {kind} {reason}".strip(), overloaded=True)
+        if status == 401:
+            return self._unauthorized()
+        if kind == _OTHER_MAJOR:
+            return self._wrong_version("of another major version")
+        if status == 403:
+            return RetrieverError(
+                "elastic-access",
+                f"{self.where}: {self.address} does not allow {asked} with this key; give it the right: {reason}",
+            )
+        return RequestRefused(f"{self.where}: {self.address} refuses the request {asked}", status, kind, reason)
+
+    def _wrong_version(self, server: str, install: str = "") -> RetrieverError:
+        from elasticsearch import __version__ as client
+
+        return RetrieverError(
+            "elastic-version",
+            f"{self.where}: the server at {self.address} is {server}, the client installed here is "
+            f"{'.'.join(map(str, client[:3]))}; take the server's major version{install}",
+        )
+
+    def _unauthorized(self) -> RetrieverError | ServerUnavailable:
+        """The error for a 401; one to retry if the server has accepted the key before."""
+        if self._authenticated and self._access.keys:
+            return ServerUnavailable("the key, which was good before, is not accepted")
+        if not self._access.keys:
+            return RetrieverError(
+                "elastic-access",
+                f"{self.where}: {self.address} asks for a key; name its variable in api_key_env, or user_env and password_env",
+            )
+        keys = " and ".join(self._access.keys)
+        return RetrieverError(
+            "elastic-access", f"{self.where}: {self.address} does not accept the key; correct {keys} in the environment"
+        )
+
+    def _tls_failure(self, error: Any) -> RetrieverError:
+        words = self._redacted(transport_words(error))
+        return RetrieverError(
+            "elastic-access",
+            f"{self.where}: no secure connection to {self.address}: {words}; correct ca_file or {self._url_env}",
+        )
+
+    def _not_elasticsearch(self) -> RetrieverError:
+        return RetrieverError(
+            "elastic-version", f"{self.where}: what answers at {self.address} is not Elasticsearch; correct {self._url_env}"
+        )
+
+    def _redacted(self, text: object) -> str:
+        """A server's message in one line, without the secrets that were sent to it."""
+        line = " ".join(str(text).split())
+        for secret in self._access.secrets:
+            line = line.replace(secret, "***")
+        return "".join(c if c.isprintable() else "?" for c in line)[:_TEXT]
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+
+class Backoff:
+    """Growing pauses of random length, so that workers that were refused together do not return together."""
+
+    def __init__(self) -> None:
+        """Begin with the shortest pause."""
+        self._limit = _FIRST_PAUSE
+
+    def wait(self, stop: threading.Event | None = None) -> bool:
+        """Pause, or until ``stop`` is set; returns whether it is."""
+        stopped = (stop or threading.Event()).wait(random.uniform(self._limit / 4, self._limit))
+        self._limit = min(_LONGEST_PAUSE, self._limit * 2)
+        return stopped
+
+
+def _client(where: str, hosts: list[str], options: Mapping[str, Any]) -> Any:
+    try:
+        from elasticsearch import Elasticsearch
+        from elasticsearch.serializer import OrjsonSerializer
+    except ImportError as error:
+        raise RetrieverError(
+            "package-missing", f"{where}: package {error.name!r} is missing; pip install 'elasticsearch>=8.19,<9' orjson"
+        ) from None
+    given = {key: value for key, value in options.items() if value is not None}
+    return Elasticsearch(hosts, serializer=OrjsonSerializer(), max_retries=0, **given)

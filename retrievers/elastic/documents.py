@@ -1,0 +1,115 @@
+"""Documents of an index by their ids, through `_mget`, whose answers may lack single documents."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from cluster.errors import RetrieverError
+from retrievers.elastic.connection import Connection
+from retrievers.elastic.failures import ServerUnavailable
+from retrievers.elastic.index import ElasticIndex, field_of, gone
+from retrievers.elastic.settings import TEXT_FIELD, ElasticSettings
+from retrievers.retriever import Alive, distinct, no_heartbeat
+
+_BATCH = 500  # documents per request
+
+
+def fetch(connection: Connection, index: str, doc_ids: Sequence[str], field: str | None = None) -> dict[str, Any]:
+    """Returns the ``_source`` of each document that the index holds, of it only ``field`` (None: nothing).
+
+    Raises:
+        RetrieverError: the index is gone; documents stayed unanswered for the connection's patience.
+    """
+    wanted = {"_source_includes": field} if field else {"_source": "false"}
+    path, kept = f"/{index}/_mget", "docs._id,docs.found,docs.error.type" + (f",docs._source.{field}" if field else "")
+    left = list(dict.fromkeys(doc_ids))
+    found: dict[str, Any] = {}
+
+    def send() -> None:
+        nonlocal left
+        answer = connection.send("POST", path, {"ids": left}, params={"filter_path": kept} | wanted)
+        items = (answer.body or {}).get("docs") or []
+        if len(items) != len(left):
+            raise ServerUnavailable("an answer that lacks documents")
+        failed = {doc_id: item["error"].get("type", "") for doc_id, item in zip(left, items, strict=True) if "error" in item}
+        for doc_id, item in zip(left, items, strict=True):
+            if item.get("found"):
+                found[doc_id] = item.get("_source") or {}
+        left = list(failed)
+        for kind in failed.values():
+            raise gone(connection, index, kind) or ServerUnavailable(f"{len(failed)} documents were answered {kind}")
+
+    connection.retry(send, connection.patience)
+    return found
+
+
+class ElasticDocuments:
+    """The documents of an index; implements `retrievers.retriever.DocumentStore`."""
+
+    def __init__(self, connection: Connection, index: ElasticIndex, field: str, in_flight: int) -> None:
+        """Read texts from ``field``, in up to ``in_flight`` concurrent requests."""
+        self._connection, self._index, self._field, self._in_flight = connection, index, field, in_flight
+        self.entry = {"corpus": index.corpus}
+
+    def texts(self, doc_ids: Sequence[str], alive: Alive = no_heartbeat) -> list[str]:
+        """Returns the indexed text of each document, each fetched once.
+
+        Raises:
+            RetrieverError: a ``doc_id`` is not in the index; as `fetch`.
+        """
+        once, inverse = distinct(doc_ids)
+        parts = [once[start : start + _BATCH] for start in range(0, len(once), _BATCH)]
+        found: list[str] = []
+        with ThreadPoolExecutor(min(self._in_flight, max(1, len(parts))), "texts") as pool:
+            for part in pool.map(self._part, parts):
+                found += part
+                alive()
+        return [found[place] for place in inverse.tolist()]
+
+    def _part(self, doc_ids: list[str]) -> list[str]:
+        found = fetch(self._connection, self._index.name, doc_ids, self._field)
+        missing = next((doc_id for doc_id in doc_ids if doc_id not in found), None)
+        if missing is not None:
+            raise RetrieverError(
+                "document-missing",
+                f"{self._connection.where}: index {self._index.name} at {self._connection.address}: no document {missing!r}; "
+                "build the index again from the corpus that it was built from",
+            )
+        return [_text(found[doc_id], self._field) for doc_id in doc_ids]
+
+
+def text_field(where: str, settings: ElasticSettings, index: ElasticIndex) -> str:
+    """Returns the field with the documents' texts.
+
+    An index built here notes it. In any other index it is the field that BM25 searches, for dense search `TEXT_FIELD`.
+
+    Raises:
+        RetrieverError: there is no such field, or the index does not keep it.
+    """
+    if index.note:
+        return str(index.note["text_field"])
+    name = TEXT_FIELD if settings.encoder else settings.searched_field
+    if "." in name and "properties" not in (index.fields.get(name.split(".")[0]) or {}):
+        name = name.rpartition(".")[0]  # text.english is a sub-field: the source has text
+    kept = index.source.get("enabled", True)
+    for key, right in (("includes", True), ("excludes", False)):
+        patterns = index.source.get(key) or []
+        if patterns and any(fnmatch.fnmatch(name, pattern) for pattern in patterns) != right:
+            kept = False
+    if field_of(index.fields, name) is None or not kept:
+        raise RetrieverError(
+            "index-other",
+            f"{where}: index {index.name} keeps no text in the field {name!r}, and the reranker reads it there; put a BM25 "
+            "retriever whose field is the text first, or set rerank.kind: none",
+        )
+    return name
+
+
+def _text(source: Mapping[str, Any], field: str) -> str:
+    value: Any = source
+    for part in field.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value or "")

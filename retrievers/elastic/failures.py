@@ -1,0 +1,63 @@
+"""Failures of requests to Elasticsearch: those after which the same request may succeed later, and those that are final."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cluster.errors import RetrieverError
+
+BUSY = (429, 502, 503, 504)
+"""Statuses, of a request or of an item, after which the same may succeed later."""
+
+
+class ServerUnavailable(Exception):
+    """The server was not reached, was too busy, or broke off: the same request may succeed later.
+
+    Attributes:
+        overloaded: the server lacked resources for the request; a smaller one may succeed.
+    """
+
+    def __init__(self, message: str, *, overloaded: bool = False) -> None:
+        """Keep what happened in a few words."""
+        super().__init__(message)
+        self.overloaded = overloaded
+
+
+class RequestRefused(RetrieverError):
+    """The server understood a request and will not do it.
+
+    Attributes:
+        status: the HTTP status.
+        kind: Elasticsearch's type of error.
+        said: kind and reason.
+    """
+
+    def __init__(self, where: str, status: int, kind: str, reason: str) -> None:
+        """Keep the server's words."""
+        self.status, self.kind = status, kind
+        self.said = f"{kind}: {reason}" if reason else kind
+        super().__init__("elastic-refused", f"{where}: {self.said}; correct the config")
+
+
+def transport_words(error: Any) -> str:
+    """Returns why there was no answer, in a few words, without memory addresses and class names."""
+    inner: Any = error.errors[0] if getattr(error, "errors", None) else error
+    while cause := inner.__cause__ or next((arg for arg in inner.args if isinstance(arg, OSError)), None):
+        inner = cause
+    reset = str(inner) if isinstance(inner, ConnectionError) else ""
+    words = getattr(inner, "strerror", None) or reset or getattr(error, "message", "") or type(error).__name__
+    return " ".join(str(words).split())[:120]
+
+
+def body_words(content: Any) -> tuple[str, str]:
+    """Returns type and reason of the body of an error answer."""
+    error = content.get("error") if isinstance(content, dict) else None
+    return error_words(error) if isinstance(error, dict) else ("", str(error or ""))
+
+
+def error_words(error: Mapping[str, Any]) -> tuple[str, str]:
+    """Returns type and reason of an error object, those of the first root cause where there is one."""
+    causes = error.get("root_cause") or [error]
+    first = causes[0] if isinstance(causes[0], dict) else error
+    return str(first.get("type") or error.get("type") or ""), str(first.get("reason") or error.get("reason") or "")

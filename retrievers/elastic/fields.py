@@ -1,0 +1,101 @@
+"""The Elasticsearch indexes that a config names, each with the retrievers that share it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from cluster.errors import RetrieverError
+from retrievers.elastic.passages import PASSAGE
+from retrievers.elastic.settings import TEXT_FIELD, ElasticSettings
+from retrievers.retriever import RetrieverSettings
+from retrievers.settings import EncoderSettings
+
+_CONNECTION = ("shards", "replicas", "url_env", "api_key_env", "user_env", "password_env", "ca_file")
+_SHARED = {key: key for key in _CONNECTION}
+_OF_A_FIELD = {  # key of the config -> attribute
+    "field": "searched_field", "analyzer": "analyzer", "similarity": "bm25_constants", "encoder": "encoder",
+    "vector": "vectors",
+}  # fmt: skip
+
+
+class Fields(NamedTuple):
+    """Names and blocks of the retrievers that share one index: BM25, dense, or both."""
+
+    bm25: tuple[str, ElasticSettings] | None = None
+    dense: tuple[str, ElasticSettings] | None = None
+
+    @property
+    def first(self) -> tuple[str, ElasticSettings]:
+        """The retriever whose connection settings the build uses."""
+        found = self.bm25 or self.dense
+        assert found is not None
+        return found
+
+    @property
+    def encoder(self) -> EncoderSettings:
+        """The encoder of the vectors; only where there are any."""
+        assert self.dense is not None
+        assert self.dense[1].encoder is not None
+        return self.dense[1].encoder
+
+    @property
+    def text_field(self) -> str:
+        """The field of the joined text."""
+        return self.bm25[1].searched_field if self.bm25 else TEXT_FIELD
+
+    @property
+    def vector_field(self) -> str | None:
+        """The field of the vectors; None without dense search."""
+        return self.dense[1].searched_field if self.dense else None
+
+    def analysis(self) -> dict[str, Any]:
+        """Returns the index settings of BM25."""
+        return {"similarity": {"default": {"type": "BM25"} | self.bm25[1].bm25_constants.model_dump()}} if self.bm25 else {}
+
+    def mapping(self, dim: int) -> dict[str, Any]:
+        """Returns the mapping of the index, with vectors of length ``dim``."""
+        text = {"type": "text", "analyzer": self.bm25[1].analyzer} if self.bm25 else {"type": "text", "index": False}
+        properties: dict[str, Any] = {
+            "doc_id": {"type": "keyword"},
+            "title": text,
+            self.text_field: text,
+            "columns": {"type": "object", "enabled": False},
+        }
+        if self.dense and self.vector_field:
+            properties[PASSAGE] = {"type": "keyword"}
+            properties[self.vector_field] = {
+                "type": "dense_vector",
+                "dims": dim,
+                "index": True,
+                "similarity": "dot_product",
+                "index_options": self.dense[1].vectors.model_dump(exclude_none=True),
+            }
+        return {"dynamic": False, "properties": properties}
+
+
+def elastic_indexes(retrievers: Mapping[str, RetrieverSettings]) -> dict[tuple[str, str], Fields]:
+    """Returns the indexes of ``retrieve.retrievers``: (variable with the address, alias) -> retrievers that share it.
+
+    Raises:
+        RetrieverError: two retrievers of one index have different settings.
+    """
+    wanted: dict[tuple[str, str], Fields] = {}
+    for name, settings in retrievers.items():
+        if not isinstance(settings, ElasticSettings):
+            continue
+        place = settings.url_env, settings.index
+        fields, field = wanted.get(place, Fields()), "dense" if settings.encoder else "bm25"
+        for other, there in filter(None, fields):
+            compared = _SHARED | (_OF_A_FIELD if (there.encoder is None) == (settings.encoder is None) else {})
+            keys = [key for key, attribute in compared.items() if getattr(there, attribute) != getattr(settings, attribute)]
+            if keys:
+                raise RetrieverError(
+                    "index-shared",
+                    f"retrieve.retrievers.{name}.{keys[0]}: another retriever wants index {settings.index} otherwise: {other} "
+                    f"and {name} share it, but not {keys[0]}; give each its own index, or both the same {keys[0]}",
+                )
+        if getattr(fields, field) is None:
+            fields = fields._replace(**{field: (name, settings)})
+        wanted[place] = fields
+    return wanted

@@ -1,0 +1,114 @@
+"""Looks up an index: the concrete index behind a name, its mapping, and the note that its build left."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from cluster.errors import RetrieverError
+from retrievers.elastic.connection import Connection
+
+FORMAT = 1
+"""Version of the indexes built here."""
+
+NOTE = "dmqr"
+"""Key of the mapping's ``_meta`` that holds the note of an index built here."""
+
+BUILD = "dmqr index CONFIG --corpus PATH"
+
+
+class ElasticIndex(NamedTuple):
+    """A concrete index.
+
+    Attributes:
+        name: of the index, no alias.
+        uuid: by Elasticsearch.
+        fields: the mapping's properties.
+        settings: of the index.
+        note: what `build` wrote; None: the index was not built here.
+        source: the mapping's ``_source``: which part of a document is kept.
+    """
+
+    name: str
+    uuid: str
+    fields: dict[str, Any]
+    settings: dict[str, Any]
+    note: dict[str, Any] | None
+    source: dict[str, Any]
+
+    @property
+    def mapping(self) -> str:
+        """Hash of what decides how documents are indexed: fields, analysers, similarities, number of shards."""
+        decides = {key: self.settings.get(key) for key in ("analysis", "similarity", "number_of_shards")}
+        canonical = json.dumps([self.fields, decides], sort_keys=True)
+        return f"sha256:{hashlib.sha256(canonical.encode()).hexdigest()[:32]}"
+
+    @property
+    def corpus(self) -> str:
+        """Hash of the documents, the same as of a local index; where the index was not built here, its UUID."""
+        return str(self.note["corpus"]) if self.note else f"elastic:{self.uuid}"
+
+
+def find_index(connection: Connection, name: str) -> ElasticIndex | None:
+    """Returns the index that a name or alias stands for; None where there is none.
+
+    Raises:
+        RetrieverError: an alias of several indexes; the server is unavailable or refuses.
+    """
+    if not name or name.startswith(("_", "-", "+")) or set(name) & set('*?,"<>|/\\ #:'):
+        raise RetrieverError("config-value", f"{connection.where}.index: {name!r} is no name of one index or alias; correct it")
+    answer = connection.request("GET", f"/{quote(name, safe='')}", patience=connection.opening_patience, missing=True)
+    if answer.status == 404:
+        return None
+    if len(answer.body) > 1:
+        several = ", ".join(sorted(answer.body)[:5])
+        raise RetrieverError(
+            "config-value",
+            f"{connection.where}: index {name} stands for {len(answer.body)} indexes ({several}); name one of them",
+        )
+    ((concrete, found),) = answer.body.items()
+    mappings, settings = found.get("mappings") or {}, found["settings"]["index"]
+    note = (mappings.get("_meta") or {}).get(NOTE)
+    return ElasticIndex(
+        concrete, settings["uuid"], mappings.get("properties") or {}, settings, note, mappings.get("_source") or {}
+    )
+
+
+def ready_index(connection: Connection, name: str) -> ElasticIndex:
+    """Returns the index as `find_index`, if it can be searched.
+
+    Raises:
+        RetrieverError: there is none; its build is unfinished; it has another format.
+    """
+    found = find_index(connection, name)
+    where = f"{connection.where}: index {name} at {connection.address}"
+    if found is None:
+        raise RetrieverError("index-missing", f"{where}: there is none; build it with: {BUILD}")
+    if found.note is not None and found.note.get("format") != FORMAT:
+        raise RetrieverError(
+            "index-other",
+            f"{where} has format {found.note.get('format')!r}, this version reads {FORMAT}; build it again: {BUILD}",
+        )
+    if found.note is not None and not found.note.get("complete"):
+        raise RetrieverError("index-missing", f"{where} is not built to its end; go on with: {BUILD}")
+    return found
+
+
+def gone(connection: Connection, index: str, kind: str) -> RetrieverError | None:
+    """Returns the error for an index that was removed or closed, if ``kind`` says so."""
+    if kind not in ("index_not_found_exception", "index_closed_exception"):
+        return None
+    where = f"{connection.where}: index {index} at {connection.address}"
+    return RetrieverError("index-replaced", f"{where} is gone ({kind}); put it back, or build it again and start a new run")
+
+
+def field_of(fields: Mapping[str, Any], path: str) -> Mapping[str, Any] | None:
+    """Returns the mapping of a field, also of ``object.field`` and of a sub-field ``text.english``."""
+    first, _, rest = path.partition(".")
+    found = fields.get(first)
+    if found is None or not rest:
+        return found
+    return field_of({**(found.get("properties") or {}), **(found.get("fields") or {})}, rest)

@@ -1,0 +1,236 @@
+"""Loading a corpus into an Elasticsearch index: documents with their vectors, each distinct text encoded once.
+
+A vector is looked up, by its text's hash, in the index that is being built and in the one that it will replace, and encoded
+only where neither has it: a corpus with one new text in a hundred costs a hundredth, and a resumed build encodes no text
+that it has already loaded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from retrievers.corpus import joined
+from retrievers.elastic.bulk import BulkLoader, create_action
+from retrievers.elastic.connection import Connection
+from retrievers.elastic.documents import fetch
+from retrievers.encoder import Encoder
+from retrievers.retriever import SearchText
+from retrievers.settings import EncoderSettings
+
+PASSAGE = "passage"
+"""The field with the hash of a document's text."""
+
+Encode = Callable[[Sequence[str]], np.ndarray]
+"""Texts to vectors, shape (n, dim)."""
+
+PassLoader = Callable[[Mapping[str, Any], Iterable[pa.RecordBatch]], "Iterator[LoadCounts]"]
+"""Loads the batches of one pass into an index, as `build.ElasticBuild.loader_settings` say."""
+
+
+class LoadCounts(NamedTuple):
+    """What loading did.
+
+    Attributes:
+        loaded: documents loaded.
+        present: documents that were in the index already.
+        encoded: texts encoded.
+        reused: vectors taken from an index.
+    """
+
+    loaded: int = 0
+    present: int = 0
+    encoded: int = 0
+    reused: int = 0
+
+    def plus(self, other: LoadCounts) -> LoadCounts:
+        """Returns the sums."""
+        return LoadCounts(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+class CorpusLoader:
+    """Loads record batches of a corpus into one index."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        index: str,
+        in_flight: int,
+        text_field: str,
+        vector_field: str | None = None,
+        encode: Encode | None = None,
+        dim: int = 0,
+        vector_sources: Sequence[tuple[str, str]] = (),
+        resumed: bool = False,
+    ) -> None:
+        """Open a `BulkLoader`; sends nothing.
+
+        Args:
+            connection: closed by `close`.
+            index: the concrete index.
+            in_flight: concurrent bulk requests, at most.
+            text_field: of the joined text.
+            vector_field: None: no vectors.
+            encode: None: no vectors.
+            dim: length of the vectors.
+            vector_sources: index and field of vectors by the same encoder.
+            resumed: the index may hold some of the documents.
+        """
+        self._connection, self._index, self._resumed = connection, index, resumed
+        self._text_field, self._vector_field, self._vector_sources = text_field, vector_field, vector_sources
+        self._encode, self._dim = encode, dim
+        self._bulk = BulkLoader(connection, index, in_flight)
+
+    def add(self, batch: pa.RecordBatch) -> LoadCounts:
+        """Queue the documents of a batch, with the columns of `corpus.write_documents`, that the index lacks.
+
+        Raises:
+            RetrieverError: a document is refused; the server stayed unavailable.
+        """
+        rows = batch.num_rows
+        if self._resumed:
+            batch = self._missing(batch)
+        if not batch.num_rows:
+            return LoadCounts(present=rows)
+        texts, counts = joined(batch), LoadCounts(batch.num_rows, rows - batch.num_rows)
+        fields: list[dict[str, Any]] = [{} for _ in texts]
+        if self._encode is not None and self._vector_field is not None:
+            hashes = [text_hash(text) for text in texts]
+            vectors, reused = self._vectors(texts, hashes)
+            counts = counts._replace(encoded=len(set(hashes)) - reused, reused=reused)
+            fields = [{PASSAGE: one, self._vector_field: vectors[one]} for one in hashes]
+        others = [name for name in batch.schema.names if name not in ("doc_id", "title", "text")]
+        kept = batch.select(others).to_pylist() if others else [None] * len(texts)
+        ids, titles = batch.column("doc_id").to_pylist(), batch.column("title").to_pylist()
+        actions = []
+        for doc_id, title, text, columns, field in zip(ids, titles, texts, kept, fields, strict=True):
+            document = {"doc_id": doc_id, "title": title, self._text_field: text} | field
+            actions.append(create_action(doc_id, document if columns is None else document | {"columns": columns}))
+        self._bulk.add(actions)
+        return counts
+
+    def drain(self) -> None:
+        """Wait until all documents are loaded.
+
+        Raises:
+            RetrieverError: as `add`.
+        """
+        self._bulk.drain()
+
+    def close(self) -> None:
+        """Drop documents that are not sent yet and close the connection."""
+        self._bulk.close()
+        self._connection.close()
+
+    def _missing(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The documents of a batch that the index does not hold."""
+        doc_ids = batch.column("doc_id").to_pylist()
+        present = fetch(self._connection, self._index, doc_ids)
+        return batch.filter(pa.array([doc_id not in present for doc_id in doc_ids]))
+
+    def _vectors(self, texts: Sequence[str], hashes: Sequence[str]) -> tuple[dict[str, np.ndarray], int]:
+        """A vector for each hash, and how many of them an index held."""
+        assert self._encode is not None
+        wanted = dict(zip(hashes, texts, strict=True))
+        vectors: dict[str, np.ndarray] = {}
+        for index, field in self._vector_sources:
+            left = [one for one in wanted if one not in vectors]
+            if left:
+                vectors |= self._stored_vectors(index, field, left)
+        reused = len(vectors)
+        new = [one for one in wanted if one not in vectors]
+        if new:
+            vectors |= dict(zip(new, self._encode([wanted[one] for one in new]), strict=True))
+        return vectors, reused
+
+    def _stored_vectors(self, index: str, field: str, hashes: list[str]) -> dict[str, np.ndarray]:
+        body = {
+            "size": len(hashes),
+            "query": {"terms": {PASSAGE: hashes}},
+            "collapse": {"field": PASSAGE},
+            "_source": [field, PASSAGE],
+            "track_total_hits": False,
+        }
+        params = {"filter_path": "hits.hits._source", "allow_partial_search_results": "false"}
+        answer = self._connection.request("POST", f"/{index}/_search", body, params=params).body or {}
+        found = {}
+        for hit in (answer.get("hits") or {}).get("hits") or []:
+            source = hit["_source"]
+            vector = np.array(source.get(field) or [], dtype=np.float32)
+            if vector.shape == (self._dim,):
+                found[source[PASSAGE]] = vector
+        return found
+
+
+class PassageEncoder:
+    """Encodes passages, one thread at a time; loads the model with the first call."""
+
+    def __init__(self, settings: EncoderSettings, device: str = "cpu") -> None:
+        """Keep the config's ``encoder`` block and the device."""
+        self._settings, self._device = settings, device
+        self._encoder: Encoder | None = None
+        self._lock = threading.Lock()
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        """Returns vectors of length 1: shape (n, dim), float32."""
+        with self._lock:
+            if self._encoder is None:
+                self._encoder = Encoder(self._settings, self._device)
+            return self._encoder.encode([SearchText(text, "passage") for text in texts])
+
+
+def open_loader(settings: Mapping[str, Any], device: str = "cpu", encode: Encode | None = None) -> CorpusLoader:
+    """Returns a loader with a connection of its own.
+
+    Args:
+        settings: by `build.ElasticBuild.loader_settings`.
+        device: where the encoder runs.
+        encode: replaces the encoder of the settings.
+
+    Raises:
+        RetrieverError: as `Connection`.
+    """
+    connection = Connection(settings["where"], settings["connection"], settings["in_flight"])
+    if encode is None and settings["encoder"]:
+        encode = PassageEncoder(settings["encoder"], device)
+    keys = ("index", "in_flight", "text_field", "vector_field", "dim", "vector_sources", "resumed")
+    return CorpusLoader(connection, encode=encode, **{key: settings[key] for key in keys})
+
+
+class InProcessLoader:
+    """A `PassLoader` in this process: encodes the next batch while requests with earlier ones are in flight."""
+
+    def __init__(self, device: str = "cpu", encode: Encode | None = None) -> None:
+        """Load no model yet.
+
+        Args:
+            device: where the encoder runs.
+            encode: replaces the encoder of the config.
+        """
+        self._device, self._encode = device, encode
+
+    def __call__(self, settings: Mapping[str, Any], batches: Iterable[pa.RecordBatch]) -> Iterator[LoadCounts]:
+        """Load the batches; yields the counts of each.
+
+        Raises:
+            RetrieverError: as `CorpusLoader.add`.
+        """
+        if self._encode is None and settings["encoder"]:
+            self._encode = PassageEncoder(settings["encoder"], self._device)  # kept for the next pass
+        loader = open_loader(settings, encode=self._encode)
+        try:
+            for batch in batches:
+                yield loader.add(batch)
+            loader.drain()
+        finally:
+            loader.close()
+
+
+def text_hash(text: str) -> str:
+    """Returns the hash under which a text's vector is stored."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]

@@ -1,0 +1,108 @@
+"""Builds the searches of `_msearch`: a header and a body for each text or vector.
+
+Never ``query_string``: it interprets operators, quotes and brackets, which logs contain. ``match`` takes any text as words.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+
+from retrievers.analyzer import words
+from retrievers.elastic.settings import QuerySettings
+
+MOST_HITS = 10_000
+"""Hits that Elasticsearch returns at most (index.max_result_window; also the limit of num_candidates)."""
+
+SLACK = 8
+"""Hits requested beyond the depth where the server does not order equal scores by doc_id; the client orders and cuts."""
+
+_COPIES = 16
+
+
+def header(text: str) -> dict[str, Any]:
+    """Returns the header of a search.
+
+    ``preference`` depends on the text: the same text goes to the same copy of a shard, so results repeat, and different texts
+    use all replicas. A search that not every shard answers is an error.
+    """
+    key = zlib.crc32(text.encode("utf-8", "replace")) % _COPIES
+    return {"preference": f"dmqr-{key}", "allow_partial_search_results": False}
+
+
+def envelope(depth: int, ordered: bool) -> dict[str, Any]:
+    """Returns the part that all searches share: only doc_ids and scores are returned.
+
+    Args:
+        depth: hits.
+        ordered: the index has the field doc_id, so the server orders equal scores, also at the cut.
+    """
+    asked: dict[str, Any] = {"size": depth, "_source": False, "track_total_hits": False}
+    if ordered:
+        return asked | {"stored_fields": "_none_", "sort": [{"_score": "desc"}, {"doc_id": "asc"}]}
+    return asked
+
+
+def bm25_query(text: str, field: str, query: QuerySettings) -> dict[str, Any]:
+    """Returns a BM25 query over ``field``, or over ``query.fields`` (field -> boost).
+
+    A text of more than ``max_terms`` different words is searched with its words of highest tf-idf only, selected by each
+    shard: a search's cost grows with its words, and a pseudo-answer has hundreds. Such a query searches each field
+    separately, so ``cross_fields`` acts as ``most_fields``.
+    """
+    fields = dict(query.fields) or {field: 1.0}
+    least = query.minimum_should_match
+    if len(set(words(text))) > query.max_terms:
+        parts = [_top_terms(text, name, boost, query.max_terms, least) for name, boost in fields.items()]
+        if len(parts) == 1:
+            return parts[0]
+        return {"dis_max": {"queries": parts}} if query.type == "best_fields" else {"bool": {"should": parts}}
+    asked: dict[str, Any] = {"query": text}
+    if least is not None:
+        asked["minimum_should_match"] = least
+    if not query.fields:
+        return {"match": {field: asked}}
+    return {"multi_match": asked | {"fields": [f"{name}^{boost:g}" for name, boost in fields.items()], "type": query.type}}
+
+
+def _top_terms(text: str, field: str, boost: float, terms: int, least: Any) -> dict[str, Any]:
+    return {
+        "more_like_this": {
+            "fields": [field],
+            "like": text,
+            "min_term_freq": 1,
+            "min_doc_freq": 1,
+            "max_query_terms": terms,
+            "minimum_should_match": 1 if least is None else least,
+            "boost": boost,
+        }
+    }
+
+
+def knn_query(field: str, vector: np.ndarray, depth: int, candidates: int | None, oversample: float | None) -> dict[str, Any]:
+    """Returns a kNN query; ``candidates`` per shard are compared (None: three times the depth, at least 100)."""
+    compared = max(depth, candidates or max(100, 3 * depth))
+    asked: dict[str, Any] = {"field": field, "query_vector": vector, "k": depth, "num_candidates": min(MOST_HITS, compared)}
+    if oversample is not None:
+        asked["rescore_vector"] = {"oversample": oversample}
+    return asked
+
+
+def cosines(scores: np.ndarray, similarity: str) -> np.ndarray:
+    """Returns cosines for Elasticsearch's scores of vectors of length 1, rounded to 6 decimals as in local dense search.
+
+    Raises:
+        ValueError: not one of Elasticsearch's four similarities.
+    """
+    if similarity in ("dot_product", "cosine"):  # (1 + x) / 2
+        values = 2 * scores - 1
+    elif similarity == "max_inner_product":  # x + 1, or 1 / (1 - x) below 0
+        values = np.where(scores >= 1, scores - 1, 1 - 1 / np.maximum(scores, 1e-12))
+    elif similarity == "l2_norm":  # 1 / (1 + distance squared)
+        values = 1 - (1 / np.maximum(scores, 1e-12) - 1) / 2
+    else:
+        raise ValueError(f"similarity {similarity!r}")
+    rounded: np.ndarray = np.round(values, 6) + 0.0
+    return rounded

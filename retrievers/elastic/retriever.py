@@ -1,0 +1,264 @@
+"""Retrievers of ``kind: elastic``: BM25 or dense search through `_msearch`, documents' texts through `_mget`.
+
+An index built by `build` is closed to writing, so its results do not change. An index built elsewhere can be searched, too;
+it must not change during a run, and its vectors are assumed to be those of the config's encoder. Lists are fused on the
+client: Elasticsearch's own fusion needs a licence, and stored lists can be shared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cluster.errors import RetrieverError
+from retrievers.elastic.connection import Connection
+from retrievers.elastic.documents import ElasticDocuments, text_field
+from retrievers.elastic.index import BUILD, ElasticIndex, field_of, ready_index
+from retrievers.elastic.probe import try_query
+from retrievers.elastic.query import MOST_HITS, SLACK, bm25_query, cosines, envelope, header, knn_query
+from retrievers.elastic.search import MultiSearch, SearchHits
+from retrievers.elastic.settings import ElasticSettings
+from retrievers.encoder import Encoder, RecentVectors, encoder_differences, encoder_identity
+from retrievers.local.index import identity_differences
+from retrievers.retriever import Alive, RankedLists, Retriever, SearchText, distinct, error_context, no_heartbeat
+
+
+class ElasticBM25:
+    """BM25 over an index's text; implements `retrievers.retriever.Retriever`."""
+
+    def __init__(
+        self, connection: Connection, index: ElasticIndex, settings: ElasticSettings, identity: dict[str, Any]
+    ) -> None:
+        """Search ``index`` as ``settings``, resolved, say."""
+        self._settings, self._identity = settings, identity
+        self._ordered = index.note is not None
+        self._multi_search = MultiSearch(connection, index.name, settings.max_in_flight, settings.batch, self._ordered)
+
+    def identity(self) -> dict[str, Any]:
+        """Returns the concrete index and the form of the query."""
+        return self._identity
+
+    def search(self, texts: Sequence[SearchText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
+        """Returns the ``depth`` best documents of each text; a hit contains at least one of its terms."""
+        once, inverse = distinct([text[0] for text in texts])
+        asked = [place for place, text in enumerate(once) if text.strip()]
+        size = _size(depth, self._ordered)
+        shape = envelope(size, self._ordered)
+        bodies = [
+            _lines(
+                once[place],
+                {"query": bm25_query(once[place], self._settings.searched_field, self._settings.bm25_query)} | shape,
+            )
+            for place in asked
+        ]
+        found = dict(zip(asked, self._multi_search.run(bodies, alive), strict=True))
+        none = SearchHits([], [])
+        return _ranked([found.get(place, none) for place in inverse.tolist()], depth)
+
+
+class ElasticDense:
+    """kNN over an index's vectors; implements `retrievers.retriever.Retriever` and `Embedder`."""
+
+    def __init__(
+        self, connection: Connection, index: ElasticIndex, settings: ElasticSettings, identity: dict[str, Any], encoder: Encoder
+    ) -> None:
+        """Search ``index`` as ``settings``, resolved, say, with the encoder's vectors."""
+        self._settings, self._identity = settings, identity
+        self._ordered = index.note is not None
+        self._similarity = str((field_of(index.fields, settings.searched_field) or {}).get("similarity", "cosine"))
+        self._vectors = RecentVectors(encoder)
+        self._multi_search = MultiSearch(
+            connection, index.name, settings.max_in_flight, max(1, settings.batch // 2), self._ordered
+        )
+
+    def identity(self) -> dict[str, Any]:
+        """Returns the concrete index, the encoder and the parameters of the kNN search."""
+        return self._identity
+
+    def embed(self, texts: Sequence[SearchText]) -> np.ndarray:
+        """Returns vectors of length 1, shape (n, dim), float32; texts of the last `embed` or `search` are not encoded again."""
+        return self._vectors.encode(texts)
+
+    def search(self, texts: Sequence[SearchText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
+        """Returns the ``depth`` documents of highest cosine, rounded to 6 decimals; exact with a vector type ``flat``."""
+        once, inverse = distinct([SearchText(*text) for text in texts])
+        vectors = self.embed(once)
+        size = _size(depth, False)  # kNN does not select among equal scores by doc_id, even where the hits are ordered
+        shape = envelope(size, self._ordered)
+        field, candidates, oversample = self._settings.searched_field, self._settings.num_candidates, self._settings.rescored
+        bodies = [
+            _lines(text.text, {"knn": knn_query(field, vector, size, candidates, oversample)} | shape)
+            for text, vector in zip(once, vectors, strict=True)
+        ]
+        found = self._multi_search.run(bodies, alive)
+        return _ranked([found[place] for place in inverse.tolist()], depth, self._similarity)
+
+
+def open_retriever(
+    name: str, settings: ElasticSettings, device: str = "cpu", expect_identity: Mapping[str, Any] | None = None
+) -> Retriever:
+    """Opens BM25, or dense search where ``encoder`` is given; see `retrievers.retriever.open_retriever`.
+
+    With ``expect_identity`` it opens the concrete index named there, wherever the alias points now.
+
+    Raises:
+        RetrieverError: the server is unavailable, refuses the key or is of another major version; no index; of another
+            encoder or analyzer; replaced since ``expect_identity`` was noted.
+    """
+    patient = expect_identity is not None
+    planned = str((expect_identity or {}).get("index") or settings.index)
+    connection, index, _ = _connect(name, settings, planned, patient=patient)
+    identity = _identity(name, settings, index, connection)
+    if expect_identity is not None and dict(expect_identity) != identity:
+        raise RetrieverError(
+            "index-replaced",
+            f"retrieve.retrievers.{name}: index {index.name} was replaced since this run was planned "
+            f"({identity_differences(expect_identity, identity)}); start a new run, or put the old index back",
+        )
+    if settings.encoder is None:
+        return ElasticBM25(connection, index, settings, identity)
+    encoder = Encoder(settings.encoder, device)
+    dims = (field_of(index.fields, settings.searched_field) or {}).get("dims")
+    if dims is not None and dims != encoder.dim:
+        raise RetrieverError(
+            "index-other",
+            f"retrieve.retrievers.{name}: field {settings.searched_field} of index {index.name} has {dims} dimensions, the "
+            f"encoder {encoder.settings.model} {encoder.dim}; set the encoder it was built with",
+        )
+    return ElasticDense(connection, index, settings, identity, encoder)
+
+
+def open_documents(name: str, settings: ElasticSettings, *, patient: bool = False) -> ElasticDocuments:
+    """Opens the documents of an index; see `retrievers.retriever.open_documents`.
+
+    Raises:
+        RetrieverError: as `open_retriever`; the index keeps no text.
+    """
+    connection, index, _ = _connect(name, settings, settings.index, patient=patient)
+    return ElasticDocuments(
+        connection, index, text_field(f"retrieve.retrievers.{name}", settings, index), settings.max_in_flight
+    )
+
+
+def retriever_identity(name: str, settings: ElasticSettings) -> dict[str, Any]:
+    """Returns the identity of a retriever without opening it; see `retrievers.retriever.retriever_identity`.
+
+    Raises:
+        RetrieverError: as `open_retriever`.
+    """
+    connection, index, _ = _connect(name, settings, settings.index)
+    with contextlib.closing(connection):
+        return _identity(name, settings, index, connection)
+
+
+def retriever_facts(name: str, settings: ElasticSettings, identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns facts for the run's record that are no part of the identity; see `retrievers.retriever.retriever_facts`."""
+    connection, index, version = _connect(name, settings, str(identity["index"]))
+    with contextlib.closing(connection):
+        count = connection.request("GET", f"/{index.name}/_count", patience=connection.opening_patience).body["count"]
+    return {
+        "named": settings.index,
+        "documents": count,
+        "server": version,
+        "written_by_dmqr": index.note is not None,
+        "closed_to_writing": (index.settings.get("blocks") or {}).get("write") == "true",
+        "point_in_time": None,
+    }
+
+
+def _connect(
+    name: str, settings: ElasticSettings, index: str, *, patient: bool = False
+) -> tuple[Connection, ElasticIndex, str | None]:
+    """A checked connection, an index that can be searched, and the server's version."""
+    connection = Connection(f"retrieve.retrievers.{name}", settings, settings.max_in_flight, patient=patient)
+    try:
+        version = connection.check()
+        return connection, ready_index(connection, index), version
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _identity(name: str, settings: ElasticSettings, index: ElasticIndex, connection: Connection) -> dict[str, Any]:
+    """What decides the hits, checked against the settings."""
+    where = f"retrieve.retrievers.{name}: index {settings.index}"
+    field, dense = settings.searched_field, settings.encoder is not None
+    mapped = field_of(index.fields, field)
+    if mapped is None or (mapped.get("type") == "dense_vector") != dense:
+        what = "no field" if mapped is None else f"{mapped.get('type', 'object')} in the field"
+        wanted = "vectors" if dense else "text"
+        raise RetrieverError(
+            "index-other", f"{where} has {what} {field!r}, where {wanted} should be; correct field, or build it again: {BUILD}"
+        )
+    same = {
+        "kind": "elastic", "index": index.name, "uuid": index.uuid, "mapping": index.mapping, "corpus": index.corpus,
+        "field": field,
+    }  # fmt: skip
+    if settings.encoder is None:
+        if index.note and mapped.get("analyzer") != settings.analyzer:
+            raise RetrieverError(
+                "index-other",
+                f"{where} was built with analyzer {mapped.get('analyzer')!r}, the config asks for {settings.analyzer!r}; "
+                f"set analyzer: {mapped.get('analyzer')}, or build it again: {BUILD}",
+            )
+        try_query(connection, index, settings)
+        return same | {"query": settings.bm25_query.model_dump()}
+    with error_context(f"retrieve.retrievers.{name}.encoder"):
+        encoder = encoder_identity(settings.encoder)
+    stored = index.note["encoder"] if index.note else None
+    if stored is not None and (differ := encoder_differences(stored, encoder)):
+        raise RetrieverError(
+            "index-other",
+            f"{where} was built with encoder {(index.note or {}).get('encoder_name')}, the config asks for "
+            f"{settings.encoder.model} ({differ}); set the encoder it was built with, or build it again: {BUILD}",
+        )
+    options = mapped.get("index_options") or {}
+    if index.note and options.get("type") != settings.vectors.type:
+        raise RetrieverError(
+            "index-other",
+            f"{where} was built with vectors of type {options.get('type')}, the config asks for {settings.vectors.type}; "
+            f"set vector.type: {options.get('type')}, or build it again: {BUILD}",
+        )
+    return same | {"encoder": encoder, "num_candidates": settings.num_candidates, "oversample": settings.rescored}
+
+
+def _size(depth: int, ordered: bool) -> int:
+    if depth > MOST_HITS:
+        raise RetrieverError(
+            "config-value", f"retrieve.depth: {depth} is more than the {MOST_HITS:,} hits that Elasticsearch gives; lower it"
+        )
+    return depth if ordered else min(MOST_HITS, depth + SLACK)
+
+
+def _lines(text: str, search: dict[str, Any]) -> bytes:
+    """Header and body of a search as two lines of JSON."""
+    import orjson
+
+    option = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
+    return orjson.dumps(header(text), option=option) + orjson.dumps(search, option=option)
+
+
+def _ranked(found: Sequence[SearchHits], depth: int, similarity: str | None = None) -> RankedLists:
+    """Hits as ranked lists: best first, equal scores by doc_id, cut at the depth."""
+    doc_ids: list[str] = []
+    scores: list[np.ndarray] = []
+    for hits in found:
+        values = np.array(hits.scores, dtype=np.float64)
+        if similarity is not None:
+            values = cosines(values, similarity)
+        ids = hits.doc_ids
+        rows = list(range(len(ids)))
+        if np.any(values[1:] >= values[:-1]):  # equal scores, some only after rounding
+            listed = values.tolist()
+            rows.sort(key=lambda row: (-listed[row], ids[row]))
+        rows = rows[: max(0, depth)]
+        doc_ids += [ids[row] for row in rows]
+        scores.append(values[rows])
+    offsets = np.zeros(len(found) + 1, dtype=np.int64)
+    np.cumsum([len(part) for part in scores], out=offsets[1:])
+    flat = np.concatenate(scores) if scores else np.empty(0)
+    return RankedLists(offsets, pa.array(doc_ids, pa.string()), flat)

@@ -1,0 +1,151 @@
+"""What a config may say of a retriever of `kind: elastic`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, model_validator
+
+from retrievers.settings import FROZEN, NOT_IDENTITY, EncoderSettings, bm25_or_dense
+
+TEXT_FIELD, VECTOR_FIELD = "text", "vector"
+_COARSE = ("int4_flat", "bbq_flat", "int4_hnsw", "bbq_hnsw")
+_OVERSAMPLE = 3.0  # of the coarse types, where the config says nothing: Elasticsearch's own for bbq
+_GRAPH = {"m": 16, "ef_construction": 100}  # Elasticsearch's own
+
+
+class QuerySettings(BaseModel):
+    """The form of a BM25 query."""
+
+    model_config = FROZEN
+
+    fields: dict[str, Annotated[float, Field(gt=0)]] = {}
+    """Field -> boost; {}: the retriever's `field` alone."""
+    type: Literal["best_fields", "most_fields", "cross_fields"] = "best_fields"
+    """How the scores of several fields become one; of texts beyond `max_terms` cross_fields is as most_fields."""
+    minimum_should_match: int | str | None = None
+    """How many of its words a document must hold; null: one."""
+    max_terms: Annotated[int, Field(gt=0, le=1024)] = 100
+    """Texts with more different words are searched with this many of the most telling ones."""
+
+
+class Bm25Settings(BaseModel):
+    """The constants of BM25."""
+
+    model_config = FROZEN
+
+    k1: Annotated[float, Field(ge=0)] = 1.2
+    """How fast a repeated word stops to count."""
+    b: Annotated[float, Field(ge=0, le=1)] = 0.75
+    """How much a long text is held against it."""
+
+
+class VectorSettings(BaseModel):
+    """How the index keeps vectors."""
+
+    model_config = FROZEN
+
+    type: Literal["flat", "int8_flat", "int4_flat", "bbq_flat", "hnsw", "int8_hnsw", "int4_hnsw", "bbq_hnsw"] = "int8_hnsw"
+    """flat: exact; hnsw: by a graph; int8, int4, bbq: quantised."""
+    m: Annotated[int, Field(gt=1, le=512)] | None = None
+    """Neighbours of a node of the graph; null: 16."""
+    ef_construction: Annotated[int, Field(gt=1, le=3200)] | None = None
+    """Candidates for them while it is built; null: 100."""
+
+    @model_validator(mode="after")
+    def _keys_of_the_type(self) -> VectorSettings:
+        for key in ("m", "ef_construction"):
+            if self.type.endswith("flat") and getattr(self, key) is not None:
+                raise ValueError(f"{key} is of a graph, and type {self.type} has none; take a type with hnsw, or remove {key}")
+        return self
+
+
+class ElasticSettings(BaseModel):
+    """An index in Elasticsearch: BM25 (`analyzer`) or, with `encoder`, dense."""
+
+    model_config = FROZEN
+
+    kind: Literal["elastic"]
+    """This kind."""
+    index: Annotated[str, Field(min_length=1), NOT_IDENTITY]
+    """An alias; `dmqr index` lets it stand for the index that it has built. An index of others can be searched, too."""
+    field: str | None = None
+    """What is searched; null: text, or vector where there is an encoder."""
+    url_env: Annotated[str, NOT_IDENTITY] = "ELASTICSEARCH_URL"
+    """Name of the environment variable with the address, or several, separated by commas."""
+    api_key_env: Annotated[str | None, NOT_IDENTITY] = None
+    """Name of the environment variable that holds an API key; null: the server asks for none."""
+    user_env: Annotated[str | None, NOT_IDENTITY] = None
+    """With password_env, in place of a key."""
+    password_env: Annotated[str | None, NOT_IDENTITY] = None
+    """With user_env: names of the environment variables that hold both."""
+    ca_file: Annotated[str | None, NOT_IDENTITY] = None
+    """PEM file of the authority that has signed the server's certificate; null: the usual ones."""
+    analyzer: str | None = None
+    """One of the server's; english if nothing is said."""
+    query: QuerySettings | None = None
+    """Of BM25."""
+    similarity: Bm25Settings | None = None
+    """Of BM25."""
+    encoder: EncoderSettings | None = None
+    """Of dense search."""
+    vector: VectorSettings | None = None
+    """Of dense search."""
+    num_candidates: Annotated[int, Field(gt=0, le=10_000)] | None = None
+    """Neighbours looked at per shard; null: three times the depth, 100 at least."""
+    oversample: Annotated[float, Field(ge=1, lt=10)] | None = None
+    """Of quantised vectors: this many times the depth are scored again with the vectors as they were; null: 3 for int4
+    and bbq, else none."""
+    shards: Annotated[int, Field(gt=0), NOT_IDENTITY] = 1
+    """Of the index that is built; another number is another index."""
+    replicas: Annotated[int, Field(ge=0), NOT_IDENTITY] = 1
+    """Of the index; set on one that is there."""
+    max_in_flight: Annotated[int, Field(gt=0), NOT_IDENTITY] = 8
+    """Requests of the whole job at a time."""
+    batch: Annotated[int, Field(gt=0, le=1000), NOT_IDENTITY] = 64
+    """Searches per request; half of it for dense ones."""
+    timeout_seconds: Annotated[float, Field(gt=0), NOT_IDENTITY] = 60
+    """For one request."""
+    patience_minutes: Annotated[float, Field(gt=0), NOT_IDENTITY] = 10
+    """How long a search waits for a server that is overloaded or away."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bm25_or_dense(cls, values: Any) -> Any:
+        return bm25_or_dense(values, ("analyzer", "query", "similarity"), ("vector", "num_candidates", "oversample"))
+
+    @model_validator(mode="after")
+    def _one_key(self) -> ElasticSettings:
+        if (self.user_env is None) != (self.password_env is None):
+            raise ValueError("user_env and password_env belong together; give both, or neither")
+        if self.api_key_env is not None and self.user_env is not None:
+            raise ValueError("has api_key_env and user_env; give one of them")
+        return self
+
+    # What is taken where the config says nothing.
+
+    @property
+    def searched_field(self) -> str:
+        """The field that is searched."""
+        return self.field or (VECTOR_FIELD if self.encoder else TEXT_FIELD)
+
+    @property
+    def bm25_query(self) -> QuerySettings:
+        """The form of a BM25 query."""
+        return self.query or QuerySettings()
+
+    @property
+    def bm25_constants(self) -> Bm25Settings:
+        """The constants of BM25."""
+        return self.similarity or Bm25Settings()
+
+    @property
+    def vectors(self) -> VectorSettings:
+        """How the index keeps vectors, with m and ef_construction where there is a graph."""
+        vector = self.vector or VectorSettings()
+        return vector if vector.type.endswith("flat") else VectorSettings(**(_GRAPH | vector.model_dump(exclude_none=True)))
+
+    @property
+    def rescored(self) -> float | None:
+        """How many times the depth is scored again with the vectors as they were; None: nothing."""
+        return _OVERSAMPLE if self.oversample is None and self.vectors.type in _COARSE else self.oversample

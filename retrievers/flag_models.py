@@ -1,0 +1,120 @@
+"""Loads models through FlagEmbedding, on one device and in one precision.
+
+Its class is always given: by itself FlagEmbedding takes it from the last part of the path, which is a commit for models of
+the hub. Callers must keep the returned object: when it is deleted, it moves its model to the CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from cluster.errors import RetrieverError
+from retrievers.models import disable_progress_bars, resolve_model
+
+CLASSES = {
+    "encoder": "encoder-only-base",
+    "llm": "decoder-only-base",
+    "layerwise": "decoder-only-layerwise",
+    "lightweight": "decoder-only-lightweight",
+}
+
+
+def open_flag_encoder(model: str, pooling: str, dtype: str, device: str, trust_remote_code: bool) -> Any:
+    """Returns a `FlagModel` whose `.model` is on the device, in the given precision.
+
+    Args:
+        model: Folder, `package:NAME` or hub name.
+        pooling: "cls" or "mean".
+        dtype: "float32", "float16" or "bfloat16".
+        device: "cpu" or "cuda:0".
+        trust_remote_code: Whether code beside the weights may run.
+
+    Raises:
+        RetrieverError: There is no such model, its files cannot be loaded, it needs code that is not trusted, or the device
+            does not exist.
+    """
+
+    def make(folder: str) -> Any:
+        from FlagEmbedding import FlagAutoModel
+
+        return FlagAutoModel.from_finetuned(
+            folder, model_class=CLASSES["encoder"], pooling_method=pooling, devices=device, query_instruction_format="{}{}",
+            use_fp16=dtype == "float16", use_bf16=dtype == "bfloat16", trust_remote_code=trust_remote_code,
+        )  # fmt: skip
+
+    return _load(f"encoder {model}", model, device, trust_remote_code, make)
+
+
+def open_flag_reranker(
+    model: str, architecture: str, dtype: str, device: str, trust_remote_code: bool, **arguments: Any
+) -> Any:
+    """Returns FlagEmbedding's reranker of an architecture, with its `.model` on the device, in the given precision.
+
+    Args:
+        model: Folder, `package:NAME` or hub name.
+        architecture: A key of `CLASSES`.
+        dtype: "float32", "float16" or "bfloat16".
+        device: "cpu" or "cuda:0".
+        trust_remote_code: Whether code beside the weights may run.
+        **arguments: Further arguments of FlagEmbedding's class.
+
+    Raises:
+        RetrieverError: As `open_flag_encoder`.
+    """
+
+    def make(folder: str) -> Any:
+        from FlagEmbedding import FlagAutoReranker
+
+        if architecture != "encoder":
+            arguments["use_bf16"] = dtype == "bfloat16"
+        opened = FlagAutoReranker.from_finetuned(
+            folder, model_class=CLASSES[architecture], devices=device, use_fp16=dtype == "float16",
+            trust_remote_code=trust_remote_code, **arguments,
+        )  # fmt: skip
+        if architecture == "encoder":
+            _convert(opened.model, dtype)
+        elif dtype == "float16":
+            opened.model.half()  # FlagEmbedding would do so at the first call, with all weights on the device in float32
+        return opened
+
+    return _load(f"rerank: model {model}", model, device, trust_remote_code, make)
+
+
+def _convert(net: Any, dtype: str) -> None:
+    """Converts the weights of a model, which FlagReranker loads in the precision of their file.
+
+    Buffers are not converted: the frequencies of rotary positions stay float32, as when transformers loads a model.
+    """
+    import torch
+
+    for weight in net.parameters():
+        weight.data = weight.data.to(getattr(torch, dtype))
+
+
+def _load(what: str, model: str, device: str, trust_remote_code: bool, make: Callable[[str], Any]) -> Any:
+    folder = resolve_model(model, code=trust_remote_code)
+    disable_progress_bars()
+    try:
+        opened = make(str(folder))
+    except Exception as e:  # corrupt weights, an architecture unknown here
+        if not trust_remote_code and "trust_remote_code" in str(e):
+            raise RetrieverError(
+                "model-unfit",
+                f"{what} needs code that lies beside its weights; set trust_remote_code: true if you trust it, or name another",
+            ) from e
+        raise RetrieverError("model-unfit", f"{what} cannot be loaded: {type(e).__name__}: {one_line(e)}; name another") from e
+    try:
+        opened.model.to(device).eval()
+    except (RuntimeError, AssertionError) as e:
+        raise RetrieverError(
+            "device",
+            f"{what}: no device {device} here, or no memory there: {one_line(e)}; set cluster.retrieve.gpus and "
+            "cluster.rerank.gpus as they should be",
+        ) from e
+    return opened
+
+
+def one_line(error: BaseException) -> str:
+    """Returns the message of a library's error, shortened, for a message on one line."""
+    return " ".join(str(error).split())[:300]

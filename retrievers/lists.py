@@ -1,0 +1,165 @@
+"""The ranked lists of many queries as flat arrays, and their hits grouped by list and by document."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from retrievers.ranking import encode, offsets_of, ranges, ranks
+
+ORIGINAL = "original"
+
+
+class Lists(NamedTuple):
+    """Ranked lists in any order, best hit first; at most one per (query, strategy, position, retriever).
+
+    List i has the hits ``offsets[i]`` to ``offsets[i + 1]`` of ``doc_ids`` and ``scores``. A repeated document counts once,
+    at its best rank; a score that is not finite counts as the lowest of its list.
+
+    Attributes:
+        query: Number of each list's query, from 0.
+        strategy: Of each list.
+        position: Of each list's text within its strategy, from 1.
+        retriever: Of each list.
+        text: Index of each list's text among the texts of its query (`Similarity`).
+        weight: Of the strategy; ``weights`` of `fuse` may replace it.
+        position_weight: Multiplies the weight.
+        offsets: Shape (lists + 1,).
+        doc_ids: Of each hit.
+        scores: Of each hit.
+    """
+
+    query: np.ndarray
+    strategy: pa.StringArray
+    position: np.ndarray
+    retriever: pa.StringArray
+    text: np.ndarray
+    weight: np.ndarray
+    position_weight: np.ndarray
+    offsets: np.ndarray
+    doc_ids: pa.StringArray
+    scores: np.ndarray
+
+
+class Hits(NamedTuple):
+    """The distinct hits of `Lists`, by list and by pair of query and document.
+
+    Lists are sorted by query, strategy, position and retriever, hits by list, pairs by query and doc_id. The hits of pair i
+    are ``by_pair[pair_offsets[i]:pair_offsets[i + 1]]``, in order of lists.
+
+    Attributes:
+        queries: Number of queries.
+        place: Index of each list in `Lists`.
+        query: Of each list.
+        text: Of each list.
+        weight: Of each list.
+        position_weight: Of each list.
+        lengths: Hits of each list.
+        strategy: Of each list, as an index of ``strategies``.
+        strategies: Sorted names.
+        retriever: Of each list, as an index of ``retrievers``.
+        retrievers: Sorted names.
+        hit_list: List of each hit.
+        rank: Of each hit, from 1.
+        score: Of each hit.
+        pair: Of each hit.
+        pair_query: Of each pair.
+        pair_document: Of each pair, as an index of ``doc_ids``.
+        doc_ids: Sorted.
+        by_pair: Hits, sorted by pair.
+        pair_offsets: Shape (pairs + 1,).
+    """
+
+    queries: int
+    place: np.ndarray
+    query: np.ndarray
+    text: np.ndarray
+    weight: np.ndarray
+    position_weight: np.ndarray
+    lengths: np.ndarray
+    strategy: np.ndarray
+    strategies: list[str]
+    retriever: np.ndarray
+    retrievers: list[str]
+    hit_list: np.ndarray
+    rank: np.ndarray
+    score: np.ndarray
+    pair: np.ndarray
+    pair_query: np.ndarray
+    pair_document: np.ndarray
+    doc_ids: pa.StringArray
+    by_pair: np.ndarray
+    pair_offsets: np.ndarray
+
+    def of(self, strategy: str) -> np.ndarray:
+        """Returns a mask of the lists of a strategy, shape (lists,), bool."""
+        mask: np.ndarray = self.strategy == (self.strategies.index(strategy) if strategy in self.strategies else -1)
+        return mask
+
+
+def by_document(lists: Lists, queries: int) -> Hits:
+    """Returns the hits of ranked lists, by list and by document. Cost: one sort of the hits.
+
+    Args:
+        lists: The ranked lists.
+        queries: Number of queries; some may have no list.
+
+    Raises:
+        ValueError: Two lists have one (query, strategy, position, retriever), or there are too many hits for int64 keys.
+    """
+    strategy, strategies = encode(lists.strategy)
+    retriever, retrievers = encode(lists.retriever)
+    place = np.lexsort((retriever, lists.position, strategy, lists.query))
+    keys = np.stack([lists.query, strategy, lists.position, retriever])[:, place]
+    for repeated_list in place[1:][(keys[:, 1:] == keys[:, :-1]).all(axis=0)]:
+        what = f"{lists.strategy[repeated_list]} {lists.position[repeated_list]} from {lists.retriever[repeated_list]}"
+        raise ValueError(f"two lists for {what} of query {lists.query[repeated_list]}")
+
+    lengths = np.diff(lists.offsets)[place]
+    at = ranges(lists.offsets[place], lengths)
+    score = lists.scores[at]
+    document, doc_ids = encode(lists.doc_ids)
+    hit_list = np.repeat(np.arange(len(place)), lengths)
+    key = lists.query[place].astype(np.int64)[hit_list] * len(doc_ids) + document[at]
+    # pair and hit in one number: sorting these takes half the time of a stable argsort
+    bits = len(key).bit_length()
+    if queries * len(doc_ids) << bits >= 1 << 63:
+        raise ValueError(f"{len(key)} hits of {queries} queries are too many for one block; give fewer queries at a time")
+    sort_keys = np.sort(key << bits | np.arange(len(key)))
+    key, by_pair = sort_keys >> bits, sort_keys & (1 << bits) - 1
+    begins = np.diff(key, prepend=-1) > 0
+    pair = np.empty(len(key), dtype=np.int64)
+    pair[by_pair] = np.cumsum(begins) - 1
+    pair_query, pair_document = np.divmod(key[begins], max(1, len(doc_ids)))
+
+    repetitions = by_pair[1:][~begins[1:] & (np.diff(hit_list[by_pair]) == 0)]
+    if len(repetitions):
+        first = np.ones(len(key), dtype=bool)
+        first[repetitions] = False
+        by_pair = (np.cumsum(first) - 1)[by_pair[first[by_pair]]]
+        hit_list, score, pair = hit_list[first], score[first], pair[first]
+        lengths = np.bincount(hit_list, minlength=len(place))
+    return Hits(
+        queries,
+        place,
+        lists.query[place],
+        lists.text[place],
+        lists.weight[place],
+        lists.position_weight[place],
+        lengths,
+        strategy[place],
+        strategies.to_pylist(),
+        retriever[place],
+        retrievers.to_pylist(),
+        hit_list,
+        ranks(lengths),
+        score,
+        pair,
+        pair_query,
+        pair_document,
+        doc_ids,
+        by_pair,
+        offsets_of(np.bincount(pair, minlength=len(pair_query))),
+    )

@@ -1,0 +1,149 @@
+"""LLM rerankers (plain, layerwise and lightweight) through FlagEmbedding's `compute_score`."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import sys
+from collections.abc import Sequence
+from contextlib import redirect_stderr
+from typing import Any, TextIO, cast
+
+import numpy as np
+
+from cluster.errors import RetrieverError
+from retrievers.batches import CHUNK, device_kind
+from retrievers.cross_encoder import cross_encoder_identity, rounded_scores
+from retrievers.flag_models import one_line, open_flag_reranker
+from retrievers.models import resolved_dtype
+from retrievers.retriever import distinct
+from retrievers.settings import RerankSettings
+
+# Tokens of a forward pass. FlagEmbedding keeps the logits of all positions over the whole vocabulary: for 512 tokens and
+# Gemma's vocabulary of 256,000 a quarter of a gigabyte in half precision, so 32 pairs take 8 GB. If that does not
+# fit, FlagEmbedding repeats the pass with three quarters of the batch until it fits.
+_TOKENS = {"cpu": 4096, "cuda": 16_384}
+_MODELS = "FlagEmbedding.inference.reranker.decoder_only.models"
+_MODELING_CODE = {  # in FlagEmbedding: module and class of the model, module and class of its configuration
+    "layerwise": (
+        "modeling_minicpm_reranker", "LayerWiseMiniCPMForCausalLM", "configuration_minicpm_reranker", "LayerWiseMiniCPMConfig"
+    ),
+    "lightweight": ("gemma_model", "CostWiseGemmaForCausalLM", "gemma_config", "CostWiseGemmaConfig"),
+}  # fmt: skip
+
+
+def check_loads(settings: RerankSettings, architecture: str) -> None:
+    """Checks that FlagEmbedding's code of an architecture works with the installed version of transformers.
+
+    A model of one layer and eight dimensions is created and scores one text. Models with code of their own are not checked.
+
+    Args:
+        settings: The config's `rerank`.
+        architecture: By `checked_architecture`.
+
+    Raises:
+        RetrieverError: It does not work; the message has the versions and the error.
+    """
+    if architecture not in _MODELING_CODE or settings.trust_remote_code:
+        return
+    import torch
+
+    module, name, config_module, config_name = _MODELING_CODE[architecture]
+    try:
+        config = getattr(importlib.import_module(f"{_MODELS}.{config_module}"), config_name)(
+            vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1,
+            num_key_value_heads=1, head_dim=8, start_layer=1, layer_sep=1, layer_wise=True, head_multi=True,
+            tie_word_embeddings=False,
+        )  # fmt: skip
+        net = getattr(importlib.import_module(f"{_MODELS}.{module}"), name)(config)
+        ids = torch.ones(1, 3, dtype=torch.long)
+        net(input_ids=ids, attention_mask=ids, output_hidden_states=True, cutoff_layers=[1])
+    except Exception as e:
+        versions = " and ".join(f"{name} {importlib.metadata.version(name)}" for name in ("FlagEmbedding", "transformers"))
+        raise RetrieverError(
+            "model-unfit",
+            f"rerank: architecture {architecture} of model {settings.model} does not work with {versions}: {type(e).__name__}: "
+            f"{one_line(e)}; name another model, or set rerank.trust_remote_code: true where the model's own code does",
+        ) from e
+
+
+class LlmReranker:
+    """An LLM that scores pairs by the logit of "Yes" after the prompt, or by the head of a layer."""
+
+    def __init__(self, settings: RerankSettings, architecture: str, device: str = "cpu") -> None:
+        """Loads the model.
+
+        Args:
+            settings: Accepted by `checked_architecture`.
+            architecture: By `checked_architecture`; not "encoder".
+            device: "cpu" or "cuda:0".
+
+        Raises:
+            RetrieverError: The model cannot be loaded, the device does not exist, or it does not support the precision.
+        """
+        dtype = resolved_dtype(settings.dtype, device)
+        if dtype == ("float16" if device == "cpu" else "float32" if architecture == "layerwise" else None):
+            raise RetrieverError(  # FlagEmbedding would silently use the other precision
+                "model-unfit",
+                f"rerank.dtype: FlagEmbedding computes no {dtype} with architecture {architecture} on {device}; take auto",
+            )
+        arguments: dict[str, Any] = {"max_length": settings.max_length, "prompt": settings.prompt}
+        if settings.query_instruction is not None:
+            arguments["query_instruction_for_rerank"] = settings.query_instruction
+        if settings.passage_instruction is not None:
+            arguments["passage_instruction_for_rerank"] = settings.passage_instruction
+        if architecture in ("layerwise", "lightweight"):
+            arguments["cutoff_layers"] = None if settings.cutoff_layer is None else [settings.cutoff_layer]
+        if architecture == "lightweight":
+            arguments |= {"compress_ratio": settings.compress_ratio, "compress_layers": list(settings.compress_layers)}
+        self._opened = open_flag_reranker(settings.model, architecture, dtype, device, settings.trust_remote_code, **arguments)
+        self._settings, self._device = settings, device
+        self._batch = max(1, _TOKENS[device_kind(device)] // settings.max_length)
+
+    def identity(self) -> dict[str, Any]:
+        """Returns what determines the scores, as `cross_encoder_identity`."""
+        return cross_encoder_identity(self._settings, self._device)
+
+    def score(self, queries: Sequence[str], passages: Sequence[str]) -> np.ndarray:
+        """Returns the rounded score of each pair, shape (n,); equal pairs are scored once.
+
+        Raises:
+            ValueError: The numbers of queries and passages differ.
+            RetrieverError: The device fails even for a batch of one pair.
+        """
+        unique, inverse = distinct(list(zip(queries, passages, strict=True)))
+        if not unique:  # compute_score raises IndexError for none
+            return np.empty(0)
+        scores: list[float] = []
+        for start in range(0, len(unique), CHUNK):
+            scores += self._score_chunk(unique[start : start + CHUNK])
+        return rounded_scores(np.array(scores)[inverse])
+
+    def _score_chunk(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        try:
+            with redirect_stderr(cast("TextIO", _WithoutBars(sys.stderr))):
+                scores: list[float] = self._opened.compute_score(list(pairs), batch_size=self._batch)
+        except (IndexError, AttributeError) as e:  # of an empty batch: FlagEmbedding shrinks a failing batch down to it
+            raise RetrieverError(
+                "device",
+                f"rerank: model {self._settings.model} scores not even one pair at a time on {self._device} "
+                f"({type(e).__name__}: {one_line(e)}); lower rerank.max_length, or take another device",
+            ) from e
+        return scores
+
+
+class _WithoutBars:
+    """A stream that drops progress bars; those of FlagEmbedding cannot be disabled."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._after_bar = False
+
+    def write(self, text: str) -> int:
+        """Writes a text, unless it is a progress bar or the end of its line."""
+        bar = text.startswith("\r") or (self._after_bar and text == "\n")
+        self._after_bar = text.startswith("\r")
+        return len(text) if bar else self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

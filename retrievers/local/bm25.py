@@ -1,0 +1,102 @@
+"""BM25 over a local index: Lucene's formula as implemented in bm25s, with an exact order of equal scores.
+
+bm25s builds and stores the matrix of scores (term x document). The search is ours: in that of bm25s, the order of equal
+scores, and which of them are among the hits, depends on a partition.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from retrievers.analyzer import Analyzer
+from retrievers.retriever import Alive, RankedLists, SearchText, distinct, no_heartbeat, ranked_lists, top_rows
+
+METHOD, K1, B = "lucene", 1.2, 0.75
+_HEARTBEAT_TEXTS = 256  # texts between two heartbeats
+
+
+def build_bm25(
+    texts: Iterable[list[str]], analyzer: Analyzer, total: int, folder: Path, progress: Callable[[str, int, int], None]
+) -> None:
+    """Writes a bm25s index; the same corpus gives the same bytes.
+
+    Args:
+        texts: The texts in row order, in batches.
+        analyzer: Splits a text into terms.
+        total: Number of texts, for ``progress``.
+        folder: Where the files are written.
+        progress: Called with "bm25", texts done, texts in all.
+    """
+    import bm25s
+
+    vocabulary: dict[str, int] = {}
+    documents: list[list[int]] = []
+    for part in texts:
+        for text in part:
+            documents.append([vocabulary.setdefault(term, len(vocabulary)) for term in analyzer(text)])
+        progress("bm25", len(documents), total)
+    if not vocabulary:  # no term in the whole corpus; bm25s needs at least one
+        vocabulary[""] = 0
+        documents[0] = [0]
+    model = bm25s.BM25(k1=K1, b=B, method=METHOD)
+    model.index((documents, vocabulary), create_empty_token=False, show_progress=False)
+    model.save(str(folder), show_progress=False)
+
+
+class BM25Search:
+    """A loaded BM25 index; implements `retrievers.retriever.Retriever`."""
+
+    def __init__(self, folder: Path, doc_ids: pa.StringArray, analyzer: Analyzer, identity: dict[str, Any]) -> None:
+        """Opens the index of `build_bm25`, memory-mapped.
+
+        Args:
+            folder: Of the index.
+            doc_ids: Of each row.
+            analyzer: That of the build.
+            identity: Returned by `identity`.
+        """
+        import bm25s
+
+        model = bm25s.BM25.load(str(folder), mmap=True, show_progress=False)
+        self._vocabulary: dict[str, int] = model.vocab_dict
+        # plain array views: slicing a memmap object costs a microsecond and more
+        self._scores, self._rows, self._starts = (np.asarray(model.scores[k]) for k in ("data", "indices", "indptr"))
+        self._doc_ids, self._analyzer, self._identity = doc_ids, analyzer, identity
+
+    def identity(self) -> dict[str, Any]:
+        """Returns the corpus, the analyzer and the formula."""
+        return self._identity
+
+    def search(self, texts: Sequence[SearchText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
+        """Returns the ``depth`` best documents of each text; a hit contains at least one of its terms.
+
+        A repeated term of a text counts as often as it occurs, as in Lucene.
+        """
+        unique, inverse = distinct([text[0] for text in texts])
+        found = []
+        for number, text in enumerate(unique):
+            found.append(self._search(text, depth))
+            if number % _HEARTBEAT_TEXTS == 0:
+                alive()
+        return ranked_lists([found[i][0] for i in inverse], [found[i][1] for i in inverse], self._doc_ids)
+
+    def _search(self, text: str, depth: int) -> tuple[np.ndarray, np.ndarray]:
+        known = self._vocabulary
+        # sorted by term number, so that the sum does not depend on the order of the words
+        terms = sorted(Counter(known[term] for term in self._analyzer(text) if term in known).items())
+        if not terms:
+            return np.empty(0, dtype=np.int64), np.empty(0)
+        spans = [(self._starts[term], self._starts[term + 1], count) for term, count in terms]
+        rows = np.concatenate([self._rows[start:end] for start, end, _ in spans])
+        parts = np.concatenate([self._scores[start:end] * np.float64(count) for start, end, count in spans])
+        # float64 sums of the stored float32 scores, term by term: scores do not depend on the batch, and documents with the
+        # same terms tie exactly
+        scores = np.bincount(rows, weights=parts, minlength=len(self._doc_ids))
+        best = top_rows(scores, depth, floor=0.0)
+        return best, scores[best]

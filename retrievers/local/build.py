@@ -1,0 +1,302 @@
+"""Builds local indexes: documents, BM25 and vectors in one folder.
+
+    INDEX/index.json          description; written last, by an atomic rename
+    INDEX/data-<hash>/        documents.arrow  doc_ids.arrow  duplicates.arrow  bm25/  vectors.npy
+
+A build writes to a temporary folder in INDEX and becomes visible with the rename of ``index.json``, so that a killed build
+leaves the old index or the new one. Readers that have the old index open keep its mapped files.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.metadata
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cluster.errors import RetrieverError
+from retrievers.analyzer import ANALYZE_VERSION, analyzer_name, open_analyzer
+from retrievers.corpus import DOCUMENTS, Paths, corpus_files, corpus_schema, joined, open_arrow, write_documents
+from retrievers.encoder import Encoder, encoder_identity
+from retrievers.local.bm25 import K1, METHOD, B, build_bm25
+from retrievers.local.dense import build_vectors
+from retrievers.local.index import FORMAT, INDEX, index_path, local_damage, read_index
+from retrievers.local.settings import LocalSettings
+from retrievers.retriever import RetrieverSettings, error_context
+from retrievers.settings import EncoderSettings
+
+_BATCH_DOCUMENTS = 1024  # per call of analyzer and encoder, and between two calls of progress
+_LOCK = ".lock"
+VECTORS = "vectors.npy"
+_PACKAGES = ("bm25s", "PyStemmer", "numpy", "pyarrow", "torch", "transformers", "FlagEmbedding")
+
+Progress = Callable[[str, int, int], None]
+
+
+class IndexSummary(NamedTuple):
+    """Summary of a build.
+
+    Attributes:
+        built: False if the same index already existed.
+        path: Folder of the index.
+        documents: Number of documents.
+        duplicates: Number of documents with the passage of an earlier one.
+        bm25: Analyzer and formula; None without BM25.
+        dense: Identity of the encoder; None without vectors.
+        content: Hash of the corpus.
+        bytes: Size of all files.
+    """
+
+    built: bool
+    path: Path
+    documents: int
+    duplicates: int
+    bm25: dict[str, Any] | None
+    dense: dict[str, Any] | None
+    content: str
+    bytes: int
+
+
+class Elsewhere(NamedTuple):
+    """The index that the new one will replace, if it is not in the folder of the build, but in object storage."""
+
+    entry: Mapping[str, Any]
+    """Its index.json."""
+    fetch: Callable[[str, Path], None]
+    """Copies a file of its data to a path."""
+
+
+class IndexFields(NamedTuple):
+    """The fields of a local index: BM25 with an analyzer, vectors of an encoder; None without the field."""
+
+    analyzer: str | None = None
+    encoder: EncoderSettings | None = None
+
+
+def local_indexes(retrievers: Mapping[str, RetrieverSettings]) -> dict[str, IndexFields]:
+    """Returns the fields of each local index of a config's ``retrieve.retrievers``, by its path.
+
+    Two retrievers may share an index, which then has both fields.
+
+    Raises:
+        RetrieverError: Two retrievers of one index have different analyzers or encoders.
+    """
+    indexes: dict[str, IndexFields] = {}
+    owners: dict[tuple[str, str], str] = {}  # (path, field) -> the first retriever with it
+    for name, settings in retrievers.items():
+        if not isinstance(settings, LocalSettings):
+            continue
+        path = settings.index if settings.index.startswith("s3://") else str(index_path(settings.index))
+        fields = indexes.setdefault(path, IndexFields())
+        more = IndexFields(None if settings.encoder else settings.analyzer or "english", settings.encoder)
+        field = "encoder" if settings.encoder else "analyzer"
+        first = owners.setdefault((path, field), name)
+        if getattr(fields, field) not in (None, getattr(more, field)):
+            raise RetrieverError(
+                "index-shared",
+                f"retrieve.retrievers.{name}: another retriever wants index {path} otherwise: {first} and {name} share "
+                f"the index {path} but not the {field}; give each its own",
+            )
+        indexes[path] = IndexFields(fields.analyzer or more.analyzer, fields.encoder or more.encoder)
+    return indexes
+
+
+def build_local_index(
+    path: str | Path,
+    corpus_paths: Paths,
+    fields: IndexFields,
+    *,
+    progress: Progress | None = None,
+    device: str = "cpu",
+    elsewhere: Elsewhere | None = None,
+) -> IndexSummary:
+    """Builds an index, unless the same one exists already; replaces another one at ``path``.
+
+    Args:
+        path: Folder of the index: missing, empty or an index.
+        corpus_paths: A Parquet file, a folder of them, or a list.
+        fields: The fields to build.
+        progress: Called with the step ("read", "bm25", "dense"), documents done, documents in all.
+        device: Of the encoder: "cpu" or "cuda:0".
+        elsewhere: An existing index that is not at ``path``.
+
+    Raises:
+        RetrieverError: Corpus, model or folder cannot be used; no new files remain.
+    """
+    if fields == IndexFields():
+        raise RetrieverError(
+            "config-value", f"index {path}: neither bm25 nor dense is asked for, so there is nothing to build; name one"
+        )
+    target = index_path(str(path))
+    analyzer = None if fields.analyzer is None else analyzer_name(fields.analyzer)
+    encoder = fields.encoder
+    with error_context(f"index {path}: encoder"):
+        dense = encoder_identity(encoder) if encoder else None
+    files = corpus_files(corpus_paths)
+    schema = corpus_schema(files)
+    identities: dict[str, Any] = {"bm25": None, "dense": dense}
+    if analyzer:
+        identities["bm25"] = {"analyzer": analyzer, "analyzer_version": ANALYZE_VERSION, "method": METHOD, "k1": K1, "b": B}
+    report = progress or (lambda what, done, total: None)
+    with _build_folder(target) as (work, old):
+        written = write_documents(files, schema, work, report)
+        key = json.dumps({"format": FORMAT, "corpus": written.content, **identities}, sort_keys=True)
+        data = f"data-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+        if old and old["data"] == data and not local_damage(target, old):
+            return _summary(False, target, old)
+        if elsewhere and elsewhere.entry["data"] == data:
+            return _summary(False, target, elsewhere.entry)
+        documents = work / DOCUMENTS
+        if analyzer:
+            build_bm25(_passages(documents), open_analyzer(analyzer), written.documents, work / "bm25", report)
+        vectors, dim = work / VECTORS, None
+        if encoder:
+            reused = _same_vectors(target, old, written.content, identities["dense"])
+            if reused:
+                shutil.copyfile(reused, vectors)
+            elif elsewhere and elsewhere.entry["corpus"] == written.content and elsewhere.entry["fields"]["dense"] == dense:
+                elsewhere.fetch(VECTORS, vectors)
+            else:
+                build_vectors(_passages(documents), Encoder(encoder, device), written.documents, vectors, report)
+            dim = int(np.load(vectors, mmap_mode="r").shape[1])
+        entry = {
+            "format": FORMAT,
+            "data": data,
+            "corpus": written.content,
+            "documents": written.documents,
+            "duplicates": written.duplicates,
+            "columns": written.columns,
+            "fields": identities,
+            "dim": dim,
+            "encoder_name": encoder.model if encoder else None,
+            "files": {str(f.relative_to(work)): f.stat().st_size for f in sorted(work.rglob("*")) if f.is_file()},
+            "versions": _versions(),
+        }
+        _publish(target, work, data, entry)
+    return _summary(True, target, entry)
+
+
+@contextmanager
+def _build_folder(target: Path) -> Iterator[tuple[Path, dict[str, Any] | None]]:
+    """Yields a temporary folder and the current index.json, under a lock; removes the files of killed builds.
+
+    The kernel releases the lock when the process ends.
+    """
+    created = not target.exists()
+    if target.exists() and not target.is_dir():
+        raise RetrieverError("index-place", f"index {target}: there is a file of this name; give the index a folder")
+    if not created and not (target / INDEX).exists() and any(not _is_index_file(f.name) for f in target.iterdir()):
+        raise RetrieverError("index-place", f"index {target}: the folder is not empty and not an index; give another folder")
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        lock = open(target / _LOCK, "a+")  # noqa: SIM115 - closed below
+    except OSError as e:
+        raise RetrieverError(
+            "index-place", f"index {target}: cannot be written: {e.strerror}; give it another folder"
+        ) from None
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise RetrieverError("index-busy", f"index {target}: is being built by another process; wait for it") from None
+        old = _current_entry(target)
+        _remove_others(target, keep=old["data"] if old else None)
+        work = target / f".building-{os.getpid()}"
+        work.mkdir()
+        try:
+            yield work, old
+        except ConnectionError:  # of a corpus in object storage
+            raise
+        except OSError as e:
+            raise RetrieverError(
+                "index-place",
+                f"index {target}: cannot be written: {e.strerror or e}; free space there, or give it another folder",
+            ) from e
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+            if not (target / INDEX).exists():
+                (target / _LOCK).unlink(missing_ok=True)
+                if created:
+                    shutil.rmtree(target, ignore_errors=True)
+    finally:
+        lock.close()
+
+
+def _current_entry(target: Path) -> dict[str, Any] | None:
+    """Returns the content of index.json; None if it is missing or cannot be read, since it will be replaced."""
+    try:
+        return read_index(target)
+    except RetrieverError:
+        return None
+
+
+def _publish(target: Path, work: Path, data: str, entry: dict[str, Any]) -> None:
+    """Syncs all files, renames the data folder, replaces index.json atomically, and removes the old data."""
+    for name in entry["files"]:
+        _sync(work / name)
+    shutil.rmtree(target / data, ignore_errors=True)  # damaged, or of a build that was killed at this point
+    work.rename(target / data)
+    new = target / f"{INDEX}.new"
+    new.write_text(json.dumps(entry, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    _sync(new)
+    os.replace(new, target / INDEX)
+    _sync(target)
+    _remove_others(target, keep=data)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _is_index_file(name: str) -> bool:
+    return name.startswith((".building-", "data-", f"{INDEX}.new")) or name == _LOCK
+
+
+def _remove_others(target: Path, keep: str | None) -> None:
+    for path in target.iterdir():
+        if path.name in (_LOCK, keep) or not _is_index_file(path.name):
+            continue
+        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def _passages(documents: Path) -> Iterator[list[str]]:
+    for batch in open_arrow(documents):
+        for start in range(0, batch.num_rows, _BATCH_DOCUMENTS):
+            yield joined(batch.slice(start, _BATCH_DOCUMENTS))
+
+
+def _same_vectors(target: Path, old: dict[str, Any] | None, content: str, identity: dict[str, Any]) -> Path | None:
+    """Returns the vectors of the index to be replaced if they are of the same corpus and encoder."""
+    if old and old["corpus"] == content and old["fields"]["dense"] == identity and not local_damage(target, old):
+        return target / str(old["data"]) / VECTORS
+    return None
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _summary(built: bool, target: Path, entry: Mapping[str, Any]) -> IndexSummary:
+    size = sum(entry["files"].values())
+    fields = entry["fields"]
+    return IndexSummary(
+        built, target, entry["documents"], entry["duplicates"], fields["bm25"], fields["dense"], entry["corpus"], size
+    )

@@ -1,0 +1,319 @@
+"""Opens local indexes: BM25 or dense search, and the texts of documents, from memory-mapped files.
+
+For up to some millions of documents on one machine; `local/build.py` describes the files.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cluster.errors import RetrieverError
+from retrievers.analyzer import analyzer_name, open_analyzer
+from retrievers.corpus import DOC_IDS, DOCUMENTS, DUPLICATES, joined, open_arrow
+from retrievers.encoder import Encoder, encoder_differences, encoder_identity
+from retrievers.local.bm25 import BM25Search
+from retrievers.local.dense import DenseSearch
+from retrievers.local.settings import LocalSettings
+from retrievers.retriever import Alive, Retriever, error_context, no_heartbeat
+
+FORMAT = 1
+"""Version of the files; an index of another version is refused."""
+
+INDEX = "index.json"
+BUILD = "dmqr index CONFIG --corpus PATH"
+
+
+class LocalDocuments:
+    """The documents of a local index; implements `retrievers.retriever.DocumentStore`."""
+
+    def __init__(self, path: Path) -> None:
+        """Opens the documents of the index in a folder.
+
+        Raises:
+            RetrieverError: There is no index, or it is damaged.
+        """
+        self.path = path
+        entry = read_intact_index(path)
+        try:
+            self._open(path / str(entry["data"]))
+        except FileNotFoundError:  # replaced between reading index.json and opening the files: read it again
+            entry = read_intact_index(path)
+            self._open(path / str(entry["data"]))
+        self.entry: dict[str, Any] = entry
+        self.data = path / str(entry["data"])
+
+    def _open(self, data: Path) -> None:
+        self._batches = open_arrow(data / DOCUMENTS)
+        self._ends = np.cumsum([batch.num_rows for batch in self._batches])
+        self.doc_ids: pa.StringArray | pa.LargeStringArray = open_arrow(data / DOC_IDS)[0].column(0)
+        self._duplicates = open_arrow(data / DUPLICATES)
+
+    def __len__(self) -> int:
+        """Returns the number of documents."""
+        return len(self.doc_ids)
+
+    def texts(self, doc_ids: Sequence[str], alive: Alive = no_heartbeat) -> list[str]:
+        """Returns the indexed text of each document. Cost: a binary search per document.
+
+        Raises:
+            RetrieverError: A ``doc_id`` is not in the index.
+        """
+        found = [""] * len(doc_ids)
+        places: dict[int, list[tuple[int, int]]] = {}
+        for place, row in enumerate(self.rows(doc_ids)):
+            batch = int(np.searchsorted(self._ends, row, side="right"))
+            start = int(self._ends[batch]) - self._batches[batch].num_rows
+            places.setdefault(batch, []).append((place, row - start))
+        for batch, expected in places.items():
+            part = self._batches[batch].select(["title", "text"]).take(pa.array([row for _, row in expected]))
+            for (place, _), text in zip(expected, joined(part), strict=True):
+                found[place] = text
+        return found
+
+    def rows(self, doc_ids: Sequence[str]) -> list[int]:
+        """Returns the row number of each document.
+
+        Raises:
+            RetrieverError: A ``doc_id`` is not in the index.
+        """
+        ids = _Strings(self.doc_ids)
+        rows = []
+        for doc_id in doc_ids:
+            row = bisect_left(ids, doc_id.encode("utf-8", "surrogatepass"))
+            if row == len(ids) or self.doc_ids[row].as_py() != doc_id:
+                raise RetrieverError(
+                    "document-missing",
+                    f"index {self.path}: no document {doc_id!r}; build the index again from the corpus that it was built from",
+                )
+            rows.append(row)
+        return rows
+
+    @cached_property
+    def duplicates(self) -> dict[str, str]:
+        """Each duplicate -> the first doc_id, in code point order, with the same normalised passage."""
+        return {
+            doc_id: first
+            for batch in self._duplicates
+            for doc_id, first in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        }
+
+
+class _Strings(Sequence[bytes]):
+    """A string array as a sequence of UTF-8 bytes, whose order is that of code points."""
+
+    def __init__(self, array: pa.StringArray | pa.LargeStringArray) -> None:
+        _, offsets, data = array.buffers()
+        width = np.int64 if pa.types.is_large_string(array.type) else np.int32
+        self._offsets = np.frombuffer(offsets, dtype=width)[array.offset :]
+        self._data = memoryview(data or b"")
+        self._length = len(array)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, i: Any) -> Any:
+        return bytes(self._data[self._offsets[i] : self._offsets[i + 1]])
+
+
+def open_retriever(
+    name: str, settings: LocalSettings, device: str = "cpu", expect_identity: Mapping[str, Any] | None = None
+) -> Retriever:
+    """Returns an open retriever of ``kind: local``: dense search with ``encoder``, else BM25.
+
+    Args:
+        name: Its key in the config, for messages.
+        settings: Its settings.
+        device: Of the encoder: "cpu" or "cuda:0".
+        expect_identity: The identity when the run was planned; None: any.
+
+    Raises:
+        RetrieverError: There is no index, or it is damaged, has another encoder or analyzer, or has another identity.
+    """
+    documents = LocalDocuments(index_path(settings.index))
+    identity = index_identity(name, settings, documents.entry)
+    if expect_identity is not None and dict(expect_identity) != identity:
+        raise RetrieverError(
+            "index-replaced",
+            f"retrieve.retrievers.{name}: index {settings.index} was replaced since this run was planned "
+            f"({identity_differences(expect_identity, identity)}); start a new run, or put the old index back",
+        )
+    if settings.encoder is not None:
+        encoder = Encoder(settings.encoder, device)
+        return DenseSearch(documents.data / "vectors.npy", documents.doc_ids, encoder, identity)
+    analyzer = open_analyzer(identity["analyzer"])
+    return BM25Search(documents.data / "bm25", documents.doc_ids, analyzer, identity)
+
+
+def open_documents(name: str, settings: LocalSettings, *, patient: bool = False) -> LocalDocuments:
+    """Returns the documents of a retriever of ``kind: local``.
+
+    Args:
+        name: Not used.
+        settings: The retriever's settings.
+        patient: Not used.
+
+    Raises:
+        RetrieverError: There is no index, or it is damaged.
+    """
+    return LocalDocuments(index_path(settings.index))
+
+
+def retriever_identity(name: str, settings: LocalSettings) -> dict[str, Any]:
+    """Returns the identity of a retriever of ``kind: local``, after a check of its index.
+
+    Args:
+        name: Its key in the config, for messages.
+        settings: Its settings.
+
+    Raises:
+        RetrieverError: There is no index, or it is damaged or has another encoder or analyzer.
+    """
+    return index_identity(name, settings, read_intact_index(index_path(settings.index)))
+
+
+def index_path(index: str) -> Path:
+    """Returns the folder of an index on this machine.
+
+    Raises:
+        RetrieverError: The index is a URL (``s3://``).
+    """
+    if "://" in index:
+        raise RetrieverError("storage-address", f"index {index}: is no folder of this machine; give one, or s3://BUCKET/FOLDER")
+    return Path(index).expanduser()
+
+
+def read_index(path: Path) -> dict[str, Any]:
+    """Returns the content of an index's index.json.
+
+    Raises:
+        RetrieverError: There is none, it cannot be read, or it has another format.
+    """
+    try:
+        data = (path / INDEX).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise RetrieverError("index-missing", f"index {path}: there is no index; build it with: {BUILD}") from None
+    except OSError as e:
+        raise RetrieverError(
+            "index-damaged", f"index {path}: {INDEX} cannot be read ({type(e).__name__}); build it again: {BUILD}"
+        ) from None
+    return parse_index(path, data)
+
+
+def parse_index(path: Path | str, data: bytes) -> dict[str, Any]:
+    """Returns the content of an index.json.
+
+    Args:
+        path: Folder or URL of the index, for messages.
+        data: The bytes of index.json.
+
+    Raises:
+        RetrieverError: It cannot be parsed, or has another format.
+    """
+    try:
+        entry: dict[str, Any] = json.loads(data.decode("utf-8"))
+    except ValueError as e:
+        raise RetrieverError(
+            "index-damaged", f"index {path}: {INDEX} cannot be read ({type(e).__name__}); build it again: {BUILD}"
+        ) from None
+    if entry.get("format") != FORMAT:
+        raise RetrieverError(
+            "index-other",
+            f"index {path}: has format {entry.get('format')!r}, this version reads {FORMAT}; build it again: {BUILD}",
+        )
+    return entry
+
+
+def read_intact_index(path: Path) -> dict[str, Any]:
+    """Returns the content of index.json after a check of the index's files.
+
+    Raises:
+        RetrieverError: As `read_index`, or a file is missing or has another size than at the build.
+    """
+    entry = read_index(path)
+    wrong = local_damage(path, entry)
+    if wrong and read_index(path)["data"] != entry["data"]:  # replaced during the check
+        return read_intact_index(path)
+    if wrong:
+        raise RetrieverError("index-damaged", f"index {path}: is damaged: {wrong}; build it again: {BUILD}")
+    return entry
+
+
+def local_damage(path: Path, entry: Mapping[str, Any]) -> str | None:
+    """Returns what is wrong with the files of a local index, or None; compares sizes, not contents."""
+    data = path / str(entry["data"])
+    return find_damage(entry, lambda name: (data / name).stat().st_size if (data / name).is_file() else None)
+
+
+def find_damage(entry: Mapping[str, Any], size_of: Callable[[str], int | None]) -> str | None:
+    """Returns what is wrong with the files of an index, or None; compares sizes, not contents.
+
+    Args:
+        entry: The content of index.json.
+        size_of: Returns the bytes of a file, or None if it is missing.
+    """
+    for name, size in entry["files"].items():
+        found = size_of(name)
+        if found != size:
+            file = name.rpartition("/")[2]
+            return f"{file} is missing" if found is None else f"{file} has {found} bytes, built with {size}"
+    return None
+
+
+def identity_differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> str:
+    """Returns the differences of two identities, for a message: ``key: old then, new now``, separated by commas."""
+    found = []
+    for key in sorted({*before, *after}):
+        old, new = before.get(key), after.get(key)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            found.append(identity_differences(old, new, f"{prefix}{key}."))
+        elif old != new:
+            found.append(f"{prefix}{key}: {old!r} then, {new!r} now")
+    return ", ".join(part for part in found if part)
+
+
+def index_identity(name: str, settings: LocalSettings, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what determines the hits of a retriever, after a check of its index against its settings.
+
+    The identity has the settings of the searched field only: the encoder of an index with both fields does not affect BM25.
+
+    Args:
+        name: The retriever's key in the config, for messages.
+        settings: Its settings.
+        entry: The content of index.json.
+
+    Raises:
+        RetrieverError: The index does not have the field, or has another encoder or analyzer.
+    """
+    where = f"retrieve.retrievers.{name}: index {settings.index}"
+    field = "bm25" if settings.encoder is None else "dense"
+    stored = entry["fields"][field]
+    if stored is None:
+        missing = "vectors" if field == "dense" else "BM25 field"
+        raise RetrieverError("index-other", f"{where} has no {missing}; build it again with this config: {BUILD}")
+    common = {"kind": "local", "field": field, "format": FORMAT, "corpus": entry["corpus"]}
+    if settings.encoder is None:
+        expected = analyzer_name(settings.analyzer or "english")
+        if stored["analyzer"] != expected:
+            raise RetrieverError(
+                "index-other",
+                f"{where} was built with analyzer {stored['analyzer']!r}, the config asks for {expected!r}; "
+                f"set analyzer: {stored['analyzer']}, or build it again: {BUILD}",
+            )
+        return {**common, **stored}
+    with error_context(f"retrieve.retrievers.{name}.encoder"):
+        encoder = encoder_identity(settings.encoder)
+    if differ := encoder_differences(stored, encoder):
+        raise RetrieverError(
+            "index-other",
+            f"{where} was built with encoder {entry['encoder_name']}, the config asks for {settings.encoder.model} "
+            f"({differ}); set the encoder it was built with, or build it again: {BUILD}",
+        )
+    return {**common, "encoder": stored}

@@ -1,0 +1,59 @@
+"""The final order of each query's candidates, from fusion and a reranker: pure functions on flat arrays."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from retrievers.ranking import encode, offsets_of, order_by_score, ranks, rounded
+
+ORDER_VERSION = 1  # incremented when the same scores would give another order; part of a run's fingerprint
+BLEND_K = 20
+
+
+class Ordered(NamedTuple):
+    """The results of n queries, flat: best first, equal scores by doc_id.
+
+    Attributes:
+        offsets: The results of each query, shape (n + 1,).
+        places: Index of each result among the candidates.
+        scores: Of each result: the reranker's score, or the blend.
+    """
+
+    offsets: np.ndarray
+    places: np.ndarray
+    scores: np.ndarray
+
+
+def order(offsets: np.ndarray, doc_ids: pa.StringArray, scores: np.ndarray, how: str = "blend", keep: int = 10) -> Ordered:
+    """Returns the first ``keep`` candidates of each query in their final order.
+
+    - ``replace``: by the reranker's score alone.
+    - ``blend``: by 1 / (20 + rank by reranker) + 1 / (20 + rank by fusion), both ranks from 1.
+
+    Args:
+        offsets: The candidates of each query, shape (n + 1,).
+        doc_ids: Of each candidate, in fused order.
+        scores: The reranker's, of each candidate; NaN ranks last (with ``replace`` it becomes -inf).
+        how: "replace" or "blend".
+        keep: Results per query.
+
+    Raises:
+        ValueError: The numbers of candidates, doc_ids and scores differ.
+    """
+    if not offsets[-1] == len(doc_ids) == len(scores):
+        raise ValueError(f"{offsets[-1]} candidates, {len(doc_ids)} doc_ids, {len(scores)} scores")
+    lengths = np.diff(offsets)
+    query = np.repeat(np.arange(len(lengths)), lengths)
+    document, _ = encode(doc_ids)
+    scores = np.where(np.isnan(scores), -np.inf, scores)
+    places = order_by_score(query, scores, document)
+    if how == "blend":
+        by_reranker = np.empty(len(places))
+        by_reranker[places] = ranks(lengths)
+        scores = rounded(1 / (BLEND_K + by_reranker) + 1 / (BLEND_K + ranks(lengths)))
+        places = order_by_score(query, scores, document)
+    places = places[ranks(lengths) <= keep]
+    return Ordered(offsets_of(np.clip(lengths, 0, max(0, keep))), places, scores[places])

@@ -1,0 +1,120 @@
+"""Settings of encoders, fusion and reranking, as frozen models.
+
+Those of a kind of retriever are in its folder (`local/settings.py`, `elastic/settings.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+FROZEN = ConfigDict(extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True)
+
+NOT_IDENTITY = Field(json_schema_extra={"identity": False})
+"""Marks a field that is no part of a run's fingerprint (`jobs/keys.py`)."""
+
+Dtype = Literal["auto", "float32", "float16", "bfloat16"]
+
+
+class EncoderSettings(BaseModel):
+    """The dense encoder: weights, and how texts are put into it."""
+
+    model_config = FROZEN
+
+    model: Annotated[str, Field(min_length=1), NOT_IDENTITY]
+    """Folder, hub name, or `package:NAME` for weights that an installed package carries."""
+    pooling: Literal["cls", "mean"] = "cls"
+    """How the vectors of a text's tokens become one."""
+    query_prefix: str = ""
+    """Stands before each query, as the model was trained."""
+    passage_prefix: str = ""
+    """Stands before each passage, as the model was trained."""
+    max_length: Annotated[int, Field(ge=8)] | None = None
+    """Tokens; null: the model's own limit."""
+    dtype: Dtype = "auto"
+    """Precision; auto: float32 on a CPU, float16 on a GPU."""
+    trust_remote_code: bool = False
+    """Run the code that lies beside the weights, for a model that needs it."""
+
+
+class FuseSettings(BaseModel):
+    """How the lists of one query become one."""
+
+    model_config = FROZEN
+
+    method: Literal["rrf", "minmax", "weighted", "best"] = "minmax"
+    """The formula: docs/strategies.md."""
+    k: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 60
+    """Of rrf: 1 / (k + rank)."""
+    depth: Annotated[int, Field(gt=0)] = 30
+    """How much of each list takes part."""
+    keep: Annotated[int, Field(gt=0)] = 50
+    """Candidates handed on."""
+    weights: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = {}
+    """strategy or strategy/retriever (which wins) -> weight, in place of the strategy's own; 0 leaves the list out. Only where
+    nothing else is left do the original's lists stand in."""
+    redundancy: Literal["none", "overlap", "cosine"] = "cosine"
+    """Lists that look alike share a vote: by the documents in both, or by the cosine of their texts."""
+
+
+class RerankSettings(BaseModel):
+    """How the candidates are put into their final order, against the original query."""
+
+    model_config = FROZEN
+
+    kind: Literal["cross_encoder", "bi_encoder", "none"] = "cross_encoder"
+    """What scores a pair of query and document; none: fused order is final."""
+    model: Annotated[str, Field(min_length=1), NOT_IDENTITY] = "BAAI/bge-reranker-v2-m3"
+    """Cross-encoder weights: folder, hub name or `package:NAME`."""
+    encoder: EncoderSettings | None = None
+    """For bi_encoder; null: the encoder of the first dense retriever."""
+    keep: Annotated[int, Field(gt=0)] = 10
+    """Results per query."""
+    combine: Literal["replace", "blend"] = "blend"
+    """replace: the reranker's order; blend: both orders, 1/(20 + rank) of each."""
+    max_length: Annotated[int, Field(ge=16)] = 512
+    """Tokens of query and passage together."""
+    dtype: Dtype = "auto"
+    """Of a cross-encoder; auto: float32 on a CPU, float16 on a GPU."""
+    architecture: Literal["auto", "encoder", "llm", "layerwise", "lightweight"] = "auto"
+    """Of a cross-encoder: FlagEmbedding's class for it; auto: by the model's config.json."""
+    query_instruction: str | None = None
+    """Stands before each query; null: FlagEmbedding's own (none; "A: " of an LLM)."""
+    passage_instruction: str | None = None
+    """Stands before each passage; null: FlagEmbedding's own (none; "B: " of an LLM)."""
+    prompt: str | None = None
+    """What an LLM is asked of query and passage; null: FlagEmbedding's own."""
+    cutoff_layer: Annotated[int, Field(gt=0)] | None = None
+    """Of layerwise and lightweight: the layer whose score counts; null: the last."""
+    compress_ratio: Literal[1, 2, 4, 8] = 1
+    """Of lightweight: passages are shortened so many times."""
+    compress_layers: list[Annotated[int, Field(gt=0)]] = [8]
+    """Of lightweight: the layers at which passages are shortened."""
+    trust_remote_code: bool = False
+    """Run the code that lies beside the weights, for a model that needs it."""
+
+
+def bm25_or_dense(values: object, bm25_only: tuple[str, ...], dense_only: tuple[str, ...]) -> object:
+    """Returns the settings of a retriever with `analyzer: english` added if it has no encoder.
+
+    Args:
+        values: The settings before validation.
+        bm25_only: Keys that need BM25.
+        dense_only: Keys that need an encoder.
+
+    Raises:
+        ValueError: There is a key of the other kind of search.
+    """
+    if not isinstance(values, dict):
+        return values
+    given = {key: value for key, value in values.items() if value is not None}
+    if given.get("encoder") is None:
+        for key in dense_only:
+            if key in given:
+                raise ValueError(f"{key} is of dense search, and there is no encoder; give one, or remove {key}")
+        return {"analyzer": "english"} | given
+    for key in bm25_only:
+        if key in given:
+            raise ValueError(f"has {key} (BM25) and encoder (dense); make two retrievers of it, they may share one index")
+    return values

@@ -1,0 +1,123 @@
+"""An event loop on a thread of its own, with many requests in flight, shared by any number of calls.
+
+A worker has several shards under way, so that the slowest request of one shard leaves no place empty. Each call streams
+its own requests; at most `max_pending` requests of all calls are pending, the rest wait unsent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from typing import Any, TypeVar
+
+from cluster.errors import RewriterError
+from rewriters.engines import Completion, Request
+
+_T = TypeVar("_T")
+_Answered = tuple[Request, Completion]
+_Results = queue.SimpleQueue[list[_Answered] | BaseException | None]
+
+
+class EventLoopThread:
+    """An event loop and its thread."""
+
+    def __init__(self, max_pending: int) -> None:
+        """Starts the thread.
+
+        Args:
+            max_pending: Most requests in memory, in flight or waiting for a retry.
+        """
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="requests", daemon=True)
+        self._thread.start()
+        self._pending = asyncio.Semaphore(max_pending)
+        self._closed = False
+
+    def stream(self, requests: Iterable[Request], answer: Callable[[Request], Awaitable[Completion]]) -> Iterator[_Answered]:
+        """Yields every request once with its completion, in the order of completion.
+
+        A caller that stops early cancels its pending requests.
+
+        Raises:
+            RewriterError: The thread was closed meanwhile.
+            BaseException: Whatever `answer` or `requests` raised; this ends the call.
+        """
+        results: _Results = queue.SimpleQueue()
+        feed = asyncio.run_coroutine_threadsafe(self._feed(requests, answer, results), self._loop)
+        try:
+            while (batch := results.get()) is not None:
+                if isinstance(batch, asyncio.CancelledError):
+                    raise RewriterError(
+                        "engine-died", "the engine was closed while requests were under way; run the same command again"
+                    )
+                if isinstance(batch, BaseException):
+                    raise batch
+                yield from batch
+        finally:
+            feed.cancel()
+
+    def run(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Runs a coroutine on the loop and returns its result."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def close(self) -> None:
+        """Cancels all pending requests and ends the thread; a second call does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        self.run(_cancel_all())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _feed(
+        self,
+        requests: Iterable[Request],
+        answer: Callable[[Request], Awaitable[Completion]],
+        results: _Results,
+    ) -> None:
+        # Completions of one turn of the loop are handed over together: at every hand-over the loop waits for the caller's
+        # thread to get a core, and an engine answers hundreds of requests in a step.
+        answered: list[_Answered] = []
+
+        def hand_over() -> None:
+            if answered:
+                results.put(answered.copy())
+                answered.clear()
+
+        async def one(request: Request) -> None:
+            completion = await answer(request)
+            answered.append((request, completion))
+            if len(answered) == 1:
+                self._loop.call_soon(hand_over)
+
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for request in requests:
+                    await self._pending.acquire()
+                    task = tasks.create_task(one(request))
+                    task.add_done_callback(lambda _: self._pending.release())  # also if it is cancelled before it begins
+            hand_over()
+            results.put(None)
+        except BaseExceptionGroup as group:
+            hand_over()
+            results.put(_first(group))
+        except BaseException as error:  # cancelled, or `requests` raised: `stream` raises it to the caller
+            hand_over()
+            results.put(error)
+
+
+async def _cancel_all() -> None:
+    others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,273 @@
+"""Completions from a Chat Completions server: a hosted API, or `vllm serve` and its like.
+
+Many requests are in flight at a time, over persistent connections; `aimd.py` limits how many. Failures due to the
+server's state (429, 503, no connection) are retried within a patience; failures of the request itself (500, timeout, an
+invalid response) use up one of its attempts. A request that still fails ends as an error in its completion. A failure
+common to all requests, such as a wrong key, is raised.
+
+`protocol.py` builds and parses messages, `server.py` has the connections, `token_count.py` counts what is not reported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cluster.errors import RewriterError
+from rewriters.engines import Completion, Request
+from rewriters.engines.event_loop import EventLoopThread
+from rewriters.engines.openai import protocol
+from rewriters.engines.openai.aimd import AimdLimit, Outcome, PatienceExceededError, backoff
+from rewriters.engines.openai.protocol import ChatResponse, RequestFailure
+from rewriters.engines.openai.server import ChatServer
+from rewriters.engines.openai.token_count import TokenCounter
+
+_log = logging.getLogger(f"dmqr.{__name__}")
+
+_PENDING_PER_PLACE = 4  # requests in memory: those that wait for a retry leave no place empty
+_RESERVED_ARGS = ("messages", "model", "stream")
+_MAX_MESSAGE = 300  # characters of an error message
+
+
+@dataclass
+class _RequestState:
+    """What happened to one request so far."""
+
+    sends: int = 0
+    attempts_used: int = 0
+    seconds: float = 0.0  # in flight
+    first_sent: float = 0.0
+    omitted: set[str] = field(default_factory=set)  # fields that the server rejected in this request
+
+
+class OpenaiEngine:
+    """The engine of one server and one model."""
+
+    kind = "openai"
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        base_url: str,
+        api_key_env: str | None = None,
+        max_in_flight: int = 256,
+        timeout_seconds: float = 60.0,
+        attempts: int = 5,
+        patience_minutes: float = 10.0,
+        tokenizer: str | None = None,
+        args: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Checks the settings; sends nothing.
+
+        Args:
+            model: As the server lists it.
+            base_url: The URL before `/chat/completions`, usually ending in `/v1`.
+            api_key_env: The environment variable that holds the key.
+            max_in_flight: Most requests in flight.
+            timeout_seconds: Of one send.
+            attempts: Sends of a request that fails by itself.
+            patience_minutes: How long a request is retried while the server is unavailable or overloaded.
+            tokenizer: Counts tokens if the server reports no usage (see `TokenCounter`).
+            args: More fields of the request body, which override the engine's own.
+
+        Raises:
+            RewriterError: A setting cannot work.
+        """
+        _check_numbers(max_in_flight=max_in_flight, attempts=attempts)
+        _check_numbers(0.001, timeout_seconds=timeout_seconds)
+        _check_numbers(0, patience_minutes=patience_minutes)
+        if not model:
+            raise RewriterError(
+                "engine-setting", "engine 'openai' needs the name of a model; set rewrite.engine.model as the server lists it"
+            )
+        self._max_in_flight = max_in_flight
+        self._model, self._args = model, _checked_args(args or {})
+        self._server = ChatServer(base_url, api_key_env, timeout_seconds)
+        self._attempts, self._patience = attempts, 60 * patience_minutes
+        self._counter, self._warned_of_usage = TokenCounter(model, tokenizer), False
+        self._omitted: frozenset[str] = frozenset()  # fields that this server rejects
+        self._accepted: frozenset[str] = frozenset()  # fields that it has accepted at least once
+        self._latest_failure = RequestFailure("unavailable", "the server does not answer")
+        self._limit = AimdLimit(max_in_flight, self._patience)
+        self._lock = threading.Lock()
+        self._closed = False
+        self._event_loop: EventLoopThread | None = None
+
+    def check(self) -> None:
+        """Asks the server for its models, and finds the tokenizer.
+
+        Raises:
+            RewriterError: The server, its TLS, the key, the address, the model or the tokenizer is not usable.
+        """
+        self._counter.check()
+        event_loop = EventLoopThread(1)
+        try:
+            event_loop.run(self._server.check(self._model))
+        finally:
+            event_loop.close()
+
+    def start(self) -> dict[str, float]:
+        """Opens the event loop and the HTTP session. Returns no times, since nothing is loaded."""
+        with self._lock:
+            if self._closed:
+                raise RewriterError("engine-died", "engine 'openai' is closed; run the same command again")
+            if self._event_loop is None:
+                self._event_loop = EventLoopThread(_PENDING_PER_PLACE * self._max_in_flight)
+                self._event_loop.run(self._server.open())
+        return {}
+
+    def complete(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Completion]]:
+        """Yields every request once with its completion, in the order of completion. Threads share the places.
+
+        Raises:
+            RewriterError: No request can succeed, since the server refuses the key, the account or the address.
+        """
+        self.start()
+        assert self._event_loop is not None
+        return self._event_loop.stream(requests, self._complete_one)
+
+    def identity(self) -> dict[str, Any]:
+        """Returns the settings that decide the text; the server's address is not among them."""
+        return {"kind": self.kind, "model": self._model, "args": self._args}
+
+    def close(self) -> None:
+        """Cancels pending requests and closes the connections; a second call does nothing."""
+        with self._lock:
+            self._closed = True
+            event_loop, self._event_loop = self._event_loop, None
+        if event_loop is not None:
+            event_loop.run(self._server.close())
+            event_loop.close()
+
+    async def _complete_one(self, request: Request) -> Completion:
+        state = _RequestState()
+        while True:
+            try:
+                async with self._limit.place() as place:
+                    body = protocol.request_body(self._model, request, self._args, self._omitted | state.omitted)
+                    sent = time.monotonic()
+                    state.sends, state.first_sent = state.sends + 1, state.first_sent or sent
+                    status, headers, content = await self._server.send(protocol.encode(body))
+                    state.seconds += time.monotonic() - sent
+                    result = protocol.parse_response(status, headers, content) if isinstance(content, bytes) else content
+                    place.outcome = _outcome(result)
+            except PatienceExceededError:
+                suffix = f"; nothing else came for {self._patience / 60:g} minutes"
+                return self._failed(self._latest_failure, state, suffix)
+            if isinstance(result, ChatResponse):
+                self._learn_fields(state.omitted, body.keys())
+                return await self._completed(request, result, state)
+            if isinstance(content, bytes) and self._omit_rejected(status, content, body, state):
+                continue
+            if protocol.is_fatal(status):
+                raise self._server.fatal_error(status, result.message)
+            delay = self._retry_delay(result, state)
+            if delay is None:
+                return self._failed(result, state)
+            await asyncio.sleep(delay)
+
+    def _omit_rejected(self, status: int, content: bytes, sent: Collection[str], state: _RequestState) -> bool:
+        """Omits the fields that the server rejects. Returns whether there are any, so that a retry is worth it."""
+        if status not in protocol.FIELD_REJECTIONS:
+            return False
+        rejected = protocol.rejected_fields(content, sent) - self._args.keys()
+        if not rejected and status != 404 and "response_format" in sent and "response_format" not in self._args:
+            rejected = {"response_format"}  # the field most often rejected, if the server names none
+        state.omitted |= rejected
+        return bool(rejected)
+
+    def _learn_fields(self, omitted: Collection[str], sent: Collection[str]) -> None:
+        """Omits for all requests what helped this one, unless the server has accepted the field before."""
+        if not self._accepted.issuperset(sent):
+            self._accepted = self._accepted.union(sent)
+        for name in sorted(set(omitted) - self._omitted - self._accepted):
+            instead = "max_completion_tokens is sent instead" if name == protocol.RENAMED_FIELD else "it is left out"
+            _log.warning("%s does not take %s; from now on %s", self._server.base, name, instead)
+            self._omitted |= {name}
+
+    def _retry_delay(self, failure: RequestFailure, state: _RequestState) -> float | None:
+        """Returns the seconds until a request is sent again, None if it is given up."""
+        if failure.final:
+            return None
+        self._latest_failure = failure
+        asked = failure.retry_after or 0.0
+        delay = asked + backoff(state.sends)
+        if failure.uses_attempt:
+            state.attempts_used += 1
+            return delay if state.attempts_used < self._attempts and asked <= self._patience else None
+        patience_left = state.first_sent + self._patience - time.monotonic()
+        if patience_left <= 0 or asked > patience_left:
+            return None
+        if asked and failure.reason == "rate_limited":
+            self._limit.hold(asked)
+        return min(delay, patience_left)
+
+    async def _completed(self, request: Request, response: ChatResponse, state: _RequestState) -> Completion:
+        prompt, completion = response.prompt_tokens, response.completion_tokens
+        counted = prompt is None or completion is None
+        if prompt is None:
+            prompt = await asyncio.to_thread(self._counter.count, request.prompt)
+        if completion is None:
+            completion = await asyncio.to_thread(self._counter.count, response.text)
+        if counted and not self._warned_of_usage:
+            self._warned_of_usage = True
+            _log.warning("%s reports no usage; tokens are counted by %s", self._server.base, self._counter.source)
+        return Completion(
+            response.text,
+            response.finish_reason,
+            self._model,
+            prompt_tokens=prompt,
+            cached_tokens=response.cached_tokens,
+            completion_tokens=completion,
+            usage="counted" if counted else "reported",
+            seconds=state.seconds,
+            attempts=state.sends,
+        )
+
+    def _failed(self, failure: RequestFailure, state: _RequestState, suffix: str = "") -> Completion:
+        return Completion(
+            None,
+            None,
+            self._model,
+            seconds=state.seconds,
+            attempts=state.sends,
+            error_reason=failure.reason,
+            error_message=self._server.redact(failure.message)[: _MAX_MESSAGE - len(suffix)] + suffix,
+        )
+
+
+def _outcome(result: ChatResponse | RequestFailure) -> Outcome:
+    if isinstance(result, ChatResponse) or result.final:  # a server that rejects a request works
+        return "ok"
+    return "overload" if result.reason == "rate_limited" else "failure"
+
+
+def _check_numbers(least: float = 1, **numbers: float) -> None:
+    for name, value in numbers.items():
+        if not value >= least:
+            raise RewriterError(
+                "engine-setting",
+                f"engine 'openai': {name} must be {least} or more, found: {value}; correct rewrite.engine.{name}",
+            )
+
+
+def _checked_args(args: Mapping[str, Any]) -> dict[str, Any]:
+    for name in _RESERVED_ARGS:
+        if name in args:
+            raise RewriterError(
+                "engine-setting", f"engine 'openai': args must not have {name}, which the engine sets itself; remove it"
+            )
+    try:
+        json.dumps(dict(args), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise RewriterError(
+            "engine-setting", f"engine 'openai': args cannot be written as JSON: {error}; correct rewrite.engine.args"
+        ) from None
+    return dict(args)

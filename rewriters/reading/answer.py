@@ -1,0 +1,65 @@
+"""Input and output of the readers; each reader parses one format of answers.
+
+    json_object.py   {"general": "...", "keyword": "..."}, alone, in a fence, or after other text
+    labelled.py      General Search Rewriting: ...
+    numbered.py      1. ...  2. ...
+    salvage.py       incomplete or malformed JSON; the plain text of an answer to a request for one strategy
+
+`PARSED_AS` of each is its name in the tables: json, labelled, numbered, salvage.
+
+Each has a function `read` from an `LlmAnswer` to `Found`: the values of each strategy, the preferred one first. Readers
+parse the format only, `checks.py` validates the values. No reader raises, whatever the text.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rewriters.strategy import Strategy
+
+
+@dataclass(frozen=True)
+class LlmAnswer:
+    """The input of a reader.
+
+    Attributes:
+        text: The answer without reasoning; its lines end in a line feed.
+        requested: The requested strategies, in the order of the prompt.
+        known: All strategies whose labels may occur, the requested ones included.
+        query: The query that was rewritten.
+        truncated: The token limit cut the text.
+    """
+
+    text: str
+    requested: tuple[Strategy, ...]
+    known: tuple[Strategy, ...]
+    query: str
+    truncated: bool
+
+
+class Value(NamedTuple):
+    """A value as the answer has it, before any check.
+
+    Attributes:
+        text: None if the value is not a single text.
+        complete: False if truncation of the answer may have removed a part of it.
+    """
+
+    text: str | None
+    complete: bool = True
+
+
+Found = dict[str, list[Value]]
+"""The values of each strategy, by its name, the preferred one first."""
+
+
+def label_key(text: str) -> str:
+    """Returns the form in which labels are compared: letters and digits in lower case, without leading digits."""
+    return re.sub(r"[\W_]+", "", text.casefold()).lstrip("0123456789")
+
+
+def names_by_key(strategies: tuple[Strategy, ...]) -> dict[str, str]:
+    """Returns the name of each strategy by `label_key` of all its names."""
+    return {label_key(word): strategy.name for strategy in strategies for word in strategy.names}

@@ -1,0 +1,141 @@
+"""Cleaning and validation of the values that a reader found."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from rewriters.normalise import normalise
+from rewriters.reading.answer import label_key
+from rewriters.reading.lines import opens_with
+from rewriters.reading.repetition import is_repetitive
+from rewriters.reading.scripts import share_no_script
+from rewriters.reasons import Reason
+from rewriters.strategy import Strategy
+
+_QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "«": "»", "„": "“", "「": "」", "『": "』", "`": "`"}
+# Control characters, halves of surrogate pairs and byte-order marks; no white space among them.
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ud800-\udfff\ufeff\ufffe\uffff]")
+_SPECIAL_TOKEN = re.compile(r"<\|[^<>|\n]{1,40}\|>|</?s>|<(?:eos|bos|pad|end_of_turn|start_of_turn)>")
+
+_NOTHING = {"n/a", "na", "none", "(none)", "null", "not applicable", "empty", "undefined", "no rewrite", "nothing"}
+_PLACEHOLDERS = {"string", "text", "query", "rewrite", "rewritten query", "the rewritten query", "your rewrite"}
+_PLACEHOLDER = re.compile(
+    r"""[<\[({]+ [^<>\[\](){}]{0,60}
+        \b(?:rewrit|rewrote|quer(?:y|ies)|keyword|answer|text|string|your|insert|here)
+        [^<>\[\](){}]{0,60} [>\])}]+
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+_REFUSAL = re.compile(
+    r"""(?:i['’]?m|i\ am|we['’]?re|we\ are)\ (?:really\ |so\ |very\ |truly\ )?sorry,?\ (?:but\ |i\ (?:can|am|do))
+      | (?:my\ apologies|apologies|sorry|unfortunately),?\ (?:but\ )?(?:i|as\ an\ ai)\b
+      | i(?:\ can(?:no|['’]?)t|(?:['’]?m|\ am)\ (?:not\ able|unable)\ to|\ won['’]?t|\ will\ not)
+        \ (?:help\ (?:you|with)\b|assist|provide|rewrite|answer|fulfil|comply|generate|process|engage|discuss)
+      | as\ an?\ (?:ai|language\ model|artificial)\b | i['’]?m\ (?:just\ )?an?\ (?:ai|language\ model)\b
+      | i\ (?:don['’]?t|do\ not)\ have\ (?:enough|access|any|real|the\ ability|information|sufficient)
+      | (?:很抱歉|抱歉|对不起|對不起)[，,]?(?:我|作为) | 我(?:无法|不能|無法)(?:回答|提供|协助|帮助|改写)
+      | 作为(?:一个|一名)?(?:ai|人工智能|语言模型)
+      | 申し訳(?:ありません|ございません) | 죄송(?:합니다|하지만)
+      | lo\ siento,\ (?:pero|no) | (?:je\ suis\ )?désolée?,\ (?:mais|je) | es\ tut\ mir\ leid,\ (?:aber|ich)
+      | desculpe,\ (?:mas|não|eu) | к\ сожалению,\ я | извините,\ (?:но|я)
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+_DOTS = re.compile(r"[.…<>\[\]{}() _]{2,}")  # "..." where a rewrite should stand
+# A rewrite that begins with 24 or more characters of the instructions repeats them; fewer may agree by chance.
+_ECHO_CHARS, _ECHO_OPENING = 24, 60
+
+
+def clean(text: str, strategy: Strategy, query: str, quoted: bool) -> str:
+    """Returns a value as one line without control characters, chat template tokens and its own label.
+
+    Labels, tokens and quotation marks that the query itself has stay.
+
+    Args:
+        text: The value.
+        strategy: Whose value it is.
+        query: The query that was rewritten.
+        quoted: The value is plain text, so that quotation marks or emphasis around all of it do not belong to it.
+    """
+    text = _CONTROL.sub("", text)
+    if not _SPECIAL_TOKEN.search(query):
+        text = _SPECIAL_TOKEN.sub(" ", text)
+    text = " ".join(text.split())
+    label = re.match(r"[^:：]{1,60}[:：]\s*", text)
+    if label and label_key(label.group()) in map(label_key, strategy.names) and not opens_with(query, label.group()):
+        text = text[label.end() :]
+    return _unwrap(text, query.strip()) if quoted else text
+
+
+def _unwrap(text: str, query: str) -> str:
+    for _ in range(3):  # **"x"**
+        before = text
+        if text.endswith(('",', "',")) and text[:1] == text[-2]:
+            text = text[:-1]
+        if len(text) > 4 and text.startswith("**") and text.endswith("**") and "**" not in text[2:-2]:
+            text = text[2:-2].strip()
+        closing = _QUOTES.get(text[:1])
+        if closing and len(text) > 2 and text.endswith(closing) and not {text[0], closing} & set(text[1:-1]):
+            quoted_in_query = query[:1] == text[0] and query[-1:] == closing
+            text = text if quoted_in_query else text[1:-1].strip()
+        if text == before:
+            break
+    return text
+
+
+@lru_cache(maxsize=64)
+def _normalised(instructions: str) -> str:
+    return normalise(instructions)
+
+
+def invalid_reason(text: str, strategy: Strategy, query: str, instructions: str) -> Reason | None:
+    """Returns the first reason why a cleaned value is no valid rewrite, or None; the query itself is always valid.
+
+    Args:
+        text: The value, as `clean` returns it.
+        strategy: Whose value it is.
+        query: The query that was rewritten.
+        instructions: The prompt template, to detect answers that repeat it.
+    """
+    rewrite, normal_query = normalise(text), normalise(query)
+    if not rewrite or rewrite == normal_query:
+        return None if rewrite else "empty"
+    checks: dict[Reason, bool] = {
+        "empty": _is_nothing(rewrite, normal_query),
+        "repetition": is_repetitive(rewrite) and not is_repetitive(normal_query),
+        "echo": _is_echo(rewrite, normal_query, strategy, instructions),
+        "refusal": is_refusal(text, query),
+        "wrong_language": share_no_script(query, text),
+        "too_long": len(text) > max(strategy.max_chars, len(query)),
+    }
+    return next((reason for reason, fails in checks.items() if fails), None)
+
+
+def _in_words(rewrite: str, normal_query: str) -> bool:
+    return f" {rewrite} " in f" {normal_query} "
+
+
+def _is_nothing(rewrite: str, normal_query: str) -> bool:
+    if any(map(str.isalnum, rewrite)):
+        return rewrite in _NOTHING and not _in_words(rewrite, normal_query)
+    return any(map(str.isalnum, normal_query)) and not _DOTS.fullmatch(rewrite)
+
+
+def _is_echo(rewrite: str, normal_query: str, strategy: Strategy, instructions: str) -> bool:
+    if _DOTS.fullmatch(rewrite) and any(map(str.isalnum, normal_query)):
+        return True
+    placeholder = rewrite in _PLACEHOLDERS or _PLACEHOLDER.fullmatch(rewrite)
+    if (placeholder or label_key(rewrite) in map(label_key, strategy.names)) and not _in_words(rewrite, normal_query):
+        return True
+    normalised_instructions = _normalised(instructions)
+    if rewrite == normalise(strategy.example) and rewrite in normalised_instructions:
+        return True
+    opening = rewrite[:_ECHO_OPENING].rstrip(".")
+    return len(opening) >= _ECHO_CHARS and opening in normalised_instructions and opening not in normal_query
+
+
+def is_refusal(text: str, query: str) -> bool:
+    """Returns whether a text begins with a refusal that the query does not contain ("sorry, but i can't ... lyrics")."""
+    found = _REFUSAL.match(text.lstrip(" \"'“*"))
+    return found is not None and label_key(found.group()) not in label_key(query)

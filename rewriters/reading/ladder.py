@@ -1,0 +1,115 @@
+"""The parse ladder: finds the rewrite of each strategy in an answer, or the reason why there is none.
+
+Four readers, in this order: JSON, labelled lines, numbered lines, salvage. The values of the reader that finds the most
+strategies count, those of the earlier one at a tie; values of two readers are never mixed, so that no text is read in two
+formats. Each strategy ends with a rewrite or one reason. Nothing is raised, whatever the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rewriters.reading import json_object, labelled, numbered, salvage
+from rewriters.reading.answer import Found, LlmAnswer
+from rewriters.reading.checks import clean, invalid_reason, is_refusal
+from rewriters.reading.repetition import is_repetitive
+from rewriters.reading.thinking import strip_thinking
+from rewriters.reasons import Reason
+from rewriters.strategy import Strategy
+
+PARSE_VERSION = 1  # incremented when an answer would be parsed differently; part of a run's fingerprint
+_MAX_CHARS = 200_000  # of an answer; the rest is ignored. 100 times the length of four rewrites
+
+
+class Parsed(NamedTuple):
+    """A rewrite.
+
+    Attributes:
+        text: The rewrite, on one line.
+        parsed_as: The reader that found it: json, labelled, numbered or salvage.
+    """
+
+    text: str
+    parsed_as: str
+
+
+class Unread(NamedTuple):
+    """The reason why a strategy has no rewrite."""
+
+    reason: Reason
+
+
+def parse(
+    text: str,
+    query: str,
+    *,
+    requested: Sequence[Strategy],
+    known: Sequence[Strategy],
+    instructions: str,
+    truncated: bool,
+) -> dict[str, Parsed | Unread]:
+    """Returns the rewrite of each requested strategy, or the reason why there is none, by name.
+
+    Args:
+        text: The answer.
+        query: The query that was rewritten.
+        requested: The requested strategies, in the order of the prompt.
+        known: All strategies whose labels may occur.
+        instructions: The prompt template.
+        truncated: The token limit cut the answer; values that are complete before the cut count.
+    """
+    truncated = truncated or len(text) > _MAX_CHARS
+    text = text[:_MAX_CHARS].replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
+    if not json_object.is_object(text):
+        text = strip_thinking(text, query)
+    # Some models repeat white space until the token limit; in long runs of it the readers' patterns would take quadratic time.
+    text = re.sub(r"(?: ?\n ?){3,}", "\n\n", re.sub(r"[^\S\n]+", " ", text))
+    answer = LlmAnswer(text, tuple(requested), tuple(dict.fromkeys([*requested, *known])), query, truncated)
+    found, parsed_as = _read_best(answer)
+    return {strategy.name: _outcome(found, parsed_as, strategy, answer, instructions) for strategy in requested}
+
+
+def _read_best(answer: LlmAnswer) -> tuple[Found, str]:
+    best: Found = {}
+    parsed_as, most = "", -1
+    for reader in (json_object, labelled, numbered, salvage):
+        if reader is numbered and most > 0:
+            continue  # an earlier reader found labelled values, whose order need not be that of the prompt
+        found = reader.read(answer)
+        count = sum(any(value.text for value in values) for values in found.values())
+        if count > most and found:
+            best, parsed_as, most = found, reader.PARSED_AS, count
+        if most == len(answer.requested):
+            break
+    return best, parsed_as
+
+
+def _outcome(found: Found, parsed_as: str, strategy: Strategy, answer: LlmAnswer, instructions: str) -> Parsed | Unread:
+    """Returns the first valid value, or the reason against the first value."""
+    reasons: list[Reason] = []
+    for value in found.get(strategy.name, []):
+        text = clean(value.text or "", strategy, answer.query, quoted=parsed_as != json_object.PARSED_AS)
+        if answer.truncated and not value.complete:
+            repetitive = is_repetitive(text or answer.text) and not is_repetitive(answer.query)
+            reasons.append("repetition" if repetitive else "truncated")
+        elif value.text is None:
+            reasons.append("unparsable")
+        elif reason := invalid_reason(text, strategy, answer.query, instructions):
+            reasons.append(reason)
+        else:
+            return Parsed(text, parsed_as)
+    return Unread(reasons[0] if reasons else _missing_reason(found, answer))
+
+
+def _missing_reason(found: Found, answer: LlmAnswer) -> Reason:
+    if not answer.text.strip():
+        return "truncated" if answer.truncated else "empty"
+    if not found and is_repetitive(answer.text) and not is_repetitive(answer.query):
+        return "repetition"
+    if answer.truncated:
+        return "truncated"
+    if found:
+        return "missing"
+    return "refusal" if is_refusal(answer.text, answer.query) else "unparsable"

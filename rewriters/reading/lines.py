@@ -1,0 +1,93 @@
+"""The end of a value in an answer made of lines; shared by the readers of labelled, numbered and plain text."""
+
+from __future__ import annotations
+
+import re
+
+from rewriters.normalise import normalise
+from rewriters.reading.answer import Value
+from rewriters.strategy import Strategy
+
+# Beginnings of lines that comment on the answer ("Explanation: ...", "Let me know ...").
+_CHATTER = re.compile(
+    r"""[\s>*_\#`(-]{0,12}(?:
+        (?:reasons?|reasoning|rationale|explanations?|justification|notes?|why|n\.?b\.?|p\.?s\.?)[*_`]{0,3}\ ?[:：]
+      | (?:理由|原因|说明|說明|解释|注|備考|注意|이유|설명|причина|примечание|begründung|hinweis|raison|nota)\ ?[:：]
+      | let\ me\ know | i\ hope\ (?:this|that|these) | hope\ (?:this|that|it|these)\b | feel\ free\ to
+      | (?:do|would)\ you\ (?:want|like)\ me\ to
+      | if\ you\ (?:need|want|would\ like|have\ any) | (?:these|those|the\ above)\ (?:rewrites?|rewritings?|queries)\b
+      | this\ (?:rewrite|rewriting|version|rewritten\ query)\b
+      | i(?:['’]ve|\ have)?\ (?:kept|removed|rewrote|rewritten|chose|chosen|focused)\b
+    )
+    | \s*(?:-{3,}|={3,}|_{3,}|\*{3,})\s*$
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+_FENCE = re.compile(r"\s*(?:`{3,}|~{3,})\s*[\w+-]*\s*")
+_BULLET = re.compile(r"\s*[-*•·‣▪●+]\s+(\S.*)")
+# "Core content:": up to four words and a colon. Such a line ends a passage.
+_SHORT_LABEL = re.compile(r"[\s>*_#`\-•]{0,12}[^\W\d_][\w-]{0,40}(?: [\w-]{1,40}){0,3} ?[*_`]{0,3} ?(?::\s|：|:$)")
+
+
+def is_fence(line: str) -> bool:
+    """Returns whether a line opens or closes a fenced block."""
+    return bool(_FENCE.fullmatch(line))
+
+
+def opens_with(query: str, opening: str) -> bool:
+    """Returns whether the query itself begins with these words; an answer may then begin with them, too."""
+    prefix = normalise(opening)
+    return bool(prefix) and normalise(query).startswith(prefix)
+
+
+def is_chatter(line: str, query: str) -> bool:
+    """Returns whether a line comments on the answer."""
+    found = _CHATTER.match(line)
+    return found is not None and not opens_with(query, found.group())
+
+
+def leading_value(lines: list[str], strategy: Strategy, query: str, ended: bool) -> Value:
+    """Returns the value at the beginning of some lines.
+
+    A query is one line, or a list of bullets if the strategy joins lists. A passage ends before a line that is empty, a
+    comment or labelled. The last line of an answer never proves that a value is complete: truncation may have cut it.
+
+    Args:
+        lines: From the text after a label or number to the next label or number, or to the end of the answer.
+        strategy: Whose value it is.
+        query: The query that was rewritten.
+        ended: Another label or number follows, so nothing here was cut.
+    """
+    last = len(lines) if ended else len(lines) - 1  # a value that ends before this line is complete
+    start = next((at for at, line in enumerate(lines) if line.strip() and not is_fence(line)), len(lines))
+    if start == len(lines):
+        return Value("", complete=ended)
+    if start and is_chatter(lines[start], query):
+        return Value("", complete=start < last)
+    listed = bullets(lines[start:]) if start else []
+    if listed:
+        complete = start + len(listed) < last or ended
+        if len(listed) == 1:
+            return Value(listed[0], complete)
+        return Value(None if strategy.list_separator is None else strategy.list_separator.join(listed), complete)
+    end = start + 1
+    if strategy.search_as == "query":
+        return Value(lines[start].strip(), complete=end <= last)
+    while end < len(lines) and not _ends_passage(lines[end], query):
+        end += 1
+    return Value(" ".join(line.strip() for line in lines[start:end]), complete=end < last or ended)
+
+
+def _ends_passage(line: str, query: str) -> bool:
+    return not line.strip() or is_fence(line) or is_chatter(line, query) or _SHORT_LABEL.match(line) is not None
+
+
+def bullets(lines: list[str]) -> list[str]:
+    """Returns the items of the bullet list at the beginning of some lines; empty if they begin with none."""
+    found = []
+    for line in lines:
+        bullet = _BULLET.match(line)
+        if bullet is None:
+            break
+        found.append(bullet.group(1).strip())
+    return found

@@ -1,0 +1,260 @@
+"""The tracker: how many shards are under way, and where each is, however often its stages are done again."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+
+import pyarrow as pa
+import pytest
+
+from cluster.costs import COSTS, entry
+from cluster.run.pools import TASK_CPUS
+from cluster.run.progress import BlockTotals, ProgressTracker, block_totals
+
+NOTHING = BlockTotals({}, {})
+STAGES = {"read": 0, "rewrite": 2, "rerank": 1}
+
+
+@pytest.fixture
+def now() -> list[float]:
+    """A clock that stands still until the test moves it."""
+    return [100.0]
+
+
+@pytest.fixture
+def tracker(now: list[float]) -> ProgressTracker:
+    return ProgressTracker(STAGES, limit=2, clock=lambda: now[0])
+
+
+def rows(tracker: ProgressTracker) -> dict[str, tuple[int, int, int]]:
+    """done, at work, waiting."""
+    return {name: stage[:3] for name, stage in tracker.progress().items()}
+
+
+def passed(
+    tracker: ProgressTracker, stage: str, shard: int, made: int, worker: str = "w", found: BlockTotals = NOTHING
+) -> None:
+    attempt = tracker.block_started(stage, shard, made, worker)
+    tracker.block_finished(stage, shard, made, attempt, found)
+
+
+# ---------------------------------------------------------------- the gate
+
+
+def test_no_more_shards_than_the_limit_are_under_way(tracker: ProgressTracker) -> None:
+    assert tracker.admit(0, 0) is True
+    assert tracker.admit(1, 0) is True
+    assert tracker.admit(2, 0) is None
+    assert tracker.in_flight() == 2
+    tracker.mark_committed(1)
+    assert tracker.admit(2, 0) is True
+    assert tracker.admit(3, 0) is None
+
+
+def test_who_waits_is_let_in_by_a_commit() -> None:
+    tracker = ProgressTracker(STAGES, limit=1)
+    tracker.admit(0, 0)
+    answers: list[bool | None] = []
+    waiting = [threading.Thread(target=lambda shard=shard: answers.append(tracker.admit(shard, 30))) for shard in (1, 2)]
+    for thread in waiting:
+        thread.start()
+    time.sleep(0.05)
+    assert answers == []
+    tracker.mark_committed(0)
+    while not answers:
+        time.sleep(0.01)
+    assert answers == [True]
+    tracker.close()
+    for thread in waiting:
+        thread.join(30)
+    assert answers == [True, False]
+
+
+def test_a_shard_that_is_tried_again_does_not_wait_for_itself(tracker: ProgressTracker) -> None:
+    for shard in (0, 1, 0):
+        assert tracker.admit(shard, 0) is True
+    tracker.mark_committed(0)
+    assert tracker.admit(2, 0) is True  # the second try took no second place
+    assert tracker.admit(3, 0) is None
+
+
+def test_a_commit_that_is_told_twice_makes_room_once(tracker: ProgressTracker) -> None:
+    for shard in (0, 1):
+        tracker.admit(shard, 0)
+    tracker.mark_committed(0)
+    tracker.mark_committed(0)
+    assert tracker.admit(2, 0) is True
+    assert tracker.admit(3, 0) is None
+
+
+def test_a_closed_gate_admits_none(tracker: ProgressTracker) -> None:
+    tracker.admit(0, 0)
+    tracker.close()
+    assert tracker.admit(1, 0) is False
+    tracker.mark_committed(0)
+    assert tracker.admit(2, 0) is False
+    assert tracker.in_flight() == 0
+
+
+# ---------------------------------------------------------------- where shards are
+
+
+def test_a_shard_is_followed_from_stage_to_stage(tracker: ProgressTracker) -> None:
+    assert rows(tracker) == dict.fromkeys(STAGES, (0, 0, 0))
+    attempt = tracker.block_started("read", 5, 1, "task")
+    assert rows(tracker)["read"] == (0, 1, 0)
+    tracker.block_finished("read", 5, 200, attempt, NOTHING)  # a place in the plan became rows
+    assert rows(tracker) == {"read": (200, 0, 0), "rewrite": (0, 0, 200), "rerank": (0, 0, 0)}
+    attempt = tracker.block_started("rewrite", 5, 200, "w")
+    assert rows(tracker)["rewrite"] == (0, 200, 0)
+    tracker.block_finished("rewrite", 5, 200, attempt, NOTHING)
+    attempt = tracker.block_started("rerank", 5, 200, "w")
+    tracker.block_finished("rerank", 5, 1, attempt, NOTHING)  # the rows became a manifest
+    assert rows(tracker) == dict.fromkeys(STAGES, (200, 0, 0))
+    tracker.mark_committed(5)
+    assert rows(tracker) == dict.fromkeys(STAGES, (0, 0, 0))
+
+
+def test_a_worker_reports_how_far_it_is_within_its_block(tracker: ProgressTracker) -> None:
+    attempts = {}
+    for shard in (1, 2):
+        passed(tracker, "read", shard, 100)
+        attempts[shard] = tracker.block_started("rewrite", shard, 100, "w")
+    tracker.heartbeat("rewrite", 1, attempts[1], 0.25)
+    tracker.heartbeat("rewrite", 2, attempts[2], 0.6)
+    assert rows(tracker)["rewrite"] == (85, 115, 0)
+    tracker.heartbeat("rewrite", 2, attempts[2], 0.1)  # older
+    tracker.heartbeat("rewrite", 2, attempts[2] + 1, 0.9)  # of another attempt
+    tracker.heartbeat("rewrite", 1, attempts[1], 7.0)
+    assert rows(tracker)["rewrite"] == (160, 40, 0)
+    tracker.block_finished("rewrite", 1, 100, attempts[1], NOTHING)
+    tracker.heartbeat("rewrite", 1, attempts[1], 0.5)  # too late
+    tracker.heartbeat("rerank", 1, 1, 0.5)  # not begun
+    tracker.heartbeat("rewrite", 9, 1, 0.5)  # never heard of
+    assert rows(tracker)["rewrite"] == (160, 40, 0)
+    assert rows(tracker)["rerank"] == (0, 0, 100)
+
+
+def test_a_block_that_is_done_again_is_not_counted_twice(tracker: ProgressTracker, now: list[float]) -> None:
+    counted = BlockTotals({"rewrite": {"dmqr@m": {"requests": 10}}}, {"failed_queries": 1})
+    passed(tracker, "read", 1, 10)
+    assert tracker.block_started("rewrite", 1, 10, "w") == 1
+    tracker.heartbeat("rewrite", 1, 1, 0.5)
+    now[0] += 3
+    tracker.worker_started("rewrite", "w")  # its worker died, and is back
+    assert rows(tracker)["rewrite"] == (0, 0, 10)
+    now[0] += 5
+    assert tracker.block_started("rewrite", 1, 10, "w") == 2
+    now[0] += 2
+    tracker.block_finished("rewrite", 1, 10, 1, counted)  # of the attempt that died
+    assert rows(tracker)["rewrite"] == (0, 10, 0)
+    tracker.block_finished("rewrite", 1, 10, 2, counted)
+    assert tracker.progress()["rewrite"].busy_seconds == 5  # the time without a worker is none
+    for _ in range(2):  # the result was lost with its node: all of it again
+        passed(tracker, "read", 1, 10)
+        assert rows(tracker) == {"read": (10, 0, 0), "rewrite": (0, 0, 10), "rerank": (0, 0, 0)}
+        assert tracker.progress()["rewrite"].counts == {}
+        passed(tracker, "rewrite", 1, 10, "w", counted)
+    assert tracker.progress()["rewrite"].counts == {"failed_queries": 1}
+    assert tracker.progress()["rewrite"].spent == counted.spent
+    assert rows(tracker)["rerank"] == (0, 0, 10)
+
+
+def test_an_attempt_that_ends_after_the_commit_changes_nothing(tracker: ProgressTracker) -> None:
+    passed(tracker, "read", 1, 10)
+    attempt = tracker.block_started("rewrite", 1, 10, "w")
+    tracker.mark_committed(1)
+    tracker.block_finished("rewrite", 1, 10, attempt, NOTHING)
+    tracker.block_started("rerank", 1, 10, "w")
+    assert rows(tracker) == dict.fromkeys(STAGES, (0, 0, 0))
+
+
+def test_what_is_not_committed_is_summed(tracker: ProgressTracker) -> None:
+    for shard, tokens in ((1, 30), (2, 12), (3, 100)):
+        passed(tracker, "read", shard, 10)
+        spent = BlockTotals({"rewrite": {"dmqr@m": {"prompt_tokens": tokens}}}, {"x": shard})
+        passed(tracker, "rewrite", shard, 10, "w", spent)
+    tracker.mark_committed(3)
+    stage = tracker.progress()["rewrite"]
+    assert stage.spent == {"rewrite": {"dmqr@m": {"prompt_tokens": 42}}}
+    assert stage.counts == {"x": 3}
+    assert tracker.progress()["rewrite"].spent == stage.spent  # reading changes nothing
+
+
+def test_busy_seconds_are_those_in_which_a_worker_has_a_block(tracker: ProgressTracker, now: list[float]) -> None:
+    attempts = {}
+    for shard in (1, 2, 3):
+        passed(tracker, "read", shard, 10)
+    attempts[1] = tracker.block_started("rewrite", 1, 10, "a")
+    now[0] += 1
+    attempts[2] = tracker.block_started("rewrite", 2, 10, "a")  # a second block of the same worker
+    attempts[3] = tracker.block_started("rewrite", 3, 10, "b")
+    now[0] += 2
+    tracker.block_finished("rewrite", 1, 10, attempts[1], NOTHING)
+    now[0] += 4
+    assert tracker.progress()["rewrite"].busy_seconds == 7 + 6  # also while they last
+    for shard in (2, 3):
+        tracker.block_finished("rewrite", shard, 10, attempts[shard], NOTHING)
+    now[0] += 50
+    assert tracker.progress()["rewrite"].busy_seconds == 13
+    tracker.block_started("read", 8, 1, "task-8")
+    tracker.block_started("read", 9, 1, "task-9")
+    now[0] += 1
+    assert tracker.progress()["read"].busy_seconds == 2
+
+
+def test_ready_workers(tracker: ProgressTracker) -> None:
+    def there() -> dict[str, tuple[int, int]]:
+        return {name: (stage.ready_workers, stage.workers) for name, stage in tracker.progress().items()}
+
+    assert there() == {"read": (TASK_CPUS, TASK_CPUS), "rewrite": (0, 2), "rerank": (0, 1)}
+    tracker.worker_started("rewrite", "a")
+    tracker.worker_started("rewrite", "a")  # again
+    tracker.block_started("rerank", 4, 10, "x")  # to a tracker that was started anew
+    assert there() == {"read": (TASK_CPUS, TASK_CPUS), "rewrite": (1, 2), "rerank": (1, 1)}
+    for worker in "bcd":  # the pool has grown
+        tracker.worker_started("rewrite", worker)
+    assert there()["rewrite"] == (4, 4)
+    for worker in "abcd":  # and is let go: it is not starting
+        tracker.worker_stopped("rewrite", worker)
+    assert there()["rewrite"] == (2, 2)
+
+
+def test_seconds_since_the_last_heartbeat(tracker: ProgressTracker, now: list[float]) -> None:
+    now[0] += 30
+    assert tracker.seconds_since_heartbeat() == 30
+    tracker.heartbeat("rewrite", None, 0, None)
+    assert tracker.seconds_since_heartbeat() == 0
+
+
+def test_the_tracker_stays_small_and_ends_empty(tracker: ProgressTracker, now: list[float]) -> None:
+    order = random.Random(7)
+    for shard in range(3000):
+        for stage in STAGES:
+            now[0] += order.random()
+            attempts = [tracker.block_started(stage, shard, 10, "w") for _ in range(order.randint(1, 3))]
+            for attempt in order.sample(attempts, len(attempts)):
+                tracker.block_finished(stage, shard, 10, attempt, NOTHING)
+        if shard >= 3:
+            tracker.mark_committed(shard - 3)
+        assert len(tracker._shards) <= 3 + 1
+    for shard in range(2997, 3000):
+        tracker.mark_committed(shard)
+    assert rows(tracker) == dict.fromkeys(STAGES, (0, 0, 0))
+    assert not tracker._calls
+    assert not tracker._busy_since
+    assert not tracker._attempts
+    assert len(tracker._committed) <= 1000
+
+
+def test_an_account_has_the_entries_of_its_own_stage() -> None:
+    spent = [
+        [entry("rewrite", "dmqr", 2.0, model="m", requests=1, prompt_tokens=7), entry("retrieve", "bm25", 1.0, searches=5)],
+        [entry("retrieve", "bm25", 3.0, searches=2)],
+    ]
+    table = pa.table({"costs": pa.array(spent, COSTS)})
+    assert block_totals("retrieve", table, {"n": 1}) == ({"retrieve": {"bm25@": {"seconds": 4.0, "searches": 7}}}, {"n": 1})
+    assert block_totals("write", table, {}) == ({}, {})
+    assert block_totals("write", pa.table({"n": [1]}), {}) == ({}, {})

@@ -1,0 +1,163 @@
+"""Both runners: what is under way while it is, after workers' deaths, behind a closed gate, and at the end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import few_stages
+import pytest
+from few_stages import EACH, places, stages
+
+from cluster.errors import ClusterError
+from cluster.run.pools import Pool, PoolRequest
+from cluster.run.progress import StageProgress
+from cluster.run.runner_local import LocalRunner
+from cluster.run.runner_ray import RayRunner
+from cluster.run.session import Session
+from cluster.run.stage import Stage, link
+
+SHARDS = 4
+POOL = Pool(1, 1, 0)
+Runner = RayRunner | LocalRunner
+
+
+@pytest.fixture(scope="module")
+def ray_session() -> Iterator[None]:
+    import ray
+
+    session = Session("local", {"slow": PoolRequest(workers=2, cpus=1)})
+    ray.cloudpickle.register_pickle_by_value(few_stages)
+    try:
+        yield
+    finally:
+        ray.cloudpickle.unregister_pickle_by_value(few_stages)
+        session.close()
+
+
+def wait_for(runner: Runner, true_of: Callable[[dict[str, StageProgress]], bool]) -> dict[str, StageProgress]:
+    """The progress when that is so, which is to be soon."""
+    end = time.monotonic() + 120
+    while not (pages := runner.progress()) or not true_of(pages):
+        assert time.monotonic() < end, pages
+        time.sleep(0.05)
+    return pages
+
+
+def begin(runner: Runner, shards: int = SHARDS) -> tuple[threading.Thread, list[int]]:
+    """Runs in a thread; the shards that have come."""
+    found: list[int] = []
+
+    def read() -> None:
+        for row in runner.run(places(shards)):
+            found.append(row["shard"])
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    return reader, found
+
+
+def test_progress_while_blocks_are_under_way_and_at_the_end(ray_session: None, tmp_path: Path) -> None:
+    runner = RayRunner(stages(tmp_path, POOL, deaths=1, blocks=2), start=1)
+    reader, found = begin(runner)
+    # three shards are admitted: two are under way in one worker, on threads of their own, one waits
+    pages = wait_for(runner, lambda pages: pages["slow"].done >= EACH // 4 + EACH // 2 and pages["slow"].waiting > 0)
+    assert list(tmp_path.glob("died-*"))
+    assert pages["grow"][:3] == (3 * EACH, 0, 0)
+    assert pages["slow"][:3] == (6, 10, EACH)  # the heartbeat from elsewhere was not heard, the death counted nothing twice
+    assert pages["slow"].ready_workers == pages["slow"].workers == 1
+    assert pages["slow"].spent == {}
+    assert runner.in_flight() == 3
+
+    (tmp_path / "gate").touch()
+    # no fourth shard before a commit
+    pages = wait_for(runner, lambda pages: pages["fold"].done == 3 * EACH and len(found) == 3)
+    first = list(found)
+    assert pages["slow"][:3] == (3 * EACH, 0, 0)
+    assert pages["slow"].counts == {"odd": EACH * sum(shard % 2 for shard in first)}  # 2 and 3 wait for admission together
+    assert pages["slow"].spent["slow"]["s@"]["requests"] == 2 * 3 * EACH
+    assert pages["slow"].busy_seconds > 0
+    for shard in first:
+        runner.mark_committed(shard)
+    wait_for(runner, lambda pages: pages["fold"].done == EACH and len(found) == SHARDS)
+    runner.mark_committed(found[3])
+    reader.join(60)
+    assert sorted(found) == list(range(SHARDS))
+    pages = wait_for(runner, lambda pages: not pages["fold"].done)
+    assert [page[:3] for page in pages.values()] == [(0, 0, 0)] * 3
+    assert all(page.counts == {} and page.spent == {} for page in pages.values())
+
+
+def test_a_block_that_kills_every_worker_is_given_up(ray_session: None, tmp_path: Path) -> None:
+    runner = RayRunner(stages(tmp_path, POOL, deaths=100, retries=1), start=1)
+    with pytest.raises(Exception, match="slow: 2 workers died one after the other under shard") as failed:
+        list(runner.run(places(1)))
+    assert "ClusterError" in str(failed.value)
+    assert len(list(tmp_path.glob("died-*"))) == 2
+
+
+def test_behind_a_closed_gate_no_shard_begins(ray_session: None, tmp_path: Path) -> None:
+    runner = RayRunner(stages(tmp_path, POOL), start=1)
+    reader, found = begin(runner, 40)
+    wait_for(runner, lambda pages: pages["slow"].in_flight > 0)
+    runner.close()
+    (tmp_path / "gate").touch()
+    reader.join(120)
+    assert not reader.is_alive()
+    assert 0 < len(found) <= 3
+    assert runner.in_flight() == len(found)
+
+
+def test_a_pool_that_may_grow_does_so_under_load(ray_session: None, tmp_path: Path) -> None:
+    runner = RayRunner(stages(tmp_path, Pool(1, 1, 0, most=2)), start=1)
+    reader, found = begin(runner, 6)
+    pages = wait_for(runner, lambda pages: pages["slow"].ready_workers == 2)
+    assert pages["slow"].workers == 2
+    (tmp_path / "gate").touch()
+    while reader.is_alive():
+        for shard in list(found):
+            runner.mark_committed(shard)
+        reader.join(0.2)
+    assert sorted(found) == list(range(6))
+
+
+def test_the_same_stages_in_one_process(tmp_path: Path) -> None:
+    runner = LocalRunner(stages(tmp_path, POOL), start=1)
+    reader, found = begin(runner)
+    pages = wait_for(runner, lambda pages: pages["slow"].done > 0)
+    assert pages["grow"][:3] == (EACH, 0, 0)
+    assert pages["slow"][:3] == (EACH // 4, EACH - EACH // 4, 0)
+    assert runner.in_flight() == 1
+    (tmp_path / "gate").touch()
+    for shard in range(SHARDS):
+        wait_for(runner, lambda pages, shard=shard: len(found) == shard + 1 and pages["fold"].done == EACH)
+        assert shard == SHARDS - 1 or not (tmp_path / "closed").exists()
+        runner.mark_committed(shard)
+    reader.join(60)
+    assert found == list(range(SHARDS))
+    assert (tmp_path / "closed").exists()
+    assert len(list(tmp_path.glob("worker-*"))) == 1
+
+
+def test_in_one_process_too_no_shard_begins_behind_a_closed_gate(tmp_path: Path) -> None:
+    (tmp_path / "gate").touch()
+    runner = LocalRunner(stages(tmp_path, POOL), start=1)
+    rows = runner.run(places(SHARDS))
+    assert next(rows) == {"shard": 0}
+    runner.close()
+    runner.mark_committed(0)
+    assert list(rows) == []
+    assert (tmp_path / "closed").exists()
+
+
+def test_a_stage_whose_needs_nobody_adds_is_refused() -> None:
+    with pytest.raises(ClusterError, match=r"stage fold needs \['seen'\], which no stage before it adds"):
+        link([Stage("grow", few_stages.Grow, {}), Stage("fold", few_stages.Fold, {})], few_stages.PLACE)
+
+
+def test_what_stages_add_and_give_is_derived() -> None:
+    linked = stages(Path(), POOL)
+    assert [stage.produces.names for stage in linked] == [["shard", "costs"], ["shard", "costs", "seen"], ["shard"]]
+    assert [stage.consumes for stage in linked] == [few_stages.PLACE, *(stage.produces for stage in linked[:-1])]

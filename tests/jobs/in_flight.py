@@ -1,0 +1,21 @@
+"""The schemas in flight, each stage's from its class, as the chain makes them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from cluster.run.stage import Stage, link
+from jobs.pipeline import CHAIN
+from jobs.tables import SHARD
+
+
+def chain(*left_out: str) -> dict[str, pa.Schema]:
+    """Stage -> the schema that it returns, in a chain without the stages that are left out."""
+    stages = [Stage(step.name, step.worker, {}) for step in CHAIN if step.name not in left_out]
+    return {stage.name: stage.produces for stage in link(stages, SHARD)}
+
+
+REWRITTEN, RETRIEVED, FUSED, SCORED, ORDERED = (
+    chain()[name] for name in ("rewrite", "retrieve", "fuse", "score", "order")
+)  # fmt: skip
+UNSCORED = chain("score")["order"]  # what `write` is given where there is no reranker

@@ -1,0 +1,281 @@
+"""What dedup's files promise, what becomes of a row, and the real logs."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cluster.errors import LogError
+from cluster.storage import open_storage
+from jobs.log.check import LogColumns, check_log
+from jobs.log.dedup import LogSummary, dedup
+from jobs.log.files import find_log_files
+from jobs.tables import STORED
+from rewriters.normalise import normalise
+
+COLUMNS = LogColumns("query")
+
+
+def write(path: Path, columns: dict[str, Any], **options: object) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path, **options)
+    return path
+
+
+def left(folder: Path) -> list[str]:
+    """Every file there."""
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def run(
+    log: Path, out: Path, columns: LogColumns = COLUMNS, shard_size: int = 1000
+) -> tuple[LogSummary, dict[str, list[dict[str, Any]]]]:
+    files = find_log_files(str(log))
+    check_log(files, columns)
+    summary = dedup(files, columns, open_storage(str(out)), shard_size)
+    return summary, {
+        table: [row for file in files for row in pq.read_table(out / file.key).to_pylist()]
+        for table, files in summary.tables.items()
+    }
+
+
+# ---------------------------------------------------------------- files
+
+
+def test_columns_and_compression_are_exact(tmp_path: Path) -> None:
+    log = write(tmp_path / "log.parquet", {"query": ["a", "B", "b ", None]})
+    summary, tables = run(log, tmp_path / "out")
+    assert {table: [file.rows for file in files] for table, files in summary.tables.items()} == {
+        "queries": [2], "query_map": [4], "errors": [1]
+    }  # fmt: skip
+    for table, (file,) in summary.tables.items():
+        metadata = pq.read_metadata(tmp_path / "out" / file.key)
+        assert metadata.schema.to_arrow_schema() == STORED[table]
+        assert {metadata.row_group(0).column(i).compression for i in range(metadata.num_columns)} == {"ZSTD"}
+        assert (metadata.num_rows, os.stat(tmp_path / "out" / file.key).st_size) == (file.rows, file.size)
+    assert tables["errors"] == [
+        {"query_id": None, "log_id": "log.parquet#3", "stage": "log", "component": None, "reason": "empty",
+         "message": "the query is null", "raw": None, "attempts": 1}
+    ]  # fmt: skip
+    assert {(row["query"], row["normalised"]) for row in tables["queries"]} == {("a", "a"), ("B", "b")}
+    same = duckdb.execute(f"SELECT count(*), count(query_id) FROM '{tmp_path}/out/query_map/*.parquet'").fetchone()
+    assert same == (4, 3)
+
+
+def test_a_shard_is_a_row_group_and_a_file_holds_64(tmp_path: Path) -> None:
+    log = write(tmp_path / "log.parquet", {"query": [f"query {i}" for i in range(650)]})
+    summary, tables = run(log, tmp_path / "out", shard_size=5)
+    assert [file.rows for file in summary.tables["queries"]] == [320, 320, 10]
+    assert [s.rows for s in summary.shards] == [5] * 130
+    assert [s.number for s in summary.shards] == list(range(130))
+    seen = []
+    for shard in summary.shards:
+        group = pq.ParquetFile(tmp_path / "out" / shard.key).read_row_group(shard.row_group)
+        assert group.num_rows == shard.rows
+        seen += group["query_id"].to_pylist()
+    assert seen == sorted(seen) == [row["query_id"] for row in tables["queries"]]
+    last, _ = run(log, tmp_path / "out", shard_size=649)
+    assert [s.rows for s in last.shards] == [649, 1]
+
+
+def test_ranges_of_ids_are_files_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = write(tmp_path / "log.parquet", {"query": [f"query {i}" for i in range(1000)]})
+    whole, expected = run(log, tmp_path / "whole", shard_size=50)
+    monkeypatch.setattr("jobs.log.dedup.RANGE_ROWS", 300)
+    summary, tables = run(log, tmp_path / "out", shard_size=50)
+    assert len(summary.tables["queries"]) == 4
+    assert tables == expected
+    assert sum(shard.rows for shard in summary.shards) == summary.queries == whole.queries
+    short = [shard for shard in summary.shards if shard.rows < 50]
+    assert len(short) <= 4
+
+
+def test_the_same_log_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobs.log.dedup.PART_ROWS", 7000)
+    rng = np.random.default_rng(7)
+    rows = [f"Query {i}" if i % 3 else f"query  {i}" for i in rng.integers(0, 4000, 20000).tolist()]
+    log = write(tmp_path / "log.parquet", {"query": rows}, row_group_size=3000)
+    one, two = ([(tmp_path / out / file.key).read_bytes() for files in run(log, tmp_path / out)[0].tables.values()
+                 for file in files] for out in ("one", "two"))  # fmt: skip
+    assert len(one) == 1 + 4
+    assert one == two
+
+
+def test_only_what_the_summary_names_is_there(tmp_path: Path) -> None:
+    (tmp_path / "out" / "plan").mkdir(parents=True)
+    (tmp_path / "out" / "plan" / "another.parquet").write_text("of another attempt")
+    summary, _ = run(write(tmp_path / "log.parquet", {"query": ["a", None]}), tmp_path / "out")
+    named = [file.key for files in summary.tables.values() for file in files]
+    assert left(tmp_path / "out") == sorted([*named, "plan/another.parquet"])
+
+
+# ---------------------------------------------------------------- what a row is
+
+
+def test_rejected_rows_say_why_and_show_their_beginning(tmp_path: Path) -> None:
+    rows = [None, "", " \u3000", "ok", "z" * 2001, "é" * 2000]
+    _, tables = run(write(tmp_path / "log.parquet", {"query": rows}), tmp_path / "out")
+    assert [(r["log_id"][-1], r["reason"], r["message"], r["raw"]) for r in tables["errors"]] == [
+        ("0", "empty", "the query is null", None),
+        ("1", "empty", "the query is empty", ""),
+        ("2", "empty", "the query is only white space", " \u3000"),
+        ("4", "too_long", "the query has 2,001 characters, log.max_chars is 2,000", "z" * 200),
+    ]
+    assert {q["query"] for q in tables["queries"]} == {"ok", "é" * 2000}
+
+
+def test_text_that_is_not_utf8_is_one_rejected_row(tmp_path: Path) -> None:
+    raw = [b"fine", b"caf\xe9 menu", b"\xed\xa0\x80", b"also \xf0\x9f\x98\x80", None]
+    for name, options in (("plain", {"use_dictionary": False}), ("dictionary", {})):
+        log = write(tmp_path / f"{name}.parquet", {"query": pa.array(raw, pa.binary()).view(pa.string())}, **options)
+        summary, tables = run(log, tmp_path / name)
+        assert summary.rejected == {"empty": 1, "not_utf8": 2}
+        assert [(r["reason"], r["message"], r["raw"]) for r in tables["errors"]] == [
+            ("not_utf8", "the query is not UTF-8 (byte 3)", "caf\ufffd menu"),
+            ("not_utf8", "the query is not UTF-8 (byte 0)", "\ufffd\ufffd\ufffd"),
+            ("empty", "the query is null", None),
+        ]
+        assert {q["query"] for q in tables["queries"]} == {"fine", "also 😀"}
+
+
+def test_shown_form_is_the_most_frequent_then_the_smallest(tmp_path: Path) -> None:
+    rows = [
+        "Berlin",
+        "berlin",
+        "BERLIN",
+        "berlin",
+        "Rom",
+        "ROM",
+        "rom",
+        "\U0001f600 A",
+        "\U0001f600 a",
+        "\uff21\U0001f600",
+    ]
+    _, tables = run(write(tmp_path / "log.parquet", {"query": rows}), tmp_path / "out")
+    assert {q["query"]: q["log_count"] for q in tables["queries"]} == {
+        "berlin": 4,
+        "ROM": 3,
+        "\U0001f600 A": 2,
+        "\uff21\U0001f600": 1,
+    }
+    weighed = {"query": ["Berlin", "berlin", "berlin", "Rom", "rom"], "n": [9, 1, None, 0, 0]}
+    _, tables = run(write(tmp_path / "n.parquet", weighed), tmp_path / "out", LogColumns("query", None, "n"))
+    assert {q["query"]: q["log_count"] for q in tables["queries"]} == {"Berlin": 11, "Rom": 0}
+
+
+def test_ids_of_every_kind_become_text(tmp_path: Path) -> None:
+    uuid = "3f2504e0-4f89-11d3-9a0c-0305e82c3301"
+    duckdb.execute(
+        f"COPY (SELECT 'q' AS query, '{uuid}'::UUID AS u, 18446744073709551615::UBIGINT AS big,"
+        f" DATE '2020-01-31' AS day, TIMESTAMP '2020-01-31 12:00:00.5' AS t, 12.50::DECIMAL(9,2) AS d)"
+        f" TO '{tmp_path}/log.parquet'"
+    )
+    expected = {
+        "u": uuid,
+        "big": "18446744073709551615",
+        "day": "2020-01-31",
+        "t": "2020-01-31 12:00:00.500000",
+        "d": "12.50",
+    }
+    for column, log_id in expected.items():
+        _, tables = run(tmp_path / "log.parquet", tmp_path / "out", LogColumns("query", column))
+        assert tables["query_map"][0]["log_id"] == log_id
+
+
+def test_an_id_may_repeat_with_its_query_but_not_with_another(tmp_path: Path) -> None:
+    repeated = {"query": ["Rome", "rome ", None, "x"], "id": ["a", "a", "a", "b"]}
+    _, tables = run(write(tmp_path / "fine.parquet", repeated), tmp_path / "out", LogColumns("query", "id"))
+    assert [row["log_id"] for row in tables["query_map"]] == ["a", "a", "a", "b"]
+    log = write(tmp_path / "log.parquet", {"query": ["rome", "milan", "turin", "x", "y"], "id": [7, 7, 7, 8, 8]})
+    with pytest.raises(LogError) as error:
+        run(log, tmp_path / "none", LogColumns("query", "id"))
+    assert str(error.value) == (
+        "column 'id' (log.id_column) is not unique: id '7' stands for 3 different queries;"
+        " name a unique column, or none (id_column: null) to have rows named by file and row"
+    )
+    assert left(tmp_path / "none") == []
+
+
+def test_one_ambiguous_id_among_many_is_found(tmp_path: Path) -> None:
+    ids = [f"id {i}" for i in range(70000)]
+    rows = {"query": [f"query {i % 900}" for i in range(70000)], "id": ids}
+    summary, _ = run(write(tmp_path / "log.parquet", rows), tmp_path / "out", LogColumns("query", "id"))
+    assert (summary.rows, summary.queries) == (70000, 900)
+    ids[69999] = "id 3"
+    with pytest.raises(LogError, match=r"id 'id 3' stands for 2 different queries"):
+        run(write(tmp_path / "log.parquet", rows), tmp_path / "out", LogColumns("query", "id"))
+
+
+def test_hive_partitions_order_rows_name_them_and_are_columns(tmp_path: Path) -> None:
+    for day, rows in (("2020-01-02", ["b", "c"]), ("2020-01-01", ["a"]), ("__HIVE_DEFAULT_PARTITION__", ["d"])):
+        write(tmp_path / "log" / f"date={day}" / "lang=en%2Fus" / "part-0.parquet", {"query": rows})
+    (tmp_path / "log" / "_SUCCESS").write_text("")
+    write(tmp_path / "log" / "_old" / "part-0.parquet", {"query": ["never"]})
+    _, tables = run(tmp_path / "log", tmp_path / "out")
+    assert [row["log_id"] for row in tables["query_map"]] == [
+        "date=2020-01-01/lang=en%2Fus/part-0.parquet#0",
+        "date=2020-01-02/lang=en%2Fus/part-0.parquet#0",
+        "date=2020-01-02/lang=en%2Fus/part-0.parquet#1",
+        "date=__HIVE_DEFAULT_PARTITION__/lang=en%2Fus/part-0.parquet#0",
+    ]
+    _, tables = run(tmp_path / "log", tmp_path / "out", LogColumns("lang"))
+    assert [(q["query"], q["log_count"]) for q in tables["queries"]] == [("en/us", 4)]
+    summary, _ = run(tmp_path / "log", tmp_path / "out", LogColumns("date"))
+    assert (summary.queries, summary.rejected) == (2, {"empty": 1})
+
+
+@pytest.mark.parametrize("encoding", [None, "PLAIN", "DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"])
+@pytest.mark.parametrize("row_group_size", [700, 5000])
+def test_every_encoding_of_the_query_column_reads_the_same(tmp_path: Path, encoding: str | None, row_group_size: int) -> None:
+    rows = [None if i % 11 == 0 else f"Query {i * i % 307}" for i in range(5000)]
+    options = {"use_dictionary": encoding is None, "column_encoding": {"query": encoding} if encoding else None}
+    log = write(tmp_path / "log.parquet", {"query": rows}, row_group_size=row_group_size, **options)
+    _, tables = run(log, tmp_path / "out")
+    assert {q["query"]: q["log_count"] for q in tables["queries"]} == Counter(row for row in rows if row)
+
+
+def test_long_texts_are_grouped_some_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobs.log.rows.PIECE_BYTES", 10_000)
+    monkeypatch.setattr("jobs.log.rows.BATCH_ROWS", 10)
+    rows = [f"{n % 40} {'long ' * 50}" for n in range(300)]
+    summary, tables = run(write(tmp_path / "log.parquet", {"query": rows}), tmp_path / "out")
+    assert len(summary.tables["query_map"]) > 5
+    assert [row["log_id"] for row in tables["query_map"]] == [f"log.parquet#{n}" for n in range(300)]
+    assert {q["query"]: q["log_count"] for q in tables["queries"]} == Counter(rows)
+
+
+# ---------------------------------------------------------------- real logs
+
+
+@pytest.fixture
+def shared_logs() -> Path:
+    folder = os.environ.get("DMQR_SHARED")
+    if not folder:
+        pytest.skip("DMQR_SHARED names no folder with logs/")
+    return Path(folder) / "logs"
+
+
+def test_terabyte_log_has_42169_queries(shared_logs: Path, tmp_path: Path) -> None:
+    summary, tables = run(shared_logs / "terabyte05_50k", tmp_path / "out")
+    assert (summary.rows, summary.queries, summary.rejected) == (50000, 42169, {})
+    assert sum(row["log_count"] for row in tables["queries"]) == 50000
+    assert {row["query_id"] for row in tables["query_map"]} == {row["query_id"] for row in tables["queries"]}
+
+
+def test_bing_log_has_6256_queries_and_every_popularity(shared_logs: Path, tmp_path: Path) -> None:
+    columns = LogColumns("query", "row", "popularity")
+    summary, tables = run(shared_logs / "bing_covid_jan2020", tmp_path / "out", columns)
+    assert (summary.rows, summary.queries) == (33871, 6256)
+    total: Counter[str] = Counter()
+    for file in find_log_files(str(shared_logs / "bing_covid_jan2020")):
+        for row in pq.read_table(file.path).to_pylist():
+            total[normalise(row["query"])] += row["popularity"]
+    assert {normalise(q["query"]): q["log_count"] for q in tables["queries"]} == total

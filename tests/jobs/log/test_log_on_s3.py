@@ -1,0 +1,232 @@
+"""The log on S3: the same files, rows and refusals as in a folder; read in pieces, and known again by its version."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from s3_proxy import Fault, proxied
+from s3_server import S3Server
+
+from cluster.errors import ClusterError, ConfigError, LogError, UnavailableError
+from cluster.run.shards import Plan, check_inputs
+from cluster.storage import Storage, open_storage, s3_client, s3_duckdb
+from jobs.evaluate.judgements import read_qrels
+from jobs.index import index
+from jobs.log.check import LogColumns, check_log
+from jobs.log.dedup import dedup
+from jobs.log.files import LogFile, find_log_files
+from jobs.log.rows import read_rows
+from retrievers.corpus import corpus_schema
+
+COLUMNS = LogColumns("query", "id")
+
+
+@pytest.fixture
+def both(s3: S3Server, tmp_path: Path) -> tuple[Path, Storage]:
+    """A log of two days in a folder, and the same on S3."""
+    here, there = tmp_path / "log", open_storage(s3.fresh("log"))
+    for day in ("2026-01-30", "2026-01-31"):
+        folder = here / f"date={day}" / "tld=%2Eorg"
+        folder.mkdir(parents=True)
+        rows = {"query": [f"query {n % 700} of {day}" for n in range(30_000)], "id": [f"{day}-{n}" for n in range(30_000)]}
+        pq.write_table(pa.table(rows), folder / "part-0.parquet", row_group_size=10_000)
+        (folder / "_temporary.parquet").write_bytes(b"x")
+        (folder / "read.me").write_bytes(b"x")
+    (here / "_old").mkdir()
+    (here / "_old" / "x.parquet").write_bytes(b"x")
+    for path in here.rglob("*.*"):
+        if path.is_file():
+            there.upload(path, path.relative_to(here).as_posix())
+    return here, there
+
+
+def read_log(files: list[LogFile], columns: LogColumns = COLUMNS) -> Iterator[pa.Table]:
+    return read_rows(check_log(files, columns), columns)
+
+
+def texts(url: str, columns: LogColumns = COLUMNS) -> list[tuple[str, bytes]]:
+    pieces = [piece.to_pydict() for piece in read_log(find_log_files(url), columns)]
+    return [row for piece in pieces for row in zip(piece["log_id"], piece["text"], strict=True)]
+
+
+def test_the_same_files_and_rows_as_in_a_folder(both: tuple[Path, Storage]) -> None:
+    here, there = both
+    for path, url in ((str(here), there.root), (f"{here}/date=2026-01-31", f"{there.root}/date=2026-01-31/")):
+        local, remote = find_log_files(path), find_log_files(url)
+        assert [(f.name, f.size, dict(f.partitions)["date"], dict(f.partitions)["tld"]) for f in remote] == [
+            (f.name, f.size, dict(f.partitions)["date"], dict(f.partitions)["tld"]) for f in local
+        ]
+        assert [group[1:] for group in check_log(remote, COLUMNS)] == [group[1:] for group in check_log(local, COLUMNS)]
+        assert texts(url) == texts(path)
+
+
+def test_rows_without_an_id_are_named_alike(both: tuple[Path, Storage]) -> None:
+    here, there = both
+    columns = dataclasses.replace(COLUMNS, id_column=None)
+    assert texts(there.root, columns) == texts(str(here), columns)
+    file = "date=2026-01-30/tld=%2Eorg/part-0.parquet"
+    assert texts(there.url(file), columns)[0][0] == "part-0.parquet#0"
+
+
+def test_a_list_of_paths_names_files_from_what_they_share(both: tuple[Path, Storage]) -> None:
+    _, there = both
+    files = find_log_files([f"{there.root}/date=2026-01-31", there.url("date=2026-01-30/tld=%2Eorg/part-0.parquet")])
+    assert [file.name for file in files] == [f"date=2026-01-{day}/tld=%2Eorg/part-0.parquet" for day in (30, 31)]
+
+
+def test_faults_while_it_is_read_change_nothing(
+    both: tuple[Path, Storage], s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3_client, "backoff", lambda: lambda: None)
+    here, there = both
+    with proxied(s3) as (proxy, address):
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
+        proxy.faults = [Fault(kind, method="GET", times=4, every=3) for kind in ("cut", "reset", "slow_down")]
+        assert texts(there.root) == texts(str(here))
+        assert len(proxy.did) > 2
+
+
+def test_a_store_that_is_away_is_told_as_that_and_as_nothing_else(
+    both: tuple[Path, Storage], s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not as a damaged file that is to be copied again, nor as another that is to be named."""
+    _, there = both
+    there.put("qrels.tsv", b"l1\td1\t2\n")
+    for patience in ("RETRY_SECONDS", "SHORT_RETRY_SECONDS"):
+        monkeypatch.setattr(s3_client, patience, 0.0)
+    monkeypatch.setattr("cluster.storage.s3_file.TAIL", 1 << 10)
+    monkeypatch.setattr("jobs.log.rows.BATCH_ROWS", 1000)
+    monkeypatch.setattr("jobs.log.rows.PIECE_BYTES", 1)
+    files = find_log_files(there.root)
+    with proxied(s3) as (proxy, address):
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
+        corpus = index.corpus_objects(there.root)
+        rows = read_log(files, COLUMNS)
+        next(rows)
+        proxy.faults = [Fault("slow_down", method="GET", times=10**6)]
+        for reads in (
+            lambda: list(rows),
+            lambda: check_log(files, COLUMNS),
+            lambda: corpus_schema(corpus),
+            lambda: read_qrels(there.url("qrels.tsv")),
+        ):
+            with pytest.raises(UnavailableError, match="answers 503 SlowDown for 0 s"):
+                reads()
+        with duckdb.connect() as connection:
+            s3_duckdb.attach(connection)
+            with pytest.raises(duckdb.Error) as failed:
+                connection.sql(f"from read_parquet('{files[0].path}')").fetchall()
+        with pytest.raises(UnavailableError, match=r"^s3://.*answers 503 SlowDown for 0 s$"):
+            s3_duckdb.reason(failed.value)
+
+
+@pytest.mark.parametrize("id_column", ["id", None])
+def test_tables_on_s3_are_those_of_a_folder(
+    both: tuple[Path, Storage], s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, id_column: str | None
+) -> None:
+    here, there = both
+    monkeypatch.setattr("jobs.log.dedup.PART_ROWS", 20_000)
+    monkeypatch.setattr("jobs.log.dedup.RANGE_ROWS", 1000)
+    columns = dataclasses.replace(COLUMNS, id_column=id_column)
+    found = []
+    for log, storage in ((str(here), open_storage(str(tmp_path / "out"))), (there.root, open_storage(s3.fresh("out")))):
+        summary = dedup(find_log_files(log), columns, storage, 100)
+        tables = {
+            name: [pq.read_table(storage.open(file.key)).to_pylist() for file in files]
+            for name, files in summary.tables.items()
+        }
+        named = [file for files in summary.tables.values() for file in files]
+        assert [(entry.key, entry.size) for entry in storage.list()] == sorted((file.key, file.size) for file in named)
+        found.append((tables, [shard[2:] for shard in summary.shards], summary.rows, summary.queries))
+    assert found[0] == found[1]
+    assert found[0][2:] == (60_000, 1400)
+
+
+def test_nothing_is_left_on_s3_of_a_log_that_is_refused(both: tuple[Path, Storage], s3: S3Server) -> None:
+    _, there = both
+    out = open_storage(s3.fresh("out"))
+    with pytest.raises(LogError, match="is not unique"):
+        dedup(find_log_files(there.root), LogColumns("query", "date"), out, 100)
+    assert list(out.list()) == []
+
+
+def test_a_log_that_is_replaced_after_it_was_listed_is_not_read(both: tuple[Path, Storage]) -> None:
+    here, there = both
+    files = find_log_files(there.root)
+    groups = check_log(files, COLUMNS)
+    there.upload(next(here.rglob("date=2026-01-31/*/part-0.parquet")), "date=2026-01-30/tld=%2Eorg/part-0.parquet")
+    for reads in (lambda: check_log(files, COLUMNS), lambda: list(read_rows(groups, COLUMNS))):
+        with pytest.raises(LogError, match=r"2026-01-30/.*: was replaced since it was listed; start again"):
+            reads()
+
+
+def test_a_file_of_the_log_is_opened_once_to_be_checked(
+    both: tuple[Path, Storage], s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, there = both
+    files = find_log_files(there.root)
+    with proxied(s3) as (proxy, address):
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
+        check_log(files, COLUMNS)
+        assert len(proxy.requests) == len(files)
+
+
+def test_another_version_is_a_changed_log(both: tuple[Path, Storage]) -> None:
+    _, there = both
+    planned = [file.version for file in find_log_files(there.root)]
+    assert all(version.keys() == {"path", "size", "etag"} for version in planned)
+    plan = Plan(planned, {}, 1, {}, [])
+    check_inputs(plan, [file.version for file in find_log_files(there.root)], "run")
+    key = "date=2026-01-31/tld=%2Eorg/part-0.parquet"
+    data = bytearray(there.get(key) or b"")
+    data[100] ^= 1
+    there.put(key, bytes(data))
+    with pytest.raises(ClusterError, match=r"part-0\.parquet has changed since run was started"):
+        check_inputs(plan, [file.version for file in find_log_files(there.root)], "run")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda data: b"", "not a Parquet file: it is empty (0 bytes); copy it again, or remove it"),
+        (lambda data: b"id,query\n1,sea\n" * 9, "not a Parquet file: it starts with 'id,query"),
+        (lambda data: data[:-100], "truncated Parquet: the footer at the end of its "),
+        (lambda data: data[:-30] + b"\xff" * 22 + data[-8:], "damaged Parquet: "),
+    ],
+)
+def test_what_is_no_parquet_is_said_as_of_a_file(
+    both: tuple[Path, Storage], spoil: Callable[[bytes], bytes], words: str
+) -> None:
+    _, there = both
+    key = "date=2026-01-31/tld=%2Eorg/part-0.parquet"
+    there.put(key, spoil(there.get(key) or b""))
+    with pytest.raises(LogError) as refused:
+        check_log(find_log_files(there.root), COLUMNS)
+    assert str(refused.value).startswith(f"log file {there.url(key)}: {words}")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_folder_without_parquet_says_what_is_in_it(s3: S3Server) -> None:
+    there = open_storage(s3.fresh("log"))
+    with pytest.raises(LogError, match=r"log.path s3://.*: no Parquet file .* in this folder, it is empty; name another"):
+        find_log_files(there.root)
+    there.put("a.csv", b"x")
+    with pytest.raises(LogError, match=r"found a\.csv; name another"):
+        find_log_files(f"{there.root}/")
+
+
+def test_judgements_on_s3(s3: S3Server) -> None:
+    there = open_storage(s3.fresh("qrels"))
+    there.put("qrels.tsv", "\ufeffl1\td1\t2\nl1\td2\t0\n".encode())
+    assert read_qrels(there.url("qrels.tsv")).grades == {"l1": {"d1": 2, "d2": 0}}
+    with pytest.raises(ConfigError, match=r"evaluate.qrels: s3://.*none.tsv: cannot be read: no such object"):
+        read_qrels(there.url("none.tsv"))
+    there.put("bad.tsv", b"l1\td1\t\xff\n")
+    with pytest.raises(ConfigError, match="is not UTF-8 text"):
+        read_qrels(there.url("bad.tsv"))

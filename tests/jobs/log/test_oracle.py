@@ -1,0 +1,161 @@
+"""Dedup equals a plain-Python oracle on random logs, whatever the files, columns and internal limits."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter, defaultdict
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster.errors import LogError
+from cluster.storage import open_storage
+from jobs.log import dedup as dedup_module
+from jobs.log import rows as rows_module
+from jobs.log.check import LogColumns
+from jobs.log.dedup import dedup
+from jobs.log.files import find_log_files
+from rewriters.normalise import normalise
+
+VARIANTS = [
+    *(
+        "Jaguar",
+        "jaguar",
+        " JAGUAR\t",
+        "ｊａｇｕａｒ",
+        "jaguar speed",
+        "jaguar \n speed",
+        "JAGUAR  SPEED",
+        "jaguar\u00a0speed",
+    ),
+    *(
+        "é",
+        "e\u0301",
+        "É",
+        "straße",
+        "STRASSE",
+        "\u0130stanbul",
+        "ﬁsh",
+        "冠状病毒",
+        "👩‍👩‍👧 emoji",
+        "\u0301",
+        "a\x00b",
+        "a\x00",
+        "a",
+    ),
+    *("", " ", "\u3000", "\t\n", "\x00", "\u200b", "x" * 12, "y" * 13, "ab " * 9, None, None),
+]
+texts = st.one_of(st.sampled_from(VARIANTS), st.text(max_size=5))
+TYPES = [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> dict[str, Any]:
+    files = draw(st.lists(st.lists(texts, max_size=25), min_size=1, max_size=3))
+    sizes = [len(rows) for rows in files]
+    ids = draw(st.sampled_from([None, "int", "string", "string with nulls"]))
+    counted = draw(st.booleans())
+    counts = [
+        draw(st.lists(st.one_of(st.none(), st.integers(0, 4)), min_size=n, max_size=n)) if counted else None for n in sizes
+    ]
+    return {
+        "files": files,
+        "ids": ids,
+        "counts": counts if counted else None,
+        "type": draw(st.sampled_from(TYPES)),
+        "row_group_size": draw(st.integers(1, 12)),
+        "use_dictionary": draw(st.booleans()),
+        "batch": draw(st.integers(1, 9)),
+        "piece": draw(st.sampled_from([1, 500, 10**6])),
+        "part": draw(st.sampled_from([1, 10, 1000])),
+        "range": draw(st.sampled_from([2, 7, 1000])),
+        "shard_size": draw(st.integers(1, 5)),
+    }
+
+
+def id_of(kind: str, file: int, row: int) -> int | str | None:
+    if kind == "int":
+        return file * 1000 + row
+    return None if kind == "string with nulls" and row % 3 == 1 else f"id-{file}-{row}"
+
+
+def oracle(log: dict[str, Any], max_chars: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[tuple[Any, ...]]]:
+    forms: dict[str, Counter[str]] = defaultdict(Counter)
+    query_map, rejected = [], []
+    for file, rows in enumerate(log["files"]):
+        for row, raw in enumerate(rows):
+            own = id_of(log["ids"], file, row) if log["ids"] else None
+            log_id = f"part-{file}.parquet#{row}" if own is None else str(own)
+            count = log["counts"][file][row] if log["counts"] else 1
+            reason = None
+            if raw is None or not raw.split():
+                reason = "empty"
+            elif len(raw) > max_chars:
+                reason = "too_long"
+            query_id = None if reason else sha256(normalise(raw or "").encode()).hexdigest()[:32]
+            query_map.append({"log_id": log_id, "query_id": query_id})
+            if query_id is None:
+                rejected.append((log_id, reason, raw))
+            else:
+                forms[query_id][raw] += 1 if count is None else count
+    queries = [
+        {"query_id": query_id, "query": shown, "normalised": normalise(shown), "log_count": sum(c.values())}
+        for query_id, c in sorted(forms.items())
+        for shown in [min(c, key=lambda raw: (-c[raw], raw))]
+    ]
+    return queries, query_map, rejected
+
+
+@settings(max_examples=40, deadline=None)
+@given(logs())
+def test_dedup_equals_a_plain_python_oracle(log: dict[str, Any]) -> None:
+    columns = LogColumns("query", "id" if log["ids"] else None, "n" if log["counts"] else None, max_chars=12)
+    queries, query_map, rejected = oracle(log, 12)
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows_module, "BATCH_ROWS", log["batch"])
+        patch.setattr(rows_module, "PIECE_BYTES", log["piece"])
+        patch.setattr(dedup_module, "PART_ROWS", log["part"])
+        patch.setattr(dedup_module, "RANGE_ROWS", log["range"])
+        patch.setitem(dedup_module.OPTIONS["plan"], "row_group_size", log["batch"])
+        root, out = Path(folder, "log"), Path(folder, "out")
+        for file, rows in enumerate(log["files"]):
+            table = {"query": pa.array(rows, pa.string()).cast(log["type"])}
+            if log["ids"]:
+                ids = [id_of(log["ids"], file, row) for row in range(len(rows))]
+                table["id"] = pa.array(ids, pa.int32() if log["ids"] == "int" else pa.string())
+            if log["counts"]:
+                table["n"] = pa.array(log["counts"][file], pa.int16())
+            path = root / f"part-{file}.parquet"
+            root.mkdir(exist_ok=True)
+            options = {"row_group_size": log["row_group_size"], "use_dictionary": log["use_dictionary"]}
+            pq.write_table(pa.table(table), path, **options)
+        files = find_log_files(str(root))
+        if not queries:
+            with pytest.raises(LogError):
+                dedup(files, columns, open_storage(str(out)), log["shard_size"])
+            assert [path for path in out.rglob("*") if path.is_file()] == []
+            return
+        summary = dedup(files, columns, open_storage(str(out)), log["shard_size"])
+        found = {
+            table: [row for file in files for row in pq.read_table(out / file.key).to_pylist()]
+            for table, files in summary.tables.items()
+        }
+        sizes = {
+            (file.key, group): pq.ParquetFile(out / file.key).metadata.row_group(group).num_rows
+            for file in summary.tables["queries"]
+            for group in range(pq.ParquetFile(out / file.key).num_row_groups)
+        }
+    assert found["queries"] == queries
+    assert found["query_map"] == query_map
+    assert [(r["log_id"], r["reason"], r["raw"]) for r in found["errors"]] == rejected
+    assert summary.rows == len(query_map)
+    assert summary.queries == len(queries)
+    assert summary.rejected == Counter(reason for _, reason, _ in rejected)
+    assert [((shard.key, shard.row_group), shard.rows) for shard in summary.shards] == list(sizes.items())
+    assert max(sizes.values()) <= log["shard_size"]

@@ -1,0 +1,281 @@
+"""Finding and checking a log: every wrong input is one line that says what, where, what was found, what to do."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cluster.errors import LogError
+from cluster.storage import open_storage
+from jobs.log.check import LogColumns, check_log
+from jobs.log.dedup import dedup
+from jobs.log.files import find_log_files
+
+COLUMNS = LogColumns("query")
+ROWS = {"query": ["a", "b"], "row": [1, 2], "user": ["u", "v"]}
+
+
+def write(path: Path, columns: dict[str, Any], **options: object) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path, **options)
+    return str(path)
+
+
+def refusal(path: str | list[str], columns: LogColumns = COLUMNS, date: str | None = None) -> str:
+    """The one line with which a log is refused before any work."""
+    with pytest.raises(LogError) as error:
+        check_log(find_log_files(path, date), columns)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def failure(path: str, out: Path, columns: LogColumns = COLUMNS) -> str:
+    """The one line with which dedup itself stops; it leaves nothing behind."""
+    files = find_log_files(path)
+    check_log(files, columns)
+    with pytest.raises(LogError) as error:
+        dedup(files, columns, open_storage(str(out)), 10)
+    assert [path for path in out.rglob("*") if path.is_file()] == []
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+# ---------------------------------------------------------------- finding
+
+
+def test_missing_paths_name_the_nearest(tmp_path: Path) -> None:
+    log = write(tmp_path / "logs" / "log.parquet", ROWS)
+    typo = f"{tmp_path}/logs/lgo.parquet"
+    assert refusal(typo) == f"log.path {typo}: no such file or folder; did you mean 'log.parquet'? (known: log.parquet)"
+    assert refusal(f"{tmp_path}/nowhere/at/all") == (
+        f"log.path {tmp_path}/nowhere/at/all: no such file or folder, and no folder {tmp_path}/nowhere/at; correct log.path"
+    )
+    day = f"{tmp_path}/zzz=2020-01-31"
+    assert refusal(day, date="2020-01-31") == f"log.path {day} (date 2020-01-31): no such file or folder (known: logs)"
+    assert refusal([log, day]) == f"log.path {day}: no such file or folder (known: logs)"
+    assert refusal([]) == "log.path is an empty list; name a file or folder"
+
+
+def test_storage_of_another_kind_is_refused() -> None:
+    words = "cannot be read; name s3://BUCKET/FOLDER, a local file or folder"
+    assert refusal("gs://logs/day/") == f"log.path gs://logs/day/: {words}"
+
+
+def test_files_here_and_on_s3_are_not_mixed(tmp_path: Path) -> None:
+    words = "is mixed with local files; name all in s3://, or none"
+    assert refusal(["s3://logs/day/", str(tmp_path)]) == f"log.path s3://logs/day/: {words}"
+
+
+def test_folders_without_parquet_say_what_is_in_them(tmp_path: Path) -> None:
+    assert (
+        refusal(str(tmp_path)) == f"log.path {tmp_path}: no Parquet file (*.parquet) in this folder, it is empty; name another"
+    )
+    for name in ("b.csv", "a.txt", ".hidden.parquet", "_tmp.parquet"):
+        (tmp_path / name).write_text("x")
+    assert refusal(str(tmp_path)) == (
+        f"log.path {tmp_path}: no Parquet file (*.parquet) in this folder, found .hidden.parquet, _tmp.parquet, a.txt, b.csv; "
+        "name another"
+    )
+
+
+def test_files_are_found_at_any_depth_once_and_in_order(tmp_path: Path) -> None:
+    for name in ("b/x.parquet", "a/2.parquet", "a/10.parquet", "a/.skip.parquet", "_skip/x.parquet", "B.parquet"):
+        write(tmp_path / "log" / name, ROWS)
+    (tmp_path / "log" / "b" / "up").symlink_to(tmp_path / "log")  # a loop
+    write(tmp_path / "other" / "far.parquet", ROWS)
+    (tmp_path / "log" / "link").symlink_to(tmp_path / "other")
+    found = find_log_files(str(tmp_path / "log"))
+    assert [file.name for file in found] == [
+        "B.parquet",
+        "a/10.parquet",
+        "a/2.parquet",
+        "b/x.parquet",
+        "link/far.parquet",
+    ]
+    assert [(f.size, f.mtime_ns) for f in found] == [(os.stat(f.path).st_size, os.stat(f.path).st_mtime_ns) for f in found]
+    twice = find_log_files([str(tmp_path / "log"), str(tmp_path / "log" / "b" / "x.parquet")])
+    assert len(twice) == len(found)
+
+
+def test_names_do_not_depend_on_where_the_log_lies(tmp_path: Path) -> None:
+    names = []
+    for place in ("here", "there/deeper"):
+        for part in ("a/x.parquet", "b/x.parquet"):
+            write(tmp_path / place / part, {"query": [part]})
+        names.append([f.name for f in find_log_files([f"{tmp_path}/{place}/b/x.parquet", f"{tmp_path}/{place}/a"])])
+    assert names == [["a/x.parquet", "b/x.parquet"]] * 2
+    assert [f.name for f in find_log_files(f"{tmp_path}/here/a/x.parquet")] == ["x.parquet"]
+    assert [f.name for f in find_log_files(f"{tmp_path}/here/a/")] == ["x.parquet"]
+
+
+def test_partitions_in_the_configured_path_count_too(tmp_path: Path) -> None:
+    write(tmp_path / "date=2020-01-31" / "x.parquet", ROWS)
+    (file,) = find_log_files(f"{tmp_path}/date=2020-01-31/")
+    assert (file.name, dict(file.partitions)["date"]) == ("x.parquet", "2020-01-31")
+    assert sum(group.rows for group in check_log([file], LogColumns("query", "date"))) == 2
+
+
+# ---------------------------------------------------------------- checking
+
+
+def test_a_missing_column_names_the_nearest_and_those_there(tmp_path: Path) -> None:
+    log = write(tmp_path / "hour=7" / "log.parquet", ROWS)
+    line = refusal(log, LogColumns("Qeury"))
+    assert line.startswith(f"log file {log}: no column 'Qeury' (log.query_column); did you mean 'query'? (known: query, row, ")
+    assert line.endswith(", hour)")
+    assert "no column 'session_number' (log.id_column) (known: query, " in refusal(log, LogColumns("query", "session_number"))
+    assert "no column 'rows' (log.count_column); did you mean 'row'?" in refusal(log, LogColumns("query", None, "rows"))
+
+
+def test_a_column_that_is_there_twice(tmp_path: Path) -> None:
+    pq.write_table(pa.table([["a"], ["b"]], names=["query", "query"]), tmp_path / "log.parquet")
+    said = refusal(str(tmp_path / "log.parquet"), LogColumns("query"))
+    assert said.endswith("column 'query' (log.query_column) stands in it more than once; name another")
+
+
+def test_one_bad_file_among_many_is_named(tmp_path: Path) -> None:
+    write(tmp_path / "1.parquet", ROWS)
+    bad = write(tmp_path / "2.parquet", {"text": ["a"]})
+    assert refusal(str(tmp_path)).startswith(f"log file {bad}: no column 'query'")
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        (LogColumns("row"), "column 'row' (log.query_column) holds int64, wanted text (string)"),
+        (LogColumns("blob"), "column 'blob' (log.query_column) holds binary, wanted text (string)"),
+        (
+            LogColumns("query", "share"),
+            "column 'share' (log.id_column) holds double, wanted text, whole numbers, dates, times",
+        ),
+        (LogColumns("query", "blob"), "column 'blob' (log.id_column) holds binary, wanted text"),
+        (LogColumns("query", None, "share"), "column 'share' (log.count_column) holds double, wanted whole numbers"),
+        (LogColumns("query", None, "query"), "column 'query' (log.count_column) holds string, wanted whole numbers"),
+        (LogColumns("query", None, "lang"), "partition 'lang' (log.count_column) is 'en', wanted whole numbers"),
+    ],
+)
+def test_columns_of_the_wrong_type(tmp_path: Path, columns: LogColumns, said: str) -> None:
+    log = write(tmp_path / "lang=en" / "log.parquet", {**ROWS, "share": [0.5, 0.5], "blob": [b"x", b"y"]})
+    assert said in refusal(log, columns)
+
+
+def test_a_text_file_named_parquet(tmp_path: Path) -> None:
+    log = tmp_path / "log.parquet"
+    log.write_text("query,count\nrome,3\n")
+    assert refusal(str(log)) == (
+        f"log file {log}: not a Parquet file: it starts with 'query,count\\nrome' (is it text or compressed?); convert it"
+    )
+
+
+def test_an_empty_file(tmp_path: Path) -> None:
+    (tmp_path / "log.parquet").touch()
+    assert (
+        refusal(str(tmp_path))
+        == f"log file {tmp_path}/log.parquet: not a Parquet file: it is empty (0 bytes); copy it again, or remove it"
+    )
+
+
+def test_a_truncated_file(tmp_path: Path) -> None:
+    log = Path(write(tmp_path / "log.parquet", {"query": [f"query {i}" for i in range(999)]}))
+    log.write_bytes(log.read_bytes()[:2000])
+    assert refusal(str(log)) == (
+        f"log file {log}: truncated Parquet: the footer at the end of its 2,000 bytes is missing; copy it again"
+    )
+
+
+def test_a_damaged_footer(tmp_path: Path) -> None:
+    log = Path(write(tmp_path / "log.parquet", ROWS))
+    data = bytearray(log.read_bytes())
+    data[-300:-20] = b"\xff" * 280
+    log.write_bytes(data)
+    assert refusal(str(log)).startswith(f"log file {log}: damaged Parquet: ")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
+    log = write(tmp_path / "log.parquet", ROWS)
+    os.chmod(log, 0)
+    assert refusal(log) == f"log file {log}: cannot be read (Permission denied); make it readable"
+
+
+def test_a_log_without_rows(tmp_path: Path) -> None:
+    none = {"query": pa.array([], pa.string())}
+    log = write(tmp_path / "1.parquet", none)
+    assert refusal(log) == f"the log is empty: no rows in {log}; name another log.path"
+    write(tmp_path / "2.parquet", none)
+    assert refusal(str(tmp_path)) == f"the log is empty: no rows in {log} and 1 more; name another log.path"
+    with pytest.raises(LogError, match="the log is empty"):
+        dedup(find_log_files(log), COLUMNS, open_storage(str(tmp_path / "out")), 10)
+
+
+def test_a_file_without_rows_beside_one_with_rows_is_fine(tmp_path: Path) -> None:
+    write(tmp_path / "1.parquet", {"query": pa.array([], pa.string())})
+    write(tmp_path / "2.parquet", ROWS)
+    assert [(group.number, group.rows) for group in check_log(find_log_files(str(tmp_path)), COLUMNS)] == [(0, 2)]
+
+
+# ---------------------------------------------------------------- found while reading
+
+
+def test_a_log_of_empty_strings_only(tmp_path: Path) -> None:
+    log = write(tmp_path / "log.parquet", {"query": ["", None, "  ", "z" * 50]})
+    assert failure(log, tmp_path / "out", LogColumns("query", max_chars=40)) == (
+        f"the log has no usable query: all 4 rows of {log} were rejected"
+        " (column 'query': 3 null or only white space, 1 over 40 characters); name another column, or raise log.max_chars"
+    )
+
+
+def test_a_damaged_page(tmp_path: Path) -> None:
+    rows = {"query": [f"query number {i * 7919 % 100000}" for i in range(30000)]}
+    log = Path(write(tmp_path / "log.parquet", rows, use_dictionary=False, compression="zstd", row_group_size=10000))
+    data = bytearray(log.read_bytes())
+    middle = pq.read_metadata(log).row_group(2).column(0)
+    start = middle.data_page_offset + middle.total_compressed_size // 2
+    data[start : start + 400] = b"\xff" * 400
+    log.write_bytes(data)
+    assert failure(str(log), tmp_path / "out").startswith(f"log file {log}: damaged at or after row ")
+
+
+def test_bad_counts(tmp_path: Path) -> None:
+    log = write(tmp_path / "log.parquet", {"query": ["a", "b", "c"], "n": [1, 2, -3]})
+    assert failure(log, tmp_path / "out", LogColumns("query", None, "n")) == (
+        f"log file {log}, row 2: column 'n' (log.count_column) is -3, wanted 0 or more; correct it"
+    )
+    log = write(tmp_path / "big.parquet", {"query": ["a", "b"], "n": pa.array([1, 2**63], pa.uint64())})
+    assert failure(log, tmp_path / "out", LogColumns("query", None, "n")).startswith(
+        f"log file {log}, rows 0 to 1: column 'n' (log.count_column): "
+    )
+    log = write(tmp_path / "sum.parquet", {"query": ["a", "a "], "n": [2**62, 2**62]})
+    assert failure(log, tmp_path / "out", LogColumns("query", None, "n")) == (
+        f"log file {log}: column 'n' (log.count_column) adds up to more than 9,223,372,036,854,775,807; correct it"
+    )
+
+
+def test_ids_that_are_not_utf8(tmp_path: Path) -> None:
+    ids = pa.array([b"a", b"\xff"], pa.binary()).view(pa.string())
+    log = write(tmp_path / "log.parquet", {"query": ["a", "b"], "id": ids})
+    assert failure(log, tmp_path / "out", LogColumns("query", "id")) == (
+        f"log file {log}, rows 0 to 1: column 'id' (log.id_column) holds text that is not UTF-8; convert it"
+    )
+
+
+def test_a_log_that_goes_away_between_check_and_read(tmp_path: Path) -> None:
+    log = write(tmp_path / "log.parquet", {"query": ["a"], "day": [datetime.date(2020, 1, 1)]})
+    files = find_log_files(log)
+    os.unlink(log)
+    with pytest.raises(LogError, match="cannot be read"):
+        dedup(files, COLUMNS, open_storage(str(tmp_path / "out")), 10)
+
+
+def test_a_log_that_is_replaced_between_check_and_read(tmp_path: Path) -> None:
+    log = write(tmp_path / "log.parquet", ROWS)
+    files = find_log_files(log)
+    write(tmp_path / "log.parquet", ROWS | {"query": ["another", "and one more"]})
+    with pytest.raises(LogError, match=r"log.parquet: was replaced since it was listed; start again"):
+        dedup(files, COLUMNS, open_storage(str(tmp_path / "out")), 10)

@@ -1,0 +1,125 @@
+"""Every field of the config counts for the fingerprint, but for those that are listed here with their reason."""
+
+from __future__ import annotations
+
+import types
+import typing
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from jobs.config.config import Config
+from jobs.keys import VERSIONS, identity, identity_fields, run_id
+from retrievers.elastic.settings import ElasticSettings
+from retrievers.local.settings import LocalSettings
+from retrievers.settings import EncoderSettings
+from rewriters.engines.settings import OpenaiSettings, RecordedSettings, VllmSettings
+
+# Not part of what comes out: where, how fast, how long, what is shown.
+APART = {
+    "Config": {"name", "limits", "evaluate", "report", "output", "cluster"},
+    "RewriteSettings": {"store"},
+    "VllmSettings": {"timeout_seconds"},
+    "OpenaiSettings": {
+        "base_url", "api_key_env", "max_in_flight", "timeout_seconds", "attempts", "patience_minutes", "tokenizer",
+    },
+    "ElasticSettings": {
+        "url_env", "api_key_env", "user_env", "password_env", "ca_file", "replicas", "max_in_flight", "batch",
+        "timeout_seconds", "patience_minutes",
+    },
+}  # fmt: skip
+# What it resolves to counts in its place: prompts, weights, the content of a file or an index (test_prepare.py).
+RESOLVED = {
+    "RewriteSettings": {"strategies", "joint_prompt"},
+    "VllmSettings": {"model", "revision", "lora", "args"},
+    "RecordedSettings": {"path"},
+    "EncoderSettings": {"model"},
+    "RerankSettings": {"model"},
+    "LocalSettings": {"index"},
+    "ElasticSettings": {"index", "shards"},
+}
+
+
+def models(part: type[BaseModel]) -> dict[str, type[BaseModel]]:
+    """Every model that can stand in a config, by name; not what is in a field that does not count."""
+    found = {part.__name__: part}
+    for name, field in part.model_fields.items():
+        if name not in APART.get(part.__name__, ()):
+            for inner in parts_of(field.annotation):
+                found |= models(inner)
+    return found
+
+
+def parts_of(kind: Any) -> list[type[BaseModel]]:
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return [kind]
+    return [part for inner in typing.get_args(kind) for part in parts_of(inner)]
+
+
+FIELDS = [(part, name) for part in models(Config).values() for name in part.model_fields]
+
+
+def test_the_walk_reaches_every_family() -> None:
+    names = "Config Log Rewrite Decoding Retrieve Fuse Rerank Vllm Openai Recorded Local Elastic Encoder Query Bm25 Vector"
+    reached = {name.removesuffix("Settings") for name in models(Config)}
+    assert set(names.split()) <= reached
+
+
+@pytest.mark.parametrize(("part", "name"), FIELDS, ids=lambda one: one if isinstance(one, str) else one.__name__)
+def test_a_field_counts_unless_it_is_listed(part: type[BaseModel], name: str) -> None:
+    listed = name in APART.get(part.__name__, set()) | RESOLVED.get(part.__name__, set())
+    field = part.model_fields[name]
+    marked = (field.json_schema_extra or {}).get("identity") is False
+    assert marked == listed, f"{part.__name__}.{name}: say in this test why it does not count, or unmark it"
+    before = part.model_construct(**{one: whatever(other) for one, other in part.model_fields.items()})
+    after = before.model_copy(update={name: another(field)})
+    assert (identity_fields(before) == identity_fields(after)) == marked
+
+
+def whatever(field: FieldInfo) -> Any:
+    """A value of the field: its default, or something where it is required."""
+    return "x" if field.is_required() else field.get_default(call_default_factory=True)
+
+
+def another(field: FieldInfo) -> Any:
+    """A value that is not its default; form does not matter here."""
+    kinds = parts_of(field.annotation)
+    if kinds and typing.get_origin(field.annotation) not in (dict, types.UnionType):
+        inner = kinds[0]
+        name = next(name for name in inner.model_fields if name not in APART.get(inner.__name__, ()))
+        return inner.model_construct(**{one: whatever(other) for one, other in inner.model_fields.items()} | {name: "changed"})
+    return "changed"
+
+
+def a_config(values: dict[str, Any], **parts: Any) -> Config:
+    return Config.model_validate(values | parts)
+
+
+def test_fields_at_their_default_are_left_out(values: dict[str, Any]) -> None:
+    plain = identity_fields(a_config(values))
+    assert plain["log"] == {"path": "log.parquet", "query_column": "query"}
+    assert not {"fuse", "rerank", "limits", "cluster", "name", "output"} & set(plain)
+    assert identity_fields(a_config(values, fuse={"k": 60, "depth": 30})) == plain
+    assert identity_fields(a_config(values, fuse={"k": 61}))["fuse"] == {"k": 61}
+
+
+def test_a_version_of_an_algorithm_counts(values: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    config = a_config(values)
+    before = run_id("x", identity(config, {}, {}, {}))
+    for name in ("parse", "analyze", "fuse", "order"):
+        with monkeypatch.context() as patch:
+            patch.setitem(VERSIONS, name, VERSIONS[name] + 1)
+            assert run_id("x", identity(config, {}, {}, {})) != before
+
+
+def test_what_resolves_counts_by_what_it_resolves_to() -> None:
+    assert identity_fields(RecordedSettings(kind="recorded", path="a")) == identity_fields(
+        RecordedSettings(kind="recorded", path="b")
+    )
+    assert identity_fields(VllmSettings(kind="vllm", model="a")) == {"kind": "vllm"}
+    assert identity_fields(OpenaiSettings(kind="openai", model="a", base_url="http://x")) == {"kind": "openai", "model": "a"}
+    assert identity_fields(LocalSettings(kind="local", index="a")) == {"kind": "local", "analyzer": "english"}
+    dense = ElasticSettings(kind="elastic", index="a", encoder=EncoderSettings(model="m", pooling="mean"))
+    assert identity_fields(dense) == {"kind": "elastic", "encoder": {"pooling": "mean"}}

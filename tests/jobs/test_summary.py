@@ -1,0 +1,47 @@
+"""The closing table, as a person reads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from report_runs import Make, Query, RunMaker
+from rich.console import Console
+
+from jobs.evaluate.evaluate import Evaluation
+from jobs.evaluate.measure import MEASURES
+from jobs.run.folder import RunFolder
+from jobs.terminal.summary import closing_table
+
+CORES = [Query("one", {"keyword": "a, b", "core_content": "a b c"}), Query("two", {"keyword": "a", "core_content": "a"})]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    return RunMaker(tmp_path)
+
+
+def lines(run: RunFolder, evaluation: Evaluation | None = None) -> list[str]:
+    console = Console(width=120, highlight=False, markup=False, emoji=False)
+    with console.capture() as captured:
+        console.print(closing_table(run, None, evaluation))
+    return [" ".join(line.split()) for line in captured.get().splitlines()]
+
+
+def test_cores_longer_than_the_keywords_are_counted(make: Make) -> None:
+    shown = lines(make(CORES, ("keyword", "core_content")))
+    assert "core_content json 2; longer than keyword for 1 query" in shown
+    assert "keyword json 2" in shown
+
+
+def test_where_keywords_were_not_asked_for_nothing_is_said_of_them(make: Make) -> None:
+    queries = [Query("one", {"core_content": "a b c"})]
+    assert "core_content json 1" in lines(make(queries, ("core_content",)))
+
+
+@pytest.mark.parametrize(("reranked", "alone"), [(True, "original alone, fused, not reranked"), (False, "original alone")])
+def test_what_the_results_are_compared_with(make: Make, reranked: bool, alone: str) -> None:
+    evaluation = Evaluation(7, 2, dict.fromkeys(MEASURES, 0.5), dict.fromkeys(MEASURES, 0.4), None, reranked=reranked)
+    shown = lines(make(), evaluation)
+    assert f"nDCG@10 0.5000 ({alone} 0.4000)" in shown
+    assert f"Success@5 (H@5) 0.5000 ({alone} 0.4000)" in shown

@@ -1,0 +1,24 @@
+"""Settings from blocks as a config has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from retrievers.local.build import IndexFields
+from retrievers.retriever import RetrieverSettings
+from retrievers.settings import EncoderSettings
+
+_RETRIEVER: TypeAdapter[RetrieverSettings] = TypeAdapter(RetrieverSettings)
+
+
+def typed(block: Mapping[str, Any] | RetrieverSettings) -> RetrieverSettings:
+    """A block of `retrieve.retrievers`."""
+    return _RETRIEVER.validate_python(block)
+
+
+def index_fields(analyzer: str | None = None, encoder: Mapping[str, Any] | None = None) -> IndexFields:
+    """What a local index is to hold."""
+    return IndexFields(analyzer, None if encoder is None else EncoderSettings(**encoder))

@@ -1,0 +1,174 @@
+"""Bulk loading over HTTP: what is sent again, what is refused, how many requests are in flight."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from blocks import typed
+from proxy import Fault, Proxy, Request
+
+from cluster.errors import RetrieverError
+from retrievers.elastic import connection as elastic_connection
+from retrievers.elastic.bulk import BulkLoader, create_action
+from retrievers.elastic.connection import Connection
+
+DOCUMENTS = [create_action(f"d{number:04d}", {"text": "sea"}) for number in range(1200)]
+IDS = [document["_id"] for document in DOCUMENTS]
+Server = Callable[..., Proxy]
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elastic_connection, "_FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(elastic_connection, "_LONGEST_PAUSE", 0.05)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """Starts an HTTP server whose answers to bulk requests a function makes."""
+    proxies: list[Proxy] = []
+
+    def started(answer: Callable[[Request], Fault]) -> Proxy:
+        proxy = Proxy("http://127.0.0.1:9", answer)
+        proxies.append(proxy)
+        proxy.__enter__()
+        monkeypatch.setenv("PROXY_URL", proxy.url)
+        return proxy
+
+    yield started
+    for proxy in proxies:
+        proxy.__exit__()
+
+
+def connected(in_flight: int = 2, **block: Any) -> Connection:
+    return Connection("here", typed({"kind": "elastic", "index": "any", "url_env": "PROXY_URL"} | block), in_flight)
+
+
+def ids(request: Request) -> list[str]:
+    return [json.loads(item.split(b"\n")[0])["create"]["_id"] for item in request.items]
+
+
+def created(doc_ids: list[str], **last: Any) -> Fault:
+    """The answer to a bulk request; ``last`` becomes part of its last item."""
+    items = [{"create": {"_id": doc_id, "status": 201}} for doc_id in doc_ids]
+    items[-1]["create"] |= last
+    return Fault(kind="answer", status=200, body={"errors": bool(last), "items": items})
+
+
+def load(connection: Connection, documents: list[dict[str, Any]] = DOCUMENTS) -> None:
+    loader = BulkLoader(connection, "docs", 2)
+    try:
+        loader.add(documents)
+        loader.drain()
+    finally:
+        loader.close()
+        connection.close()
+
+
+def test_each_document_is_sent_once(server: Server) -> None:
+    sent: list[str] = []
+
+    def answer(request: Request) -> Fault:
+        sent.extend(ids(request))
+        return created(ids(request))
+
+    proxy = server(answer)
+    load(connected())
+    assert sorted(sent) == IDS
+    assert proxy.seen["_bulk"] == 3
+
+
+def test_a_document_that_is_there_already_counts_as_loaded(server: Server) -> None:
+    conflict = {"status": 409, "error": {"type": "version_conflict_engine_exception", "reason": "document already exists"}}
+    proxy = server(lambda request: created(ids(request), **conflict))
+    load(connected())
+    assert proxy.items["_bulk"] == 1200
+
+
+def test_documents_that_an_answer_lacks_are_sent_again(server: Server) -> None:
+    proxy = server(lambda request: created(ids(request)[: max(1, len(request.items) - 5)]))
+    load(connected(), DOCUMENTS[:20])
+    assert [proxy.seen["_bulk"], proxy.items["_bulk"]] == [6, 20 + 5 + 4 + 3 + 2 + 1]
+
+
+def test_requests_that_are_too_large_are_halved(server: Server) -> None:
+    sent: list[str] = []
+
+    def answer(request: Request) -> Fault:
+        if len(request.items) > 100:
+            return Fault(kind="answer", status=413)
+        sent.extend(ids(request))
+        return created(ids(request))
+
+    server(answer)
+    load(connected())
+    assert sorted(sent) == IDS
+
+
+def test_a_single_document_that_is_too_large_is_refused_in_one_line(server: Server) -> None:
+    server(lambda request: Fault(kind="answer", status=413, body={"error": {"type": "too_large", "reason": "1 MB"}}))
+    with pytest.raises(RetrieverError, match=r"^index docs at http\S+: too_large: 1 MB; correct the corpus or the config$"):
+        load(connected(), DOCUMENTS[:4])
+
+
+def test_a_refused_document_is_named_in_one_line(server: Server) -> None:
+    error = {"type": "document_parsing_exception", "reason": "failed\nto parse"}
+    proxy = server(lambda request: created(ids(request), status=400, error=error))
+    words = r"^index docs at http\S+: document 'd0003' is refused: document_parsing_exception: failed to parse; correct the c"
+    with pytest.raises(RetrieverError, match=words):
+        load(connected(), DOCUMENTS[:4])
+    assert proxy.seen["_bulk"] == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (Fault(kind="answer", status=503, body={"error": {"type": "no_master"}}), "status 503 no_master"),
+        (Fault(kind="reset"), "Connection reset by peer"),
+        (Fault(items=frozenset(range(512))), "documents were answered 429 es_rejected_execution_exception"),
+    ],
+)
+def test_patience_is_counted_in_minutes(server: Server, fault: Fault, words: str) -> None:
+    proxy = server(lambda request: fault)
+    began = time.monotonic()
+    with pytest.raises(RetrieverError, match=rf"no good answer from http\S+: {words}.*; start the server, or correct PROXY"):
+        load(connected(patience_minutes=0.01), DOCUMENTS[:512])
+    assert 0.6 <= time.monotonic() - began < 5
+    assert proxy.seen["_bulk"] > 5
+
+
+def test_loaders_of_one_connection_share_its_bound_on_requests(server: Server) -> None:
+    def answer(request: Request) -> Fault:
+        time.sleep(0.02)
+        return created(ids(request))
+
+    proxy = server(answer)
+    connection = connected(2)
+    loaders = [BulkLoader(connection, "docs", 4) for _ in range(2)]
+    threads = [threading.Thread(target=loader.add, args=(DOCUMENTS,)) for loader in loaders]
+    for thread in threads:
+        thread.start()
+    for thread, loader in zip(threads, loaders, strict=True):
+        thread.join()
+        loader.drain()
+        loader.close()
+    assert proxy.items["_bulk"] == 2400
+    assert proxy.most_at_once == 2
+
+
+def test_giving_up_does_not_wait_for_a_server_that_is_full(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elastic_connection, "_FIRST_PAUSE", 60.0)
+    monkeypatch.setattr(elastic_connection, "_LONGEST_PAUSE", 60.0)
+    proxy = server(lambda request: Fault(kind="answer", status=429))
+    loader = BulkLoader(connected(), "docs", 2)
+    loader.add(DOCUMENTS)
+    while proxy.seen["_bulk"] < 2:
+        time.sleep(0.01)
+    began = time.monotonic()
+    loader.close()
+    assert time.monotonic() - began < 5

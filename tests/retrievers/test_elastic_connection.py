@@ -1,0 +1,229 @@
+"""Who is let in, which server is taken, and what a person is told: one line, without a secret."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import re
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from blocks import typed
+from elastic_server import PASSWORD, Server
+from proxy import Fault, Proxy
+
+from cluster.errors import RetrieverError
+from retrievers.elastic import connection as elastic_connection
+from retrievers.elastic.build import build_elastic_index
+from retrievers.elastic.connection import Connection
+from retrievers.elastic.fields import elastic_indexes
+from retrievers.retriever import SearchText, open_documents, open_retriever, retriever_identity
+
+BLOCK = {"kind": "elastic", "index": "docs", "url_env": "SAFE_URL"}
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elastic_connection, "_OPENING_PATIENCE", 0.3)
+    for name in ("SAFE_URL", "SAFE_KEY", "SAFE_USER", "SAFE_PASSWORD"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def refusal(block: dict[str, Any], **more: Any) -> str:
+    with pytest.raises(RetrieverError) as error:
+        retriever_identity("bm25", typed(block | more))
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+# with security on
+
+
+def test_a_key_from_the_environment(
+    secured_server: Server,
+    corpus: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    new_name: Callable[[], str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("SAFE_URL", secured_server.url)
+    monkeypatch.setenv("SAFE_USER", "elastic")
+    monkeypatch.setenv("SAFE_PASSWORD", PASSWORD)
+    block = BLOCK | {"index": new_name(), "replicas": 0, "user_env": "SAFE_USER", "password_env": "SAFE_PASSWORD"}
+    (fields,) = elastic_indexes({"bm25": typed(block)}).values()
+    build_elastic_index(fields, corpus)
+    key = secured_server.key(block["index"])
+    monkeypatch.setenv("SAFE_KEY", key)
+    reader = {name: value for name, value in block.items() if not name.startswith(("user", "pass"))} | {
+        "api_key_env": "SAFE_KEY"
+    }
+    found = open_retriever("bm25", typed(reader)).search([SearchText("Fresnel")], 3).doc_ids.to_pylist()
+    assert found == ["d02"]
+    assert open_documents("bm25", typed(reader)).texts(["e1"]) == ["Blank. "]
+    identity = json.dumps(retriever_identity("bm25", typed(reader)))
+    other = reader | {"index": "other"}
+    assert "does not allow GET /other with this key; give it the right" in refusal(other)
+    (fields,) = elastic_indexes({"bm25": typed(reader)}).values()
+    with pytest.raises(RetrieverError, match=r"does not allow PUT /.* with this key"):
+        build_elastic_index(fields._replace(bm25=("bm25", fields.first[1].model_copy(update={"analyzer": "standard"}))), corpus)
+    for secret in (key, PASSWORD, base64.b64encode(f"elastic:{PASSWORD}".encode()).decode()):
+        assert secret not in caplog.text
+        assert secret not in identity
+
+
+def test_a_wrong_key_is_refused_and_not_repeated(secured: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAFE_URL", secured)
+    monkeypatch.setenv("SAFE_KEY", "bm90LWEta2V5OnNlY3JldC1zYXVjZQ==")
+    said = refusal(BLOCK, api_key_env="SAFE_KEY")
+    assert said == f"retrieve.retrievers.bm25: {secured} does not accept the key; correct SAFE_KEY in the environment"
+    assert "asks for a key; name its variable in api_key_env" in refusal(BLOCK)
+    monkeypatch.setenv("SAFE_URL", secured.replace("//", "//elastic:wrong-Word@"))
+    assert refusal(BLOCK) == f"retrieve.retrievers.bm25: {secured} does not accept the key; correct SAFE_URL in the environment"
+
+
+def test_a_password_in_the_address_is_used_and_not_shown(secured: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAFE_URL", secured.replace("//", f"//elastic:{PASSWORD}@"))
+    said = refusal(BLOCK, index="nothing-there")
+    assert f"index nothing-there at {secured}: there is none" in said
+    assert PASSWORD not in said
+
+
+def test_a_key_with_a_secret_in_the_servers_words(elasticsearch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAFE_KEY", "top-secret")
+    error = {"type": "security_exception", "reason": "the key top-secret\nis not\x1b[31m enough"}
+    with Proxy(elasticsearch, lambda request: Fault("answer", status=403, body={"error": error})) as proxy:
+        monkeypatch.setenv("SAFE_URL", proxy.url)
+        with pytest.raises(RetrieverError) as refused:
+            Connection("here", typed(BLOCK | {"api_key_env": "SAFE_KEY"})).send("GET", "/docs")
+    assert str(refused.value).endswith("give it the right: the key *** is not?[31m enough")
+
+
+# what the environment and the config say
+
+
+@pytest.mark.parametrize(
+    ("block", "variables", "words"),
+    [
+        ({}, {}, "bm25.url_env: the environment has no SAFE_URL; set it to the server's address, such as http://host:9200"),
+        ({}, {"SAFE_URL": "localhost:9200"}, "bm25.url_env: SAFE_URL holds no address; set it to one such as"),
+        ({}, {"SAFE_URL": "http://h:9200:1"}, "SAFE_URL holds no address"),
+        (
+            {"api_key_env": "SAFE_KEY"},
+            {"SAFE_URL": "http://h"},
+            "bm25.api_key_env: the environment has no SAFE_KEY; set it there",
+        ),
+        ({"ca_file": "none.pem"}, {"SAFE_URL": "https://h"}, "bm25.ca_file: none.pem: no such file; name the PEM file"),
+    ],
+)
+def test_refused_before_anything_is_sent(
+    block: dict[str, Any], variables: dict[str, str], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert words in refusal(BLOCK | block)
+
+
+def test_several_nodes(elasticsearch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        closed = gone.getsockname()[1]
+    monkeypatch.setenv("SAFE_URL", f"http://127.0.0.1:{closed}, {elasticsearch}")
+    connection = Connection("here", typed(BLOCK))
+    for _ in range(4):  # the node that is gone is asked no more
+        assert connection.request("GET", "/_cluster/health").body["status"] in ("green", "yellow")
+
+
+# which server it is
+
+
+def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAFE_URL", "http://127.0.0.1:9")
+    said = refusal(BLOCK)
+    assert said == (
+        "retrieve.retrievers.bm25: no good answer from http://127.0.0.1:9: Connection refused; "
+        "start the server, or correct SAFE_URL"
+    )
+
+
+def test_no_secure_connection(elasticsearch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAFE_URL", elasticsearch.replace("http:", "https:"))
+    assert re.search(r"no secure connection to https://\S+: .*; correct ca_file or SAFE_URL$", refusal(BLOCK))
+
+
+@pytest.mark.parametrize("version", ["9.2.1", "7.17.29"])
+def test_a_server_of_another_major_names_the_client_to_install(elastic_answers: Any, version: str) -> None:
+    major = int(version[0])
+    said = refusal(elastic_answers(200, {"version": {"number": version}}))
+    assert re.search(
+        rf"is Elasticsearch {version}, the client installed here is 8\.\d+\.\d+; take the server's major version: ", said
+    )
+    assert said.endswith(f"pip install 'elasticsearch>={major},<{major + 1}'")
+
+
+def test_a_client_of_a_later_major_is_found_out_too(elasticsearch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real server answers such a client 400, media_type_header_exception, to everything that is in the client's words."""
+    monkeypatch.setattr("elasticsearch.__version__", (9, 1, 0))
+    monkeypatch.setattr(
+        "elasticsearch._sync.client._base._COMPAT_MIMETYPE_SUB", "application/vnd.elasticsearch+json; compatible-with=9"
+    )
+    monkeypatch.setenv("SAFE_URL", elasticsearch)
+    said = refusal(BLOCK)
+    assert "is Elasticsearch 8.19." in said
+    assert said.endswith(
+        "the client installed here is 9.1.0; take the server's major version: pip install 'elasticsearch>=8,<9'"
+    )
+
+
+def test_something_else_that_speaks_http(elastic_answers: Any) -> None:
+    block = elastic_answers(200, {"version": {"number": "2.19.0", "distribution": "opensearch"}}, product=None)
+    assert re.search(r"what answers at http://\S+ is not Elasticsearch; correct SAFE_URL$", refusal(block))
+
+
+def test_a_login_page(elasticsearch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Proxy(elasticsearch, lambda request: Fault("html", status=200)) as proxy:
+        monkeypatch.setenv("SAFE_URL", proxy.url)
+        assert "is not Elasticsearch" in refusal(BLOCK)
+
+
+def test_a_key_that_may_not_ask_for_the_version(elastic_answers: Any) -> None:
+    block = elastic_answers(403, {"error": {"type": "security_exception", "reason": "no monitor"}})
+    assert Connection("here", typed(block)).check() is None
+
+
+@pytest.fixture
+def elastic_answers(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A tiny server that says of itself what no server here does; gives the block of a retriever on it."""
+    import http.server
+    import threading
+
+    servers: list[http.server.HTTPServer] = []
+
+    def answering(status: int, body: dict[str, Any], product: str | None = "Elasticsearch") -> dict[str, Any]:
+        class Answers(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                content = json.dumps(body).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(content)))
+                if product:
+                    self.send_header("X-Elastic-Product", product)
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        monkeypatch.setenv("SAFE_URL", f"http://127.0.0.1:{server.server_address[1]}")
+        return dict(BLOCK)
+
+    yield answering
+    for server in servers:
+        server.shutdown()
+        server.server_close()

@@ -1,0 +1,201 @@
+"""Rerankers that are language models: scores are FlagEmbedding's, and what does not load is refused with its reason."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import FlagEmbedding
+import numpy as np
+import pytest
+from tiny_llm import FIRST_SCORE, LAYERS, make_gemma, make_layerwise, make_lightweight, make_with_own_code
+
+from cluster.errors import RetrieverError
+from retrievers.llm_reranker import LlmReranker
+from retrievers.reranker import open_reranker, reranker_identity
+from retrievers.settings import RerankSettings
+
+PASSAGES = [
+    "Bread. Sour dough rises slowly because wild yeast is in no hurry.",
+    "Tides. The moon pulls the sea twice a day, and harbours fill.",
+    "",
+    "Telescopes. A mirror gathers the light of faint galaxies. " * 12,
+]
+QUERIES = ["why does sour dough rise slowly", "what makes the tides", "moon", "faint galaxies " * 20]
+PAIRS = [(query, passage) for query in QUERIES for passage in PASSAGES]
+QUESTION = "Does passage B answer query A? Yes or No"
+pytestmark = pytest.mark.slow  # of the pinned FlagEmbedding and transformers, which rarely change
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[..., Path]], str]:
+    """The folder of a model of that kind, made once."""
+    made: dict[Any, str] = {}
+
+    def get(make: Callable[..., Path]) -> str:
+        if make not in made:
+            made[make] = str(make(tmp_path_factory.mktemp(make.__name__), [*PASSAGES, *QUERIES]))
+        return made[make]
+
+    return get
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_modules(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Code of models is copied into a folder of the test's."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = str(tmp_path_factory.mktemp("modules"))
+        patch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", folder)
+        patch.setattr("sys.path", list(sys.path))
+        yield
+
+
+def opened(model: str, **settings: Any) -> LlmReranker:
+    reranker = open_reranker(RerankSettings(**{"kind": "cross_encoder", "model": model, "max_length": 64, **settings}))
+    assert isinstance(reranker, LlmReranker)
+    return reranker
+
+
+def refusal(act: Callable[[RerankSettings], object], model: str, **settings: Any) -> str:
+    with pytest.raises(RetrieverError) as refused:
+        act(RerankSettings(**({"kind": "cross_encoder", "model": model, "max_length": 64} | settings)))
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "arguments"),
+    [
+        ({}, {}),
+        ({"dtype": "bfloat16"}, {"use_bf16": True}),
+        (
+            {"prompt": QUESTION, "query_instruction": "query A: ", "passage_instruction": "passage B: "},
+            {"prompt": QUESTION, "query_instruction_for_rerank": "query A: ", "passage_instruction_for_rerank": "passage B: "},
+        ),
+    ],
+    ids=["plain", "bfloat16", "instructed"],
+)
+def test_equals_flagllmreranker(model: Any, settings: dict[str, Any], arguments: dict[str, Any]) -> None:
+    folder = model(make_gemma)
+    oracle = FlagEmbedding.FlagLLMReranker(folder, devices="cpu", max_length=64, **arguments)
+    expected = np.array(oracle.compute_score(PAIRS))
+    own = opened(folder, **settings).score(*zip(*PAIRS, strict=True))
+    assert expected.std() > 0.01
+    np.testing.assert_allclose(own, expected, atol=1e-4)
+
+
+def test_instructions_and_prompt_count(model: Any) -> None:
+    folder = model(make_gemma)
+    plain = opened(folder).score(*zip(*PAIRS, strict=True))
+    for change in ({"prompt": QUESTION}, {"query_instruction": "query A: "}, {"passage_instruction": "passage: "}):
+        assert np.abs(opened(folder, **change).score(*zip(*PAIRS, strict=True)) - plain).max() > 1e-3
+
+
+def test_the_contract(model: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    own = opened(model(make_gemma))
+    queries, passages = zip(*PAIRS, strict=True)
+    whole = own.score(queries, passages)
+    assert whole.dtype == np.float64
+    assert own.score([], []).shape == (0,)
+    backwards = own.score(queries[::-1], passages[::-1])[::-1]
+    np.testing.assert_allclose(backwards, whole, atol=2e-4)
+    monkeypatch.setattr("retrievers.llm_reranker.CHUNK", 3)
+    capfd.readouterr()
+    np.testing.assert_allclose(own.score(queries * 2, passages * 2), np.tile(whole, 2), atol=2e-4)
+    assert capfd.readouterr().err == ""  # no bars
+    with pytest.raises(ValueError, match=r"\w"):
+        own.score(QUERIES, PASSAGES[:1])
+
+
+def test_a_device_that_computes_nothing(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FlagEmbedding takes fewer and fewer pairs, down to none, and forgets why."""
+    own = opened(model(make_gemma))
+
+    def broken(**_: Any) -> None:
+        raise RuntimeError("device-side assert")
+
+    monkeypatch.setattr(own._opened.model, "forward", broken)
+    with pytest.raises(RetrieverError, match=r"not even one pair at a time on cpu \(IndexError"):
+        own.score(QUERIES, PASSAGES)
+
+
+@pytest.mark.parametrize("architecture", ["layerwise", "lightweight"])
+def test_a_model_with_code_of_its_own(model: Any, architecture: str) -> None:
+    """The layer and the compression reach the model, by way of FlagEmbedding's class, whose own code does not load."""
+    folder = model(make_with_own_code)
+    same = {"architecture": architecture, "trust_remote_code": True}
+    first, last = (opened(folder, cutoff_layer=n, **same).score(*zip(*PAIRS, strict=True)) for n in (1, LAYERS))
+    np.testing.assert_array_equal(opened(folder, **same).score(*zip(*PAIRS, strict=True)), last)
+    assert np.abs(first - last).max() > 1e-3
+    classes = {"layerwise": FlagEmbedding.LayerWiseFlagLLMReranker, "lightweight": FlagEmbedding.LightWeightFlagLLMReranker}
+    oracle = classes[architecture](folder, devices="cpu", max_length=64, cutoff_layers=[1], trust_remote_code=True)
+    np.testing.assert_allclose(first, oracle.compute_score(PAIRS), atol=1e-4)
+    if architecture == "lightweight":
+        more = {"compress_ratio": 4, "compress_layers": [2, 3]}
+        found = opened(folder, cutoff_layer=1, **more, **same).score(*zip(*PAIRS, strict=True))
+        np.testing.assert_allclose(found, (first - 8) * 4 + 5, atol=1e-3)
+
+
+def test_code_of_its_own_is_not_run_unless_it_is_trusted(model: Any) -> None:
+    said = refusal(open_reranker, model(make_with_own_code), architecture="llm")
+    assert "needs code that lies beside its weights; set trust_remote_code: true" in said
+
+
+@pytest.mark.parametrize(
+    ("make", "class_name", "error", "own_error"),
+    [
+        (make_layerwise, "LayerWiseFlagLLMReranker", "KeyError: 'type'", ValueError),
+        (make_lightweight, "LightWeightFlagLLMReranker", "TypeError: cannot unpack non-iterable NoneType object", TypeError),
+    ],
+    ids=["layerwise", "lightweight"],
+)
+def test_what_does_not_work_with_this_transformers(
+    model: Any, make: Callable[..., Path], class_name: str, error: str, own_error: type[Exception]
+) -> None:
+    """FlagEmbedding 1.4.2's own code for these two is of transformers 4. Where that has changed, compare scores here."""
+    folder = model(make)
+    architecture = make.__name__.removeprefix("make_")
+    for act in (open_reranker, reranker_identity):
+        said = refusal(act, folder)
+        assert f"architecture {architecture} of model {folder} does not work with FlagEmbedding 1." in said
+        assert error in said
+    with pytest.raises(own_error):
+        getattr(FlagEmbedding, class_name)(folder, devices="cpu").compute_score(PAIRS)
+
+
+def test_precision_that_flagembedding_does_not_have(model: Any) -> None:
+    assert "no float16 with architecture llm on cpu; take auto" in refusal(open_reranker, model(make_gemma), dtype="float16")
+
+    def on_a_gpu(settings: RerankSettings) -> object:
+        return open_reranker(settings, device="cuda:0")
+
+    own = {"architecture": "layerwise", "trust_remote_code": True, "dtype": "float32"}
+    assert "no float32 with architecture layerwise on cuda:0" in refusal(on_a_gpu, model(make_with_own_code), **own)
+
+
+def test_keys_of_other_architectures(model: Any) -> None:
+    for change in ({"cutoff_layer": 2}, {"compress_ratio": 2}, {"compress_layers": [1]}):
+        assert "is a key of other architectures" in refusal(reranker_identity, model(make_gemma), **change)
+    own = {"architecture": "layerwise", "trust_remote_code": True}
+    said = refusal(reranker_identity, model(make_with_own_code), cutoff_layer=LAYERS + 1, **own)
+    assert f"gives no score after layer {LAYERS + 1}; give 1 to {LAYERS}" in said
+    heads = refusal(reranker_identity, model(make_layerwise), cutoff_layer=FIRST_SCORE - 1, trust_remote_code=True)
+    assert f"give {FIRST_SCORE} to {LAYERS}" in heads
+
+
+def test_identity(model: Any) -> None:
+    block = {"kind": "cross_encoder", "model": model(make_gemma), "max_length": 64}
+    plain = reranker_identity(RerankSettings(**block))
+    assert set(plain) == {"kind", "model", "max_length", "dtype"}
+    assert plain == json.loads(json.dumps(plain)) == opened(block["model"]).identity()
+    assert reranker_identity(RerankSettings(**block), "cuda:0") == plain | {"dtype": "float16"}
+    for change in ({"prompt": QUESTION}, {"query_instruction": ""}, {"dtype": "bfloat16"}, {"passage_instruction": "B"}):
+        assert reranker_identity(RerankSettings(**(block | change))) == plain | change
+    lightweight = {"model": model(make_with_own_code), "architecture": "lightweight", "trust_remote_code": True}
+    code = Path(lightweight["model"], "tiny_llm_code.py")
+    before = reranker_identity(RerankSettings(**(block | lightweight | {"compress_layers": [2]})))
+    assert before["compress_layers"] == [2]
+    code.write_text(code.read_text() + "\n# another version of it\n")
+    assert reranker_identity(RerankSettings(**(block | lightweight)))["model"] != before["model"]

