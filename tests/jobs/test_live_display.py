@@ -11,6 +11,7 @@ import termios
 from collections.abc import Callable, Iterator
 
 import pytest
+from terminals import read_terminal
 
 from jobs.terminal.live_display import LOGGED_SECONDS, LiveDisplay
 from jobs.terminal.state import StageState, State
@@ -72,18 +73,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, int], t
         master, slave = pty.openpty()
         opened.append(master)
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-        os.set_blocking(master, False)
-
-        def written() -> str:
-            parts = []
-            try:
-                while part := os.read(master, 65536):
-                    parts.append(part)
-            except BlockingIOError:
-                pass
-            return b"".join(parts).decode()
-
-        return os.fdopen(slave, "w", encoding="utf-8"), written
+        return os.fdopen(slave, "w", encoding="utf-8"), lambda: read_terminal(master, slave)
 
     yield start
     for master in opened:

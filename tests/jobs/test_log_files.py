@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from s3_server import S3Server
+from terminals import read_terminal
 
 from cluster.storage import open_storage
 from cluster.storage.files import FileStorage
@@ -155,11 +156,11 @@ def test_a_terminal_gets_plain_lines_and_the_file_everything(tmp_path: Path, mon
             event("commit", "shard 4 is committed")
             display.phase("working")
             event("end", "finished")
+        shown = read_terminal(master, slave)
     finally:
         os.dup2(before, 2)
         os.close(before)
         os.close(slave)
-    shown = os.read(master, 65536).decode()
     os.close(master)
     assert "going on: 3 of 7 shards are committed" in shown
     assert "shard 4" not in shown
