@@ -25,6 +25,7 @@ from cluster.errors import ClusterError
 
 # `reused`: results taken from a store that runs share; their seconds and tokens are 0.
 QUANTITIES = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens", "searches", "pairs", "reused")
+COMPLETION_QUANTITIES = ("seconds", "device_seconds", "prompt_tokens", "cached_tokens", "completion_tokens")
 START_UP = "start_up"  # component of a worker's time before its first row; its parts are start_up.load and the like
 
 COST = pa.struct(

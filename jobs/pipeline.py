@@ -108,6 +108,8 @@ def _settings(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> dict
             "run": run,
             "start": start,
             "gpus": pools["rewrite"].gpus if "rewrite" in pools else 0.0,
+            "prices": prepared.prices if config.limits.max_cost_usd is not None else None,
+            "unsaved_seconds": config.limits.unsaved_seconds,
         },
         "retrieve": {
             "retrievers": retrievers,

@@ -133,6 +133,7 @@ COMPLETIONS = pa.schema(
         ("device_seconds", pa.float64()),
         ("attempts", pa.int32()),
         ("start", pa.int32()),
+        ("lost", pa.int32()),  # sends by killed attempts without an answer that was kept; `text` is null if none came later
     ]
 )
 

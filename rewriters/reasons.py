@@ -23,7 +23,7 @@ MESSAGES: dict[Reason, str] = {
     "empty": "the answer has no text for it",
     "missing": "the answer has other strategies but not this one, or no answer came",
     "unparsable": "the parser found no rewrite for it",
-    "truncated": "the token limit cut the answer before its rewrite was complete; raise decoding.max_tokens",
+    "truncated": "the token limit cut the answer before its rewrite was complete; raise rewrite.decoding.max_tokens",
     "repetition": "the model repeats itself instead of ending",
     "refusal": "the model refuses instead of rewriting",
     "echo": "the text repeats the instructions, their example or a placeholder",

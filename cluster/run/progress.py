@@ -18,6 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cluster.costs import Totals, add_totals, totals
+from cluster.outages import Outage, merged
+from cluster.run.budget import Budget
 from cluster.run.pools import TASK_CPUS
 
 _KEPT_COMMITS = 1000  # committed shards that are remembered, for attempts that end after the commit
@@ -57,6 +59,27 @@ class StageProgress(NamedTuple):
     counts: Mapping[str, int]
 
 
+class Retry(NamedTuple):
+    """A block that a stage does again, since the worker that did it has died."""
+
+    stage: str
+    shard: int
+    attempt: int
+
+
+class Snapshot(NamedTuple):
+    """What is going on in a run."""
+
+    stages: Mapping[str, StageProgress]  # in the order of the stages
+    queries: int  # of the shards in flight
+    halted: int  # shards that were given up, since the budget is spent
+    outages: list[Outage]  # that workers wait out
+    retries: list[Retry]  # all since the beginning
+
+
+NOTHING = Snapshot({}, 0, 0, [], [])
+
+
 @dataclass
 class _ShardState:
     """A shard's stage; `worker` is None while it waits for a worker."""
@@ -66,6 +89,7 @@ class _ShardState:
     worker: str | None = None
     attempt: int = 0
     share: float = 0.0  # of its rows that the worker has finished
+    spent: Totals = field(default_factory=dict)  # by the worker so far
     totals: dict[int, BlockTotals] = field(default_factory=dict)  # stage -> totals
 
 
@@ -76,12 +100,19 @@ class ProgressTracker:
     row is lost.
     """
 
-    def __init__(self, stages: Mapping[str, int], limit: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        stages: Mapping[str, int],
+        limit: int,
+        budget_usd: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Starts with no shard in flight.
 
         Args:
             stages: Name -> workers, in the order of the stages; 0 for a stage without a pool.
             limit: Shards in flight at most.
+            budget_usd: USD that the run may cost; None: no limit.
             clock: Returns seconds.
         """
         self._stages, self._limit, self._clock = dict(stages), limit, clock
@@ -98,6 +129,10 @@ class ProgressTracker:
         self._busy_since: dict[tuple[int, str], float] = {}
         self._busy_seconds = [0.0] * len(self._stages)
         self._last_heartbeat = clock()
+        self._budget = Budget(budget_usd)
+        self._halted: dict[int, Totals] = {}  # shard -> what it has cost
+        self._outages: dict[str, list[Outage]] = {}  # worker -> what it waits for
+        self._retries: list[Retry] = []
 
     def admit(self, shard: int, seconds: float) -> bool | None:
         """Waits until fewer than `limit` shards are in flight.
@@ -138,6 +173,35 @@ class ProgressTracker:
             self._admitted.discard(shard)
             self._condition.notify_all()
 
+    def halt(self, shard: int) -> None:
+        """Gives up a shard in flight, since the budget is spent, and closes the gate; what the shard has cost stays counted."""
+        with self._condition:
+            if (state := self._shards.pop(shard, None)) is not None:
+                spent: Totals = {}
+                for part in (state.spent, *(one.spent for one in state.totals.values())):
+                    add_totals(spent, part)
+                self._end_attempt(state)
+                self._halted[shard] = spent
+            self._admitted.discard(shard)
+            self.close()
+
+    def reserve(self, worker: str, spent: float, wanted: float) -> float:
+        """Returns the USD that a worker may have spent in all from now on; see `Budget.reserve`."""
+        with self._condition:
+            return self._budget.reserve(worker, spent, wanted)
+
+    def spent_elsewhere(self, usd: float) -> None:
+        """Records what the run has cost apart from reserved money; see `Budget.spent_elsewhere`."""
+        with self._condition:
+            self._budget.spent_elsewhere(usd)
+
+    def report_outages(self, worker: str, outages: list[Outage]) -> None:
+        """Replaces the outages that a worker waits out."""
+        with self._condition:
+            self._outages.pop(worker, None)
+            if outages:
+                self._outages[worker] = outages
+
     def in_flight(self) -> int:
         """Returns the number of shards in flight."""
         with self._condition:
@@ -148,6 +212,7 @@ class ProgressTracker:
         with self._condition:
             self._last_heartbeat = self._clock()
             self._ready[stage].add(worker)
+            self._outages.pop(worker, None)
             for state in self._shards.values():
                 if (state.stage, state.worker) == (self._index[stage], worker):
                     self._end_attempt(state)
@@ -156,6 +221,7 @@ class ProgressTracker:
         """Records that the pool has stopped a worker."""
         with self._condition:
             self._ready[stage].discard(worker)
+            self._outages.pop(worker, None)
             self._shrunk.add(stage)
 
     def block_started(self, stage: str, shard: int, rows: int, worker: str) -> int:
@@ -172,6 +238,8 @@ class ProgressTracker:
             if shard in self._committed:
                 return 1
             attempt = self._attempts[index, shard] = self._attempts.get((index, shard), 0) + 1
+            if attempt > 1:
+                self._retries.append(Retry(stage, shard, attempt))
             state = self._shards.setdefault(shard, _ShardState())
             self._end_attempt(state)
             state.stage, state.worker, state.attempt = index, worker, attempt
@@ -181,7 +249,7 @@ class ProgressTracker:
             self._busy_since.setdefault((index, worker), self._clock())
             return attempt
 
-    def heartbeat(self, stage: str, shard: int | None, attempt: int, share: float | None) -> None:
+    def heartbeat(self, stage: str, shard: int | None, attempt: int, share: float | None, spent: Totals | None = None) -> None:
         """Records a worker's heartbeat.
 
         Args:
@@ -189,13 +257,18 @@ class ProgressTracker:
             shard: The shard that it processes; None while it is built.
             attempt: The number that `block_started` returned.
             share: Finished part of the block, 0 to 1; None if unknown.
+            spent: Costs of the block so far; None if unknown.
         """
         with self._condition:
             self._last_heartbeat = self._clock()
             state = self._shards.get(shard) if shard is not None else None
             current = None if state is None or state.worker is None else (state.stage, state.attempt)
-            if share is not None and state is not None and current == (self._index[stage], attempt):
+            if state is None or current != (self._index[stage], attempt):
+                return
+            if share is not None:
                 state.share = min(1.0, max(state.share, share))
+            if spent is not None:
+                state.spent = spent
 
     def block_finished(self, stage: str, shard: int, rows: int, attempt: int, totals: BlockTotals) -> None:
         """Records a stage's output block.
@@ -215,10 +288,13 @@ class ProgressTracker:
             state.stage, state.rows = index + 1, max(state.rows, rows)
             state.totals[index] = totals
 
-    def progress(self) -> dict[str, StageProgress]:
-        """Returns the progress of the shards in flight by stage, in the order of the stages."""
+    def progress(self) -> Snapshot:
+        """Returns what is going on."""
         with self._condition:
-            return {name: self._progress_of(index, name, n) for index, (name, n) in enumerate(self._stages.items())}
+            stages = {name: self._progress_of(index, name, n) for index, (name, n) in enumerate(self._stages.items())}
+            waiting = merged([outage for found in self._outages.values() for outage in found])
+            rows = sum(state.rows for state in self._shards.values())
+            return Snapshot(stages, rows, len(self._halted), waiting, list(self._retries))
 
     def seconds_since_heartbeat(self) -> float:
         """Returns the seconds since the last report of any worker, or the last commit."""
@@ -240,6 +316,11 @@ class ProgressTracker:
             if index in state.totals:
                 add_totals(spent, state.totals[index].spent)
                 counts.update(state.totals[index].counts)
+            elif state.stage == index:
+                add_totals(spent, state.spent)
+        if not index:  # the tracker does not know which stages a halted shard has passed; sums over the stages are right
+            for halted in self._halted.values():
+                add_totals(spent, halted)
         now = self._clock()
         busy = self._busy_seconds[index]
         busy += sum(now - since for (stage, _), since in self._busy_since.items() if stage == index)
@@ -251,7 +332,7 @@ class ProgressTracker:
         if state.worker is None:
             return
         call = state.stage, state.worker
-        state.worker, state.share = None, 0.0
+        state.worker, state.share, state.spent = None, 0.0, {}
         self._calls[call] -= 1
         if not self._calls[call]:
             del self._calls[call]

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from cluster.run.progress import ProgressTracker, StageProgress
+from cluster.run.progress import ProgressTracker, Snapshot
 from cluster.run.stage import Meter, Stage, reporting_to, run_block, shard_of
 
 
 class LocalRunner:
     """Runs the stages in this process; the methods are those of `cluster.run.runner_ray.RayRunner`."""
 
-    def __init__(self, stages: Sequence[Stage], start: int) -> None:
+    def __init__(self, stages: Sequence[Stage], start: int, budget_usd: float | None = None) -> None:
         """Builds no worker yet.
 
         Args:
             stages: Linked (`cluster.run.stage.link`).
             start: The number of this start of the run, from 1.
+            budget_usd: USD that the run may cost; None: no limit.
         """
         self._stages, self._start = list(stages), start
-        self._tracker = ProgressTracker({stage.name: 1 if stage.pool else 0 for stage in stages}, limit=1)
+        workers = {stage.name: 1 if stage.pool else 0 for stage in stages}
+        self._tracker = ProgressTracker(workers, limit=1, budget_usd=budget_usd)
 
     def run(self, shards: Iterable[pa.Table]) -> Iterator[dict[str, Any]]:
         """Yields the last stage's rows, as dicts. Builds the workers with the first shard and closes them at the end.
@@ -49,8 +52,8 @@ class LocalRunner:
         """Records a commit, so that the next shard is admitted."""
         self._tracker.mark_committed(shard)
 
-    def progress(self) -> dict[str, StageProgress]:
-        """Returns the progress of the shard in flight, by stage."""
+    def progress(self) -> Snapshot:
+        """Returns what is going on."""
         return self._tracker.progress()
 
     def seconds_since_heartbeat(self) -> float:
@@ -61,12 +64,17 @@ class LocalRunner:
         """Returns the number of shards in flight: admitted and not committed."""
         return self._tracker.in_flight()
 
+    def spent_elsewhere(self, usd: float) -> None:
+        """Records what the run has cost apart from reserved money."""
+        self._tracker.spent_elsewhere(usd)
+
     def close(self) -> None:
         """Admits no more shards; the one in flight goes on."""
         self._tracker.close()
 
     def _build(self, stage: Stage, stack: ExitStack) -> Meter:
-        with reporting_to(lambda share: self._tracker.heartbeat(stage.name, None, 0, share)):
+        reserve = partial(self._tracker.reserve, stage.name)
+        with reporting_to(partial(self._tracker.heartbeat, stage.name, None, 0), reserve):
             meter = Meter(stage, self._start)
         stack.callback(meter.close)
         if stage.pool:

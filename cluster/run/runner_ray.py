@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
+from cluster.costs import Totals
+from cluster.outages import Outage
 from cluster.run.pools import TASK_CPUS
-from cluster.run.progress import BlockTotals, ProgressTracker, StageProgress
+from cluster.run.progress import NOTHING, BlockTotals, ProgressTracker, Snapshot
+from cluster.run.pulse import OutagePulse
 from cluster.run.session import data_context
 from cluster.run.stage import Meter, Stage, reporting_to, run_block, shard_of
 
@@ -26,22 +30,24 @@ _REPLY_SECONDS = 5.0  # timeout of other calls of the tracker
 class RayRunner:
     """Runs the stages on the Ray cluster that this process is connected to."""
 
-    def __init__(self, stages: Sequence[Stage], start: int) -> None:
+    def __init__(self, stages: Sequence[Stage], start: int, shards: int = 0, budget_usd: float | None = None) -> None:
         """Starts the actor that tracks the progress; workers start with `run`.
 
         Args:
             stages: Linked (`cluster.run.stage.link`).
             start: The number of this start of the run, from 1.
+            shards: The number of shards to run; 0: unknown.
+            budget_usd: USD that the run may cost; None: no limit.
         """
         import ray
 
         self._stages, self._start = list(stages), start
-        self._progress: dict[str, StageProgress] = {}  # the last reply
+        self._progress = NOTHING  # the last reply
         self._pending: Any = None  # the call of `progress` that has no reply yet
         workers = {stage.name: stage.pool.workers if stage.pool else 0 for stage in stages}
-        limit = max(2, sum(stage.pool.max_workers * (stage.concurrent_blocks + 1) for stage in stages if stage.pool))
+        limit = _limit([stage for stage in stages if stage.pool], shards)
         tracker = ray.remote(ProgressTracker).options(num_cpus=0, max_restarts=-1, max_task_retries=-1, max_concurrency=64)
-        self._tracker = tracker.remote(workers, limit)
+        self._tracker = tracker.remote(workers, limit, budget_usd)
 
     def run(self, shards: Iterable[pa.Table]) -> Iterator[dict[str, Any]]:
         """Yields the last stage's rows, as dicts, in the order in which the shards end.
@@ -96,8 +102,8 @@ class RayRunner:
         """Records a commit, so that the next shard is admitted."""
         self._tracker.mark_committed.remote(shard)
 
-    def progress(self) -> dict[str, StageProgress]:
-        """Returns the progress of the shards in flight by stage; the last reply if the tracker is slow."""
+    def progress(self) -> Snapshot:
+        """Returns what is going on; the last reply if the tracker is slow."""
         import ray
 
         try:
@@ -116,6 +122,10 @@ class RayRunner:
     def in_flight(self) -> int:
         """Returns the number of shards in flight: admitted and not committed; 1 if the tracker does not reply."""
         return int(self._call("in_flight", 1))
+
+    def spent_elsewhere(self, usd: float) -> None:
+        """Records what the run has cost apart from reserved money."""
+        self._tracker.spent_elsewhere.remote(usd)
 
     def close(self) -> None:
         """Admits no more shards; those in flight go on. To be called again and again: a restarted tracker is open."""
@@ -150,8 +160,17 @@ class _RemoteTracker:
     def block_finished(self, stage: str, shard: int, rows: int, attempt: int, totals: BlockTotals) -> None:
         self._get(self._tracker.block_finished.remote(stage, shard, rows, attempt, totals))
 
-    def heartbeat(self, stage: str, shard: int | None, attempt: int, share: float | None) -> None:
-        self._tracker.heartbeat.remote(stage, shard, attempt, share)
+    def heartbeat(self, stage: str, shard: int | None, attempt: int, share: float | None, spent: Totals | None = None) -> None:
+        self._tracker.heartbeat.remote(stage, shard, attempt, share, spent)
+
+    def reserve(self, worker: str, spent: float, wanted: float) -> float:
+        return float(self._get(self._tracker.reserve.remote(worker, spent, wanted)))
+
+    def halt(self, shard: int) -> None:
+        self._get(self._tracker.halt.remote(shard))
+
+    def report_outages(self, worker: str, outages: list[Outage]) -> None:
+        self._tracker.report_outages.remote(worker, outages)
 
 
 class _BlockActor:
@@ -162,7 +181,11 @@ class _BlockActor:
 
         self._tracker, self._reporter = tracker, _RemoteTracker(tracker)
         self._worker = ray.get_runtime_context().get_actor_id()  # the same after a restart
-        with reporting_to(lambda share: self._reporter.heartbeat(stage.name, None, 0, share)):  # may copy an index for minutes
+        self._pulse = OutagePulse(partial(self._reporter.report_outages, self._worker)).__enter__()
+        # A worker may copy an index for minutes while it is built.
+        with reporting_to(
+            partial(self._reporter.heartbeat, stage.name, None, 0), partial(self._reporter.reserve, self._worker)
+        ):
             self._meter = Meter(stage, start)
         ray.get(tracker.worker_started.remote(stage.name, self._worker))
 
@@ -183,9 +206,20 @@ def _run_stateless(table: pa.Table, stages: Sequence[Stage], gated: bool, start:
     if not table.num_rows:
         return stages[-1].produces.empty_table()
     worker = f"task-{shard_of(table)}"
-    for stage in stages:
-        table = run_block(Meter(stage, start), table, reporter, worker)
+    with OutagePulse(partial(reporter.report_outages, worker)):
+        for stage in stages:
+            table = run_block(Meter(stage, start), table, reporter, worker)
     return table
+
+
+def _limit(pooled: Sequence[Stage], shards: int) -> int:
+    """Returns the number of shards in flight that keep all workers busy.
+
+    With few shards fewer: as long as each worker has one, a quarter of them, so that an interrupt leaves some for later.
+    """
+    pools = [(stage.pool.max_workers, stage.concurrent_blocks) for stage in pooled if stage.pool]
+    most = max(2, sum(workers * (blocks + 1) for workers, blocks in pools))
+    return min(most, max(1 + sum(workers for workers, _ in pools), -(-shards // 4))) if shards else most
 
 
 def _groups(stages: Sequence[Stage]) -> Iterator[list[Stage]]:

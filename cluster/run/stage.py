@@ -88,34 +88,61 @@ class Reporter(Protocol):
         """Records a stage's output block."""
         ...
 
-    def heartbeat(self, stage: str, shard: int | None, attempt: int, share: float | None) -> object:
+    def heartbeat(
+        self, stage: str, shard: int | None, attempt: int, share: float | None, spent: costs.Totals | None = None
+    ) -> object:
         """Records a worker's heartbeat."""
         ...
 
+    def reserve(self, worker: str, spent: float, wanted: float) -> float:
+        """Returns the USD that a worker may have spent in all from now on."""
+        ...
 
-_thread = threading.local()  # .report: receives the heartbeats of the thread's block
+    def halt(self, shard: int) -> object:
+        """Gives up a shard, since the budget is spent."""
+        ...
 
 
-def heartbeat(share: float | None = None) -> None:
+class BlockHalted(Exception):
+    """The worker has stopped in the middle of a block, since the run's budget is spent; the next start goes on with it."""
+
+
+_thread = threading.local()  # .report, .reserve: of the worker that is built or called in this thread
+
+
+def heartbeat(share: float | None = None, spent: costs.Totals | None = None) -> None:
     """Reports progress from inside a long call; the stall timeout (`limits.stall_minutes`) starts anew.
 
     Has no effect on threads other than the one that built or called the worker.
 
     Args:
         share: Finished part of the block, 0 to 1; None if unknown.
+        spent: Costs of the block so far; None if unknown.
     """
     if report := getattr(_thread, "report", None):
-        report(share)
+        report(share, spent)
+
+
+def reserver() -> Callable[[float, float], float]:
+    """Returns the function that reserves money for the worker that is built in this thread; any thread may call it.
+
+    Its arguments are the USD that the worker has spent and those that it wants in addition; it returns the USD that the worker
+    may have spent in all from then on. Outside a run there is no limit.
+    """
+    reserve: Callable[[float, float], float] | None = getattr(_thread, "reserve", None)
+    return reserve or (lambda _spent, _wanted: float("inf"))
 
 
 @contextlib.contextmanager
-def reporting_to(report: Callable[[float | None], object]) -> Iterator[None]:
-    """Passes the heartbeats of this thread to `report` during the body."""
-    _thread.report = report
+def reporting_to(
+    report: Callable[[float | None, costs.Totals | None], object], reserve: Callable[[float, float], float] | None = None
+) -> Iterator[None]:
+    """Passes the heartbeats of this thread to `report`, and what its worker reserves to `reserve`, during the body."""
+    _thread.report, _thread.reserve = report, reserve
     try:
         yield
     finally:
-        del _thread.report
+        del _thread.report, _thread.reserve
 
 
 class Meter:
@@ -170,6 +197,8 @@ class Meter:
     def _call_worker(self, table: pa.Table) -> pa.Table:
         try:
             return self._worker(table)
+        except BlockHalted:
+            raise
         except Exception as error:
             if self.stage.fallback is None:
                 raise
@@ -201,13 +230,16 @@ def shard_of(table: pa.Table) -> int:
 
 
 def run_block(meter: Meter, table: pa.Table, reporter: Reporter, worker: str) -> pa.Table:
-    """Returns a stage's output block, and reports its start, heartbeats and end.
+    """Calls a stage's worker with a block, and reports its start, heartbeats and end.
 
     Args:
         meter: Of the stage's worker.
         table: The block; empty if its shard was not admitted.
         reporter: Receives the reports.
         worker: The worker's name, the same after a restart.
+
+    Returns:
+        The block; an empty one if the input was empty or the worker has halted.
 
     Raises:
         ClusterError: This is attempt `Stage.retries` + 2 at the block; the workers of all earlier ones died.
@@ -223,8 +255,12 @@ def run_block(meter: Meter, table: pa.Table, reporter: Reporter, worker: str) ->
             f"{stage.name}: {attempt - 1} workers died one after the other under shard {shard}; look at the log for why "
             "(often memory), give each more room, or make cluster.shard_size smaller",
         )
-    with reporting_to(partial(reporter.heartbeat, stage.name, shard, attempt)):
-        result = meter(table)
+    try:
+        with reporting_to(partial(reporter.heartbeat, stage.name, shard, attempt), partial(reporter.reserve, worker)):
+            result = meter(table)
+    except BlockHalted:
+        reporter.halt(shard)
+        return stage.produces.empty_table()
     counts = stage.counts(result) if stage.counts else {}
     totals = block_totals(stage.cost_stage or stage.name, result, counts)
     reporter.block_finished(stage.name, shard, result.num_rows, attempt, totals)

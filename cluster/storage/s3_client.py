@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from cluster import outages
 from cluster.errors import ClusterError, UnavailableError
 
 CONNECT_SECONDS, READ_SECONDS = 5, 30  # READ_SECONDS: without a byte; several attempts fit into RETRY_SECONDS
@@ -120,6 +121,7 @@ def call(url: str, operation: Callable[[Any], Value]) -> Value:
         else:
             _answered.add(where.meta.endpoint_url)
             _unavailable.discard(where.meta.endpoint_url)
+            outages.answered(f"S3 at {_host(where.meta.endpoint_url)}")
             return value
         endpoint = where.meta.endpoint_url if where else ""
         if not isinstance(failure, _Transient):
@@ -127,6 +129,7 @@ def call(url: str, operation: Callable[[Any], Value]) -> Value:
                 _answered.add(endpoint)
             raise failure
         since = since or time.monotonic()
+        outages.failed(f"S3 at {_host(endpoint)}" if endpoint else "S3", failure, RETRY_SECONDS)
         misconfigured = failure.suspect is not None and endpoint not in _answered
         if time.monotonic() - since >= (SHORT_RETRY_SECONDS if misconfigured or endpoint in _unavailable else RETRY_SECONDS):
             if misconfigured:

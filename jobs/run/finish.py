@@ -14,6 +14,7 @@ from cluster.storage import Storage
 from jobs.config.config import Config
 from jobs.log.dedup import PLAN
 from jobs.run.prepare import Prepared
+from jobs.stages.journal import remove_journals
 from jobs.tables import STORED
 
 
@@ -35,6 +36,7 @@ def finish(prepared: Prepared, plan: Plan, counts: Mapping[str, int], record: Ca
     for table, files in tables.items():
         if not files:  # a table without rows still has one file
             files.append(_put_empty(storage, table))
+    remove_journals(storage)
     remove_orphans(storage, [*tables, PLAN], [file for files in tables.values() for file in files])
     record()
     put_success(storage, tables, dict(counts) | {"log_rows": plan.counts["log_rows"], "rejected": plan.counts["rejected"]})

@@ -13,8 +13,12 @@ from cluster import costs
 from cluster.run.lease import lease_durations
 from cluster.run.session import InProcessSession, Session
 from cluster.run.shards import Plan, manifests, seconds_by_start
+from cluster.storage import Storage
 from jobs.keys import SCHEMA_VERSION
 from jobs.run.prepare import Prepared
+from jobs.run.progress_file import PROGRESS
+from jobs.terminal.outage_log import OutageLog
+from jobs.terminal.state import State
 
 LIBRARIES = (
     "dmqr", "ray", "pyarrow", "duckdb", "bm25s", "PyStemmer", "torch", "transformers", "FlagEmbedding",
@@ -22,25 +26,38 @@ LIBRARIES = (
 )  # fmt: skip
 
 
+BROKEN = ("killed", "failed", "stopped")  # statuses of starts that may have left shards in flight behind
+
+
 class Record:
     """Writes `run.json` at the beginning and at the end of a start.
 
-    Node time is counted in worker seconds ((workers + task slots) x wall time of a start) and reconciled per start:
-    attributed to rows + start-up + lost + idle. Lost is the time of attempts that were not committed: of a start that was
-    killed or failed, all time that its committed shards do not account for.
+    Node time is that of workers and reconciled per start: (workers of the pools x wall time of the start) + busy time of
+    the stages without a pool = attributed to rows + start-up + lost + idle. Lost is busy time that no committed shard
+    accounts for, of a start that did not end in order: what was in flight when it was killed, failed or spent its budget.
     """
 
-    def __init__(self, prepared: Prepared, session: Session | InProcessSession, number: int) -> None:
-        """Writes the record with status `running`.
+    def __init__(
+        self, prepared: Prepared, session: Session | InProcessSession, number: int, state: State, outages: OutageLog
+    ) -> None:
+        """Writes the record with status `running`; a start before that still says so was killed.
 
         Args:
             prepared: the job.
             session: of this start.
             number: of this start, from 1.
+            state: the progress, updated by others.
+            outages: those of this start.
         """
         self._prepared, self._session, self._number = prepared, session, number
+        self._state, self._outages = state, outages
         self._began = time.time()
         self._before = json.loads(prepared.storage.get("run.json") or b"{}").get("starts", [])
+        for one in self._before:
+            if one["status"] == "running":
+                last = json.loads(prepared.storage.get(PROGRESS) or b"{}")
+                one |= {"status": "killed", "wall_seconds": _lasted(prepared.storage, one)}
+                one |= {key: last[key] for key in ("worker_seconds",) if last.get("start") == one["start"]}
         self.put("running", None, {}, {})
 
     def put(self, status: str, plan: Plan | None, counts: Mapping[str, int], spent: costs.Totals) -> None:
@@ -51,6 +68,8 @@ class Record:
             "began": _iso(self._began),
             "wall_seconds": round(time.time() - self._began, 3),
             "status": status,
+            "worker_seconds": round(self._state.worker_seconds, 3),
+            "outages": self._outages.past,
             "task_slots": session.task_cpus,  # CPUs for the stages without a pool
             "pools": {name: pool._asdict() for name, pool in session.pools.items()},
             "resources": session.resources._asdict(),
@@ -74,32 +93,35 @@ class Record:
         prepared.storage.put("run.json", json.dumps(body, indent=1, ensure_ascii=False).encode())
 
     def _node_time(self, starts: list[dict[str, Any]]) -> list[dict[str, float]]:
-        """Returns the worker seconds of every start, reconciled; a killed start lasted until its last heartbeat."""
-        storage = self._prepared.storage
-        busy = seconds_by_start(manifests(storage))
-        beats = lease_durations(storage)
+        """Returns the worker seconds of every start, reconciled."""
+        by_start = seconds_by_start(manifests(self._prepared.storage))
         result = []
         for one in starts:
-            number = one["start"]
-            wall = beats[number - 1] if one["status"] == "running" and number <= len(beats) else one["wall_seconds"]
-            workers = sum(pool["workers"] for pool in one["pools"].values()) + one["task_slots"]
-            total = wall * workers
-            spent = busy.get(number, {"attributed": 0.0, "start_up": 0.0})
-            rest = total - sum(spent.values())
-            broken = one["status"] in {"running", "failed"}  # killed, or ended with shards in flight
+            spent = by_start.get(one["start"], {"attributed": 0.0, "start_up": 0.0})
+            workers = sum(pool["workers"] for pool in one["pools"].values())
+            busy = max(one.get("worker_seconds", 0.0), spent["attributed"])
+            lost = busy - spent["attributed"] if one["status"] in BROKEN else 0.0
+            used = spent["attributed"] + spent["start_up"] + lost
+            total = max(workers * one["wall_seconds"], used)
             result.append(
                 {
-                    "start": number,
+                    "start": one["start"],
                     "workers": workers,
-                    "wall_seconds": wall,
+                    "wall_seconds": one["wall_seconds"],
                     "worker_seconds": total,
-                    "attributed": spent["attributed"],
-                    "start_up": spent["start_up"],
-                    "lost": rest if broken else 0.0,
-                    "idle": 0.0 if broken else rest,
+                    **spent,
+                    "lost": lost,
+                    "idle": total - used,
                 }
             )
         return result
+
+
+def _lasted(storage: Storage, start: Mapping[str, Any]) -> float:
+    """Returns the seconds of a killed start: until its last heartbeat."""
+    beats = lease_durations(storage)
+    number = start["start"]
+    return beats[number - 1] if number <= len(beats) else float(start["wall_seconds"])
 
 
 def _version(name: str) -> str | None:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from cluster.errors import ClusterError, DmqrError, Stopped
 from cluster.run.lease import Lease, check_free
+from cluster.run.pulse import OutagePulse
 from cluster.run.runner_local import LocalRunner
 from cluster.run.runner_ray import RayRunner
 from cluster.run.session import IN_PROCESS, InProcessSession, Session, open_session
@@ -28,12 +29,15 @@ from jobs.run.prepare import Prepared, check_engine, check_indexes_unchanged
 from jobs.run.progress_file import ProgressFile
 from jobs.run.record import Record
 from jobs.run.request_shares import check_shares
-from jobs.run.stopping import Signals, Stall, limit, outcome
+from jobs.run.spending import Spending
+from jobs.run.stopping import Signals, Stall, Sums, limit, outcome
 from jobs.run.tally import Tally, tally_of
 from jobs.tables import SHARD
+from jobs.terminal.formats import queries
 from jobs.terminal.live_display import LiveDisplay
 from jobs.terminal.log_files import LogFiles
 from jobs.terminal.logs import event
+from jobs.terminal.outage_log import OutageLog
 from jobs.terminal.watch import Watch
 
 STARTING = "starting the workers"  # until the first worker works
@@ -72,25 +76,28 @@ def run(
     address = prepared.config.cluster.address
     if address != IN_PROCESS:
         progress.phase("starting Ray")
+    outages = OutageLog(progress.state)
     pools, nodes = requested_pools(prepared.config), prepared.config.cluster.autoscaler_nodes
     session = open_session(address, pools, package_folders(), nodes)
     try:
         check_shares(prepared.config, session.pools)
-        with Signals(progress, resume_command) as signals:
+        with Signals(progress, resume_command) as signals, OutagePulse(partial(outages.update, "driver")):
             progress.phase("reading the log")
             draft = draft_plan(prepared, local=session.local) if plan is None else None
             lease = Lease.acquire(storage)  # from here on the run writes
             try:
                 if log is not None:
                     log.keep(storage)
+                record = Record(prepared, session, lease.number, progress.state, outages)
                 with ProgressFile(storage, lease, progress.state, log.store if log else lambda: None):
-                    record = Record(prepared, session, lease.number)
                     plan = store_plan(prepared, draft) if draft else plan
                     assert plan is not None
                     event(
                         "plan", _plan_summary(plan), queries=plan.counts["queries"], shards=len(plan.shards), start=lease.number
                     )
-                    night = Night(prepared, session, lease, record, plan, tally_of(storage), progress, signals, resume_command)
+                    night = Night(
+                        prepared, session, lease, record, plan, tally_of(storage), progress, signals, outages, resume_command
+                    )
                     night.run()
                     return plan, night.tally
             except Stopped:
@@ -115,6 +122,7 @@ class Night:
     tally: Tally
     progress: LiveDisplay
     signals: Signals
+    outages: OutageLog
     resume_command: str
 
     def run(self) -> None:
@@ -138,30 +146,35 @@ class Night:
         state.done, state.shards = self.tally.counts["queries"], len(self.tally.shards)
         watch = Watch(self.prepared.prices, state)
         watch.still(self.tally.counts, self.tally.spent)
-        if (stop := self._limit()) is not None:
+        if (stop := self._limit(watch)) is not None:
             raise stop
         if not pending:
             return
         if state.done:
             event("resume", f"going on: {state.shards} of {state.planned} shards are committed", committed=state.shards)
         self.progress.phase(STARTING)
-        runner = self._runner()
+        spending = Spending(self.prepared, self.tally)
+        runner = self._runner(len(pending))
+        runner.spent_elsewhere(spending.elsewhere(self.tally.spent))
         results: Results = queue.Queue()
         threading.Thread(target=_stream, args=(runner, pending, results), name="stream", daemon=True).start()
         self.signals.working = True
-        stop = self._collect(runner, results, watch)
-        watch.still(self.tally.counts, self.tally.spent)
-        self._check_complete(stop)
+        stopped = self._collect(runner, results, watch, spending)
+        self.outages.update("workers", [])
+        self._check_complete(stopped, watch, spending)
 
-    def _runner(self) -> Runner:
-        start = self.lease.number
+    def _runner(self, shards: int) -> Runner:
+        start, budget = self.lease.number, self.prepared.config.limits.max_cost_usd
         chain = stages(self.prepared, self.session.pools, start)
-        return LocalRunner(chain, start) if isinstance(self.session, InProcessSession) else RayRunner(chain, start)
+        if isinstance(self.session, InProcessSession):
+            return LocalRunner(chain, start, budget)
+        return RayRunner(chain, start, shards, budget)
 
-    def _collect(self, runner: Runner, results: Results, watch: Watch) -> Stopped | None:
+    def _collect(self, runner: Runner, results: Results, watch: Watch, spending: Spending) -> Stopped | None:
         """Counts commits until all shards are committed, or, with the gate closed, until none is in flight."""
         stop: Stopped | None = None
         closing = False
+        retries = 0
         stall = Stall(runner, self.prepared.config.limits.stall_minutes, self.resume_command)
         while (row := _next_result(results)) is not None:
             if row:
@@ -169,20 +182,33 @@ class Night:
                 self._count(read_manifest(row["manifest"]))
             elif closing and not runner.in_flight():
                 break  # the other shards would pass through the stages empty
-            if stop is None and (stop := self._limit()) is not None:
+            if stop is None and (stop := self._limit(watch)) is not None:
                 event("limit", str(stop), logging.WARNING)
                 self.progress.phase("stopping")
             if not closing and self.signals.received is not None:
-                words = f"signal {self.signals.received}: no more shards are admitted, in-flight shards are committed"
+                words = f"signal {self.signals.received}: no more shards are admitted; {self._in_flight(runner, watch)}"
                 event("interrupt", words, logging.WARNING, signal=self.signals.received)
             if closing := stop is not None or self.signals.received is not None:
                 runner.close()
+                self.progress.state.stopping = self._in_flight(runner, watch)
             if row:
                 runner.mark_committed(row["shard"])  # frees a place at the gate, unless it is closed
             self._show(runner, watch, bool(row))
+            runner.spent_elsewhere(spending.elsewhere(watch.spent))
+            self.outages.update("workers", watch.snapshot.outages)
+            for stage, shard, attempt in watch.snapshot.retries[retries:]:
+                words = f"shard {shard} begins anew in stage {stage}, attempt {attempt}: the worker that had it is gone"
+                event("retry", words, logging.WARNING, stage=stage, shard=shard, attempt=attempt)
+            retries = len(watch.snapshot.retries)
             self._check_lease()
             stall.check()
         return stop
+
+    def _in_flight(self, runner: Runner, watch: Watch) -> str:
+        shards, rows = runner.in_flight(), watch.snapshot.queries
+        end = "" if self.signals.received is None else "; a second signal ends at once"
+        one = shards == 1
+        return f"{shards} {'shard' if one else 'shards'} in flight ({queries(rows)}) {'is' if one else 'are'} committed{end}"
 
     def _count(self, manifest: Manifest) -> None:
         """Adds a committed shard to the sums."""
@@ -212,8 +238,8 @@ class Night:
         )
         raise Stopped("stopped-lease", f"{self.prepared.storage.root}: {words}", graceful=False)
 
-    def _check_complete(self, stop: Stopped | None) -> None:
-        """Raises Stopped unless every shard is committed and no limit is exceeded."""
+    def _check_complete(self, stop: Stopped | None, watch: Watch, spending: Spending) -> None:
+        """Raises Stopped unless every shard is committed and no limit is exceeded; the message tells the state now."""
         committed, planned = len(self.tally.shards), len(self.plan.shards)
         if self.signals.received is not None and committed < planned:
             raise Stopped(
@@ -221,16 +247,22 @@ class Night:
                 f"interrupted: {committed} of {planned} shards are committed; go on with: {self.resume_command}",
                 128 + self.signals.received,
             )
-        if (stop := stop or self._limit()) is not None:
-            raise stop
+        halted = watch.snapshot.halted
+        watch.still(self.tally.counts, spending.total(self.tally))
+        if (last := self._limit(watch, halted=halted > 0)) or stop:
+            raise last or stop  # type: ignore[misc]
         if committed < planned:
             left = planned - committed
             raise Stopped(
                 "stopped-open", f"{left} of {planned} shards came to no end; go on with: {self.resume_command}", graceful=False
             )
 
-    def _limit(self) -> Stopped | None:
-        return limit(self.prepared, self.plan, self.tally, self.resume_command)
+    def _limit(self, watch: Watch, *, halted: bool = False) -> Stopped | None:
+        stages = watch.snapshot.stages
+        beyond = [page.done + page.in_flight + page.waiting for name, page in stages.items() if name == "retrieve"]
+        judged = self.tally.counts["queries"] + (sum(beyond) if watch.state.stages else 0)
+        sums = Sums(judged, watch.counts, watch.spent, halted or watch.snapshot.halted > 0)
+        return limit(self.prepared, self.plan, self.tally, sums, self.resume_command)
 
     def _put(self, status: str) -> None:
         self.record.put(status, self.plan, self.tally.counts, self.tally.spent)

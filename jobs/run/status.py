@@ -20,7 +20,7 @@ class Status:
     """The status of a run."""
 
     folder: str
-    state: Literal["running", "stale", "finished", "stopped", "failed"]
+    state: Literal["running", "stale", "finished", "stopped", "interrupted", "failed"]
     """stale: the driver died without ending the run; the same command resumes it."""
     reason: str | None
     """Why the run stopped or failed."""
@@ -72,13 +72,13 @@ def status_values(status: Status) -> dict[str, Any]:
         "heartbeat_seconds_ago": round(max(0.0, status.now - last.heartbeat), 1),
         "phase": progress.get("phase"),
         "shards": {"committed": status.committed, "planned": status.planned},
-        **{name: progress.get(name) for name in ("queries", "stages", "errors", "usd", "quantities")},
+        **{name: progress.get(name) for name in ("work_done", "queries", "stages", "outages", "errors", "usd", "quantities")},
     }
 
 
 def _state(
     storage: Storage, last: Holder, progress: dict[str, Any]
-) -> tuple[Literal["running", "stale", "finished", "stopped", "failed"], str | None]:
+) -> tuple[Literal["running", "stale", "finished", "stopped", "interrupted", "failed"], str | None]:
     if storage.stat(SUCCESS) is not None:
         return "finished", None
     if last.alive:
@@ -86,7 +86,7 @@ def _state(
     if not last.released:
         return "stale", None
     for kept in (progress.get("state"), _json(storage, "run.json").get("status")):
-        if kept in ("stopped", "failed"):
+        if kept in ("stopped", "interrupted", "failed"):
             return kept, progress.get("reason")
     return "failed", None
 

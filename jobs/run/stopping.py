@@ -5,28 +5,44 @@ from __future__ import annotations
 import math
 import signal
 import time
+from collections.abc import Mapping
 from types import FrameType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
+from cluster import costs
 from cluster.errors import Stopped
 from cluster.run.shards import Plan
 from jobs.run.prepare import Prepared
 from jobs.run.tally import Tally
 from jobs.tables import NOTES
+from jobs.terminal.formats import money
 from jobs.terminal.live_display import LiveDisplay
 
 MIN_JUDGED_QUERIES = 100  # committed queries before limits.error_rate applies; with fewer, a single error would stop the run
 
 
-def outcome(error: BaseException) -> Literal["stopped", "failed"]:
+def outcome(error: BaseException) -> Literal["stopped", "interrupted", "failed"]:
     """Returns the status of a run that ended with this error."""
+    if isinstance(error, Stopped) and error.code == "interrupted":
+        return "interrupted"
     return "stopped" if isinstance(error, Stopped) and error.graceful else "failed"
 
 
-def limit(prepared: Prepared, plan: Plan, tally: Tally, resume_command: str) -> Stopped | None:
+class Sums(NamedTuple):
+    """The sums over what is committed and what is in flight."""
+
+    judged: int
+    """Queries of which it is known whether they are rewritten."""
+    counts: Mapping[str, int]
+    spent: costs.Totals
+    halted: bool
+    """Whether requests were not sent, since the rest of the budget does not pay for them."""
+
+
+def limit(prepared: Prepared, plan: Plan, tally: Tally, sums: Sums, resume_command: str) -> Stopped | None:
     """Returns the exceeded limit, with the command that resumes in spite of it; None if no limit is exceeded."""
-    limits, counts = prepared.config.limits, tally.counts
-    done, failed = counts["queries"], counts["failed_queries"]
+    limits, counts = prepared.config.limits, sums.counts
+    done, failed = sums.judged, counts.get("failed_queries", 0)
     judged = done >= MIN_JUDGED_QUERIES or len(tally.shards) == len(plan.shards)
     if judged and done and failed / done > limits.error_rate:
         failures = {name: n for name, n in counts.items() if name.startswith("error/") and not name.endswith(NOTES)}
@@ -39,12 +55,12 @@ def limit(prepared: Prepared, plan: Plan, tally: Tally, resume_command: str) -> 
             f"{resume_command} --set limits.error_rate={min(1, round(failed / done + 0.01, 2))}",
         )
     if limits.max_cost_usd is not None and prepared.prices is not None:
-        usd = prepared.prices.usd(tally.spent)
-        if usd > limits.max_cost_usd and len(tally.shards) < len(plan.shards):
-            whole = math.ceil(110 * usd * len(plan.shards) / max(1, len(tally.shards))) / 100  # with a tenth more
+        usd = prepared.prices.usd(sums.spent)
+        if (sums.halted or usd > limits.max_cost_usd) and len(tally.shards) < len(plan.shards):
+            whole = math.ceil(110 * usd * plan.counts["queries"] / max(1, done)) / 100  # with a tenth more
             return Stopped(
                 "stopped-cost",
-                f"${usd:.2f} are spent, limits.max_cost_usd is ${limits.max_cost_usd:.2f}; "
+                f"{money(usd)} are spent, limits.max_cost_usd is {money(limits.max_cost_usd)}; "
                 f"{len(tally.shards)} of {len(plan.shards)} shards are committed; to pay for all go on with: "
                 f"{resume_command} --set limits.max_cost_usd={whole:.2f}",
             )

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from collections import Counter
+from collections.abc import Container, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from cluster.storage import Storage
 from jobs.stages.fill import Portion
-from jobs.tables import COMPLETIONS
+from jobs.stages.journal import (
+    ENDING,
+    FOLDER,
+    JournalKeeper,
+    Key,
+    journal_folder,
+    read_journal,
+    read_rows,
+    row_key,
+    shard_folder,
+    unsaved_objects,
+    write_rows,
+)
 from rewriters.engines import Completion, Request
 
-
-class Key(NamedTuple):
-    """The key of a completion within a run."""
-
-    query_id: str
-    request: str
-    prompt_hash: str
+_ROW_ONLY = ("query_id", "request", "prompt_hash", "lost")  # columns of a row that are no fields of a CompletionRecord
 
 
 class CompletionRecord(NamedTuple):
@@ -38,48 +42,127 @@ def key_of(request: Request) -> Key:
 
 
 class Completions:
-    """The completions of one shard; a `jobs.stages.fill.Store`. Failed ones are not stored: the next start retries them."""
+    """The completions of one shard; a `jobs.stages.fill.Store`. Failed ones are not stored: the next start retries them.
 
-    def __init__(self, storage: Storage, shard: int, start: int, gpus: float) -> None:
+    Each is written to a journal at once. `merge` puts all that lie in journals into one file of the shard's folder.
+    """
+
+    def __init__(self, storage: Storage, shard: int, start: int, gpus: float, keeper: JournalKeeper | None = None) -> None:
         """Opens the store; reads nothing.
 
         Args:
-            storage: the run's folder; files are written to `completions/<shard>/`.
-            shard: its number.
-            start: the number of this start of the run, from 1.
+            storage: the run's folder.
+            shard: the number of the shard.
+            start: the number of this start of the run.
             gpus: the number of accelerators of the worker.
+            keeper: of the worker's journals; None: completions that cost nothing wait in memory for `merge`.
         """
-        self._storage, self._folder = storage, f"completions/{shard:06d}"
-        self._start, self._gpus = start, gpus
+        self._storage, self._shard, self._start, self._gpus = storage, shard, start, gpus
+        self._keeper = keeper
+        self._journal = keeper.open(shard) if keeper else None
+        self._unmerged: dict[Key, dict[str, Any]] = {}
+        self._read: list[str] = []  # journals of earlier attempts
+        self.lost: Counter[Key] = Counter()
+        """How often each request was sent, by attempts that were killed, without an answer that was kept."""
 
-    def get(self, keys: Sequence[Key]) -> Mapping[Key, CompletionRecord]:
-        """Returns the completions with these keys that earlier attempts at the shard stored."""
-        wanted, found = set(keys), {}
-        for portion in self._storage.list(self._folder):
-            if not portion.key.endswith(".parquet"):
-                continue
-            with self._storage.open(portion.key) as file:
-                rows = pq.read_table(file, schema=COMPLETIONS).to_pylist()
-            for row in rows:
-                key = Key(row.pop("query_id"), row.pop("request"), row.pop("prompt_hash"))
-                prompt, start, device_seconds = row.pop("prompt"), row.pop("start"), row.pop("device_seconds")
-                if key in wanted:
-                    found[key] = CompletionRecord(Completion(**row), prompt, start, device_seconds)
-        return found
+    def get(self, keys: Sequence[Key]) -> dict[Key, CompletionRecord]:
+        """Returns the stored completions of these keys, of earlier attempts at the shard as well."""
+        merged, found = self._stored()
+        self._unmerged |= {key: row for key, row in found.items() if key not in merged}
+        wanted = set(keys)
+        return {key: _record(row) for key, row in (found | merged).items() if key in wanted and row["text"] is not None}
+
+    def sent(self, key: Key) -> None:
+        """Records that a request is about to be sent; any thread may call it."""
+        if self._journal is not None:
+            self._journal.sent(key)
 
     def put(self, portion: Portion[Key, CompletionRecord]) -> None:
-        """Writes the successful completions of a portion as one file."""
-        rows = [
-            {
-                **key._asdict(), "prompt": made.prompt, "text": c.text, "finish_reason": c.finish_reason, "model": c.model,
-                "prompt_tokens": c.prompt_tokens, "cached_tokens": c.cached_tokens,
-                "completion_tokens": c.completion_tokens, "usage": c.usage, "seconds": c.seconds,
-                "device_seconds": c.seconds * self._gpus, "attempts": c.attempts, "start": self._start,
-            }
-            for key, made in portion
-            if (c := made.completion).error_reason is None
-        ]  # fmt: skip
+        """Writes the successful completions of a portion to the journal."""
+        for key, made in portion:
+            if made.completion.error_reason is None:
+                row = self._row(key, made)
+                self._unmerged[key] = row
+                if self._journal is not None:
+                    self._journal.completed(row)
+
+    def merge(self) -> None:
+        """Puts the completions that lie in journals into the shard's folder as one file, and removes the journals."""
+        rows = [row | {"lost": self.lost[key]} for key, row in self._unmerged.items()]
+        if self._read:  # else what was lost is in the shard's folder already
+            unanswered = [key for key, lost in self.lost.items() if lost and key not in self._unmerged]
+            rows += [dict(zip(Key._fields, key, strict=True)) | {"lost": self.lost[key]} for key in unanswered]
         if rows:
-            sink = pa.BufferOutputStream()
-            pq.write_table(pa.Table.from_pylist(rows, COMPLETIONS), sink, compression="zstd")
-            self._storage.put(f"{self._folder}/{uuid.uuid4().hex}.parquet", sink.getvalue().to_pybytes())
+            write_rows(self._storage, f"{shard_folder(self._shard)}/{uuid.uuid4().hex}.parquet", rows)
+            self._unmerged.clear()
+        self.close()
+        folder = journal_folder(self._storage, self._shard)
+        for name in self._read:
+            (folder / name).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Closes the journal, which stays if it was not merged."""
+        if self._journal is None or self._keeper is None:
+            return
+        journal, self._journal = self._journal, None
+        if self._unmerged:
+            return  # the keeper goes on saving it
+        self._keeper.release(journal)
+        journal.path.unlink(missing_ok=True)
+
+    def _stored(self) -> tuple[dict[Key, dict[str, Any]], dict[Key, dict[str, Any]]]:
+        """Returns the rows of the shard's folder, and those of journals; counts what was lost."""
+        merged: dict[Key, dict[str, Any]] = {}
+        found: dict[Key, dict[str, Any]] = {}
+        for entry in self._storage.list(shard_folder(self._shard)):
+            if entry.key.endswith(".parquet"):
+                for row in read_rows(self._storage, entry.key):
+                    self.lost[row_key(row)] += row["lost"] or 0
+                    merged |= {row_key(row): row} if row["text"] is not None else {}
+        for name in unsaved_objects(self._storage, self._shard):
+            found |= {row_key(row): row for row in read_rows(self._storage, name)}
+        folder = journal_folder(self._storage, self._shard)
+        sends: Counter[Key] = Counter()
+        for path in sorted(folder.glob(f"*{ENDING}")):
+            if self._journal is None or path != self._journal.path:
+                self._read.append(path.name)
+                rows, sent = read_journal(path)
+                found |= rows
+                sends += sent
+        for key, count in sends.items():
+            if key not in merged:
+                answered = found[key]["attempts"] if key in found else 0
+                self.lost[key] += max(0, count - answered)
+        return merged, found
+
+    def _row(self, key: Key, made: CompletionRecord) -> dict[str, Any]:
+        c = made.completion
+        return {
+            **key._asdict(), "prompt": made.prompt, "text": c.text, "finish_reason": c.finish_reason, "model": c.model,
+            "prompt_tokens": c.prompt_tokens, "cached_tokens": c.cached_tokens,
+            "completion_tokens": c.completion_tokens, "usage": c.usage, "seconds": c.seconds,
+            "device_seconds": c.seconds * self._gpus, "attempts": c.attempts, "start": self._start, "lost": 0,
+        }  # fmt: skip
+
+
+def uncommitted(storage: Storage, committed: Container[int]) -> list[dict[str, Any]]:
+    """Returns the rows of COMPLETIONS that earlier starts have paid for and that no committed shard accounts for.
+
+    Args:
+        storage: the run's folder.
+        committed: the numbers of the committed shards.
+    """
+    rows: dict[Key, dict[str, Any]] = {}
+    folders = {entry.key.split("/")[1] for entry in storage.list(FOLDER)}
+    local = journal_folder(storage, 0).parent
+    folders |= {path.name for path in local.iterdir()} if local.is_dir() else set()
+    for shard in sorted(int(name) for name in folders if name.isdecimal() and int(name) not in committed):
+        merged, found = Completions(storage, shard, 0, 0.0)._stored()
+        rows |= found | merged
+    return list(rows.values())
+
+
+def _record(row: Mapping[str, Any]) -> CompletionRecord:
+    values = {name: value for name, value in row.items() if name not in _ROW_ONLY}
+    prompt, start, device_seconds = values.pop("prompt"), values.pop("start"), values.pop("device_seconds")
+    return CompletionRecord(Completion(**values), prompt, start, device_seconds)

@@ -5,24 +5,50 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from cluster.costs import BusyTime, entry
-from cluster.run.stage import heartbeat, shard_of
+from cluster.costs import BusyTime, Prices, Totals, add_totals, entry
+from cluster.run.stage import BlockHalted, heartbeat, reserver, shard_of
 from cluster.storage import open_storage
 from jobs.run.engine import open_worker_engine
-from jobs.stages.completions import CompletionRecord, Completions, Key, key_of
+from jobs.stages.allowance import Allowance
+from jobs.stages.completions import CompletionRecord, Completions, key_of
 from jobs.stages.fill import fill
+from jobs.stages.journal import JournalKeeper, Key
 from jobs.tables import REWRITE, with_appended
 from rewriters.engines import Completion, Request
 from rewriters.engines.settings import EngineSettings
 from rewriters.rewriter import Rewriter
 
-FLUSH_COMPLETIONS = 256  # completions per file,
-FLUSH_SECONDS = 20.0  # or seconds between files: a kill repeats no more than this
-HEARTBEAT_SECONDS = 5.0  # between two progress reports of a shard
+HEARTBEAT_SECONDS = 1.0  # between two progress reports of a shard
+LOST = "lost"  # `costs.error` of requests that were sent by a killed attempt, without an answer that was kept
+
+
+class Sends:
+    """The gate of a shard's requests: a send is written to the journal, and its price granted, before it is made."""
+
+    def __init__(self, store: Completions, allowance: Allowance | None) -> None:
+        """Admits every request if `allowance` is None."""
+        self._store, self._allowance = store, allowance
+        self._paid: set[Key] = set()  # a retry is paid for by the first send: it is answered once
+
+    async def admit(self, request: Request) -> bool:
+        """Returns whether the request may be sent; waits as long as that is not known."""
+        key = key_of(request)
+        if self._allowance is not None and key not in self._paid:
+            if not await self._allowance.take(len(request.prompt)):
+                return False
+            self._paid.add(key)
+        self._store.sent(key)
+        return True
+
+    def settle(self, key: Key, usd: float) -> None:
+        """Counts the price of a completion."""
+        if self._allowance is not None and key in self._paid:
+            self._allowance.settle(usd)
 
 
 class Rewrite:
@@ -45,6 +71,8 @@ class Rewrite:
         start: int,
         gpus: float = 0.0,
         joint_prompt: str | None = None,
+        prices: Prices | None = None,
+        unsaved_seconds: float = 30.0,
     ) -> None:
         """Starts the engine.
 
@@ -57,25 +85,45 @@ class Rewrite:
             start: the number of this start of the run, from 1.
             gpus: the number of accelerators of the worker.
             joint_prompt: replaces our joint prompt; None: ours.
+            prices: of the run, if it has a budget.
+            unsaved_seconds: the config's `limits.unsaved_seconds`.
         """
         self._rewriter = Rewriter(strategies, calls, dict(decoding), joint_prompt)
         self._engine = open_worker_engine(engine) if engine and strategies else None
         self.start_up = self._engine.start() if self._engine else {}
         self._storage, self._start, self._gpus = open_storage(run), start, gpus
         self._busy = BusyTime()
+        self._decoding, self._prices = dict(decoding), prices
+        paid = self._engine is not None and self._engine.kind != "recorded"
+        self._keeper = JournalKeeper(self._storage, unsaved_seconds) if paid else None
+        self._allowance = Allowance(reserver(), self._first_price) if paid and prices is not None else None
+        if self._allowance is not None and prices is not None:
+            up = sum(self.start_up.values())
+            self._allowance.spend(prices.usd({"rewrite": {"": {"seconds": up, "device_seconds": up * gpus}}}))
 
     def close(self) -> None:
         """Closes the engine."""
         if self._engine:
             self._engine.close()
+        if self._keeper:
+            self._keeper.close()
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """Returns the block with `rewrites`, errors and costs."""
+        """Returns the block with `rewrites`, errors and costs.
+
+        Raises:
+            BlockHalted: the run's budget does not allow all requests; those that were answered are stored.
+        """
         queries = zip(table.column("query_id").to_pylist(), table.column("query").to_pylist(), strict=True)
         by_query = [self._rewriter.requests(query_id, query) for query_id, query in queries]
         requests = {key_of(request): request for of_query in by_query for request in of_query}
-        store = Completions(self._storage, shard_of(table), self._start, self._gpus)
-        made = dict(zip(requests, fill(store, list(requests), lambda keys: self._complete(requests, keys)), strict=True))
+        store = Completions(self._storage, shard_of(table), self._start, self._gpus, self._keeper)
+        try:
+            made = dict(zip(requests, fill(store, list(requests), partial(self._complete, requests, store)), strict=True))
+        except BaseException:
+            store.close()
+            raise
+        store.merge()
         rewrites, errors, spent = [], [], []
         for of_query in by_query:
             answers = [(request, made[key_of(request)]) for request in of_query]
@@ -88,40 +136,48 @@ class Rewrite:
                     for f in failed
                 ]
             )  # fmt: skip
-            spent.append([self._cost(request, answer) for request, answer in answers])
+            costs = [self._cost(request, answer) for request, answer in answers]
+            spent.append(costs + [self._lost(request, lost) for request in of_query if (lost := store.lost[key_of(request)])])
         table = with_appended(with_appended(table, "errors", errors), "costs", spent)
         (field,) = self.ADDS
         return table.append_column(field, pa.array(rewrites, field.type))
 
-    def _complete(self, requests: Mapping[Key, Request], missing: list[Key]) -> Iterator[list[tuple[Key, CompletionRecord]]]:
-        """Yields the completions of the missing requests, in portions."""
+    def _complete(
+        self, requests: Mapping[Key, Request], store: Completions, missing: list[Key]
+    ) -> Iterator[list[tuple[Key, CompletionRecord]]]:
+        """Yields the completions of the missing requests, each as it comes."""
         assert self._engine is not None
-        portion: list[tuple[Request, Completion]] = []
-        flushed = reported = time.perf_counter()
-        done = len(requests) - len(missing)
+        reported = time.perf_counter()
+        done, answered = len(requests) - len(missing), 0
+        spent: Totals = {}
         with self._busy.share() as share:
+            sends = Sends(store, self._allowance)
+            for request, completion in self._engine.complete([requests[key] for key in missing], sends):
+                seconds = share()  # since the answer before: latencies overlap, machine time does not
+                yield [(key_of(request), CompletionRecord(replace(completion, seconds=seconds), request.prompt))]
+                answered += 1
+                sends.settle(key_of(request), self._count(spent, completion, seconds))
+                if (now := time.perf_counter()) - reported > HEARTBEAT_SECONDS:
+                    heartbeat((done + answered) / len(requests), spent)
+                    reported = now
+        if answered < len(missing):
+            raise BlockHalted
 
-            def take_portion() -> list[tuple[Key, CompletionRecord]]:
-                nonlocal flushed, done
-                records = _with_seconds(portion, share())
-                done += len(portion)
-                portion.clear()
-                flushed = time.perf_counter()
-                return records
+    def _count(self, spent: Totals, c: Completion, seconds: float) -> float:
+        """Adds a completion's costs to `spent`; returns their price in USD, 0 without prices."""
+        added = {
+            "seconds": seconds, "device_seconds": seconds * self._gpus, "requests": c.attempts,
+            "prompt_tokens": c.prompt_tokens, "cached_tokens": c.cached_tokens, "completion_tokens": c.completion_tokens,
+        }  # fmt: skip
+        one: Totals = {"rewrite": {f"@{c.model}": added}}
+        add_totals(spent, one)
+        return self._prices.usd(one) if self._prices is not None else 0.0
 
-            try:
-                for request, completion in self._engine.complete([requests[key] for key in missing]):
-                    portion.append((request, completion))
-                    now = time.perf_counter()
-                    if due := len(portion) >= FLUSH_COMPLETIONS or now - flushed > FLUSH_SECONDS:
-                        yield take_portion()
-                    if now - reported > HEARTBEAT_SECONDS or due:
-                        heartbeat((done + len(portion)) / len(requests))
-                        reported = now
-            except Exception:  # the engine failed: the completions before are stored
-                yield take_portion()
-                raise
-            yield take_portion()
+    def _first_price(self, characters: int) -> float:
+        """Returns the most that a request may cost, by tokens: a token has a character at least, or two bytes of one."""
+        tokens = {"prompt_tokens": characters, "completion_tokens": self._decoding.get("max_tokens", 0)}
+        model = self._engine.identity().get("model", "") if self._engine else ""
+        return self._prices.usd({"rewrite": {f"@{model}": tokens}}) if self._prices is not None else 0.0
 
     def _cost(self, request: Request, made: CompletionRecord) -> dict[str, Any]:
         c = made.completion
@@ -133,18 +189,7 @@ class Rewrite:
             device_seconds=made.device_seconds,
         )  # fmt: skip
 
-
-def _with_seconds(portion: list[tuple[Request, Completion]], busy: float) -> list[tuple[Key, CompletionRecord]]:
-    """Returns the portion as records, with the worker's busy seconds divided in proportion to latency.
-
-    The latencies of requests in flight overlap, machine time does not.
-    """
-    latency = sum(completion.seconds for _, completion in portion)
-    equal = 1 / max(1, len(portion))
-    return [
-        (
-            key_of(request),
-            CompletionRecord(replace(c, seconds=busy * (c.seconds / latency if latency > 0 else equal)), request.prompt),
-        )
-        for request, c in portion
-    ]
+    def _lost(self, request: Request, requests: int) -> dict[str, Any]:
+        """Returns the cost of requests whose answers a kill has lost; their tokens are not known."""
+        engine = self._engine.kind if self._engine else None
+        return entry("rewrite", request.name, engine=engine, attempt=requests, requests=requests, error=LOST, start=self._start)

@@ -5,6 +5,7 @@ Columns, stages and lower lines are left out before anything wraps or scrolls. W
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from rich.console import Console, Group, RenderableType
@@ -48,14 +49,14 @@ def display(state: State, now: float, title: str, width: int, height: int, since
 
 
 def totals(state: State, width: int) -> list[tuple[str, str]]:
-    """Returns errors, cost and tokens, each with its name; errors, which are needed most, come first."""
+    """Returns notes, errors, cost and tokens, each with its name; what is needed most comes first."""
     some = queries(state.errors) if state.errors else "none"
     reasons = f": {listed(state.reasons, width - len(some) - 12)}" if state.reasons else ""
     parts = [money(state.usd)] if state.usd is not None else []
     parts += [f"{short(state.quantities[name])} {name}" for name in COUNTED if state.quantities.get(name)]
     while len(parts) > 1 and len(", ".join(parts)) > width - 10:
         parts.pop()
-    rows = [("errors", some + reasons)]
+    rows = [*state.notes(time.time()), ("errors", some + reasons)]
     rows += [("cost" if state.usd is not None else "work", ", ".join(parts))] if parts else []
     rows += [("tokens", tokens)] if (tokens := state.tokens()) else []
     return rows
@@ -67,7 +68,7 @@ def totals_table(rows: Sequence[tuple[str, str]]) -> Table:
     grid.add_column(min_width=8, style="dim", no_wrap=True, overflow="crop")
     grid.add_column()  # the column that is narrowed where the terminal is; its text is cut
     for name, words in rows:
-        style = "red" if name == "errors" and words != "none" else ""
+        style = "red" if name == "errors" and words != "none" else "yellow" if name in ("waiting", "stopping") else ""
         grid.add_row(name, Text(words, style, no_wrap=True, overflow="crop"))
     return grid
 
@@ -116,7 +117,7 @@ def _grid() -> Table:
 
 
 def _head(state: State, title: str, width: int) -> RenderableType:
-    share = 100 * state.done // state.total
+    share = int(100 * state.work_done())
     right = f"{state.done:,} of {state.total:,} queries committed  {share} %"
     brief = f"{state.done:,} of {state.total:,}  {share} %"
     phase = plain(state.phase)
@@ -137,7 +138,7 @@ def _bar(state: State, words: str, width: int) -> RenderableType:
     if room < 8:
         return _fit(Text(words.strip()), width)
     grid = _grid()
-    grid.add_row(ProgressBar(total=state.total, completed=state.done, width=room), Text(words, no_wrap=True))
+    grid.add_row(ProgressBar(total=1.0, completed=state.work_done(), width=room), Text(words, no_wrap=True))
     return grid
 
 

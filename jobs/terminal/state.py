@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from cluster.outages import Outage
 from jobs.terminal.formats import clock, listed, money, per_second, plain, queries, short
 
 STOPPING = "stopping"  # phases that begin with it have no ETA
@@ -59,37 +61,69 @@ class State:
     quantities: Mapping[str, float] = field(default_factory=dict)  # requests, tokens, searches, pairs
     shards: int = 0  # committed
     planned: int = 0  # shards
+    outages: Sequence[Outage] = ()  # services that the run waits for
+    worker_seconds: float = 0.0  # of this start: workers with a shard in flight
+    stopping: str = ""  # what is still done, once no more shards are admitted
+
+    def work_done(self) -> float:
+        """Returns the part of the work that is done, 0 to 1: queries that are past a stage, of all queries in all stages."""
+        if not self.total:
+            return 0.0
+        done = sum(stage.done for stage in self.stages) / len(self.stages) if self.stages else self.done
+        return min(1.0, max(done, self.done) / self.total)
+
+    def notes(self, wall: float) -> list[tuple[str, str]]:
+        """Returns what a person should know at once, each with its name.
+
+        Args:
+            wall: the time, in seconds since the epoch.
+        """
+        rows = [
+            ("waiting", f"for {one.service}, {clock(wall - one.since)} of {clock(one.patience)}: {plain(one.reason)}")
+            for one in self.outages
+        ]
+        return rows + ([("stopping", self.stopping)] if self.stopping else [])
 
     def rate(self, now: float) -> float:
         """Returns queries per second since the first commit of this start; 0 until there is a second one."""
         return (self.done - self.before) / max(1e-9, now - self.began) if self.began else 0.0
 
     def eta(self, now: float) -> float | None:
-        """Returns the seconds to the end; None where they are not known, or the run stops before."""
-        rate = self.rate(now)
-        if not rate or self.done >= self.total or self.phase.startswith(STOPPING):
+        """Returns the seconds to the end; None where they are not known, or the run stops before.
+
+        By commits where there are some, else by the stage that needs longest at its present rate.
+        """
+        if self.done >= self.total or self.phase.startswith(STOPPING):
             return None
-        return (self.total - self.done) / rate
+        if rate := self.rate(now):
+            return (self.total - self.done) / rate
+        needed = [(self.total - stage.done) / stage.rate for stage in self.stages if stage.rate]
+        return max(needed, default=None)
 
     def pace(self, now: float) -> str:
         """Returns rate and ETA in words, as far as they are known; empty once all queries are committed."""
         rate, eta = self.rate(now), self.eta(now)
-        if not rate or self.done >= self.total:  # nothing is left, so the rate would only sink
+        if self.done >= self.total:  # nothing is left, so the rate would only sink
             return ""
-        return per_second(rate) if eta is None else f"{per_second(rate)}  ETA {clock(eta)}"
+        parts = [per_second(rate)] if rate else []
+        return "  ".join(parts if eta is None else [*parts, f"ETA {clock(eta)}"])
 
     def words(self, now: float) -> str:
         """Returns the progress in one line."""
         if not self.total:
             return plain(self.phase)
         errors = f"{queries(self.errors)} with errors" if self.errors else "no errors"
-        parts = [f"{self.done:,}/{self.total:,} queries", *self.pace(now).split("  ")]
+        share = self.work_done()
+        parts = [
+            f"{self.done:,}/{self.total:,} queries" + (f", {share:.0%} of the work" if share < 1 else ""),
+            *self.pace(now).split("  "),
+        ]
         parts.append(f"{errors} ({listed(self.reasons)})" if self.reasons else errors)
         parts.append(f"tokens {tokens}" if (tokens := self.tokens()) else "")
         parts.append(money(self.usd) if self.usd is not None else "")
         text = (f"{plain(self.phase)}: " if self.phase != "working" else "") + ", ".join(filter(None, parts))
         stages = [stage.words() for stage in self.stages if stage.at_work or stage.waiting or stage.note]
-        return "; ".join([text, *stages])
+        return "; ".join([text, *(f"{name} {words}" for name, words in self.notes(time.time())), *stages])
 
     def tokens(self) -> str:
         """Returns how many tokens the models have read and written, in words; empty where none are known."""
@@ -111,7 +145,10 @@ class State:
                 "per_second": round(self.rate(now), 3),
                 "eta_seconds": None if eta is None else round(eta),
             },
+            "work_done": round(self.work_done(), 4),
             "stages": [asdict(stage) for stage in self.stages],
+            "outages": [outage._asdict() for outage in self.outages],
+            "worker_seconds": self.worker_seconds,
             "errors": {"queries": self.errors, "reasons": dict(self.reasons)},
             "usd": self.usd,
             "quantities": dict(self.quantities),

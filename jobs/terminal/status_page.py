@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from cluster.outages import Outage
 from cluster.run.lease import Holder
 from jobs.run.status import Status
 from jobs.terminal.display import stage_table, totals, totals_table
@@ -72,4 +73,5 @@ def _read(progress: dict[str, Any]) -> State:
         usd=progress["usd"],
         stages=[StageState(**stage) for stage in progress["stages"]],
         quantities=progress["quantities"],
+        outages=[Outage(**outage) for outage in progress.get("outages", ())],
     )

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from cluster import costs
 from cluster.costs import Prices
-from cluster.run.progress import StageProgress
+from cluster.run.progress import NOTHING, StageProgress
 from cluster.run.runner_local import LocalRunner
 from cluster.run.runner_ray import RayRunner
 from jobs.stages.error_counts import by_reason
@@ -99,8 +99,14 @@ class Watch:
 
     def __init__(self, prices: Prices | None, state: State) -> None:
         """Changes `state` in place; without `prices` it has no money."""
-        self._prices, self._state = prices, state
+        self._prices, self.state = prices, state
         self._pace, self._looked = Pace(), float("-inf")
+        self.snapshot = NOTHING
+        """The last progress."""
+        self.counts: Counter[str] = Counter()
+        """Sums of counts over what is committed and in flight."""
+        self.spent: costs.Totals = {}
+        """Costs of what is committed and in flight."""
 
     def look(self, runner: RayRunner | LocalRunner, counts: Mapping[str, int], spent: costs.Totals) -> None:
         """Brings the state up to date, at most once in `LOOK_SECONDS`.
@@ -114,23 +120,26 @@ class Watch:
         if now - self._looked < LOOK_SECONDS:
             return
         self._looked = now
-        pages = runner.progress()
+        snapshot = runner.progress()
+        pages = snapshot.stages
         committed = counts.get("queries", 0)
         self._pace.add(now, pages, committed)
         slowest = self._pace.slowest()
-        self._state.stages = [
+        self.state.stages = [
             StageState(
-                name, min(self._state.total, committed + page.done), page.in_flight, page.waiting,
+                name, min(self.state.total, committed + page.done), page.in_flight, page.waiting,
                 self._pace.rate(name), self._pace.busy(name),
                 page.workers, page.ready_workers, name == slowest,
             )
             for name, page in pages.items()
         ]  # fmt: skip
+        self.state.worker_seconds = sum(page.busy_seconds for page in pages.values())
+        self.snapshot = snapshot
         self._add_up(counts, spent, pages)
 
     def still(self, counts: Mapping[str, int], spent: costs.Totals) -> None:
         """Brings the state up to date while nothing is under way."""
-        self._state.stages = ()
+        self.state.stages = ()
         self._add_up(counts, spent, {})
 
     def _add_up(self, counts: Mapping[str, int], spent: costs.Totals, pages: Mapping[str, StageProgress]) -> None:
@@ -141,7 +150,8 @@ class Watch:
         for page in pages.values():
             every.update(page.counts)
             costs.add_totals(sums, page.spent)
-        state = self._state
+        self.counts, self.spent = every, sums
+        state = self.state
         state.errors, state.reasons = every["failed_queries"], by_reason(every)
         state.usd = self._prices.usd(sums) if self._prices else None
         quantities = costs.stage_sums(sums)

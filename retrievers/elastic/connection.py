@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 from cluster.errors import RetrieverError
+from cluster.outages import answered, failed
 from retrievers.elastic.access import read_access
 from retrievers.elastic.failures import BUSY, RequestRefused, ServerUnavailable, body_words, transport_words
 from retrievers.elastic.settings import ElasticSettings
@@ -57,6 +58,7 @@ class Connection:
         self._authenticated = patient  # a server that starts answers 401 until it can read its own list of keys
         self._access = access = read_access(where, settings)
         self.address, self._url_env = ", ".join(access.hosts), settings.url_env
+        self._service = f"{PRODUCT} at {self.address}"
         options: dict[str, Any] = {"api_key": access.api_key, "basic_auth": access.basic_auth}
         if any(host.startswith("https:") for host in access.hosts):
             options["ca_certs"] = settings.ca_file
@@ -86,16 +88,17 @@ class Connection:
         except TlsError as error:
             raise self._tls_failure(error) from None
         except SerializationError:
-            raise ServerUnavailable("an answer that is not JSON or was cut short") from None
+            raise self._unavailable("an answer that is not JSON or was cut short") from None
         except TransportError as error:
-            raise ServerUnavailable(transport_words(error), overloaded=isinstance(error, ConnectionTimeout)) from None
+            raise self._unavailable(transport_words(error), overloaded=isinstance(error, ConnectionTimeout)) from None
         except UnsupportedProductError:
             raise self._not_elasticsearch() from None
         except ApiError as error:
             raise self._failure(asked, error.status_code, error.body) from None
         except OSError as error:
-            raise ServerUnavailable(error.strerror or type(error).__name__) from None
+            raise self._unavailable(error.strerror or type(error).__name__) from None
         self._authenticated = True
+        answered(self._service)
 
     def send(
         self,
@@ -212,12 +215,17 @@ class Connection:
             raise self._not_elasticsearch()
         return ServerResponse(meta.status, body)
 
+    def _unavailable(self, words: str, *, overloaded: bool = False) -> ServerUnavailable:
+        """The error for a failure after which the same request may succeed."""
+        failed(self._service, words, self.patience)
+        return ServerUnavailable(words, overloaded=overloaded)
+
     def _failure(self, asked: str, status: int, content: Any) -> RetrieverError | ServerUnavailable:
         """The error for an answer with an error status."""
         kind, reason = body_words(content)
         reason = self._redacted(reason)
         if status in BUSY:
-            return ServerUnavailable(f"status {status} {kind} {reason}".strip(), overloaded=True)
+            return self._unavailable(f"status {status} {kind} {reason}".strip(), overloaded=True)
         if status == 401:
             return self._unauthorized()
         if kind == _OTHER_MAJOR:
@@ -241,7 +249,7 @@ class Connection:
     def _unauthorized(self) -> RetrieverError | ServerUnavailable:
         """The error for a 401; one to retry if the server has accepted the key before."""
         if self._authenticated and self._access.keys:
-            return ServerUnavailable("the key, which was good before, is not accepted")
+            return self._unavailable("the key, which was good before, is not accepted")
         if not self._access.keys:
             return RetrieverError(
                 "elastic-access",

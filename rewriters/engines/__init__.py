@@ -56,6 +56,14 @@ class Completion:
     error_message: str | None = None
 
 
+class SendGate(Protocol):
+    """Is asked before each send of a request, on the engine's event loop."""
+
+    async def admit(self, request: Request) -> bool:
+        """Returns whether the request may be sent now, which it then is at once; waits as long as that is not known."""
+        ...
+
+
 class Engine(Protocol):
     """One engine of one worker; nothing expensive happens before `start`."""
 
@@ -67,8 +75,8 @@ class Engine(Protocol):
     def start(self) -> dict[str, float]:
         """Makes the engine ready. Returns the seconds of each step (load, warm_up); a second call does nothing."""
 
-    def complete(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Completion]]:
-        """Yields every request once with its completion, in the order of completion.
+    def complete(self, requests: Sequence[Request], gate: SendGate | None = None) -> Iterator[tuple[Request, Completion]]:
+        """Yields every request once with its completion, in the order of completion, but for those that the gate refuses.
 
         Raises only failures of the whole engine. Several threads may call it at a time.
         """

@@ -35,8 +35,10 @@ class EventLoopThread:
         self._pending = asyncio.Semaphore(max_pending)
         self._closed = False
 
-    def stream(self, requests: Iterable[Request], answer: Callable[[Request], Awaitable[Completion]]) -> Iterator[_Answered]:
-        """Yields every request once with its completion, in the order of completion.
+    def stream(
+        self, requests: Iterable[Request], answer: Callable[[Request], Awaitable[Completion | None]]
+    ) -> Iterator[_Answered]:
+        """Yields every request once with its completion, in the order of completion, but for those that `answer` makes none of.
 
         A caller that stops early cancels its pending requests.
 
@@ -75,7 +77,7 @@ class EventLoopThread:
     async def _feed(
         self,
         requests: Iterable[Request],
-        answer: Callable[[Request], Awaitable[Completion]],
+        answer: Callable[[Request], Awaitable[Completion | None]],
         results: _Results,
     ) -> None:
         # Completions of one turn of the loop are handed over together: at every hand-over the loop waits for the caller's
@@ -88,7 +90,8 @@ class EventLoopThread:
                 answered.clear()
 
         async def one(request: Request) -> None:
-            completion = await answer(request)
+            if (completion := await answer(request)) is None:
+                return
             answered.append((request, completion))
             if len(answered) == 1:
                 self._loop.call_soon(hand_over)

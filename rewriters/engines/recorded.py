@@ -24,7 +24,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from cluster.errors import RewriterError
-from rewriters.engines import Completion, Request
+from rewriters.engines import Completion, Request, SendGate
 from rewriters.normalise import normalise
 
 _MODEL = "recorded"  # where a recording does not name its model
@@ -75,8 +75,8 @@ class RecordedEngine:
         """It is ready as it is."""
         return {}
 
-    def complete(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Completion]]:
-        """The recorded completion of each request, in their order."""
+    def complete(self, requests: Sequence[Request], gate: SendGate | None = None) -> Iterator[tuple[Request, Completion]]:
+        """The recorded completion of each request, in their order; nothing is sent, so no gate is asked."""
         for request in requests:
             started = perf_counter()
             recorded = self._recorded(request)

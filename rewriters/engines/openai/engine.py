@@ -17,10 +17,12 @@ import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from cluster.errors import RewriterError
-from rewriters.engines import Completion, Request
+from cluster.outages import answered, failed
+from rewriters.engines import Completion, Request, SendGate
 from rewriters.engines.event_loop import EventLoopThread
 from rewriters.engines.openai import protocol
 from rewriters.engines.openai.aimd import AimdLimit, Outcome, PatienceExceededError, backoff
@@ -90,6 +92,7 @@ class OpenaiEngine:
         self._max_in_flight = max_in_flight
         self._model, self._args = model, _checked_args(args or {})
         self._server = ChatServer(base_url, api_key_env, timeout_seconds)
+        self._service = f"LLM server {self._server.base}"
         self._attempts, self._patience = attempts, 60 * patience_minutes
         self._counter, self._warned_of_usage = TokenCounter(model, tokenizer), False
         self._omitted: frozenset[str] = frozenset()  # fields that this server rejects
@@ -123,15 +126,17 @@ class OpenaiEngine:
                 self._event_loop.run(self._server.open())
         return {}
 
-    def complete(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Completion]]:
-        """Yields every request once with its completion, in the order of completion. Threads share the places.
+    def complete(self, requests: Sequence[Request], gate: SendGate | None = None) -> Iterator[tuple[Request, Completion]]:
+        """Yields every request once with its completion, in the order of completion, but for those that the gate refuses.
+
+        Threads share the places.
 
         Raises:
             RewriterError: No request can succeed, since the server refuses the key, the account or the address.
         """
         self.start()
         assert self._event_loop is not None
-        return self._event_loop.stream(requests, self._complete_one)
+        return self._event_loop.stream(requests, partial(self._complete_one, gate=gate))
 
     def identity(self) -> dict[str, Any]:
         """Returns the settings that decide the text; the server's address is not among them."""
@@ -146,11 +151,13 @@ class OpenaiEngine:
             event_loop.run(self._server.close())
             event_loop.close()
 
-    async def _complete_one(self, request: Request) -> Completion:
+    async def _complete_one(self, request: Request, gate: SendGate | None) -> Completion | None:
         state = _RequestState()
         while True:
             try:
                 async with self._limit.place() as place:
+                    if gate is not None and not await gate.admit(request):
+                        return None
                     body = protocol.request_body(self._model, request, self._args, self._omitted | state.omitted)
                     sent = time.monotonic()
                     state.sends, state.first_sent = state.sends + 1, state.first_sent or sent
@@ -162,6 +169,7 @@ class OpenaiEngine:
                 suffix = f"; nothing else came for {self._patience / 60:g} minutes"
                 return self._failed(self._latest_failure, state, suffix)
             if isinstance(result, ChatResponse):
+                answered(self._service)
                 self._learn_fields(state.omitted, body.keys())
                 return await self._completed(request, result, state)
             if isinstance(content, bytes) and self._omit_rejected(status, content, body, state):
@@ -197,6 +205,7 @@ class OpenaiEngine:
         if failure.final:
             return None
         self._latest_failure = failure
+        failed(self._service, self._server.redact(failure.message), self._patience)
         asked = failure.retry_after or 0.0
         delay = asked + backoff(state.sends)
         if failure.uses_attempt:

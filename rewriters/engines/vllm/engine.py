@@ -11,6 +11,7 @@ import ast
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import gc
 import importlib.util
 import itertools
@@ -22,7 +23,7 @@ from time import perf_counter
 from typing import Any
 
 from cluster.errors import RewriterError, nearest
-from rewriters.engines import Completion, Request
+from rewriters.engines import Completion, Request, SendGate
 from rewriters.engines.event_loop import EventLoopThread
 from rewriters.engines.vllm.child_processes import ChildProcessWatchdog
 from rewriters.engines.vllm.cores import Cores
@@ -140,11 +141,11 @@ class VllmEngine:
         gc.freeze()
         return {"load": loaded - began, "warm_up": perf_counter() - loaded}
 
-    def complete(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Completion]]:
-        """The completion of each request, as they come; those of several calls run together."""
+    def complete(self, requests: Sequence[Request], gate: SendGate | None = None) -> Iterator[tuple[Request, Completion]]:
+        """The completion of each request that the gate admits, as they come; those of several calls run together."""
         self.start()
         assert self._event_loop is not None
-        return self._event_loop.stream(requests, self._answer)
+        return self._event_loop.stream(requests, functools.partial(self._answer, gate=gate))
 
     def identity(self) -> dict[str, Any]:
         """What decides the text; which files the names stand for is for the caller to add."""
@@ -163,7 +164,7 @@ class VllmEngine:
         if self._watchdog is not None:
             self._watchdog.close()
 
-    async def _answer(self, request: Request) -> Completion:
+    async def _answer(self, request: Request, gate: SendGate | None) -> Completion | None:
         """One request, sent until it is answered or has had its attempts."""
         seconds, attempt = 0.0, 0
         while True:
@@ -173,6 +174,8 @@ class VllmEngine:
                 await self._alive.wait()
                 if self._broken is not None:
                     raise self._broken
+                if gate is not None and not await gate.admit(request):
+                    return None
                 attempt += 1
                 generation, answers, began = self._generation, self._answers, perf_counter()
                 reason, message, dead = "", "", False

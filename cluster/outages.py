@@ -1,0 +1,62 @@
+"""The services that this process waits for: they fail, and requests to them are retried.
+
+Clients of a service call `failed` and `answered`; whoever shows the progress asks `outages`. Standard library only: every
+package may import it, as `cluster.errors`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import NamedTuple
+
+SHORTEST = 2.0  # seconds: shorter ones are ordinary retries
+
+
+class Outage(NamedTuple):
+    """A service that has not answered for a while."""
+
+    service: str
+    """What and where, e.g. `S3 at host:9000`."""
+    reason: str
+    """Of the latest failure."""
+    since: float
+    """Time of the first failure in a row, in seconds since the epoch."""
+    patience: float
+    """Seconds of retries before the waiting process gives up."""
+
+
+_lock = threading.Lock()
+_failing: dict[str, Outage] = {}  # service -> its failures since the last answer
+
+
+def failed(service: str, reason: object, patience: float) -> None:
+    """Records a failure of a service, after which the request is sent again."""
+    with _lock:
+        before = _failing.get(service)
+        since = time.time() if before is None else before.since
+        _failing[service] = Outage(service, " ".join(str(reason).split()), since, patience)
+
+
+def answered(service: str) -> None:
+    """Records that a service has answered; ends its outage."""
+    if service in _failing:
+        with _lock:
+            _failing.pop(service, None)
+
+
+def outages() -> list[Outage]:
+    """Returns the services that have failed for `SHORTEST` seconds or longer without an answer, sorted by name."""
+    now = time.time()
+    with _lock:
+        return sorted(outage for outage in _failing.values() if now - outage.since >= SHORTEST)
+
+
+def merged(found: list[Outage]) -> list[Outage]:
+    """Returns one outage per service, of several processes that wait for it: since the first of them."""
+    by_service: dict[str, Outage] = {}
+    for outage in found:
+        other = by_service.get(outage.service)
+        if other is None or outage.since < other.since:
+            by_service[outage.service] = outage
+    return sorted(by_service.values())

@@ -1,0 +1,50 @@
+"""The money that a run has cost, by where it was spent: the budget grants what is left."""
+
+from __future__ import annotations
+
+from cluster import costs
+from jobs.run.prepare import Prepared
+from jobs.run.tally import Tally
+from jobs.stages.completions import uncommitted
+
+GRANTED = "rewrite"  # the stage whose workers ask before they spend
+
+
+class Spending:
+    """Counts the money of a run beside that which workers of this start are granted."""
+
+    def __init__(self, prepared: Prepared, tally: Tally) -> None:
+        """Reads what earlier starts have paid for without a commit.
+
+        Args:
+            prepared: the job.
+            tally: the sums of the committed shards at the beginning of this start.
+        """
+        self._prices, self._storage = prepared.prices, prepared.storage
+        self._limited = prepared.config.limits.max_cost_usd is not None
+        self._before = self._usd(self.total(tally)) - self._usd(_other(tally.spent)) if self._limited else 0.0
+
+    def elsewhere(self, spent: costs.Totals) -> float:
+        """Returns the USD of all earlier starts and of the other stages.
+
+        Args:
+            spent: the costs of what is committed and in flight.
+        """
+        return self._before + self._usd(_other(spent)) if self._limited else 0.0
+
+    def total(self, tally: Tally) -> costs.Totals:
+        """Returns the costs of what is committed, and, with a budget, of stored completions that are not."""
+        sums: costs.Totals = {}
+        costs.add_totals(sums, tally.spent)
+        for row in uncommitted(self._storage, tally.shards) if self._limited else ():
+            if row["text"] is not None:
+                quantities = {name: row[name] or 0 for name in costs.COMPLETION_QUANTITIES}
+                costs.add_totals(sums, {GRANTED: {f"{row['request']}@{row['model']}": quantities}})
+        return sums
+
+    def _usd(self, spent: costs.Totals) -> float:
+        return self._prices.usd(spent) if self._prices is not None else 0.0
+
+
+def _other(spent: costs.Totals) -> costs.Totals:
+    return {stage: parts for stage, parts in spent.items() if stage != GRANTED}

@@ -1,0 +1,227 @@
+"""Journals: files on this machine that hear of each send before it is made, and of each completion at once.
+
+What was written to a file survives the kill of its process, so a kill loses what was in flight and no more. To survive the
+loss of the machine, a `JournalKeeper` saves all journals of a worker now and then: those on a file system are synced, and to
+object storage goes one object with what is new in all of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cluster.errors import ClusterError
+from cluster.storage import Storage, remote
+from cluster.storage.copies import KEPT_DAYS, cache_folder, usable
+from jobs.tables import COMPLETIONS
+
+FOLDER = "completions"
+UNSAVED = f"{FOLDER}/unsaved"  # on object storage: what is in no shard's folder yet; removed when the run is finished
+ENDING = ".jsonl"
+
+
+class Key(NamedTuple):
+    """The key of a completion within a run."""
+
+    query_id: str
+    request: str
+    prompt_hash: str
+
+
+class Journal:
+    """One attempt at a shard. Threads may share it."""
+
+    def __init__(self, path: Path, shard: int) -> None:
+        """Creates the file."""
+        self.path, self.shard = path, shard
+        self.saved = 0  # bytes that are saved elsewhere, or synced
+        self._file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_APPEND, 0o600)
+
+    def sent(self, key: Key) -> None:
+        """Records that a request is about to be sent."""
+        self._append({"sent": key})
+
+    def completed(self, row: dict[str, Any]) -> None:
+        """Records a completion: a row of COMPLETIONS."""
+        self._append({"row": row})
+
+    def sync(self) -> None:
+        """Makes what was written durable on its disk."""
+        os.fsync(self._file)
+
+    def unsaved(self) -> tuple[list[dict[str, Any]], int]:
+        """Returns the rows after the first `saved` bytes, and the number of bytes that are saved with them."""
+        data = os.pread(self._file, os.fstat(self._file).st_size - self.saved, self.saved)
+        whole = data[: data.rfind(b"\n") + 1]
+        return [entry["row"] for entry in _entries(whole) if "row" in entry], self.saved + len(whole)
+
+    def close(self) -> None:
+        """Closes the file."""
+        os.close(self._file)
+
+    def _append(self, entry: dict[str, Any]) -> None:
+        os.write(self._file, json.dumps(entry, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n")
+
+
+def read_journal(path: Path) -> tuple[dict[Key, dict[str, Any]], Counter[Key]]:
+    """Returns the completions of a journal, and how often each request was sent; a line that a kill cut off is left out."""
+    rows: dict[Key, dict[str, Any]] = {}
+    sends: Counter[Key] = Counter()
+    for entry in _entries(path.read_bytes()):
+        if "row" in entry:
+            rows[row_key(entry["row"])] = entry["row"]
+        elif "sent" in entry:
+            sends[Key(*entry["sent"])] += 1
+    return rows, sends
+
+
+def row_key(row: dict[str, Any]) -> Key:
+    """Returns the key of a row of COMPLETIONS."""
+    return Key(row["query_id"], row["request"], row["prompt_hash"])
+
+
+def write_rows(storage: Storage, key: str, rows: list[dict[str, Any]]) -> None:
+    """Stores rows of COMPLETIONS as one Parquet file."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(rows, COMPLETIONS), sink, compression="zstd")
+    storage.put(key, sink.getvalue().to_pybytes())
+
+
+def read_rows(storage: Storage, key: str) -> list[dict[str, Any]]:
+    """Returns the rows of a file of COMPLETIONS; an older one may lack a column, which is null."""
+    with storage.open(key) as file:
+        rows: list[dict[str, Any]] = pq.read_table(file, schema=COMPLETIONS).to_pylist()
+    return rows
+
+
+def shard_folder(shard: int) -> str:
+    """Returns the folder of a shard's completions."""
+    return f"{FOLDER}/{shard:06d}"
+
+
+def journal_folder(storage: Storage, shard: int) -> Path:
+    """Returns the folder of a shard's journals: in the run's folder, or on this machine where that is on object storage."""
+    if not remote(storage.root):
+        return Path(storage.url(shard_folder(shard)))
+    run = hashlib.sha256(storage.root.encode()).hexdigest()[:32]
+    return _local_journals() / run / f"{shard:06d}"
+
+
+def remove_journals(storage: Storage) -> None:
+    """Removes a finished run's journals from this machine, those of runs that nobody went on with, and its unsaved objects."""
+    if not remote(storage.root):
+        return
+    shutil.rmtree(journal_folder(storage, 0).parent, ignore_errors=True)
+    for run in _local_journals().glob("*"):
+        if time.time() - run.stat().st_mtime > KEPT_DAYS * 86_400:
+            shutil.rmtree(run, ignore_errors=True)
+    storage.delete(*(entry.key for entry in storage.list(UNSAVED)))
+
+
+def _local_journals() -> Path:
+    return cache_folder() / "journals"
+
+
+def unsaved_objects(storage: Storage, shard: int) -> Iterator[str]:
+    """Yields the keys of the objects that hold completions of a shard and maybe of others."""
+    if remote(storage.root):
+        for entry in storage.list(UNSAVED):
+            if f"{shard:06d}" in entry.key.rpartition("/")[2].split(".")[0].split("-")[1:]:
+                yield entry.key
+
+
+class JournalKeeper:
+    """Opens the journals of one worker, and saves them every so many seconds."""
+
+    def __init__(self, storage: Storage, seconds: float) -> None:
+        """Starts the thread that saves.
+
+        Args:
+            storage: the run's folder.
+            seconds: between two times; the loss of a machine loses no more than this, apart from what was in flight.
+        """
+        self._storage, self._seconds = storage, seconds
+        self._lock = threading.Lock()
+        self._open: dict[Path, Journal] = {}
+        self._objects: dict[str, set[Path]] = {}  # object -> its journals that are still open
+        self._ended = threading.Event()
+        threading.Thread(target=self._save_periodically, name="journals", daemon=True).start()
+
+    def open(self, shard: int) -> Journal:
+        """Returns a new journal."""
+        folder = journal_folder(self._storage, shard)
+        if remote(self._storage.root):
+            with usable(folder):
+                pass
+        else:
+            folder.mkdir(parents=True, exist_ok=True)
+        journal = Journal(folder / f"{uuid.uuid4().hex}{ENDING}", shard)
+        with self._lock:
+            self._open[journal.path] = journal
+        return journal
+
+    def release(self, journal: Journal) -> None:
+        """Closes a journal whose completions are in the shard's folder now, and removes what was saved of it."""
+        with self._lock:
+            del self._open[journal.path]
+            journal.close()
+            done = []
+            for key, journals in self._objects.items():
+                journals.discard(journal.path)
+                if not journals:
+                    done.append(key)
+            for key in done:
+                del self._objects[key]
+        if done:
+            self._storage.delete(*done)
+
+    def close(self) -> None:
+        """Stops the thread; open journals stay."""
+        self._ended.set()
+
+    def save(self) -> None:
+        """Saves what is new in the open journals."""
+        with self._lock:
+            if not remote(self._storage.root):
+                for journal in self._open.values():
+                    journal.sync()
+                return
+            rows, saved = [], dict[Path, int]()
+            for journal in self._open.values():
+                new, saved[journal.path] = journal.unsaved()
+                rows += new
+            changed = {path for path, size in saved.items() if size != self._open[path].saved}
+            if not rows:
+                return
+            shards = sorted({f"{self._open[path].shard:06d}" for path in changed})
+            key = f"{UNSAVED}/{uuid.uuid4().hex}-{'-'.join(shards)}.parquet"
+            write_rows(self._storage, key, rows)
+            self._objects[key] = changed
+            for path in changed:
+                self._open[path].saved = saved[path]
+
+    def _save_periodically(self) -> None:
+        while not self._ended.wait(self._seconds):
+            with suppress(OSError, ClusterError):  # the storage is away: the next time
+                self.save()
+
+
+def _entries(data: bytes) -> Iterator[dict[str, Any]]:
+    for line in data.split(b"\n"):
+        with suppress(ValueError):
+            entry = json.loads(line.decode("utf-8", "surrogatepass"))
+            if isinstance(entry, dict):
+                yield entry
