@@ -12,72 +12,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from cluster.costs import Totals, add_totals, totals
+from cluster.costs import Totals, add_totals
 from cluster.outages import Outage, merged
 from cluster.run.budget import Budget
 from cluster.run.pools import TASK_CPUS
+from cluster.run.snapshot import BlockTotals, Retry, Snapshot, StageProgress
 
 _KEPT_COMMITS = 1000  # committed shards that are remembered, for attempts that end after the commit
-
-
-class BlockTotals(NamedTuple):
-    """Costs and counts that a stage added to a block."""
-
-    spent: Totals
-    counts: Mapping[str, int]
-
-
-def block_totals(stage: str, table: pa.Table, counts: Mapping[str, int]) -> BlockTotals:
-    """Returns the totals of a stage's output block.
-
-    Args:
-        stage: The value of `costs.stage` in the stage's own entries.
-        table: The block.
-        counts: Other counts, returned as they are.
-    """
-    if "costs" not in table.column_names:
-        return BlockTotals({}, counts)
-    flat = table.column("costs").combine_chunks().flatten()
-    return BlockTotals(totals(flat.filter(pc.equal(flat.field("stage"), stage))), counts)
-
-
-class StageProgress(NamedTuple):
-    """Progress of the in-flight shards in one stage. Each row counts in one of `done`, `in_flight`, `waiting`."""
-
-    done: int  # rows that have passed this stage
-    in_flight: int  # rows of blocks that its workers are processing
-    waiting: int  # rows that have passed the stage before and are not started here
-    busy_seconds: float  # time with at least one block in flight, summed over the workers
-    workers: int
-    ready_workers: int  # started workers; all of them for a stage without a pool
-    spent: Totals
-    counts: Mapping[str, int]
-
-
-class Retry(NamedTuple):
-    """A block that a stage does again, since the worker that did it has died."""
-
-    stage: str
-    shard: int
-    attempt: int
-
-
-class Snapshot(NamedTuple):
-    """What is going on in a run."""
-
-    stages: Mapping[str, StageProgress]  # in the order of the stages
-    queries: int  # of the shards in flight
-    halted: int  # shards that were given up, since the budget is spent
-    outages: list[Outage]  # that workers wait out
-    retries: list[Retry]  # all since the beginning
-
-
-NOTHING = Snapshot({}, 0, 0, [], [])
 
 
 @dataclass

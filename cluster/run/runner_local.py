@@ -9,7 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from cluster.run.progress import ProgressTracker, Snapshot
+from cluster.run.progress import ProgressTracker
+from cluster.run.snapshot import Snapshot
 from cluster.run.stage import Meter, Stage, reporting_to, run_block, shard_of
 
 

@@ -16,9 +16,10 @@ import pyarrow as pa
 from cluster.costs import Totals
 from cluster.outages import Outage
 from cluster.run.pools import TASK_CPUS
-from cluster.run.progress import NOTHING, BlockTotals, ProgressTracker, Snapshot
+from cluster.run.progress import ProgressTracker
 from cluster.run.pulse import OutagePulse
 from cluster.run.session import data_context
+from cluster.run.snapshot import NOTHING, BlockTotals, Snapshot
 from cluster.run.stage import Meter, Stage, reporting_to, run_block, shard_of
 
 _ADMISSIONS = 2  # tasks that wait for admission: the next shard's, and one more

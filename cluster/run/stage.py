@@ -19,7 +19,7 @@ from cluster import costs
 from cluster.errors import ClusterError
 from cluster.run.border import check_border
 from cluster.run.pools import Pool
-from cluster.run.progress import BlockTotals, block_totals
+from cluster.run.snapshot import BlockTotals, block_totals
 
 Worker = Callable[[pa.Table], pa.Table]
 _UNLINKED = pa.schema([])

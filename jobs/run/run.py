@@ -161,7 +161,7 @@ class Night:
         self.signals.working = True
         stopped = self._collect(runner, results, watch, spending)
         self.outages.update("workers", [])
-        self._check_complete(stopped, watch, spending)
+        self._check_complete(stopped, watch, spending, runner.progress().halted > 0)
 
     def _runner(self, shards: int) -> Runner:
         start, budget = self.lease.number, self.prepared.config.limits.max_cost_usd
@@ -186,11 +186,11 @@ class Night:
                 event("limit", str(stop), logging.WARNING)
                 self.progress.phase("stopping")
             if not closing and self.signals.received is not None:
-                words = f"signal {self.signals.received}: no more shards are admitted; {self._in_flight(runner, watch)}"
+                words = f"signal {self.signals.received}: no more shards are admitted; {self._in_flight(runner)}"
                 event("interrupt", words, logging.WARNING, signal=self.signals.received)
             if closing := stop is not None or self.signals.received is not None:
                 runner.close()
-                self.progress.state.stopping = self._in_flight(runner, watch)
+                self.progress.state.stopping = self._in_flight(runner)
             if row:
                 runner.mark_committed(row["shard"])  # frees a place at the gate, unless it is closed
             self._show(runner, watch, bool(row))
@@ -204,8 +204,8 @@ class Night:
             stall.check()
         return stop
 
-    def _in_flight(self, runner: Runner, watch: Watch) -> str:
-        shards, rows = runner.in_flight(), watch.snapshot.queries
+    def _in_flight(self, runner: Runner) -> str:
+        shards, rows = runner.in_flight(), runner.progress().queries
         end = "" if self.signals.received is None else "; a second signal ends at once"
         one = shards == 1
         return f"{shards} {'shard' if one else 'shards'} in flight ({queries(rows)}) {'is' if one else 'are'} committed{end}"
@@ -238,7 +238,7 @@ class Night:
         )
         raise Stopped("stopped-lease", f"{self.prepared.storage.root}: {words}", graceful=False)
 
-    def _check_complete(self, stop: Stopped | None, watch: Watch, spending: Spending) -> None:
+    def _check_complete(self, stop: Stopped | None, watch: Watch, spending: Spending, halted: bool) -> None:
         """Raises Stopped unless every shard is committed and no limit is exceeded; the message tells the state now."""
         committed, planned = len(self.tally.shards), len(self.plan.shards)
         if self.signals.received is not None and committed < planned:
@@ -247,9 +247,8 @@ class Night:
                 f"interrupted: {committed} of {planned} shards are committed; go on with: {self.resume_command}",
                 128 + self.signals.received,
             )
-        halted = watch.snapshot.halted
         watch.still(self.tally.counts, spending.total(self.tally))
-        if (last := self._limit(watch, halted=halted > 0)) or stop:
+        if (last := self._limit(watch, halted=halted)) or stop:
             raise last or stop  # type: ignore[misc]
         if committed < planned:
             left = planned - committed

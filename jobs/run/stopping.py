@@ -149,4 +149,4 @@ class Signals:
                 graceful=False,
             )
         self.received = number
-        self._progress.state.phase = "stopping: committing in-flight shards"
+        self._progress.state.phase = "stopping"

@@ -11,15 +11,15 @@ from cluster.storage import Storage
 from jobs.stages.fill import Portion
 from jobs.stages.journal import (
     ENDING,
-    FOLDER,
     JournalKeeper,
     Key,
     journal_folder,
     read_journal,
     read_rows,
+    read_unsaved,
     row_key,
     shard_folder,
-    unsaved_objects,
+    stored_shards,
     write_rows,
 )
 from rewriters.engines import Completion, Request
@@ -119,8 +119,7 @@ class Completions:
                 for row in read_rows(self._storage, entry.key):
                     self.lost[row_key(row)] += row["lost"] or 0
                     merged |= {row_key(row): row} if row["text"] is not None else {}
-        for name in unsaved_objects(self._storage, self._shard):
-            found |= {row_key(row): row for row in read_rows(self._storage, name)}
+        found |= {row_key(row): row for row in read_unsaved(self._storage, self._shard)}
         folder = journal_folder(self._storage, self._shard)
         sends: Counter[Key] = Counter()
         for path in sorted(folder.glob(f"*{ENDING}")):
@@ -153,10 +152,7 @@ def uncommitted(storage: Storage, committed: Container[int]) -> list[dict[str, A
         committed: the numbers of the committed shards.
     """
     rows: dict[Key, dict[str, Any]] = {}
-    folders = {entry.key.split("/")[1] for entry in storage.list(FOLDER)}
-    local = journal_folder(storage, 0).parent
-    folders |= {path.name for path in local.iterdir()} if local.is_dir() else set()
-    for shard in sorted(int(name) for name in folders if name.isdecimal() and int(name) not in committed):
+    for shard in sorted(number for number in stored_shards(storage) if number not in committed):
         merged, found = Completions(storage, shard, 0, 0.0)._stored()
         rows |= found | merged
     return list(rows.values())

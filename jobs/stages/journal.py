@@ -31,6 +31,7 @@ from jobs.tables import COMPLETIONS
 FOLDER = "completions"
 UNSAVED = f"{FOLDER}/unsaved"  # on object storage: what is in no shard's folder yet; removed when the run is finished
 ENDING = ".jsonl"
+_WITH_SHARD = COMPLETIONS.append(pa.field("shard", pa.int32()))
 
 
 class Key(NamedTuple):
@@ -93,23 +94,36 @@ def row_key(row: dict[str, Any]) -> Key:
     return Key(row["query_id"], row["request"], row["prompt_hash"])
 
 
-def write_rows(storage: Storage, key: str, rows: list[dict[str, Any]]) -> None:
+def write_rows(storage: Storage, key: str, rows: list[dict[str, Any]], schema: pa.Schema = COMPLETIONS) -> None:
     """Stores rows of COMPLETIONS as one Parquet file."""
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(rows, COMPLETIONS), sink, compression="zstd")
+    pq.write_table(pa.Table.from_pylist(rows, schema), sink, compression="zstd")
     storage.put(key, sink.getvalue().to_pybytes())
 
 
-def read_rows(storage: Storage, key: str) -> list[dict[str, Any]]:
+def read_rows(storage: Storage, key: str, schema: pa.Schema = COMPLETIONS) -> list[dict[str, Any]]:
     """Returns the rows of a file of COMPLETIONS; an older one may lack a column, which is null."""
     with storage.open(key) as file:
-        rows: list[dict[str, Any]] = pq.read_table(file, schema=COMPLETIONS).to_pylist()
+        rows: list[dict[str, Any]] = pq.read_table(file, schema=schema).to_pylist()
     return rows
 
 
 def shard_folder(shard: int) -> str:
     """Returns the folder of a shard's completions."""
     return f"{FOLDER}/{shard:06d}"
+
+
+def stored_shards(storage: Storage) -> set[int]:
+    """Returns the shards that have completions in the run's folder or in journals of this machine."""
+    local = journal_folder(storage, 0).parent
+    names = {path.name for path in local.iterdir()} if local.is_dir() else set()
+    found: set[int] = set()
+    for entry in storage.list(FOLDER):
+        if entry.key.startswith(UNSAVED):
+            found |= _shards_in(entry.key)
+        else:
+            names.add(entry.key.split("/")[1])
+    return found | {int(name) for name in names if name.isdecimal()}
 
 
 def journal_folder(storage: Storage, shard: int) -> Path:
@@ -135,12 +149,13 @@ def _local_journals() -> Path:
     return cache_folder() / "journals"
 
 
-def unsaved_objects(storage: Storage, shard: int) -> Iterator[str]:
-    """Yields the keys of the objects that hold completions of a shard and maybe of others."""
-    if remote(storage.root):
-        for entry in storage.list(UNSAVED):
-            if f"{shard:06d}" in entry.key.rpartition("/")[2].split(".")[0].split("-")[1:]:
-                yield entry.key
+def read_unsaved(storage: Storage, shard: int) -> list[dict[str, Any]]:
+    """Returns the rows of a shard that lie on object storage outside its folder; an object's name has the shards in it."""
+    if not remote(storage.root):
+        return []
+    named = [entry.key for entry in storage.list(UNSAVED) if shard in _shards_in(entry.key)]
+    rows = [row for key in named for row in read_rows(storage, key, _WITH_SHARD)]
+    return [{name: value for name, value in row.items() if name != "shard"} for row in rows if row["shard"] == shard]
 
 
 class JournalKeeper:
@@ -202,13 +217,13 @@ class JournalKeeper:
             rows, saved = [], dict[Path, int]()
             for journal in self._open.values():
                 new, saved[journal.path] = journal.unsaved()
-                rows += new
+                rows += [row | {"shard": journal.shard} for row in new]
             changed = {path for path, size in saved.items() if size != self._open[path].saved}
             if not rows:
                 return
             shards = sorted({f"{self._open[path].shard:06d}" for path in changed})
             key = f"{UNSAVED}/{uuid.uuid4().hex}-{'-'.join(shards)}.parquet"
-            write_rows(self._storage, key, rows)
+            write_rows(self._storage, key, rows, _WITH_SHARD)
             self._objects[key] = changed
             for path in changed:
                 self._open[path].saved = saved[path]
@@ -217,6 +232,11 @@ class JournalKeeper:
         while not self._ended.wait(self._seconds):
             with suppress(OSError, ClusterError):  # the storage is away: the next time
                 self.save()
+
+
+def _shards_in(key: str) -> set[int]:
+    """Returns the shards of an object of UNSAVED, whose name ends with them."""
+    return {int(number) for number in Path(key).stem.split("-")[1:]}
 
 
 def _entries(data: bytes) -> Iterator[dict[str, Any]]:

@@ -118,7 +118,7 @@ def _grid() -> Table:
 
 def _head(state: State, title: str, width: int) -> RenderableType:
     share = int(100 * state.work_done())
-    right = f"{state.done:,} of {state.total:,} queries committed  {share} %"
+    right = f"{state.done:,} of {state.total:,} queries committed, {share} % done"
     brief = f"{state.done:,} of {state.total:,}  {share} %"
     phase = plain(state.phase)
     named = f"{plain(title)}  {phase}"

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 from cluster import costs
 from cluster.costs import Prices
-from cluster.run.progress import NOTHING, StageProgress
 from cluster.run.runner_local import LocalRunner
 from cluster.run.runner_ray import RayRunner
+from cluster.run.snapshot import NOTHING, StageProgress
 from jobs.stages.error_counts import by_reason
 from jobs.terminal.state import StageState, State
 

@@ -61,10 +61,10 @@ def test_a_pool_grows_onto_a_node_that_joins(nodes: Any, tmp_path: Path) -> None
     assert session.pools["slow"] == Pool(1, 1, 0, most=3)
     runner = RayRunner(stages(tmp_path, session.pools["slow"]), start=1)
     reader, found = begin(runner, 9)
-    until(lambda: runner.progress() and runner.progress()["slow"].in_flight > 0)
-    assert runner.progress()["slow"].ready_workers == 1
+    until(lambda: runner.progress().stages and runner.progress().stages["slow"].in_flight > 0)
+    assert runner.progress().stages["slow"].ready_workers == 1
     nodes.add_node(num_cpus=2)
-    until(lambda: runner.progress()["slow"].ready_workers == 3)
+    until(lambda: runner.progress().stages["slow"].ready_workers == 3)
     (tmp_path / "gate").touch()
     reader.join(180)
     assert sorted(found) == list(range(9))
@@ -76,7 +76,7 @@ def test_a_worker_whose_node_dies_comes_back_elsewhere(nodes: Any, tmp_path: Pat
     session = Session(nodes.address, {"slow": PoolRequest(workers=2, cpus=1)})
     runner = RayRunner(stages(tmp_path, session.pools["slow"]), start=1)
     reader, found = begin(runner, 8)
-    until(lambda: runner.progress() and runner.progress()["slow"].ready_workers == 2)
+    until(lambda: runner.progress().stages and runner.progress().stages["slow"].ready_workers == 2)
     nodes.add_node(num_cpus=1)
     nodes.remove_node(lost)
     until(lambda: len(list(tmp_path.glob("worker-*"))) >= 3)  # one more was built

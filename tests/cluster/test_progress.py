@@ -11,7 +11,8 @@ import pytest
 
 from cluster.costs import COSTS, entry
 from cluster.run.pools import TASK_CPUS
-from cluster.run.progress import BlockTotals, ProgressTracker, block_totals
+from cluster.run.progress import ProgressTracker
+from cluster.run.snapshot import BlockTotals, block_totals
 
 NOTHING = BlockTotals({}, {})
 STAGES = {"read": 0, "rewrite": 2, "rerank": 1}
@@ -30,7 +31,7 @@ def tracker(now: list[float]) -> ProgressTracker:
 
 def rows(tracker: ProgressTracker) -> dict[str, tuple[int, int, int]]:
     """done, at work, waiting."""
-    return {name: stage[:3] for name, stage in tracker.progress().items()}
+    return {name: stage[:3] for name, stage in tracker.progress().stages.items()}
 
 
 def passed(
@@ -151,14 +152,14 @@ def test_a_block_that_is_done_again_is_not_counted_twice(tracker: ProgressTracke
     tracker.block_finished("rewrite", 1, 10, 1, counted)  # of the attempt that died
     assert rows(tracker)["rewrite"] == (0, 10, 0)
     tracker.block_finished("rewrite", 1, 10, 2, counted)
-    assert tracker.progress()["rewrite"].busy_seconds == 5  # the time without a worker is none
+    assert tracker.progress().stages["rewrite"].busy_seconds == 5  # the time without a worker is none
     for _ in range(2):  # the result was lost with its node: all of it again
         passed(tracker, "read", 1, 10)
         assert rows(tracker) == {"read": (10, 0, 0), "rewrite": (0, 0, 10), "rerank": (0, 0, 0)}
-        assert tracker.progress()["rewrite"].counts == {}
+        assert tracker.progress().stages["rewrite"].counts == {}
         passed(tracker, "rewrite", 1, 10, "w", counted)
-    assert tracker.progress()["rewrite"].counts == {"failed_queries": 1}
-    assert tracker.progress()["rewrite"].spent == counted.spent
+    assert tracker.progress().stages["rewrite"].counts == {"failed_queries": 1}
+    assert tracker.progress().stages["rewrite"].spent == counted.spent
     assert rows(tracker)["rerank"] == (0, 0, 10)
 
 
@@ -177,10 +178,10 @@ def test_what_is_not_committed_is_summed(tracker: ProgressTracker) -> None:
         spent = BlockTotals({"rewrite": {"dmqr@m": {"prompt_tokens": tokens}}}, {"x": shard})
         passed(tracker, "rewrite", shard, 10, "w", spent)
     tracker.mark_committed(3)
-    stage = tracker.progress()["rewrite"]
+    stage = tracker.progress().stages["rewrite"]
     assert stage.spent == {"rewrite": {"dmqr@m": {"prompt_tokens": 42}}}
     assert stage.counts == {"x": 3}
-    assert tracker.progress()["rewrite"].spent == stage.spent  # reading changes nothing
+    assert tracker.progress().stages["rewrite"].spent == stage.spent  # reading changes nothing
 
 
 def test_busy_seconds_are_those_in_which_a_worker_has_a_block(tracker: ProgressTracker, now: list[float]) -> None:
@@ -194,20 +195,20 @@ def test_busy_seconds_are_those_in_which_a_worker_has_a_block(tracker: ProgressT
     now[0] += 2
     tracker.block_finished("rewrite", 1, 10, attempts[1], NOTHING)
     now[0] += 4
-    assert tracker.progress()["rewrite"].busy_seconds == 7 + 6  # also while they last
+    assert tracker.progress().stages["rewrite"].busy_seconds == 7 + 6  # also while they last
     for shard in (2, 3):
         tracker.block_finished("rewrite", shard, 10, attempts[shard], NOTHING)
     now[0] += 50
-    assert tracker.progress()["rewrite"].busy_seconds == 13
+    assert tracker.progress().stages["rewrite"].busy_seconds == 13
     tracker.block_started("read", 8, 1, "task-8")
     tracker.block_started("read", 9, 1, "task-9")
     now[0] += 1
-    assert tracker.progress()["read"].busy_seconds == 2
+    assert tracker.progress().stages["read"].busy_seconds == 2
 
 
 def test_ready_workers(tracker: ProgressTracker) -> None:
     def there() -> dict[str, tuple[int, int]]:
-        return {name: (stage.ready_workers, stage.workers) for name, stage in tracker.progress().items()}
+        return {name: (stage.ready_workers, stage.workers) for name, stage in tracker.progress().stages.items()}
 
     assert there() == {"read": (TASK_CPUS, TASK_CPUS), "rewrite": (0, 2), "rerank": (0, 1)}
     tracker.worker_started("rewrite", "a")

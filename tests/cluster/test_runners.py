@@ -13,10 +13,10 @@ from few_stages import EACH, places, stages
 
 from cluster.errors import ClusterError
 from cluster.run.pools import Pool, PoolRequest
-from cluster.run.progress import StageProgress
 from cluster.run.runner_local import LocalRunner
 from cluster.run.runner_ray import RayRunner
 from cluster.run.session import Session
+from cluster.run.snapshot import StageProgress
 from cluster.run.stage import Stage, link
 
 SHARDS = 4
@@ -40,7 +40,7 @@ def ray_session() -> Iterator[None]:
 def wait_for(runner: Runner, true_of: Callable[[dict[str, StageProgress]], bool]) -> dict[str, StageProgress]:
     """The progress when that is so, which is to be soon."""
     end = time.monotonic() + 120
-    while not (pages := runner.progress()) or not true_of(pages):
+    while not (pages := runner.progress().stages) or not true_of(pages):
         assert time.monotonic() < end, pages
         time.sleep(0.05)
     return pages

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from cluster.storage.files import FileStorage
-from jobs.stages.completions import CompletionRecord, Completions, Key
+from jobs.stages.completions import CompletionRecord, Completions
+from jobs.stages.fill import Portion
+from jobs.stages.journal import Key
 from rewriters.engines import Completion
 
 
@@ -18,25 +20,30 @@ def store(folder: Path, shard: int = 3, start: int = 1, gpus: float = 0.0) -> Co
     return Completions(FileStorage(str(folder)), shard, start, gpus)
 
 
+def put(stored: Completions, portion: Portion[Key, CompletionRecord]) -> None:
+    stored.put(portion)
+    stored.merge()
+
+
 A, B, C = (Key(query_id, "dmqr", "h") for query_id in "abc")
 
 
 def test_what_was_put_is_found_with_who_paid_for_it(tmp_path: Path) -> None:
-    store(tmp_path, start=2, gpus=0.5).put([(A, made("one")), (B, made("two"))])
+    put(store(tmp_path, start=2, gpus=0.5), [(A, made("one")), (B, made("two"))])
     found = store(tmp_path, start=3).get([B, A, C])
     assert found == {key: kept._replace(start=2, device_seconds=1.0) for key, kept in ((A, made("one")), (B, made("two")))}
 
 
 def test_only_what_is_asked_for_is_given_and_only_of_the_shard(tmp_path: Path) -> None:
-    store(tmp_path).put([(A, made("one")), (B, made("two"))])
+    put(store(tmp_path), [(A, made("one")), (B, made("two"))])
     assert set(store(tmp_path).get([B])) == {B}
     assert store(tmp_path).get([A._replace(prompt_hash="other"), B._replace(request="keyword")]) == {}
     assert store(tmp_path, shard=30).get([A]) == {}
 
 
 def test_what_failed_is_not_kept_and_a_portion_of_failures_makes_no_file(tmp_path: Path) -> None:
-    store(tmp_path).put([(A, made("", "refused")), (B, made("two"))])
-    store(tmp_path).put([(C, made("", "refused"))])
-    store(tmp_path).put([])
+    put(store(tmp_path), [(A, made("", "refused")), (B, made("two"))])
+    put(store(tmp_path), [(C, made("", "refused"))])
+    put(store(tmp_path), [])
     assert set(store(tmp_path).get([A, B, C])) == {B}
     assert len(list(tmp_path.rglob("*.parquet"))) == 1

@@ -40,8 +40,8 @@ def shown(state: State, width: int, height: int = 24, encoding: str = "utf-8") -
 
 def test_eighty_columns() -> None:
     assert shown(WORKING, 80) == [
-        "night-d31cfcc381ac  working             12,000 of 50,000 queries committed  24 %",
-        "━" * 12 + "╸" + " " * 44 + "40.0/s  ETA 15 min 50 s",
+        "night-d31cfcc381ac  working        12,000 of 50,000 queries committed, 26 % done",
+        "━" * 14 + " " * 43 + "40.0/s  ETA 15 min 50 s",
         "            done      rate  at work  waiting  busy",
         "read      15,000                  0        0    0%",
         "rewrite   13,400    38.0/s    1,000      600   99%  slowest",
@@ -64,7 +64,7 @@ def test_a_hundred_and_twenty_columns_show_the_same() -> None:
 
 def test_forty_columns_show_what_is_needed_most() -> None:
     lines = shown(WORKING, 40)
-    assert lines[0] == "working           12,000 of 50,000  24 %"
+    assert lines[0] == "working           12,000 of 50,000  26 %"
     assert lines[2:5] == ["            done  waiting", "read      15,000        0", "rewrite   13,400      600  slowest"]
     assert lines[7] == "rerank    12,000      400  1 of 2"
     assert lines[9:11] == ["errors    12 queries: 2 reasons", "cost      $0.5200, 13 k requests"]
@@ -99,7 +99,7 @@ def test_in_few_lines_the_slowest_stage_goes_last(height: int, names: str) -> No
 def test_before_the_first_commit_the_time_stands_where_the_rate_will() -> None:
     starting = State("starting the workers", total=50_000, stages=[StageState("rewrite", 0, workers=2, there=0)])
     assert shown(starting, 80) == [
-        "night-d31cfcc381ac  starting the workers      0 of 50,000 queries committed  0 %",
+        "night-d31cfcc381ac  starting the workers                        0 of 50,000  0 %",
         " " * 76 + "12 s",
         "            done      rate  at work  waiting  busy",
         "rewrite        0                  0        0        starting",
@@ -120,7 +120,7 @@ def test_a_single_failure_and_no_prices() -> None:
 
 def test_a_terminal_without_unicode_gets_ascii() -> None:
     lines = shown(WORKING, 80, encoding="latin-1")
-    assert lines[1].startswith("-" * 12 + " ")
+    assert lines[1].startswith("-" * 14 + " ")
     assert "".join(lines).isascii()
 
 
@@ -138,22 +138,25 @@ def test_nothing_that_is_shown_can_move_the_cursor() -> None:
         (State("reading the log"), "reading the log"),
         (
             State("working", done=1500, total=4000, before=500, errors=1, usd=0.12345, began=340.0),
-            "1,500/4,000 queries, 100/s, ETA 25 s, 1 query with errors, $0.1235",
+            "1,500/4,000 queries, 38% of the work, 100/s, ETA 25 s, 1 query with errors, $0.1235",
         ),
         (State("working", done=4000, total=4000, errors=2, usd=1234.5, began=340.0, reasons={"echo": 3}),
          "4,000/4,000 queries, 2 queries with errors (echo 3), $1,234.50"),
-        (State("stopping", done=10, total=20, before=5, began=340.0), "stopping: 10/20 queries, 0.5/s, no errors"),
+        (
+            State("stopping", done=10, total=20, before=5, began=340.0),
+            "stopping: 10/20 queries, 50% of the work, 0.5/s, no errors",
+        ),
         (
             WORKING,
-            "12,000/50,000 queries, 40.0/s, ETA 15 min 50 s, 12 queries with errors (truncated 7, not_recorded 5), "
-            "tokens 3.1 M read (2.2 M cached), 410 k written, $0.5200; "
+            "12,000/50,000 queries, 26% of the work, 40.0/s, ETA 15 min 50 s, "
+            "12 queries with errors (truncated 7, not_recorded 5), tokens 3.1 M read (2.2 M cached), 410 k written, $0.5200; "
             "rewrite 13,400 done, 1,000 at work, 600 waiting, 38.0/s, slowest; "
             "retrieve 12,900 done, 500 at work, 44.0/s; "
             "rerank 12,000 done, 500 at work, 400 waiting, 1,234/s, 1 of 2 workers",
         ),
         (
             State("starting", total=9, stages=[StageState("rewrite", 0, there=0)]),
-            "starting: 0/9 queries, no errors; rewrite starting",
+            "starting: 0/9 queries, 0% of the work, no errors; rewrite starting",
         ),
     ],
 )  # fmt: skip

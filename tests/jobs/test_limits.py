@@ -14,22 +14,28 @@ import pytest
 from cluster.costs import Prices
 from cluster.storage.files import FileStorage
 from jobs.config.config import LimitSettings
-from jobs.run.stopping import Signals, Stall, Stopped, limit
+from jobs.run.stopping import Signals, Stall, Stopped, Sums, limit
 from jobs.run.tally import Tally
 from jobs.terminal.live_display import LiveDisplay
 
 HOUR = {"rewrite": {"dmqr@m": {"seconds": 3600.0}}}
 
 
-def stop(done: int, failed: int, shards: int = 2, committed: int = 1, **limits: Any) -> str | None:
+def stop(done: int, failed: int, shards: int = 2, committed: int = 1, halted: bool = False, **limits: Any) -> str | None:
     """What the driver would say."""
     config = SimpleNamespace(limits=LimitSettings(**limits))
     prepared: Any = SimpleNamespace(config=config, prices=Prices(cpu_worker_hour=2.0), storage=FileStorage("/runs/r"))
-    plan: Any = SimpleNamespace(shards=list(range(shards)))
+    plan: Any = SimpleNamespace(shards=list(range(shards)), counts={"queries": 200 * shards})
     counts = Counter(queries=done, failed_queries=failed)
     counts["error/rewrite/keyword/truncated"] = failed
     counts["error/fuse//no_hits"] = 1000  # a note, not a failure
-    stopped = limit(prepared, plan, Tally(set(range(committed)), counts, HOUR), "dmqr run night.yaml --set a=1")
+    stopped = limit(
+        prepared,
+        plan,
+        Tally(set(range(committed)), counts, HOUR),
+        Sums(done, counts, HOUR, halted),
+        "dmqr run night.yaml --set a=1",
+    )
     return None if stopped is None else str(stopped)
 
 
@@ -95,7 +101,7 @@ def test_a_second_signal_ends_at_once_and_says_how_to_go_on() -> None:
         signals.working = True
         os.kill(os.getpid(), signal.SIGINT)
         assert signals.received == signal.SIGINT
-        assert progress.state.phase == "stopping: committing in-flight shards"
+        assert progress.state.phase == "stopping"
         with pytest.raises(Stopped) as stopped:
             os.kill(os.getpid(), signal.SIGTERM)
     assert str(stopped.value) == "interrupted; what is committed stays; go on with: dmqr run night.yaml"

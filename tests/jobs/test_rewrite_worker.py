@@ -221,17 +221,6 @@ def test_a_temporary_that_a_kill_left_is_no_completion(
     ]
 
 
-def test_completions_are_kept_in_portions_while_they_are_made(
-    worker: Callable[..., Rewrite], record: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("jobs.stages.rewrite.FLUSH_COMPLETIONS", 2)
-    queries = [f"question {n}" for n in range(5)]
-    result = worker(record({query: answer(query) for query in queries}))(block(*queries))
-    sizes = [pq.read_metadata(path).num_rows for path in (tmp_path / "run" / "completions").rglob("*.parquet")]
-    assert sorted(sizes) == [1, 2, 2]
-    assert [row["general"] for row in texts(result)] == [f"about {query}" for query in queries]
-
-
 def test_the_same_shown_form_under_two_ids_is_asked_for_twice(
     worker: Callable[..., Rewrite], record: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -244,14 +233,11 @@ def test_a_worker_says_how_far_its_shard_is(
     worker: Callable[..., Rewrite], record: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[float] = []
-    monkeypatch.setattr("jobs.stages.rewrite.heartbeat", said.append)
-    monkeypatch.setattr("jobs.stages.rewrite.FLUSH_COMPLETIONS", 2)
+    monkeypatch.setattr("jobs.stages.rewrite.heartbeat", lambda share, _spent: said.append(share))
+    monkeypatch.setattr("jobs.stages.rewrite.HEARTBEAT_SECONDS", -1.0)
     queries = [f"query {n}" for n in range(6)]
     recording = record({query: answer(query) for query in queries})
     worker(recording)(block(*queries[:2]))
-    assert said == [1.0]
+    assert said == [0.5, 1.0]
     worker(recording, start=2)(block(*queries))  # two of the six are there already
-    assert said == [1.0, 4 / 6, 1.0]
-    monkeypatch.setattr("jobs.stages.rewrite.HEARTBEAT_SECONDS", -1.0)
-    worker(recording)(block(*queries[:3], shard=4))
-    assert said[3:] == [1 / 3, 2 / 3, 1.0]  # between two portions, too
+    assert said[2:] == [3 / 6, 4 / 6, 5 / 6, 1.0]

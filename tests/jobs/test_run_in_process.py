@@ -175,7 +175,7 @@ def test_a_run_that_is_too_dear_stops_and_goes_on_with_more_money(make: Make, ca
     said = stopped(prepared)
     left = commits(prepared)
     assert 0 < left < SHARDS
-    assert f"limits.max_cost_usd is $0.00; {left} of {SHARDS} shards are committed; to pay for all" in str(said)
+    assert f"limits.max_cost_usd is $0.0000; {left} of {SHARDS} shards are committed; to pay for all" in str(said)
     assert (said.exit_code, said.graceful, status(prepared)) == (1, True, ["stopped"])
     folder = done(make("limits.max_cost_usd=1000"))
     assert (folder, status(prepared)) == (Path(prepared.storage.root), ["stopped", "finished"])
@@ -228,11 +228,15 @@ def test_a_signal_lets_the_shard_under_way_be_committed(
     left = commits(prepared)
     assert 2 <= left < SHARDS
     assert str(said) == f"interrupted: {left} of {SHARDS} shards are committed; go on with: dmqr run again"
-    assert (said.exit_code, status(prepared)) == (143, ["stopped"])
+    assert (said.exit_code, status(prepared)) == (143, ["interrupted"])
     ended = json.loads(prepared.storage.get("progress.json") or b"")
-    assert (ended["state"], ended["reason"], ended["shards"]) == ("stopped", str(said), {"committed": left, "planned": SHARDS})
+    assert (ended["state"], ended["reason"], ended["shards"]) == (
+        "interrupted",
+        str(said),
+        {"committed": left, "planned": SHARDS},
+    )
     assert [record.getMessage() for record in caplog.records if record.event == "interrupt"] == [  # type: ignore[attr-defined]
-        "signal 15: no more shards are admitted, in-flight shards are committed"
+        "signal 15: no more shards are admitted; 1 shard in flight (3 queries) is committed; a second signal ends at once"
     ]
     assert len(list(Path(prepared.storage.root, "results").iterdir())) == left  # no file without its manifest
     check_same_rows(done(make()), calm)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cluster.costs import Prices, Totals
-from cluster.run.progress import StageProgress
+from cluster.run.snapshot import Snapshot, StageProgress
 from jobs.terminal.state import State
 from jobs.terminal.watch import BUSY_SECONDS, LEAST_SECONDS, Pace, Watch
 
@@ -132,9 +132,9 @@ class Runner:
         self.now: dict[str, StageProgress] = {}
         self.asked = 0
 
-    def progress(self) -> dict[str, StageProgress]:
+    def progress(self) -> Snapshot:
         self.asked += 1
-        return self.now
+        return Snapshot(self.now, 0, 0, [], [])
 
 
 def test_what_is_under_way_is_added_to_what_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,6 +91,7 @@ class FakeServer:
         at_once: int | None = None,
         key: str | None = None,
         usage: bool = True,
+        completion_tokens: int = 3,
         unavailable: float = 0.0,
         hanging: float = 0.0,
         answer: Answer | None = None,
@@ -98,7 +99,7 @@ class FakeServer:
     ) -> None:
         self.models: list[str] | Reply = ["tiny"] if models is None else models
         self.seconds, self.most, self.key, self.usage, self.answer = seconds, most, key, usage, answer
-        self.port, self._text = port, text
+        self.port, self._text, self._completion_tokens = port, text, completion_tokens
         self.bodies: list[Body] = []
         self.sends: Counter[str] = Counter()  # by prompt
         self.times: list[float] = []
@@ -187,7 +188,7 @@ class FakeServer:
                 return await self._reply(request, reply)
             async with self._queue:
                 await asyncio.sleep(self.seconds)
-            usage = {"prompt_tokens": len(prompt.split()), "completion_tokens": 3, "total_tokens": 0} if self.usage else None
+            usage = {"prompt_tokens": len(prompt.split()), "completion_tokens": self._completion_tokens} if self.usage else None
             text = json.dumps(completion(self._text(body) if self._text else f"answer to: {prompt}", usage))
             return web.Response(text=text, content_type="application/json")
         finally:

