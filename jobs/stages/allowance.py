@@ -65,4 +65,6 @@ class Allowance:
             return taken
 
     def _affordable(self, price: float) -> bool:
+        if not self._answers and not self._in_flight:
+            return self._spent < self._granted  # one request tells what they cost
         return self._spent + (self._in_flight + 1) * price <= self._granted

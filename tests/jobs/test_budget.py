@@ -23,7 +23,7 @@ from jobs.stages.allowance import Allowance
 from jobs.terminal.live_display import LiveDisplay
 
 COUNT, TOKENS = 400, 100
-PRICE = TOKENS / 1e4  # USD of a request: 100 USD for a thousand tokens of an answer
+PRICE = TOKENS / 1e4  # USD of a request: 100 USD for a million tokens
 IN_FLIGHT = 4
 
 
@@ -76,17 +76,17 @@ def night(
     tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str]
 ) -> Callable[..., Any]:
     """A job with a priced server and a number of shards."""
+    pq.write_table(pa.table({"query": [f"question {n}" for n in range(COUNT)]}), tmp_path / "log.parquet")
 
     def make(server: FakeServer, shards: int, *settings: str) -> Any:
-        pq.write_table(pa.table({"query": [f"question {n}" for n in range(COUNT)]}), tmp_path / "log.parquet")
         values["log"]["path"] = str(tmp_path / "log.parquet")
         engine = {"kind": "openai", "model": "tiny", "base_url": server.address, "max_in_flight": IN_FLIGHT}
         values["rewrite"] = {"engine": engine, "strategies": ["keyword"], "calls": "separate"}
         values["retrieve"] |= {"retrievers": {"bm25": bm25}}
         values["output"] = str(tmp_path / f"runs-{shards}")
-        values |= {"rerank": {"kind": "none"}, "cluster": {"address": "none", "shard_size": COUNT // shards}}
+        values.update({"rerank": {"kind": "none"}, "cluster": {"address": "none", "shard_size": COUNT // shards}})
         values["limits"] = {"error_rate": 1}
-        (tmp_path / "prices.yaml").write_text("tokens: {tiny: {completion: 10000}}\n")
+        (tmp_path / "prices.yaml").write_text("tokens: {tiny: {completion: 100}}\n")
         path = config_file(values)
         return prepare(load_config(path, list(settings)), path)
 
