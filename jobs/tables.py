@@ -115,6 +115,7 @@ STORED: dict[str, pa.Schema] = {
     "costs": pa.schema([("query_id", pa.string()), *COST]),
     "errors": pa.schema([("query_id", pa.string()), ("log_id", pa.string()), *ERROR]),
 }
+LOST = "lost"  # `costs.error` of requests that a killed attempt has sent, without an answer that was kept
 # Raw completions, stored as soon as they are made; private to the run.
 COMPLETIONS = pa.schema(
     [

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 from rich.table import Table
+from rich.text import Text
 
 from cluster.run.lease import check_free
 from cluster.run.pools import Pool, local_pools
@@ -25,7 +26,7 @@ from jobs.run.pools import requested_pools
 from jobs.run.prepare import Prepared, check_engine, check_indexes_unchanged
 from jobs.run.request_shares import check_shares
 from jobs.tables import ORIGINAL
-from jobs.terminal.formats import clock
+from jobs.terminal.formats import clock, money
 from jobs.terminal.live_display import LiveDisplay
 from rewriters.rewriter import Rewriter
 
@@ -81,6 +82,7 @@ def plan(prepared: Prepared, progress: LiveDisplay) -> dict[str, Any]:
             "files": (shards - len(done)) * (tables + 1 + bool(calls)) + (0 if stored else PLAN_FILES),
         },
         "expected": None if expected is None else expected.values(),
+        "max_cost_usd": config.limits.max_cost_usd,
         "pools": {name: pool._asdict() for name, pool in pools.items()},
         "there": resources,
     }
@@ -103,6 +105,8 @@ def plan_table(planned: dict[str, Any]) -> Table:
     table.add_row("requests", f"up to {left['requests']:,} ({left['requests_per_query']} a query)")
     for name, words in _estimate_rows(planned["expected"]).items():
         table.add_row(name, words)
+    if (warning := over_budget(planned)) is not None:
+        table.add_row("warning", Text(warning, style="yellow"))
     table.add_row("searches", f"up to {left['searches']:,} (equal texts of a shard are searched once)")
     table.add_row("pairs", f"up to {left['pairs']:,} to rerank" if left["pairs"] else "none to rerank")
     table.add_row("workers", planned["there"])
@@ -113,6 +117,17 @@ def plan_table(planned: dict[str, Any]) -> Table:
     table.add_row("files", f"up to {left['files']:,} of tables, completions and commits; then _SUCCESS.json, report.html")
     table.add_row("folder", planned["folder"])
     return table
+
+
+def over_budget(planned: dict[str, Any]) -> str | None:
+    """Returns a warning if the estimate is over `limits.max_cost_usd`; None otherwise."""
+    most, expected = planned["max_cost_usd"], planned["expected"] or {}
+    if most is None or not expected.get("usd") or expected["usd"] <= most:
+        return None
+    bound = "at most " if expected["at_most"] else ""
+    return (
+        f"the run will stop before its end: {bound}{money(expected['usd'])} are expected, limits.max_cost_usd is {money(most)}"
+    )
 
 
 def _estimate_rows(expected: dict[str, Any] | None) -> dict[str, str]:

@@ -18,13 +18,12 @@ from jobs.stages.allowance import Allowance
 from jobs.stages.completions import CompletionRecord, Completions, key_of
 from jobs.stages.fill import fill
 from jobs.stages.journal import JournalKeeper, Key
-from jobs.tables import REWRITE, with_appended
+from jobs.tables import LOST, REWRITE, with_appended
 from rewriters.engines import Completion, Request
 from rewriters.engines.settings import EngineSettings
 from rewriters.rewriter import Rewriter
 
 HEARTBEAT_SECONDS = 1.0  # between two progress reports of a shard
-LOST = "lost"  # `costs.error` of requests that were sent by a killed attempt, without an answer that was kept
 
 
 class Sends:

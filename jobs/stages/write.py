@@ -15,7 +15,7 @@ from cluster import costs
 from cluster.run.shards import File, Manifest, commit, write_table
 from cluster.run.stage import shard_of
 from cluster.storage import open_storage
-from jobs.tables import COMMITTED, NOTES, STORED
+from jobs.tables import COMMITTED, LOST, NOTES, STORED
 from retrievers.ranking import ranks
 from rewriters.lengths import longer_cores
 
@@ -93,6 +93,9 @@ def shard_counts(table: pa.Table, tables: dict[str, pa.Table], planned: int) -> 
     counts["results"] = tables["results"].num_rows
     counts["queries_with_results"] = pc.count_distinct(tables["results"].column("query_id")).as_py()
     counts["failed_queries"] = len({error["query_id"] for error in failures})
+    counts["lost_requests"] = sum(
+        cost["requests"] for cost in tables["costs"].select(["error", "requests"]).to_pylist() if cost["error"] == LOST
+    )
     counts["longer_cores"] = longer_cores(*(tables["rewrites"].column(n).to_pylist() for n in ("query_id", "strategy", "text")))
     for row in tables["rewrites"].group_by(["strategy", "parsed_as"]).aggregate([([], "count_all")]).to_pylist():
         counts[f"rung/{row['strategy']}/{row['parsed_as']}"] += row["count_all"]

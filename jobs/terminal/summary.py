@@ -38,6 +38,8 @@ def closing_table(run: RunFolder, prices: Prices | None, evaluation: Evaluation 
     table.add_row("cost", _cost(spent, prices, list(spent)))
     for stage in (name for name in COSTED if name in spent):
         table.add_row(f"  {stage}", _cost(spent, prices, [stage]))
+    if lost := counts.get("lost_requests", 0):
+        table.add_row("lost", f"{counted('requests', lost)} were sent without an answer that was kept: a start was killed")
     if evaluation is not None:
         for measure in MEASURES:
             original = evaluation.original

@@ -4,7 +4,8 @@
 
 Each round starts a run of one shard per 1,000 queries against a server that answers after `--seconds`, kills every process of
 it at a random moment after its first requests, runs the same command to its end, and compares what the server has seen with
-the run's `costs/`. Sent again may be at most those in flight and those of one second; the sum must be exact.
+the run's `costs/`. Sent again may be at most those in flight and those of one second. The costs must have every request that
+the server has seen; those that were on their way to it when the run was killed are there, too, as lost.
 Ends with exit code 1 where it is not so.
 """
 
@@ -27,7 +28,7 @@ import yaml
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY / "tests/rewriters"))
-from fake_server import FakeServer
+from fake_server import FakeServer  # noqa: E402
 
 
 def kill_all(process: subprocess.Popen[bytes]) -> None:
@@ -90,11 +91,11 @@ def main() -> None:
             "where stage = 'rewrite'"
         ).fetchall()[0]
         again = sent - options.queries
-        good = again <= allowed and requests == sent and lost == again
+        good = again <= allowed and 0 <= requests - sent <= options.in_flight and requests - lost == options.queries
         bad += not good
         print(
-            f"kill {number + 1:2} at {before:5,} sends: {again:4} sent again (at most {allowed:,.0f}), costs/ has {requests:,} of "
-            f"{sent:,} sends, {lost} of them lost  {'good' if good else 'BAD'}",
+            f"kill {number + 1:2} at {before:5,} sends: {again:4} sent again (at most {allowed:,.0f}); "
+            f"the server saw {sent:,}, costs/ has {requests:,}, {lost} of them lost  {'good' if good else 'BAD'}",
             flush=True,
         )
     print(f"{options.kills - bad} of {options.kills} good")

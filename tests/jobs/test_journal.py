@@ -20,8 +20,7 @@ from cluster.storage import open_storage
 from cluster.storage.files import FileStorage
 from jobs.stages.completions import CompletionRecord, Completions, uncommitted
 from jobs.stages.journal import UNSAVED, JournalKeeper, Key, remove_journals
-from jobs.stages.rewrite import LOST
-from jobs.tables import COMPLETIONS
+from jobs.tables import COMPLETIONS, LOST
 from rewriters.engines import Completion
 
 ROOT = Path(__file__).parents[2]

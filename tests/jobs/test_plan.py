@@ -21,7 +21,7 @@ from cluster.run.shards import Manifest
 from jobs.config.config import Config
 from jobs.config.load import load_config
 from jobs.plan.estimate import estimate
-from jobs.plan.plan import plan, plan_table
+from jobs.plan.plan import over_budget, plan, plan_table
 from jobs.run.pools import requested_pools
 from jobs.run.prepare import Prepared, prepare
 from jobs.run.run import run
@@ -146,6 +146,7 @@ def test_the_table_says_what_is_expected() -> None:
             "basis": "by 1 shards that are committed", "prompt_tokens": 1200, "cached_tokens": 900, "completion_tokens": 80,
             "at_most": False, "seconds": 90.0, "usd": 0.25,
         },
+        "max_cost_usd": 0.2,
         "pools": {
             "rewrite": {"workers": 2, "cpus": 1.0, "gpus": 1.0, "most": None},
             "retrieve": {"workers": 1, "cpus": 1.0, "gpus": 0.0, "most": 3},
@@ -156,5 +157,9 @@ def test_the_table_says_what_is_expected() -> None:
     assert cells["state"] == "1 of 2 shards committed: 2 queries left"
     assert cells["tokens"] == "about 1,200 of prompts (900 of them cached), about 80 written"
     assert (cells["work"], cells["cost"]) == ("about 1 min 30 s of all workers together", "about $0.2500")
+    over = "the run will stop before its end: $0.2500 are expected, limits.max_cost_usd is $0.2000"
+    assert str(cells["warning"]) == over
+    assert over_budget(planned | {"max_cost_usd": 0.25}) is None
+    assert over_budget(planned | {"expected": None}) is over_budget(planned | {"max_cost_usd": None}) is None
     assert cells["  rewrite"] == "2 x (1 CPU, 1 GPU)"
     assert cells["  retrieve"] == "1 to 3 x (1 CPU)"
