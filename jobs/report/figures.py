@@ -65,6 +65,7 @@ class Start:
     start_up: float
     lost: float | None
     idle: float | None
+    outages: list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,7 @@ class Figures:
 
     def _start(self, one: Mapping[str, Any], recorded: Mapping[str, float], spent: Mapping[str, float]) -> Start:
         wall = recorded.get("wall_seconds", one["wall_seconds"])
-        if not recorded and one["status"] == "running":  # killed or still running: until its last heartbeat
+        if not recorded and one["status"] in ("running", "killed"):  # killed or still running: until its last heartbeat
             beats = lease_durations(self.run.storage)
             wall = beats[one["start"] - 1] if one["start"] <= len(beats) else wall
         return Start(
@@ -196,6 +197,7 @@ class Figures:
             start_up=recorded.get("start_up", spent.get("start_up", 0.0)),
             lost=recorded.get("lost"),
             idle=recorded.get("idle"),
+            outages=one.get("outages", []),
         )
 
 

@@ -126,7 +126,15 @@ def notices(figures: Figures) -> list[str]:
         )
     lost = sum(start.lost or 0.0 for start in figures.starts)
     if lost:
-        sentences.append(f"{duration(lost)} of worker time were lost without a commit: a start was killed or failed.")
+        ended = ", ".join(f"start {one.number} was {one.status}" for one in figures.starts if one.lost)
+        sentences.append(f"{duration(lost)} of worker time were lost without a commit: {ended}.")
+    if counts["lost_requests"]:
+        sentences.append(f"{counts['lost_requests']:,} requests were sent without an answer that was kept: a start was killed.")
+    for start in figures.starts:
+        for outage in start.outages:
+            sentences.append(
+                f"Start {start.number} waited {duration(outage['seconds'])} for {outage['service']}: {outage['reason']}."
+            )
     if figures.queries and not counts["planned"]:
         sentences.append("No rewrites were planned: only the original query was searched.")
     return sentences
