@@ -99,6 +99,11 @@ def _json(one: argparse.ArgumentParser) -> None:
     one.add_argument("--json", action="store_true", help="print one JSON object in place of the table")
 
 
+def _key(one: argparse.ArgumentParser) -> None:
+    words = "what the judgements name (default: the run's evaluate.key)"
+    one.add_argument("--key", choices=("log_id", "query_id", "query"), help=words)
+
+
 def _index(one: argparse.ArgumentParser) -> None:
     _config(one)
     words = "Parquet file or folder: doc_id, title, text"
@@ -124,8 +129,13 @@ def _status(one: argparse.ArgumentParser) -> None:
 
 def _evaluate(one: argparse.ArgumentParser) -> None:
     _run_folder(one)
-    words = "judgements: log_id, doc_id, grade (tabs), or TREC's four columns"
-    _file(one.add_argument("qrels", metavar="QRELS", help=words))
+    _file(one.add_argument("qrels", metavar="QRELS", help=_QRELS))
+    _key(one)
+    words = "write the measures of each judged log row or query; .parquet or .csv"
+    _file(one.add_argument("--per-query", metavar="FILE", help=words))
+    words = "write the run's results (not the original's; all that were kept) of what is judged as a TREC run file;"
+    words += " a topic is the judged log_id, else the query_id"
+    _file(one.add_argument("--trec", metavar="FILE", help=words))
     _json(one)
 
 
@@ -135,9 +145,11 @@ def _report(one: argparse.ArgumentParser) -> None:
     one.add_argument("--no-texts", action="store_true", help="leave out every query, rewrite and document text")
     one.add_argument("--samples", type=int, metavar="N", help="queries shown at length (default: the config's, 100)")
     _file(one.add_argument("--qrels", metavar="FILE", help="judgements (default: the config's)"))
+    _key(one)
     _file(one.add_argument("--prices", metavar="FILE", help="default: prices.yaml beside the config"))
 
 
+_QRELS = "judgements: log_id (or what --key says), doc_id, grade (tabs), or TREC's four columns"
 QUICKSTART = "configs/quickstart.yaml"
 VERBS = {
     "index": Verb(

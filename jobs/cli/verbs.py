@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cluster.costs import Prices
     from jobs.config.config import Config
     from jobs.evaluate.evaluate import Evaluation
+    from jobs.evaluate.judgements import Key
     from jobs.run.folder import RunFolder
 
 
@@ -101,6 +102,8 @@ def run(options: argparse.Namespace) -> int:
             progress.phase("evaluating and writing the report")
             folder = open_run(prepared.storage.root)
             evaluation = None if prepared.judgements is None else evaluate(folder, prepared.judgements)
+            if evaluation is not None and evaluation.warning is not None:
+                event("warning", evaluation.warning, logging.WARNING)
             if not before or folder.storage.get(REPORT) is None:  # one that is there may be of a moment before the end
                 try:
                     _write_report(folder, prepared.prices, evaluation)
@@ -149,12 +152,22 @@ def status(options: argparse.Namespace) -> int:
 
 def evaluate(options: argparse.Namespace) -> int:
     """Measures a run's results against judgements."""
-    from jobs.evaluate.evaluate import evaluate, evaluation_table, evaluation_values, read_qrels
+    from jobs.evaluate.evaluate import evaluation as evaluation_of
+    from jobs.evaluate.evaluate import evaluation_table, evaluation_values, read_qrels
+    from jobs.evaluate.exports import check_per_query, write_per_query, write_trec
+    from jobs.evaluate.per_query import per_query
     from jobs.run.folder import open_run
 
+    if options.per_query:
+        check_per_query(options.per_query)
     folder = open_run(options.run)
-    judgements = read_qrels(options.qrels, "QRELS")
-    evaluation = evaluate(folder, judgements)
+    judgements = read_qrels(options.qrels, "QRELS", options.key or folder.config.evaluate.key)
+    values = per_query(folder, judgements)
+    evaluation = evaluation_of(folder, judgements, values)
+    if options.per_query:
+        write_per_query(options.per_query, folder, judgements, values)
+    if options.trec:
+        write_trec(options.trec, folder, judgements, values)
     if options.json:
         _print_json({"run": folder.storage.root, "state": folder.state} | evaluation_values(evaluation))
     else:
@@ -179,7 +192,7 @@ def report(options: argparse.Namespace) -> int:
     if options.qrels is None and qrels is not None and not (remote(qrels) or Path(qrels).exists()):
         print(f"dmqr report: judgements {qrels} are not here; the page does without (--qrels FILE)", file=sys.stderr)
         qrels = None
-    evaluation = _evaluation(folder, qrels, "--qrels" if options.qrels else "evaluate.qrels")
+    evaluation = _evaluation(folder, qrels, "--qrels" if options.qrels else "evaluate.qrels", options.key)
     texts = False if options.no_texts else None
     print(_write_report(folder, load_prices(prices), evaluation, options.out, texts, options.samples))
     return 0
@@ -231,10 +244,10 @@ def _put(path: Path, text: str) -> None:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-def _evaluation(folder: RunFolder, qrels: str | None, where: str) -> Evaluation | None:
+def _evaluation(folder: RunFolder, qrels: str | None, where: str, key: Key | None) -> Evaluation | None:
     from jobs.evaluate.evaluate import evaluate, read_qrels
 
-    return evaluate(folder, read_qrels(qrels, where)) if qrels else None
+    return evaluate(folder, read_qrels(qrels, where, key or folder.config.evaluate.key)) if qrels else None
 
 
 def _load(options: argparse.Namespace) -> Config:

@@ -38,7 +38,7 @@ def closing_table(run: RunFolder, prices: Prices | None, evaluation: Evaluation 
     table.add_row("cost", _cost(spent, prices, list(spent)))
     for stage in (name for name in COSTED if name in spent):
         table.add_row(f"  {stage}", _cost(spent, prices, [stage]))
-    if evaluation is not None:
+    if evaluation is not None and evaluation.warning is None:
         for measure in MEASURES:
             original = evaluation.original
             alone = "" if original is None else f"  ({evaluation.alone} {figure(original[measure])})"
