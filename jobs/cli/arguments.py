@@ -139,6 +139,19 @@ def _evaluate(one: argparse.ArgumentParser) -> None:
     _json(one)
 
 
+def _diff(one: argparse.ArgumentParser) -> None:
+    for dest, words in (
+        ("a", "A: a run's folder, or <output>/<name> for its newest finished run"),
+        ("b", "B: the run to compare"),
+    ):
+        _file(one.add_argument(dest, metavar="RUN", help=words))
+    _file(one.add_argument("qrels", nargs="?", metavar="QRELS", help=f"{_QRELS} (default: those of B's config)"))
+    _key(one)
+    one.add_argument("--samples", type=int, default=10, metavar="N", help="queries in each list of queries (default: 10)")
+    _file(one.add_argument("--prices", metavar="FILE", help="of both runs; default: prices.yaml beside B's config"))
+    _json(one)
+
+
 def _report(one: argparse.ArgumentParser) -> None:
     _run_folder(one)
     _file(one.add_argument("--out", metavar="FILE", help="where to (default: report.html in the run's folder)"))
@@ -178,5 +191,10 @@ VERBS = {
         "measure a run's results, and the original alone (fused, not reranked), against relevance judgements",
         "dmqr evaluate runs/quickstart configs/sample/qrels.tsv",
         _evaluate,
+    ),
+    "diff": Verb(
+        "compare two runs: config, prompts, models; rewrites and documents that moved; cost; with judgements the quality",
+        "dmqr diff runs/quickstart runs/quickstart configs/sample/qrels.tsv",
+        _diff,
     ),
 }

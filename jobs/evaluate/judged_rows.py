@@ -41,23 +41,15 @@ def query_of(connection: duckdb.DuckDBPyConnection, run: RunFolder, judgements: 
 
 
 def not_committed(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> set[str]:
-    """Returns the wanted query_ids whose shard has no manifest; every row group of a planned file is a shard."""
-    done = {manifest.shard for manifest in run.manifests}
-    begins: dict[str, int] = {}
-    pending = []
-    for shard in sorted(run.plan.shards, key=lambda shard: (shard.key, shard.row_group)):
-        begin = begins.get(shard.key, 0)
-        begins[shard.key] = begin + shard.rows
-        if shard.number not in done:
-            pending.append({"filename": run.storage.url(shard.key), "first": begin, "next": begin + shard.rows})
-    if not pending:
+    """Returns the wanted query_ids whose shard has no manifest."""
+    if not run.pending:
         return set()
-    connection.register("pending", pa.Table.from_pylist(pending))
+    connection.register("pending", pa.Table.from_pylist(run.pending))
     rows = connection.execute(
         "SELECT query_id FROM read_parquet(?, filename = true, file_row_number = true) AS queries"
         " SEMI JOIN wanted USING (query_id) JOIN pending ON queries.filename = pending.filename"
         " AND file_row_number >= first AND file_row_number < next",
-        [sorted({str(shard["filename"]) for shard in pending})],
+        [sorted({str(shard["filename"]) for shard in run.pending})],
     ).fetchall()
     return {query_id for (query_id,) in rows}
 
