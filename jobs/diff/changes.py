@@ -21,7 +21,9 @@ class Change(NamedTuple):
 def changes(a: RunFolder, b: RunFolder) -> dict[str, list[Change]]:
     """Returns the values that differ, by section, in the order of the sections; a section may be empty."""
     of_a, of_b = masked(_given(a)), masked(_given(b))
-    return {section: _differing(of_a[section], of_b[section]) for section in of_a}
+    found = {section: _differing(of_a[section], of_b[section]) for section in of_a}
+    found["prompts"] = _by_strategy(of_a["prompts"], of_b["prompts"])
+    return found
 
 
 def requests(run: RunFolder) -> dict[str, dict[str, Any]]:
@@ -53,6 +55,15 @@ def _strategies(run: RunFolder, rewriter: Mapping[str, Any]) -> dict[str, Any]:
         hashes = {"prompt": request.get("prompt_hash"), "schema": request.get("schema_hash")}
         found[one["name"]] = {name: value for name, value in one.items() if name != "name"} | hashes
     return found
+
+
+def _by_strategy(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Change]:
+    """Returns what differs of each strategy; one line for a strategy of one run, and none for a schema beside its prompt."""
+    found = [Change(name, "asked for", None) for name in a if name not in b]
+    found += [Change(name, None, "asked for") for name in b if name not in a]
+    settings = _differing({name: a[name] for name in a if name in b}, {name: b[name] for name in a if name in b})
+    paths = {one.path for one in settings}
+    return found + [one for one in settings if f"{one.path.removesuffix('.schema')}.prompt" not in paths]
 
 
 def _differing(a: Mapping[str, Any], b: Mapping[str, Any], path: str = "") -> list[Change]:

@@ -75,6 +75,8 @@ class MovedQuery(NamedTuple):
     query_id: str
     query: str
     asked: int
+    moved: bool
+    """Whether the first documents are others, or in another order."""
     overlap: float
     """Share of the first documents that are in both lists."""
     first: tuple[str | None, str | None]
@@ -198,13 +200,13 @@ def _listed(connection: duckdb.DuckDBPyConnection, b: RunFolder, both: list[str]
         if strategy in both:
             rewrites.setdefault(query_id, {}).setdefault(strategy, (left, right))
     rows = connection.execute(
-        "SELECT query_id, query, listed.log_count, overlap, first_a, first_b"
+        "SELECT query_id, query, listed.log_count, moved, overlap, first_a, first_b"
         " FROM listed JOIN read_parquet(?) AS queries USING (query_id) ORDER BY listed.log_count DESC, overlap, query_id",
         [b.tables["queries"]],
     ).fetchall()
     return [
-        MovedQuery(query_id, query, asked, overlap, (first_a, first_b), _in_order(rewrites.get(query_id, {}), both))
-        for query_id, query, asked, overlap, first_a, first_b in rows
+        MovedQuery(query_id, query, asked, moved, overlap, (first_a, first_b), _in_order(rewrites.get(query_id, {}), both))
+        for query_id, query, asked, moved, overlap, first_a, first_b in rows
     ]
 
 

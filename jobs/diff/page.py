@@ -110,8 +110,11 @@ def _moves(moved: Moves) -> RenderableType:
 
 def _moved(one: MovedQuery, depth: int) -> RenderableType:
     first = [_text(doc_id, 30) for doc_id in one.first]
-    words = f"{percent(one.overlap)} of the first {depth} in both; first {first[0]}"
-    words += " in both" if first[0] == first[1] else f" -> {first[1]}"
+    if not one.moved:
+        words = f"the same first {depth} documents"
+    else:
+        words = f"{one.overlap:.0%} of the first {depth} in both".replace("%", " %")
+        words += "" if first[0] == first[1] else f", the first {first[0]} -> {first[1]}"
     asked = "once" if one.asked == 1 else f"{one.asked:,} times"
     lines = [Text.assemble((_text(one.query), "bold"), f"  ({asked}; {words})")]
     lines += [Text(f"  {strategy}: {_text(a)} -> {_text(b)}", overflow="fold") for strategy, (a, b) in one.rewrites.items()]

@@ -98,7 +98,7 @@ def quality(a: RunFolder, b: RunFolder, judgements: Judgements, count: int) -> P
     Raises:
         ConfigError: files of the runs cannot be read.
     """
-    of_a, of_b = per_query(a, judgements), per_query(b, judgements)
+    of_a, of_b = (per_query(run, judgements, alone=False) for run in (a, b))
     query_ids, values_a, values_b, others = _pairs(of_a, of_b)
     measures: dict[str, PairedMeasure] = {}
     gained: list[QueryChange] = []

@@ -47,7 +47,7 @@ class PerQuery:
     results: Floats
     """(keys, measures): of the results; rejected rows are zero."""
     original: Floats | None
-    """(keys, measures): of the original query alone; None if runs were not kept."""
+    """(keys, measures): of the original query alone; None if it was not measured, or runs were not kept."""
     without_results: int
     """Number of keys whose committed query has no result."""
     unjudged: float | None
@@ -90,10 +90,15 @@ def kept(run: RunFolder) -> int:
     return run.config.fuse.keep if run.config.rerank.kind == "none" else run.config.rerank.keep
 
 
-def per_query(run: RunFolder, judgements: Judgements) -> PerQuery:
+def per_query(run: RunFolder, judgements: Judgements, *, alone: bool = True) -> PerQuery:
     """Returns the measures of a run's committed results, judged key by judged key.
 
     Besides the judgements, memory grows by some hundred bytes per judged key.
+
+    Args:
+        run: the run to measure.
+        judgements: of log rows or queries.
+        alone: whether to measure the original query alone, too.
 
     Raises:
         ConfigError: files of the run cannot be read.
@@ -103,7 +108,7 @@ def per_query(run: RunFolder, judgements: Judgements) -> PerQuery:
         keys_of = _keys_of(query_of, judged_rows.not_committed(connection, run))
         results = measure(judgements, keys_of, judged_rows.results(connection, run, min(kept(run), DEPTH)))
         original = None
-        if run.config.retrieve.keep_runs:
+        if alone and run.config.retrieve.keep_runs:
             original = measure(judgements, keys_of, judged_rows.originals(connection, run, kept(run)))
         unmatched = None if query_of else judged_rows.unmatched(connection, run, judgements)
     rejected = sorted(key for key, query_id in query_of.items() if query_id is None)
