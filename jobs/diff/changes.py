@@ -41,7 +41,11 @@ def _given(run: RunFolder) -> dict[str, dict[str, Any]]:
         "prompts": _strategies(run, rewriting.get("rewriter", {})),
         "models": {"rewrite": rewriting.get("engine", {}), "rerank": identity.get("rerank", {})},
         "indexes": run.record.get("indexes", {}) | {"order": identity.get("order")},
-        "versions": {"tables": identity.get("schema_version"), **identity.get("versions", {}), **run.record["versions"]},
+        "versions": {
+            "tables": identity.get("schema_version"),
+            **identity.get("versions", {}),
+            **run.record.get("versions", {}),
+        },
         "log": {"rows": run.plan.counts, "files": {str(file.get("path")): file for file in run.plan.inputs}},
     }
 

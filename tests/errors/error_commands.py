@@ -130,6 +130,7 @@ CONFIG = [
     typed("argument", "is a file; give the query last", "try", "job.yaml", "job.yaml"),
     typed("argument", "QUERY: is not UTF-8", "try", "job.yaml", "\udcff tea"),
     typed("argument", "give 0 or more", "report", RUN, "--samples", "-1", spoil=a_run),
+    typed("argument", "give 0 or more", "diff", RUN, RUN, "--samples", "-1", spoil=a_run),
     typed("argument", "give one like configs/prices.yaml", "report", RUN, "--prices", "none.yaml", spoil=a_run),
     typed("argument", "give a name that ends in .parquet or .csv", "evaluate", RUN, "qrels.tsv", "--per-query", "a.txt"),
     typed(
@@ -209,6 +210,7 @@ FOLDERS = [
     typed("run-missing", "is a file; give a run's folder", "evaluate", "job.yaml", "qrels.tsv"),
     typed("run-damaged", "another version of dmqr", "evaluate", "runs/a", "qrels.tsv", spoil=a_folder("{}")),
     typed("run-damaged", "put back what was changed there", "report", RUN, spoil=a_run_without_results),
+    typed("run-damaged", "put back what was changed there", "diff", RUN, RUN, spoil=a_run_without_results),
     job("run-changed", "was started with another index", spoil=an_unfinished_run, verb="plan"),
     job("run-held", "another driver works on this run", spoil=another_driver),
 ]
