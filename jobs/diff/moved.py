@@ -1,27 +1,19 @@
-"""The queries of two runs whose rewrites or first documents differ, with how often they were asked; all of it by DuckDB."""
+"""The queries of two runs whose rewrites or first documents differ, with how often they were asked; by DuckDB, in portions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import duckdb
-import pyarrow as pa
 
+from jobs.diff.portions import portions
 from jobs.evaluate.measure import DEPTH
 from jobs.evaluate.per_query import database, kept
 from jobs.run.folder import RunFolder
-from jobs.tables import STORED
 
-_COMMITTED = """
-CREATE TABLE {name} AS SELECT query_id, log_count
-FROM read_parquet($files, filename = true, file_row_number = true) AS queries
-LEFT JOIN pending ON queries.filename = pending.filename AND file_row_number >= first AND file_row_number < next
-WHERE pending.filename IS NULL
-"""
 _TEXTS = """
-CREATE TABLE texts AS
+CREATE OR REPLACE TABLE texts AS
 SELECT query_id, strategy, count(x.text) > 0 AS of_a, count(y.text) > 0 AS of_b,
     NOT bool_and(x.text IS NOT DISTINCT FROM y.text) AS moved
 FROM (SELECT query_id, strategy, position, text FROM a_rewrites SEMI JOIN shared USING (query_id)) AS x
@@ -30,7 +22,7 @@ FULL JOIN (SELECT query_id, strategy, position, text FROM b_rewrites SEMI JOIN s
 GROUP BY query_id, strategy
 """
 _DOCUMENTS = """
-CREATE TABLE documents AS
+CREATE OR REPLACE TABLE documents AS
 SELECT query_id, count(x.rank) AS of_a, count(y.rank) AS of_b, count(x.rank + y.rank) AS kept,
     NOT bool_and(x.rank IS NOT DISTINCT FROM y.rank) AS moved,
     max(doc_id) FILTER (x.rank = 1) AS first_a, max(doc_id) FILTER (y.rank = 1) AS first_b
@@ -40,13 +32,26 @@ FULL JOIN (SELECT query_id, doc_id, rank FROM b_results SEMI JOIN shared USING (
 GROUP BY query_id
 """
 _MOVED = """
-CREATE TABLE moved AS
-SELECT query_id, log_count, coalesce(strategies, []) AS strategies, coalesce(moved, false) AS moved,
+CREATE OR REPLACE TABLE moved AS
+SELECT query_id, log_count, coalesce(rewritten, false) AS rewritten, coalesce(moved, false) AS moved,
     coalesce(kept / greatest(of_a, of_b), 1) AS overlap, first_a, first_b
-FROM shared LEFT JOIN documents USING (query_id) LEFT JOIN (
-    SELECT query_id, list(strategy ORDER BY strategy) AS strategies
-    FROM texts WHERE moved AND list_contains($both, strategy) GROUP BY query_id
-) USING (query_id)
+FROM shared LEFT JOIN documents USING (query_id)
+LEFT JOIN (SELECT query_id, bool_or(moved AND list_contains($both, strategy)) AS rewritten FROM texts GROUP BY query_id)
+    USING (query_id)
+"""
+_SHARES = {  # field of `Moves` -> table and condition of its queries
+    "only_a": "a_queries ANTI JOIN b_queries USING (query_id)",
+    "only_b": "b_queries ANTI JOIN a_queries USING (query_id)",
+    "both": "moved",
+    "rewrites": "moved WHERE rewritten",
+    "documents": "moved WHERE moved",
+    "others": "moved WHERE overlap < 1",
+    "first": "moved WHERE first_a IS DISTINCT FROM first_b",
+}
+_BY_STRATEGY = """
+SELECT strategy, count(*) FILTER (of_a), sum(log_count) FILTER (of_a), count(*) FILTER (of_b), sum(log_count) FILTER (of_b),
+    count(*) FILTER (moved), sum(log_count) FILTER (moved)
+FROM texts JOIN shared USING (query_id) GROUP BY strategy
 """
 
 
@@ -120,73 +125,55 @@ def moves(a: RunFolder, b: RunFolder, count: int) -> Moves:
         ConfigError: files of the runs cannot be read.
     """
     depth = min(DEPTH, kept(a), kept(b))
-    both = [name for name in a.config.rewrite.planned if name in b.config.rewrite.planned]
-    with _compared(a, b, depth, both) as connection:
-
-        def share(condition: str, table: str = "moved") -> Share:
-            row = connection.execute(f"SELECT count(*), coalesce(sum(log_count), 0) FROM {table} WHERE {condition}").fetchone()
-            assert row is not None
-            return Share(int(row[0]), int(row[1]))
-
-        overlap = connection.execute(
-            "SELECT coalesce(sum(overlap * log_count) / nullif(sum(log_count), 0), avg(overlap)) FROM moved"
-        ).fetchone()
-        assert overlap is not None
-        return Moves(
-            only_a=share("query_id NOT IN (SELECT query_id FROM b)", "a"),
-            only_b=share("query_id NOT IN (SELECT query_id FROM a)", "b"),
-            both=share("true"),
-            depth=depth,
-            rewrites=share("len(strategies) > 0"),
-            strategies=_by_strategy(connection, dict.fromkeys([*a.config.rewrite.planned, *b.config.rewrite.planned])),
-            documents=share("moved"),
-            others=share("overlap < 1"),
-            first=share("first_a IS DISTINCT FROM first_b"),
-            overlap=overlap[0],
-            listed=_listed(connection, b, both, count),
-        )
-
-
-@contextmanager
-def _compared(a: RunFolder, b: RunFolder, depth: int, both: list[str]) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Opens a database with the tables `a`, `b` (committed queries), `shared`, `texts`, `documents` and `moved`."""
+    planned = a.config.rewrite.planned, b.config.rewrite.planned
+    both = [name for name in planned[0] if name in planned[1]]
+    shares = {name: Share(0, 0) for name in _SHARES}
+    by_strategy = {name: [0] * 6 for name in dict.fromkeys([*planned[0], *planned[1]])}
+    overlaps, traffic = 0.0, 0.0  # sums, the first by traffic
+    plain = 0.0  # the sum of the overlaps of queries, where nobody asked anything
+    listed: list[MovedQuery] = []
     with database(a, b) as connection:
-        for name, run in (("a", a), ("b", b)):
-            pending = pa.schema([("filename", pa.string()), ("first", pa.int64()), ("next", pa.int64())])
-            connection.register("pending", pa.Table.from_pylist(run.pending, pending))
-            connection.execute(_COMMITTED.format(name=name), {"files": run.tables["queries"]})
-            for table in ("rewrites", "results"):
-                _view(connection, f"{name}_{table}", table, run)
-        connection.execute("CREATE TABLE shared AS SELECT query_id, b.log_count FROM a JOIN b USING (query_id)")
-        connection.execute(_TEXTS)
-        connection.execute(_DOCUMENTS.format(depth=depth))
-        connection.execute(_MOVED, {"both": both})
-        yield connection
+        for _ in portions(connection, a, b):
+            connection.execute(
+                "CREATE OR REPLACE TABLE shared AS"
+                " SELECT query_id, b_queries.log_count FROM a_queries JOIN b_queries USING (query_id)"
+            )
+            connection.execute(_TEXTS)
+            connection.execute(_DOCUMENTS.format(depth=depth))
+            connection.execute(_MOVED, {"both": both})
+            for name, rows in _SHARES.items():
+                more = _row(connection, f"SELECT count(*), sum(log_count) FROM {rows}")
+                shares[name] = Share(*(have + int(add or 0) for have, add in zip(shares[name], more, strict=True)))
+            for strategy, *numbers in connection.execute(_BY_STRATEGY).fetchall():
+                so_far = by_strategy.setdefault(strategy, [0] * 6)
+                by_strategy[strategy] = [have + int(add or 0) for have, add in zip(so_far, numbers, strict=True)]
+            sums = _row(connection, "SELECT sum(overlap * log_count), sum(log_count), sum(overlap) FROM moved")
+            overlaps, traffic, plain = (have + (add or 0) for have, add in zip((overlaps, traffic, plain), sums, strict=True))
+            listed = sorted([*listed, *_listed(connection, both, count)], key=_by_traffic)[:count]
+    queries = shares["both"].queries
+    return Moves(
+        **shares,
+        depth=depth,
+        strategies=[StrategyMoves(name, Share(*n[:2]), Share(*n[2:4]), Share(*n[4:])) for name, n in by_strategy.items()],
+        overlap=overlaps / traffic if traffic else plain / queries if queries else None,
+        listed=listed,
+    )
 
 
-def _view(connection: duckdb.DuckDBPyConnection, name: str, table: str, run: RunFolder) -> None:
-    """Creates a view of the table's committed files."""
-    if table in run.tables:
-        connection.read_parquet(run.tables[table]).create_view(name)
-    else:  # no committed shard has a row of it
-        connection.register(name, STORED[table].empty_table())
+def _row(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[Any, ...]:
+    row: tuple[Any, ...] | None = connection.execute(query).fetchone()
+    assert row is not None
+    return row
 
 
-def _by_strategy(connection: duckdb.DuckDBPyConnection, strategies: Sequence[str] | dict[str, None]) -> list[StrategyMoves]:
-    columns = [
-        f"{what} FILTER ({condition})" for condition in ("of_a", "of_b", "moved") for what in ("count(*)", "sum(log_count)")
-    ]
-    rows = connection.execute(
-        f"SELECT strategy, {', '.join(columns)} FROM texts JOIN shared USING (query_id) GROUP BY strategy"
-    ).fetchall()
-    found = {name: [int(value or 0) for value in values] for name, *values in rows}
-    none = [0] * len(columns)
-    return [StrategyMoves(name, *map(Share, *[iter(found.get(name, none))] * 2)) for name in strategies]
+def _by_traffic(one: MovedQuery) -> tuple[int, float, str]:
+    return -one.asked, one.overlap, one.query_id
 
 
-def _listed(connection: duckdb.DuckDBPyConnection, b: RunFolder, both: list[str], count: int) -> list[MovedQuery]:
+def _listed(connection: duckdb.DuckDBPyConnection, both: list[str], count: int) -> list[MovedQuery]:
+    """Returns the portion's queries that moved and were asked most often."""
     connection.execute(
-        "CREATE TABLE listed AS FROM moved WHERE moved OR len(strategies) > 0"
+        "CREATE OR REPLACE TABLE listed AS FROM moved WHERE moved OR rewritten"
         " ORDER BY log_count DESC, overlap, query_id LIMIT $n",
         {"n": count},
     )
@@ -200,9 +187,7 @@ def _listed(connection: duckdb.DuckDBPyConnection, b: RunFolder, both: list[str]
         if strategy in both:
             rewrites.setdefault(query_id, {}).setdefault(strategy, (left, right))
     rows = connection.execute(
-        "SELECT query_id, query, listed.log_count, moved, overlap, first_a, first_b"
-        " FROM listed JOIN read_parquet(?) AS queries USING (query_id) ORDER BY listed.log_count DESC, overlap, query_id",
-        [b.tables["queries"]],
+        "SELECT query_id, query, listed.log_count, moved, overlap, first_a, first_b FROM listed JOIN b_queries USING (query_id)"
     ).fetchall()
     return [
         MovedQuery(query_id, query, asked, moved, overlap, (first_a, first_b), _in_order(rewrites.get(query_id, {}), both))

@@ -16,11 +16,13 @@ from s3_server import S3Server
 
 from cluster.storage import open_storage
 from jobs.__main__ import main
+from jobs.diff import portions as portions_module
 from jobs.diff.changes import Change, changes
 from jobs.diff.diff import Cost, diff, diff_values
 from jobs.diff.moved import MovedQuery, Share, moves
 from jobs.diff.page import diff_page
 from jobs.diff.prompts import prompt_lines
+from jobs.evaluate.per_query import database
 from jobs.run.folder import RunFolder, open_run
 from jobs.tables import COMPLETIONS
 from rewriters.strategy import template_hash
@@ -299,3 +301,23 @@ def test_runs_judgements_and_files_may_be_on_s3(
     assert main(["evaluate", there[0].root, there[0].url("qrels.tsv"), "--key", "query_id", "--per-query", *written]) == 0
     assert (there[0].get("a.csv") or b"").startswith(b'"query_id","query","log_count","nDCG@10"')
     assert (there[0].get("a.run") or b"").splitlines()[0].split()[2] == b"x"
+
+
+def test_portions_find_what_one_pass_finds(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of logs whose shards begin at other queries, some not committed: every query is compared once."""
+    queries = [Query(str(n), {"general": str(n)}, hits={ORIGINAL: ["x", "y"]}, asked=n + 1) for n in range(40)]
+    others = [Query(one.name, {"general": one.name * (1 + n % 3)}, hits={ORIGINAL: ["x", "yz"[n % 2]]}, asked=n + 2)
+              for n, one in enumerate(queries[:30])]  # fmt: skip
+    a, b = side("a", queries, shard_size=7), side("b", others, shard_size=4, commit=6, finished=False)
+    whole = moves(a, b, 5)
+    assert (whole.both.queries, whole.only_a.queries, whole.rewrites.queries) == (24, 16, 16)
+    steps = []
+    for size in (1, 4, 9, 14):
+        monkeypatch.setattr(portions_module, "QUERIES", size)
+        for left, right in ((a, b), (b, a)):
+            with database(left, right) as connection:
+                steps.append(sum(1 for _ in portions_module.portions(connection, left, right)))
+        found = moves(a, b, 5)
+        assert found.overlap == pytest.approx(whole.overlap)
+        assert found._replace(overlap=whole.overlap) == whole
+    assert steps == [6, 6, 6, 6, 6, 6, 3, 3]
