@@ -16,7 +16,7 @@ from cluster.run.shards import Shard
 from jobs.run.folder import RunFolder
 from jobs.tables import STORED
 
-QUERIES = 1 << 15  # of a portion; 1,000,000 queries at once did not fit into 256 MB
+QUERIES = 1 << 15  # of a portion; 1,000,000 queries at once did not fit into 256 MB (tests/benchmarks/diff_speed.py)
 TABLES = ("rewrites", "results")
 LAST = "\U0010ffff"
 
