@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from cluster.costs import Prices
     from jobs.config.config import Config
     from jobs.evaluate.evaluate import Evaluation
-    from jobs.evaluate.judgements import Judgements
     from jobs.run.folder import RunFolder
 
 
@@ -178,13 +177,14 @@ def evaluate(options: argparse.Namespace) -> int:
 
 def diff(options: argparse.Namespace) -> int:
     """Compares two runs."""
+    from jobs.cli.beside import check_samples, judgements_of, prices_of
     from jobs.diff.diff import diff, diff_values
     from jobs.diff.page import diff_page
     from jobs.run.folder import open_run
 
-    _check_samples(options)
+    check_samples(options)
     a, b = open_run(options.a), open_run(options.b)
-    found = diff(a, b, _judgements(options, b, "QRELS"), _prices(options, b), options.samples)
+    found = diff(a, b, judgements_of(options, b, "QRELS"), prices_of(options, b), options.samples)
     if options.json:
         _print_json(diff_values(found))
     else:
@@ -194,46 +194,18 @@ def diff(options: argparse.Namespace) -> int:
 
 def report(options: argparse.Namespace) -> int:
     """Writes a run's report."""
+    from jobs.cli.beside import check_samples, judgements_of, prices_of
     from jobs.evaluate.evaluate import evaluate
     from jobs.run.folder import open_run
 
     folder = open_run(options.run)
-    prices = _prices(options, folder)
-    _check_samples(options)
-    judgements = _judgements(options, folder, "--qrels")
+    prices = prices_of(options, folder)
+    check_samples(options)
+    judgements = judgements_of(options, folder, "--qrels")
     evaluation = None if judgements is None else evaluate(folder, judgements)
     texts = False if options.no_texts else None
     print(_write_report(folder, prices, evaluation, options.out, texts, options.samples))
     return 0
-
-
-def _prices(options: argparse.Namespace, folder: RunFolder) -> Prices | None:
-    """Returns the prices of `--prices`, else those beside the config of the run."""
-    from cluster.costs import load_prices
-
-    path = Path(options.prices) if options.prices else Path(folder.record.get("config_file", "")).with_name("prices.yaml")
-    if options.prices and not path.exists():
-        raise ConfigError("argument", f"--prices {path}: no such file; give one like configs/prices.yaml")
-    return load_prices(path)
-
-
-def _judgements(options: argparse.Namespace, folder: RunFolder, where: str) -> Judgements | None:
-    """Returns the judgements that the argument `where` names, else those of the run's config if they are here."""
-    from cluster.storage import remote
-    from jobs.evaluate.judgements import read_qrels
-
-    settings = folder.config.evaluate
-    if options.qrels is None and settings.qrels is not None and not (remote(settings.qrels) or Path(settings.qrels).exists()):
-        words = f"judgements {settings.qrels} are not here; nothing is measured ({where} names others)"
-        print(f"dmqr {options.verb}: {words}", file=sys.stderr)
-        return None
-    qrels = options.qrels or settings.qrels
-    return read_qrels(qrels, where if options.qrels else "evaluate.qrels", options.key or settings.key) if qrels else None
-
-
-def _check_samples(options: argparse.Namespace) -> None:
-    if options.samples is not None and options.samples < 0:
-        raise ConfigError("argument", f"--samples {options.samples}: is less than 0; give 0 or more")
 
 
 def _write_report(

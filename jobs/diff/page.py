@@ -53,16 +53,17 @@ def _in(part: RenderableType) -> Padding:
     return Padding(part, (0, 0, 0, 2))
 
 
-def _grid(*heads: str) -> Table:
-    """Returns a table without lines; all columns but the first are aligned to the right."""
-    table = Table(box=None, show_edge=False, show_header=any(heads), padding=(0, 2, 0, 0), header_style="dim")
+def _grid(*heads: str, space: int = 2) -> Table:
+    """Returns a table without lines; all columns but the first are aligned to the right, `space` columns between them."""
+    table = Table(box=None, show_edge=False, show_header=any(heads), padding=(0, space, 0, 0), header_style="dim")
     for place, head in enumerate(heads):
         table.add_column(head, justify="left" if place == 0 else "right", overflow="fold")
     return table
 
 
 def _text(value: object, limit: int = _WIDTH) -> str:
-    return "-" if value is None else " ".join(shown(str(value), limit).split())
+    words = ", ".join(map(str, value)) if isinstance(value, list) else "-" if value is None else str(value)
+    return " ".join(shown(words, limit).split())
 
 
 def _given(found: Diff) -> RenderableType:
@@ -145,7 +146,7 @@ def _quality(paired: Paired) -> Iterator[RenderableType]:
     if paired.warning is not None:
         yield Text(f"warning: {paired.warning}")
         return
-    table = _grid("", "A", "B", "difference", f"{100 * LEVEL:.0f} % interval", "better", "worse")
+    table = _grid("", "A", "B", "difference", f"{100 * LEVEL:.0f} % interval", "better", "worse", space=1)
     for name, one in paired.measures.items():
         interval = "-" if one.interval is None else " to ".join(figure(end, "+") for end in one.interval)
         means = figure(one.a), figure(one.b), figure(one.difference, "+")
