@@ -19,6 +19,7 @@ from jobs.report.wording import duration, money, percent, shown
 
 MOST_LINES = 20  # of a section of what was given
 _WIDTH = 60  # characters of a text
+_WHOLE = 500  # characters of a value: where long ones differ must be seen
 
 
 def diff_page(found: Diff) -> RenderableType:
@@ -74,7 +75,7 @@ def _given(found: Diff) -> RenderableType:
         if not changed:
             table.add_row(section, Text("the same", style="dim"))
         for place, one in enumerate(changed[:MOST_LINES]):
-            table.add_row("" if place else section, Text(_text(one.path)), Text(_text(one.a)), Text(_text(one.b)))
+            table.add_row("" if place else section, *(Text(_text(value, _WHOLE)) for value in one))
         if len(changed) > MOST_LINES:
             table.add_row("", Text(f"{len(changed) - MOST_LINES:,} more (--json has all)", style="dim"))
     lines = []
@@ -86,21 +87,16 @@ def _given(found: Diff) -> RenderableType:
 def _moves(moved: Moves) -> RenderableType:
     table = _grid("", "queries", "", "asked", "")
 
-    def row(name: str, share: Share, of: Share | None = moved.both, style: str = "") -> None:
-        shares = [
-            "" if of is None or not whole else percent(part / whole) for part, whole in zip(share, of or share, strict=True)
-        ]
-        table.add_row(Text(name, style=style), f"{share.queries:,}", shares[0], f"{share.asked:,}", shares[1])
+    def row(name: str, share: Share) -> None:
+        shares = [percent(part / whole) if whole else "" for part, whole in zip(share, moved.both, strict=True)]
+        table.add_row(Text(name), f"{share.queries:,}", shares[0], f"{share.asked:,}", shares[1])
 
-    row("queries in both", moved.both, None)
-    row("only in A", moved.only_a, None)
-    row("only in B", moved.only_b, None)
+    for name, share in (("queries in both", moved.both), ("only in A", moved.only_a), ("only in B", moved.only_b)):
+        table.add_row(name, f"{share.queries:,}", "", f"{share.asked:,}", "")
     row("other rewrites (of strategies in both)", moved.rewrites)
     for one in moved.strategies:
-        if one.a.queries and one.b.queries:
-            row(f"  {one.strategy}", one.moved)
-        else:
-            row(f"  {one.strategy}, only in {'A' if one.a.queries else 'B'}", one.moved)
+        alone = "" if bool(one.a.queries) == bool(one.b.queries) else f", only in {'A' if one.a.queries else 'B'}"
+        row(f"  {one.strategy}{alone}", one.moved)
     row(f"first {moved.depth} documents moved", moved.documents)
     row("  other documents", moved.others)
     row("  another first document", moved.first)

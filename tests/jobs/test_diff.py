@@ -93,6 +93,7 @@ def test_keys_of_the_config_by_dotted_path(side: Side) -> None:
     assert Change("fuse.method", "minmax", "rrf") in found
     assert Change("retrieve.routes.general", ["bm25"], None) in found
     assert Change("retrieve.retrievers.dense.kind", None, "local") in found
+    assert "retrieve.routes.general bm25 -" in " ".join(shown(a, b).split())
     assert not [one for one in found if one.a == one.b or one.path.startswith("log")]
 
 
@@ -177,7 +178,7 @@ def test_rewrites_that_moved_by_traffic(side: Side) -> None:
     ]
     assert [one.query for one in moves(a, b, 1).listed] == ["bravo"]
     page = shown(a, b)
-    assert "core_content, only in B" in page
+    assert "core_content, only in B 2 66.7 % 80 88.9 %" in " ".join(page.split())
     assert "general: b -> B" in page
     assert "general: c -> -" in page
 
