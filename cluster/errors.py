@@ -112,7 +112,8 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "judgements": (
             "The relevance judgements cannot be read.",
-            "Use a text file with tab-separated columns log_id, doc_id, grade, or TREC's four; each pair once.",
+            "Use a text file with tab-separated columns log_id (or what `evaluate.key` says), doc_id, grade, or TREC's four; "
+            "each pair once.",
         ),
     },
     "The log": {

@@ -99,6 +99,11 @@ def _json(one: argparse.ArgumentParser) -> None:
     one.add_argument("--json", action="store_true", help="print one JSON object in place of the table")
 
 
+def _key(one: argparse.ArgumentParser) -> None:
+    words = "what the judgements name (default: the run's evaluate.key)"
+    one.add_argument("--key", choices=("log_id", "query_id", "query"), help=words)
+
+
 def _index(one: argparse.ArgumentParser) -> None:
     _config(one)
     words = "Parquet file or folder: doc_id, title, text"
@@ -124,8 +129,26 @@ def _status(one: argparse.ArgumentParser) -> None:
 
 def _evaluate(one: argparse.ArgumentParser) -> None:
     _run_folder(one)
-    words = "judgements: log_id, doc_id, grade (tabs), or TREC's four columns"
-    _file(one.add_argument("qrels", metavar="QRELS", help=words))
+    _file(one.add_argument("qrels", metavar="QRELS", help=_QRELS))
+    _key(one)
+    words = "write the measures of each judged log row or query; .parquet or .csv"
+    _file(one.add_argument("--per-query", metavar="FILE", help=words))
+    words = "write the run's results (not the original's; all that were kept) of what is judged as a TREC run file;"
+    words += " a topic is the judged log_id, else the query_id"
+    _file(one.add_argument("--trec", metavar="FILE", help=words))
+    _json(one)
+
+
+def _diff(one: argparse.ArgumentParser) -> None:
+    for dest, words in (
+        ("a", "A: a run's folder, or <output>/<name> for its newest finished run"),
+        ("b", "B: the run to compare"),
+    ):
+        _file(one.add_argument(dest, metavar="RUN", help=words))
+    _file(one.add_argument("qrels", nargs="?", metavar="QRELS", help=f"{_QRELS} (default: those of B's config)"))
+    _key(one)
+    one.add_argument("--samples", type=int, default=10, metavar="N", help="queries in each list of queries (default: 10)")
+    _file(one.add_argument("--prices", metavar="FILE", help="of both runs; default: prices.yaml beside B's config"))
     _json(one)
 
 
@@ -135,9 +158,11 @@ def _report(one: argparse.ArgumentParser) -> None:
     one.add_argument("--no-texts", action="store_true", help="leave out every query, rewrite and document text")
     one.add_argument("--samples", type=int, metavar="N", help="queries shown at length (default: the config's, 100)")
     _file(one.add_argument("--qrels", metavar="FILE", help="judgements (default: the config's)"))
+    _key(one)
     _file(one.add_argument("--prices", metavar="FILE", help="default: prices.yaml beside the config"))
 
 
+_QRELS = "judgements: log_id (or what --key says), doc_id, grade (tabs), or TREC's four columns"
 QUICKSTART = "configs/quickstart.yaml"
 VERBS = {
     "index": Verb(
@@ -166,5 +191,10 @@ VERBS = {
         "measure a run's results, and the original alone (fused, not reranked), against relevance judgements",
         "dmqr evaluate runs/quickstart configs/sample/qrels.tsv",
         _evaluate,
+    ),
+    "diff": Verb(
+        "compare two runs: config, prompts, models; rewrites and documents that moved; cost; with judgements the quality",
+        "dmqr diff runs/quickstart runs/quickstart configs/sample/qrels.tsv",
+        _diff,
     ),
 }

@@ -101,6 +101,8 @@ def run(options: argparse.Namespace) -> int:
             progress.phase("evaluating and writing the report")
             folder = open_run(prepared.storage.root)
             evaluation = None if prepared.judgements is None else evaluate(folder, prepared.judgements)
+            if evaluation is not None and evaluation.warning is not None:
+                event("warning", evaluation.warning, logging.WARNING)
             if not before or folder.storage.get(REPORT) is None:  # one that is there may be of a moment before the end
                 try:
                     _write_report(folder, prepared.prices, evaluation)
@@ -149,12 +151,22 @@ def status(options: argparse.Namespace) -> int:
 
 def evaluate(options: argparse.Namespace) -> int:
     """Measures a run's results against judgements."""
-    from jobs.evaluate.evaluate import evaluate, evaluation_table, evaluation_values, read_qrels
+    from jobs.evaluate.evaluate import evaluation as evaluation_of
+    from jobs.evaluate.evaluate import evaluation_table, evaluation_values, read_qrels
+    from jobs.evaluate.exports import check_per_query, write_per_query, write_trec
+    from jobs.evaluate.per_query import per_query
     from jobs.run.folder import open_run
 
+    if options.per_query:
+        check_per_query(options.per_query)
     folder = open_run(options.run)
-    judgements = read_qrels(options.qrels, "QRELS")
-    evaluation = evaluate(folder, judgements)
+    judgements = read_qrels(options.qrels, "QRELS", options.key or folder.config.evaluate.key)
+    values = per_query(folder, judgements)
+    evaluation = evaluation_of(folder, judgements, values)
+    if options.per_query:
+        write_per_query(options.per_query, folder, judgements, values)
+    if options.trec:
+        write_trec(options.trec, folder, judgements, values)
     if options.json:
         _print_json({"run": folder.storage.root, "state": folder.state} | evaluation_values(evaluation))
     else:
@@ -163,25 +175,36 @@ def evaluate(options: argparse.Namespace) -> int:
     return 0
 
 
+def diff(options: argparse.Namespace) -> int:
+    """Compares two runs."""
+    from jobs.cli.beside import check_samples, judgements_of, prices_of
+    from jobs.diff.diff import diff, diff_values
+    from jobs.diff.page import diff_page
+    from jobs.run.folder import open_run
+
+    check_samples(options)
+    a, b = open_run(options.a), open_run(options.b)
+    found = diff(a, b, judgements_of(options, b, "QRELS"), prices_of(options, b), options.samples)
+    if options.json:
+        _print_json(diff_values(found))
+    else:
+        _print(diff_page(found))
+    return 0
+
+
 def report(options: argparse.Namespace) -> int:
     """Writes a run's report."""
-    from cluster.costs import load_prices
-    from cluster.storage import remote
+    from jobs.cli.beside import check_samples, judgements_of, prices_of
+    from jobs.evaluate.evaluate import evaluate
     from jobs.run.folder import open_run
 
     folder = open_run(options.run)
-    prices = Path(options.prices) if options.prices else Path(folder.record.get("config_file", "")).with_name("prices.yaml")
-    if options.prices and not prices.exists():
-        raise ConfigError("argument", f"--prices {prices}: no such file; give one like configs/prices.yaml")
-    if options.samples is not None and options.samples < 0:
-        raise ConfigError("argument", f"--samples {options.samples}: is less than 0; give 0 or more")
-    qrels = options.qrels or folder.config.evaluate.qrels
-    if options.qrels is None and qrels is not None and not (remote(qrels) or Path(qrels).exists()):
-        print(f"dmqr report: judgements {qrels} are not here; the page does without (--qrels FILE)", file=sys.stderr)
-        qrels = None
-    evaluation = _evaluation(folder, qrels, "--qrels" if options.qrels else "evaluate.qrels")
+    prices = prices_of(options, folder)
+    check_samples(options)
+    judgements = judgements_of(options, folder, "--qrels")
+    evaluation = None if judgements is None else evaluate(folder, judgements)
     texts = False if options.no_texts else None
-    print(_write_report(folder, load_prices(prices), evaluation, options.out, texts, options.samples))
+    print(_write_report(folder, prices, evaluation, options.out, texts, options.samples))
     return 0
 
 
@@ -229,12 +252,6 @@ def _put(path: Path, text: str) -> None:
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(path)) from error
-
-
-def _evaluation(folder: RunFolder, qrels: str | None, where: str) -> Evaluation | None:
-    from jobs.evaluate.evaluate import evaluate, read_qrels
-
-    return evaluate(folder, read_qrels(qrels, where)) if qrels else None
 
 
 def _load(options: argparse.Namespace) -> Config:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from cluster.errors import nearest
 from cluster.run.settings import ClusterSettings
+from jobs.evaluate.judgements import Key
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.retriever import RetrieverSettings
 from retrievers.settings import EncoderSettings, FuseSettings, RerankSettings
@@ -158,7 +159,9 @@ class EvaluateSettings(BaseModel):
     model_config = FROZEN
 
     qrels: str | None = None
-    """log_id, doc_id, relevance in tab-separated columns, or TREC's four."""
+    """Judgements: `key`, doc_id, relevance in tab-separated columns, or TREC's four."""
+    key: Key = "log_id"
+    """What their first column holds: log_id (of one log), query_id or query (of every log that has the query)."""
 
 
 class ReportSettings(BaseModel):

@@ -1,31 +1,23 @@
 """Retrieval quality against relevance judgements: of the results, of the original query alone, and of their difference.
 
-Judgements name `log_id`s, joined to queries through `query_map`. A mean is over the judged log_ids that are in the log
-and whose query is committed. A log_id without results counts zero, so failures never raise a mean; an unfinished run is
-measured on its committed queries.
+Judgements name log rows or queries. A mean is over the judged keys that are counted (`jobs/evaluate/per_query.py`): those in
+the log whose query is committed.
 """
 
 from __future__ import annotations
 
 import math
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import duckdb
-import numpy as np
-import numpy.typing as npt
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cluster.errors import ConfigError
-from cluster.storage.s3_duckdb import attach, reason
-from jobs.evaluate import judged_rows
 from jobs.evaluate.intervals import LEVEL, RESAMPLES, Floats, mean_interval
-from jobs.evaluate.judgements import Judgements, read_qrels
-from jobs.evaluate.measure import DEPTH, MEASURES, SHOWN, measure
-from jobs.log.dedup import connect
+from jobs.evaluate.judgements import Judgements, Key, read_qrels
+from jobs.evaluate.measure import DEPTH, MEASURES, SHOWN
+from jobs.evaluate.per_query import PerQuery, kept, per_query, sums_by_query
 from jobs.run.folder import RunFolder
 
 __all__ = ["MEASURES", "Evaluation", "Judgements", "evaluate", "evaluation_table", "evaluation_values", "read_qrels"]
@@ -33,16 +25,21 @@ __all__ = ["MEASURES", "Evaluation", "Judgements", "evaluate", "evaluation_table
 FEW_QUERIES = (
     50  # tests/jobs/test_bootstrap.py, skewed: held the true mean in 80 % of cases with 10 queries, 89 with 50, 93 with 150
 )
+_WORDS: dict[Key, tuple[str, str, str]] = {  # key -> one of them, several, the config key to look at where none is in the log
+    "log_id": ("log row", "log rows", "log.id_column and evaluate.key"),
+    "query_id": ("query_id", "query_ids", "evaluate.key"),
+    "query": ("query", "queries", "evaluate.key"),
+}
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Means over the counted log_ids: judged, in the log, with a committed query; NaN if there are none."""
+    """Means over the counted keys: judged, in the log, with a committed query; NaN if there are none."""
 
     judged: int
-    """Number of log_ids with judgements."""
+    """Number of keys (log rows or queries) with judgements."""
     missing: int
-    """Number of judged log_ids that are not in the log."""
+    """Number of judged keys that are not in the log."""
     results: dict[str, float]
     """Measure -> mean."""
     original: dict[str, float] | None
@@ -51,13 +48,13 @@ class Evaluation:
     intervals: dict[str, tuple[float, float]] | None
     """Measure -> 95 % interval of the mean of results - original; None without `original`, or with fewer than two queries."""
     not_committed: int = 0
-    """Number of judged log_ids whose query is not committed yet."""
+    """Number of judged keys whose query is not committed yet."""
     rejected: int = 0
-    """Number of judged log_ids whose row was rejected; they count zero."""
+    """Number of judged log rows that were rejected; they count zero."""
     without_results: int = 0
-    """Number of judged log_ids whose committed query has no result; they count zero."""
+    """Number of judged keys whose committed query has no result; they count zero."""
     queries: int = 0
-    """Number of distinct queries of the counted log_ids; each rejected row counts as one."""
+    """Number of distinct queries of the counted keys; each rejected row counts as one."""
     unjudged: float | None = None
     """Share of the first ten results without a judgement; they count as not relevant."""
     original_unjudged: float | None = None
@@ -66,8 +63,10 @@ class Evaluation:
     """Most results of a query; if fewer than ten, the original alone is cut there, too."""
     reranked: bool = False
     """Whether the results are reranked."""
-    unmatched_ids: tuple[str, str] | None = None
-    """If no judged log_id is in the log: a log_id of the judgements and one of the log, as examples."""
+    unmatched: tuple[str, str] | None = None
+    """If no judged key is in the log: a key of the judgements and one of the log, as examples."""
+    key: Key = "log_id"
+    """What the judgements name."""
 
     @property
     def alone(self) -> str:
@@ -76,7 +75,7 @@ class Evaluation:
 
     @property
     def counted(self) -> int:
-        """Returns the number of log_ids that the means are over."""
+        """Returns the number of keys that the means are over."""
         return self.judged - self.missing - self.not_committed
 
     @property
@@ -84,85 +83,72 @@ class Evaluation:
         """Returns measure -> results - original."""
         return None if self.original is None else {name: self.results[name] - self.original[name] for name in self.results}
 
+    @property
+    def warning(self) -> str | None:
+        """Returns why nothing was measured, in one line; None if something was."""
+        if self.counted:
+            return None
+        _, words, look = _WORDS[self.key]
+        if self.not_committed:
+            return f"nothing is measured: the queries of all {self.not_committed:,} judged {words} of the log are not committed"
+        found = ""
+        if self.unmatched is not None:
+            judged, logged = (f"{name[:80]!r}" for name in self.unmatched)
+            found = f": the judgements say {judged}, the log {logged}"
+        return f"nothing is measured: none of {self.judged:,} judged {words} is in the log{found}; see {look}"
+
 
 def evaluate(run: RunFolder, judgements: Judgements) -> Evaluation:
     """Returns the measures of a run's committed results.
 
-    Reads `query_map`, `results` and `runs` by DuckDB in 256 MB; besides the judgements, memory grows by some hundred
-    bytes per judged log_id.
-
     Raises:
         ConfigError: files of the run cannot be read.
     """
-    config = run.config
-    reranked = config.rerank.kind != "none"
-    kept = config.rerank.keep if reranked else config.fuse.keep
-    try:
-        with (
-            tempfile.TemporaryDirectory(prefix="dmqr-evaluate-") as temp,
-            connect("256MB", threads=2, temp=Path(temp)) as connection,
-        ):
-            attach(connection)
-            query_of = judged_rows.query_of(connection, run, judgements)
-            pending = judged_rows.not_committed(connection, run)
-            log_ids_of: dict[str, list[str]] = {}
-            for log_id, query_id in sorted(query_of.items(), key=lambda pair: (pair[1] or "", pair[0])):
-                if query_id is not None and query_id not in pending:
-                    log_ids_of.setdefault(query_id, []).append(log_id)
-            results = measure(judgements, log_ids_of, judged_rows.results(connection, run, min(kept, DEPTH)))
-            original = None
-            if config.retrieve.keep_runs:
-                original = measure(judgements, log_ids_of, judged_rows.originals(connection, run, kept))
-            unmatched_ids = None if query_of else judged_rows.unmatched_ids(connection, run, judgements)
-    except (duckdb.Error, OSError) as error:
-        words = reason(error)
-        raise ConfigError(
-            "run-damaged", f"{run.storage.root}: the run's tables cannot be read ({words}); put back what was changed there"
-        ) from error
-    rejected = sum(query_id is None for query_id in query_of.values())
-    sizes = np.array([len(log_ids) for log_ids in log_ids_of.values()] + [1] * rejected, np.int64)
-    counted = int(sizes.sum())
+    return evaluation(run, judgements, per_query(run, judgements))
+
+
+def evaluation(run: RunFolder, judgements: Judgements, values: PerQuery) -> Evaluation:
+    """Returns the means of the values that `per_query` found."""
+    original = values.original
+    queries, intervals = 0, None
+    if values.keys:
+        sums, sizes = sums_by_query(values.results - (0 if original is None else original), values.query_ids)
+        queries, intervals = len(sizes), None if original is None else _by_measure(mean_interval(sums, sizes))
     return Evaluation(
-        judged=len(judgements.grades),
-        missing=len(judgements.grades) - len(query_of),
-        results=_means(results.values, counted),
-        original=None if original is None else _means(original.values, counted),
-        intervals=None if original is None else _intervals(results.values - original.values, sizes),
-        not_committed=len(query_of) - counted,
-        rejected=rejected,
-        without_results=len(results.values) - results.found,
-        queries=len(sizes),
-        unjudged=results.unjudged,
-        original_unjudged=None if original is None else original.unjudged,
-        kept=kept,
-        reranked=reranked,
-        unmatched_ids=unmatched_ids,
+        judged=values.judged,
+        missing=values.missing,
+        results=_means(values.results),
+        original=None if original is None else _means(original),
+        intervals=intervals,
+        not_committed=values.not_committed,
+        rejected=values.rejected,
+        without_results=values.without_results,
+        queries=queries,
+        unjudged=values.unjudged,
+        original_unjudged=values.original_unjudged,
+        kept=kept(run),
+        reranked=run.config.rerank.kind != "none",
+        unmatched=values.unmatched,
+        key=judgements.key,
     )
 
 
-def _means(values: Floats, counted: int) -> dict[str, float]:
-    sums = values.sum(axis=0)
-    return {name: float(sums[place]) / counted if counted else math.nan for place, name in enumerate(MEASURES)}
+def _means(values: Floats) -> dict[str, float]:
+    means = values.sum(axis=0) / len(values) if len(values) else [math.nan] * len(MEASURES)
+    return dict(zip(MEASURES, map(float, means), strict=True))
 
 
-def _intervals(differences: Floats, sizes: npt.NDArray[np.int64]) -> dict[str, tuple[float, float]] | None:
-    """Returns measure -> confidence interval of the mean difference; None with fewer than two queries.
-
-    Args:
-        differences: (log_ids, measures), in order of their queries, without rejected rows, whose difference is 0.
-        sizes: (queries,), log_ids per query, with one entry per rejected row at the end.
-    """
-    sums = np.zeros((len(sizes), len(MEASURES)))
-    np.add.at(sums, np.repeat(np.arange(len(sizes)), sizes)[: len(differences)], differences)
-    ends = mean_interval(sums, sizes)
+def _by_measure(ends: Floats | None) -> dict[str, tuple[float, float]] | None:
     return None if ends is None else {name: (float(low), float(high)) for name, (low, high) in zip(MEASURES, ends, strict=True)}
 
 
 # ---------------------------------------------------------------- output
 
 
-def evaluation_table(evaluation: Evaluation) -> Table:
-    """Returns a table with a row per measure and the notes below, at most 80 columns wide."""
+def evaluation_table(evaluation: Evaluation) -> RenderableType:
+    """Returns a table with a row per measure and the notes below, at most 80 columns wide; only a warning for nothing."""
+    if evaluation.warning is not None:
+        return Text(f"warning: {evaluation.warning}")
     table = Table(box=None, padding=(0, 2, 0, 0), min_width=76, caption_justify="left", caption_style="")
     table.add_column("", style="bold", no_wrap=True, ratio=1)
     for title in ("results", evaluation.alone.replace(", ", ",\n", 1), "difference", f"{100 * LEVEL:.0f} % interval"):
@@ -191,18 +177,19 @@ def evaluation_values(evaluation: Evaluation) -> dict[str, Any]:
     }
     names = ("judged", "missing", "not_committed", "counted", "queries", "rejected", "without_results", "unjudged")
     counts = {name: getattr(evaluation, name) for name in (*names, "original_unjudged", "kept", "reranked")}
-    return counts | {"measures": measures, "notes": evaluation_notes(evaluation)}
+    said = {"warning": evaluation.warning, "notes": evaluation_notes(evaluation)}
+    return {"key": evaluation.key} | counts | {"measures": measures} | said
 
 
 def evaluation_notes(evaluation: Evaluation) -> list[str]:
     """Returns notes on the figures: what they include, leave out and assume; a sentence each."""
     one = evaluation
+    if one.warning is not None:
+        return [f"warning: {one.warning}"]
     left_out = [(one.missing, "not in the log"), (one.not_committed, "of queries not committed yet")]
     left = ", ".join(f"{count:,} {where}" for count, where in left_out if count)
-    notes = [f"judged: {one.counted:,} log rows of {one.queries:,} distinct queries" + (f"; left out: {left}" if left else "")]
-    if one.unmatched_ids is not None:
-        judged, logged = (f"{name[:80]!r}" for name in one.unmatched_ids)
-        notes.append(f"no judged log_id is in the log: the judgements say {judged}, the log {logged}; see log.id_column")
+    rows = f"{one.counted:,} {_WORDS[one.key][one.counted != 1]} of " if one.key == "log_id" else ""
+    notes = [f"judged: {rows}{one.queries:,} distinct queries" + (f"; left out: {left}" if left else "")]
     zero = [(one.without_results, "without results"), (one.rejected, "rejected")]
     if words := ", ".join(f"{count:,} {why}" for count, why in zero if count):
         notes.append(f"counted as zero: {words}")
@@ -216,7 +203,7 @@ def evaluation_notes(evaluation: Evaluation) -> list[str]:
         notes.append(f"{one.alone}: the results are reranked, so the difference is of rewriting and reranking together")
     if one.kept < DEPTH:
         notes.append(f"lists end after {one.kept} documents (what the run kept), the original's, too")
-    if one.original is not None and one.counted:
+    if one.original is not None:
         if one.intervals is None:
             notes.append("no interval: it takes two distinct queries")
         else:

@@ -1,4 +1,4 @@
-"""The rows of a run that evaluation reads by DuckDB: the judged log_ids, their queries, and the documents of these queries.
+"""The rows of a run that evaluation reads by DuckDB: what is judged, its queries, and the documents of these queries.
 
 No table is held in memory whole: rows joined to the judgements come some thousand at a time.
 """
@@ -13,21 +13,27 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.evaluate.judgements import Judgements
+from jobs.evaluate.judgements import Judgements, Key
 from jobs.run.folder import RunFolder
 from jobs.stages.fuse import fuse_original
 from jobs.tables import ORIGINAL
 
 BATCH_ROWS = 1 << 14
+_PLACES: dict[Key, tuple[str, str]] = {  # the table and column in which a judged key stands
+    "log_id": ("query_map", "log_id"),
+    "query_id": ("queries", "query_id"),
+    "query": ("queries", "normalised"),
+}
 
 
 def query_of(connection: duckdb.DuckDBPyConnection, run: RunFolder, judgements: Judgements) -> dict[str, str | None]:
-    """Returns judged log_id in the log -> its query_id, None for a rejected row; registers the query_ids as table `wanted`."""
-    connection.register("judged", pa.table({"log_id": pa.array(list(judgements.grades), pa.string())}))
+    """Returns judged key in the log -> its query_id, None for a rejected row; registers the query_ids as table `wanted`."""
+    table, column = _PLACES[judgements.key]
+    connection.register("judged", pa.table({"judged": pa.array(list(judgements.grades), pa.string())}))
     # a log_id may have several rows, some of them rejected: its query_id is the one that is not null
     found = connection.execute(
-        "SELECT log_id, max(query_id) FROM read_parquet(?) JOIN judged USING (log_id) GROUP BY log_id",
-        [run.tables["query_map"]],
+        f"SELECT judged, max(query_id) FROM read_parquet(?) JOIN judged ON judged = {column} GROUP BY judged",
+        [run.tables[table]],
     ).fetchall()
     wanted = sorted({query_id for _, query_id in found if query_id is not None})
     connection.register("wanted", pa.table({"query_id": pa.array(wanted, pa.string())}))
@@ -35,23 +41,15 @@ def query_of(connection: duckdb.DuckDBPyConnection, run: RunFolder, judgements: 
 
 
 def not_committed(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> set[str]:
-    """Returns the wanted query_ids whose shard has no manifest; every row group of a planned file is a shard."""
-    done = {manifest.shard for manifest in run.manifests}
-    begins: dict[str, int] = {}
-    pending = []
-    for shard in sorted(run.plan.shards, key=lambda shard: (shard.key, shard.row_group)):
-        begin = begins.get(shard.key, 0)
-        begins[shard.key] = begin + shard.rows
-        if shard.number not in done:
-            pending.append({"filename": run.storage.url(shard.key), "first": begin, "next": begin + shard.rows})
-    if not pending:
+    """Returns the wanted query_ids whose shard has no manifest."""
+    if not run.pending:
         return set()
-    connection.register("pending", pa.Table.from_pylist(pending))
+    connection.register("pending", pa.Table.from_pylist(run.pending))
     rows = connection.execute(
         "SELECT query_id FROM read_parquet(?, filename = true, file_row_number = true) AS queries"
         " SEMI JOIN wanted USING (query_id) JOIN pending ON queries.filename = pending.filename"
         " AND file_row_number >= first AND file_row_number < next",
-        [sorted({str(shard["filename"]) for shard in pending})],
+        [sorted({str(shard["filename"]) for shard in run.pending})],
     ).fetchall()
     return {query_id for (query_id,) in rows}
 
@@ -100,7 +98,8 @@ def _rows(
         yield buffer
 
 
-def unmatched_ids(connection: duckdb.DuckDBPyConnection, run: RunFolder, judgements: Judgements) -> tuple[str, str] | None:
-    """Returns a judged log_id and one of the log, as examples of ids that do not match; None for an empty log."""
-    logged = connection.execute("SELECT log_id FROM read_parquet(?) LIMIT 1", [run.tables["query_map"]]).fetchone()
+def unmatched(connection: duckdb.DuckDBPyConnection, run: RunFolder, judgements: Judgements) -> tuple[str, str] | None:
+    """Returns a judged key and one of the log, as examples of keys that do not match; None for an empty log."""
+    table, column = _PLACES[judgements.key]
+    logged = connection.execute(f"SELECT {column} FROM read_parquet(?) LIMIT 1", [run.tables[table]]).fetchone()
     return None if logged is None else (next(iter(judgements.grades)), str(logged[0]))

@@ -1,40 +1,50 @@
-"""Reader of relevance judgements (qrels)."""
+"""Reader of relevance judgements (qrels): of log rows, or of queries, which hold for every log that has them."""
 
 from __future__ import annotations
 
 import io
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from cluster.errors import ConfigError, UnavailableError
 from cluster.storage import open_file
+from rewriters.normalise import normalise
+
+Key = Literal["log_id", "query_id", "query"]
+KEYS: tuple[Key, ...] = ("log_id", "query_id", "query")
+"""What the first column of judgements may hold: a log row's id, a query's id, or the query itself."""
 
 MAX_GRADE = 1000  # trec_eval keeps a counter for every grade up to the highest
 
 
 class Judgements(NamedTuple):
-    """Relevance judgements: log_id -> doc_id -> grade (0 and less: not relevant)."""
+    """Relevance judgements: key -> doc_id -> grade (0 and less: not relevant).
+
+    A key of kind `query` is in its normal form, as `queries.normalised` has it.
+    """
 
     path: str
     grades: dict[str, dict[str, int]]
+    key: Key = "log_id"
 
 
-def read_qrels(path: str, where: str = "evaluate.qrels") -> Judgements:
-    """Reads judgements: lines of tab-separated `log_id doc_id grade`, or TREC's `log_id 0 doc_id grade`, in UTF-8.
+def read_qrels(path: str, where: str = "evaluate.qrels", key: Key = "log_id") -> Judgements:
+    """Reads judgements: lines of tab-separated `key doc_id grade`, or TREC's `key 0 doc_id grade`, in UTF-8.
 
     Args:
         path: a local file or an object on S3.
         where: the config key or argument that named the file; begins every error message.
+        key: what the first column holds. Queries are normalised as those of the log are.
 
     Raises:
-        ConfigError: the file cannot be read, or a line has other columns, a grade above 1,000, or contradicts an earlier
-            line.
+        ConfigError: the file cannot be read, or a line has other columns, a grade above 1,000, no query, or contradicts an
+            earlier line.
     """
     grades: dict[str, dict[str, int]] = {}
     try:
         with io.TextIOWrapper(open_file(path), encoding="utf-8-sig") as lines:
             for number, line in enumerate(lines, 1):
                 if line.strip():
-                    _read_line(line.rstrip("\n"), f"{where}: {path}: line {number}", grades)
+                    _read_line(line.rstrip("\n"), key, f"{where}: {path}: line {number}", grades)
     except UnicodeDecodeError as error:
         raise ConfigError(
             "judgements", f"{where}: {path}: cannot be read: it is not UTF-8 text ({error.reason}); convert it"
@@ -46,24 +56,29 @@ def read_qrels(path: str, where: str = "evaluate.qrels") -> Judgements:
             "judgements", f"{where}: {path}: cannot be read: {error.strerror or error}; give another file"
         ) from error
     if not grades:
-        raise ConfigError("judgements", f"{where}: {path}: holds no judgement; write lines of 'log_id<TAB>doc_id<TAB>grade'")
-    return Judgements(path, grades)
+        raise ConfigError("judgements", f"{where}: {path}: holds no judgement; write lines of '{key}<TAB>doc_id<TAB>grade'")
+    return Judgements(path, grades, key)
 
 
-def _read_line(line: str, place: str, grades: dict[str, dict[str, int]]) -> None:
-    fields = line.split("\t") if "\t" in line else line.split()
+def _read_line(line: str, key: Key, place: str, grades: dict[str, dict[str, int]]) -> None:
+    # a query has spaces, so only tabs can end it
+    fields = line.split("\t") if "\t" in line or key == "query" else line.split()
     try:
-        log_id, doc_id, grade = fields if len(fields) == 3 else (fields[0], *fields[2:])
+        name, doc_id, grade = fields if len(fields) == 3 else (fields[0], *fields[2:])
         value = int(grade)
     except ValueError as error:
+        trec = "TREC's four columns, parted by tabs, too" if key == "query" else "TREC's four columns"
         raise ConfigError(
-            "judgements", f"{place} is neither 'log_id<TAB>doc_id<TAB>grade' nor TREC's four columns; correct it: {line[:80]!r}"
+            "judgements", f"{place} is neither '{key}<TAB>doc_id<TAB>grade' nor {trec}; correct it: {line[:80]!r}"
         ) from error
     if value > MAX_GRADE:
         raise ConfigError(
             "judgements", f"{place}: grade {value} is above {MAX_GRADE:,}; give small whole numbers: {line[:80]!r}"
         )
-    earlier = grades.setdefault(log_id, {}).setdefault(doc_id, value)
+    name = normalise(name) if key == "query" else name
+    if not name:
+        raise ConfigError("judgements", f"{place}: the {key} is empty; correct it: {line[:80]!r}")
+    earlier = grades.setdefault(name, {}).setdefault(doc_id, value)
     if earlier != value:
         raise ConfigError(
             "judgements", f"{place}: an earlier line gives the same document grade {earlier}; keep one: {line[:80]!r}"

@@ -141,8 +141,8 @@ def notices(figures: Figures) -> list[str]:
 
 
 def quality(evaluation: Evaluation | None) -> list[Quality]:
-    """Returns the measures of an evaluation; an empty list without one."""
-    if evaluation is None:
+    """Returns the measures of an evaluation; an empty list without one, or where nothing was measured."""
+    if evaluation is None or evaluation.warning is not None:
         return []
     intervals, original = evaluation.intervals or {}, evaluation.original or {}
     return [Quality(SHOWN[name], evaluation.results[name], original.get(name), intervals.get(name)) for name in MEASURES]

@@ -43,6 +43,19 @@ class RunFolder:
         return {table: [self.storage.url(file.key) for file in named] for table, named in files.items()}
 
     @cached_property
+    def pending(self) -> list[dict[str, Any]]:
+        """Returns the rows of `queries/` whose shard has no manifest: `filename`, `first`, and `next` after the last."""
+        done = {manifest.shard for manifest in self.manifests}
+        begins: dict[str, int] = {}  # every row group of a planned file is a shard
+        found = []
+        for shard in sorted(self.plan.shards, key=lambda shard: (shard.key, shard.row_group)):
+            begin = begins.get(shard.key, 0)
+            begins[shard.key] = begin + shard.rows
+            if shard.number not in done:
+                found.append({"filename": self.storage.url(shard.key), "first": begin, "next": begin + shard.rows})
+        return found
+
+    @cached_property
     def counts(self) -> Counter[str]:
         """Returns the sums of the counts of the committed shards (jobs/stages/write.py)."""
         counts: Counter[str] = Counter()

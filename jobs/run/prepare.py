@@ -70,7 +70,7 @@ def prepare(config: Config, config_path: str) -> Prepared:
     files = find_log_files(log.path)
     columns = LogColumns(log.query_column, log.id_column, log.count_column, log.max_chars)
     check_log(files, columns)
-    judgements = read_qrels(config.evaluate.qrels) if config.evaluate.qrels else None
+    judgements = read_qrels(config.evaluate.qrels, key=config.evaluate.key) if config.evaluate.qrels else None
     output = open_storage(config.output)
     check_writable(output, "output")
     return _prepare(config, config_path, files, judgements, output)

@@ -40,7 +40,7 @@ def closing_table(run: RunFolder, prices: Prices | None, evaluation: Evaluation 
         table.add_row(f"  {stage}", _cost(spent, prices, [stage]))
     if lost := counts.get("lost_requests", 0):
         table.add_row("lost", f"{counted('requests', lost)} were sent without an answer that was kept: a start was killed")
-    if evaluation is not None:
+    if evaluation is not None and evaluation.warning is None:
         for measure in MEASURES:
             original = evaluation.original
             alone = "" if original is None else f"  ({evaluation.alone} {figure(original[measure])})"

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import yaml
 from fake_server import FakeServer
-from report_runs import RunMaker
+from report_runs import Query, RunMaker, query_id
 from small_job import AFTERWARDS, JOB, Command, Patch, Spoil, failing, file, job, table, typed
 
 from cluster.errors import UnavailableError
@@ -118,6 +118,11 @@ def a_run_without_results(patch: Patch) -> None:
     shutil.rmtree(f"{RUN}/results")
 
 
+def a_spaced_id(_: Patch) -> None:
+    RunMaker(Path("made"))([Query("tea", hits={("original", "bm25"): ["d 1"]})])
+    Path("qrels.tsv").write_text(f"{query_id(0)}\td1\t1\n")
+
+
 CONFIG = [
     typed("argument", "unknown verb 'rnu'", "rnu", "job.yaml"),
     typed("argument", "unknown argument '--sett'", "run", "job.yaml", "--sett", "a=b"),
@@ -125,7 +130,21 @@ CONFIG = [
     typed("argument", "is a file; give the query last", "try", "job.yaml", "job.yaml"),
     typed("argument", "QUERY: is not UTF-8", "try", "job.yaml", "\udcff tea"),
     typed("argument", "give 0 or more", "report", RUN, "--samples", "-1", spoil=a_run),
+    typed("argument", "give 0 or more", "diff", RUN, RUN, "--samples", "-1", spoil=a_run),
     typed("argument", "give one like configs/prices.yaml", "report", RUN, "--prices", "none.yaml", spoil=a_run),
+    typed("argument", "give a name that ends in .parquet or .csv", "evaluate", RUN, "qrels.tsv", "--per-query", "a.txt"),
+    typed(
+        "argument",
+        "has white space, which ends a column there; use --per-query",
+        "evaluate",
+        RUN,
+        "qrels.tsv",
+        "--key",
+        "query_id",
+        "--trec",
+        "run.txt",
+        spoil=a_spaced_id,
+    ),
     typed("config-file", "give a YAML file", "run", "none.yaml"),
     job("config-file", "not YAML: line", spoil=file("job.yaml", "name: [unclosed\n")),
     job("config-key", "fuse.dept: unknown key", "fuse.dept=3"),
@@ -191,6 +210,7 @@ FOLDERS = [
     typed("run-missing", "is a file; give a run's folder", "evaluate", "job.yaml", "qrels.tsv"),
     typed("run-damaged", "another version of dmqr", "evaluate", "runs/a", "qrels.tsv", spoil=a_folder("{}")),
     typed("run-damaged", "put back what was changed there", "report", RUN, spoil=a_run_without_results),
+    typed("run-damaged", "put back what was changed there", "diff", RUN, RUN, spoil=a_run_without_results),
     job("run-changed", "was started with another index", spoil=an_unfinished_run, verb="plan"),
     job("run-held", "another driver works on this run", spoil=another_driver),
 ]

@@ -21,7 +21,7 @@ from cluster.storage import Storage
 from cluster.storage.files import FileStorage
 from jobs.evaluate import judged_rows
 from jobs.evaluate.evaluate import MEASURES, Evaluation, evaluate, evaluation_notes, evaluation_table, evaluation_values
-from jobs.evaluate.judgements import Judgements
+from jobs.evaluate.judgements import Judgements, Key
 from jobs.run.folder import RunFolder
 from jobs.tables import STORED
 
@@ -88,7 +88,7 @@ def run(tmp_path: Path) -> Callable[..., RunFolder]:
     """A run of q1 and q2 (shard 0), q3 (1) and q4 (2), of which the shards named are committed."""
     storage = FileStorage(str(tmp_path / "run"))
     put(storage, "query_map", [{"log_id": log_id, "query_id": query_id} for log_id, query_id in MAP], "a")
-    planned = [{"query_id": query_id, "query": "?", "log_count": 1} for query_id in ("q1", "q2", "q3", "q4")]
+    planned = [{"query_id": f"q{n}", "query": f"Query  {n}", "normalised": f"query {n}", "log_count": n} for n in range(1, 5)]
     put(storage, "queries", planned[:3], "a", group=2)
     put(storage, "queries", planned[3:], "b")
     put(storage, "results", results("q2", "d4"), "orphan")  # of an attempt that did not commit
@@ -151,7 +151,7 @@ def test_judged_ones_that_the_log_lacks_are_counted_and_left_out_of_the_mean(run
     found = judged(run(0, 1, 2), GRADES | {"gone": {"d1": 1}})
     assert (found.judged, found.missing, found.counted) == (3, 1, 2)
     assert found.results == judged(run(0, 1, 2)).results
-    assert found.unmatched_ids is None
+    assert found.unmatched is None
 
 
 def test_what_is_not_committed_yet_is_counted_and_left_out_of_the_mean(run: Run) -> None:
@@ -225,15 +225,15 @@ def test_the_original_ends_where_the_results_end(run: Run, config: dict[str, Any
 def test_nothing_judged_is_in_the_log(run: Run) -> None:
     found = judged(run(0, 1, 2), {"gone": {"d1": 1}})
     assert (found.judged, found.missing, found.counted, found.intervals) == (1, 1, 0, None)
-    assert found.unmatched_ids is not None
-    assert found.unmatched_ids[0] == "gone"
-    assert found.unmatched_ids[1] in dict(MAP)
+    assert found.unmatched is not None
+    assert found.unmatched[0] == "gone"
+    assert found.unmatched[1] in dict(MAP)
     assert all(np.isnan(mean) for mean in found.results.values())  # a mean over nothing is not 0
 
 
 def test_nothing_is_committed(run: Run) -> None:
     found = judged(run())
-    assert (found.not_committed, found.counted, found.unmatched_ids) == (2, 0, None)
+    assert (found.not_committed, found.counted, found.unmatched) == (2, 0, None)
     assert evaluation_values(found)["measures"]["R@10"]["results"] is None
 
 
@@ -263,6 +263,43 @@ def test_a_damaged_folder_is_one_line(run: Run) -> None:
     made.storage.delete("results/0.parquet")
     with pytest.raises(ConfigError, match=r"the run's tables cannot be read .*results/0\.parquet.*; put back what was"):
         judged(made)
+
+
+# ---------------------------------------------------------------- judgements of queries
+
+
+@pytest.mark.parametrize(("key", "names"), [("query_id", ("q1", "q2")), ("query", ("query 1", "query 2"))])
+def test_judgements_may_name_queries(run: Run, key: Key, names: tuple[str, str]) -> None:
+    assert evaluate(run(0), Judgements("", {names[0][:-1] + "4": {"d1": 1}}, key)).not_committed == 1
+    by_row = judged(run(0, 1, 2))
+    found = evaluate(run(0, 1, 2), Judgements("", dict(zip(names, GRADES.values(), strict=True)), key))
+    assert (found.results, found.original, found.intervals) == (by_row.results, by_row.original, by_row.intervals)
+    assert (found.counted, found.queries, found.without_results) == (2, 2, 1)
+    assert evaluation_notes(found)[0] == "judged: 2 distinct queries"
+    gone = {names[0]: {"d1": 1}, "gone": {"d1": 1}}
+    assert evaluate(run(0, 1, 2), Judgements("", gone, key)).missing == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("log_id", "none of 2 judged log rows is in the log: the judgements say 'a', the log '"),
+        ("query_id", "none of 2 judged query_ids is in the log: the judgements say 'a', the log 'q"),
+        ("query", "none of 2 judged queries is in the log: the judgements say 'a', the log 'query "),
+    ],
+)
+def test_nothing_judged_is_a_warning_and_no_row_of_dashes(run: Run, key: Key, words: str) -> None:
+    found = evaluate(run(0, 1, 2), Judgements("", {"a": {"d1": 1}, "b": {"d1": 1}}, key))
+    assert found.warning is not None
+    assert words in found.warning
+    assert "evaluate.key" in found.warning
+    shown = lines(found)
+    assert " ".join(shown) == f"warning: {found.warning}"
+    assert judged(run(0, 1, 2)).warning is None
+
+
+def test_nothing_committed_is_a_warning_of_its_own(run: Run) -> None:
+    assert "the queries of all 2 judged log rows of the log are not committed" in str(judged(run()).warning)
 
 
 # ---------------------------------------------------------------- what is shown
@@ -335,7 +372,7 @@ def test_hostile_ids_are_escaped(run: Run) -> None:
     put(made.storage, "query_map", [{"log_id": "[red]\x1b[31m\u202e", "query_id": "q1"}], "a")
     found = judged(made, {"[bold]\x07" + "x" * 5000: {"d1": 1}})
     shown = lines(found)
-    assert shown[2] == "nDCG@10 - - - -"
+    assert shown[0].startswith("warning: nothing is measured: none of 1 judged log rows is in the log:")
     assert all(line.isprintable() for line in shown)
     assert "'[bold]\\x07xxx" in " ".join(shown)
     assert "'[red]\\x1b[31m\\u202e'" in " ".join(shown)
@@ -351,5 +388,7 @@ def test_values_are_json_and_say_the_same(run: Run) -> None:
     }
     assert (values["judged"], values["missing"], values["not_committed"], values["counted"]) == (1200, 30, 4, 1166)
     assert values["notes"] == evaluation_notes(SHOWN)
+    assert (values["warning"], values["key"]) == (None, "log_id")
     nothing = json.loads(json.dumps(evaluation_values(judged(run(), {"gone": {"d1": 1}})), allow_nan=False))
     assert nothing["measures"]["P@5"] == {"results": None, "original": None, "difference": None, "interval": None}
+    assert nothing["notes"] == [f"warning: {nothing['warning']}"]

@@ -64,6 +64,28 @@ def test_a_bad_line_is_shown_escaped_and_cut(qrels: Qrels) -> None:
     assert len(message) < 400
 
 
+def test_queries_are_normalised_as_those_of_the_log_are(qrels: Qrels) -> None:
+    path = qrels("Why  is the SKY blue\td1\t1\nwhy is the sky blue\t0\td2\t2\n\u00c4pfel \td1\t1\n")
+    found = read_qrels(path, key="query")
+    assert found.grades == {"why is the sky blue": {"d1": 1, "d2": 2}, "\u00e4pfel": {"d1": 1}}
+    assert found.key == "query"
+    assert read_qrels(path).grades["Why  is the SKY blue"] == {"d1": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("black tea d1 1", "is neither 'query<TAB>doc_id<TAB>grade' nor TREC's four columns, parted by tabs"),
+        (" \td1\t1", "line 1: the query is empty; correct it"),
+        ("Tea\td1\t1\ntea\td1\t2", "line 2: an earlier line gives the same document grade 1"),
+    ],
+)
+def test_a_bad_line_of_queries_is_named(qrels: Qrels, text: str, words: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read_qrels(qrels(text), key="query")
+    assert words in str(refused.value)
+
+
 def test_two_grades_for_one_document_are_refused(qrels: Qrels) -> None:
     path = qrels("l1\td1\t1\nl2\td1\t0\nl1\td1\t0\n")
     with pytest.raises(ConfigError, match=r"line 3: an earlier line gives the same document grade 1; keep one: 'l1\\td1\\t0'"):

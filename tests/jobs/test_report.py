@@ -177,8 +177,8 @@ def test_quality_with_its_interval(make: Make) -> None:
     assert found.row("glance", "R@10")[-1] == "no clear difference"
     assert found.row("glance", "P@5")[-1] == "worse"
     assert "5 log rows" in found.sections["glance"]
-    alone = page(make(), None, Evaluation(7, 7, dict.fromkeys(MEASURES, float("nan")), None, None))
-    assert alone.row("glance", "nDCG@10") == ["–", "–", "–", "–", ""]
+    alone = page(make(), None, Evaluation(7, 2, results, None, None))
+    assert alone.row("glance", "nDCG@10") == ["0.5000", "–", "–", "–", ""]
 
 
 @pytest.mark.parametrize(("kind", "said"), [("none", "original alone"), ("bi_encoder", "original alone, fused, not reranked")])
@@ -187,6 +187,13 @@ def test_what_the_results_are_compared_with(make: Make, kind: str, said: str) ->
     found = page(make(), None, Evaluation(7, 2, same, same, None, reranked=kind != "none"))
     assert [cell.strip() for cell in found.rows["glance"][0]][:3] == ["measure", "results", said]
     assert found.row("glance", "Success@5 (H@5)")[:2] == ["0.5000", "0.5000"]
+
+
+def test_where_nothing_is_judged_the_page_says_why(make: Make) -> None:
+    nothing = dict.fromkeys(MEASURES, float("nan"))
+    found = page(make(), None, Evaluation(7, 7, nothing, nothing, None, unmatched=("<q1>", "log.parquet#0")))
+    assert "none of 7 judged log rows is in the log: the judgements say '<q1>'" in found.sections["glance"]
+    assert "nDCG@10" not in found.sections["glance"]
 
 
 def test_cores_longer_than_the_keywords_are_counted_where_both_are_planned(make: Make) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -45,3 +46,10 @@ def test_what_the_results_are_compared_with(make: Make, reranked: bool, alone: s
     shown = lines(make(), evaluation)
     assert f"nDCG@10 0.5000 ({alone} 0.4000)" in shown
     assert f"Success@5 (H@5) 0.5000 ({alone} 0.4000)" in shown
+
+
+def test_where_nothing_is_judged_a_warning_stands_and_no_row_of_dashes(make: Make) -> None:
+    nothing = dict.fromkeys(MEASURES, math.nan)
+    shown = lines(make(), Evaluation(7, 7, nothing, nothing, None, unmatched=("q1", "log.parquet#0")))
+    assert not [line for line in shown if line.startswith(("nDCG", "R@"))]
+    assert "warning: nothing is measured: none of 7 judged log rows is in the log" in " ".join(shown)
