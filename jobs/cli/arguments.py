@@ -87,7 +87,7 @@ def _config(one: argparse.ArgumentParser, *, several: bool = False) -> None:
     nargs = {"nargs": "+"} if several else {}
     _file(one.add_argument("config", metavar="CONFIG", help="a YAML file, e.g. configs/quickstart.yaml", **nargs))  # type: ignore[arg-type]
     one.add_argument("--set", action="append", default=[], metavar="A.B=VALUE", help="override one key of the config")
-    one.add_argument("--date", metavar="YYYY-MM-DD", help="what {date} stands for (default: today)")
+    one.add_argument("--date", metavar="YYYY-MM-DD", help="what {date} stands for (default: yesterday, UTC)")
 
 
 def _run_folder(one: argparse.ArgumentParser) -> None:
@@ -101,7 +101,7 @@ def _json(one: argparse.ArgumentParser) -> None:
 
 def _index(one: argparse.ArgumentParser) -> None:
     _config(one)
-    words = "Parquet file or folder: doc_id, title, text"
+    words = "Parquet file or folder: doc_id, title, text, or the columns that the config names (corpus.id_column)"
     _file(one.add_argument("--corpus", required=True, nargs="+", metavar="PATH", help=words))
     _json(one)
 
@@ -112,13 +112,19 @@ def _try(one: argparse.ArgumentParser) -> None:
     _json(one)
 
 
+def _label(one: argparse.ArgumentParser, words: str) -> None:
+    one.add_argument("--label", metavar="TEXT", help=words)
+
+
 def _work(one: argparse.ArgumentParser) -> None:
     _config(one)
+    _label(one, "stands in the name of the run's folder (default: the log's date); another label is another run")
     _json(one)
 
 
 def _status(one: argparse.ArgumentParser) -> None:
     _run_folder(one)
+    _label(one, "with <output>/<name>: the run of this label or date")
     _json(one)
 
 

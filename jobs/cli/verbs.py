@@ -138,7 +138,7 @@ def status(options: argparse.Namespace) -> int:
     from jobs.run.status import read_status, status_values
     from jobs.terminal.status_page import status_page
 
-    found = read_status(options.run)
+    found = read_status(options.run, options.label)
     if options.json:
         _print_json(status_values(found))
     else:
@@ -240,7 +240,7 @@ def _evaluation(folder: RunFolder, qrels: str | None, where: str) -> Evaluation 
 def _load(options: argparse.Namespace) -> Config:
     from jobs.config.load import load_config
 
-    return load_config(options.config, options.set, options.date)
+    return load_config(options.config, options.set, options.date, getattr(options, "label", None))
 
 
 def _again(options: argparse.Namespace) -> str:
@@ -248,9 +248,10 @@ def _again(options: argparse.Namespace) -> str:
     words = [*shlex.split(program()), "run", options.config, *(word for setting in options.set for word in ("--set", setting))]
     dated = "{date}" in Path(options.config).read_text(encoding="utf-8") + "".join(options.set)
     if options.date or dated:
-        from jobs.config.load import today
+        from jobs.config.load import yesterday
 
-        words += ["--date", options.date or today()]
+        words += ["--date", options.date or yesterday()]
+    words += ["--label", options.label] if options.label else []
     return shlex.join(words)
 
 
