@@ -86,6 +86,10 @@ def _file(action: argparse.Action) -> None:
 def _config(one: argparse.ArgumentParser, *, several: bool = False) -> None:
     nargs = {"nargs": "+"} if several else {}
     _file(one.add_argument("config", metavar="CONFIG", help="a YAML file, e.g. configs/quickstart.yaml", **nargs))  # type: ignore[arg-type]
+    _overrides(one)
+
+
+def _overrides(one: argparse.ArgumentParser) -> None:
     one.add_argument("--set", action="append", default=[], metavar="A.B=VALUE", help="override one key of the config")
     one.add_argument("--date", metavar="YYYY-MM-DD", help="what {date} stands for (default: yesterday, UTC)")
 
@@ -128,6 +132,14 @@ def _status(one: argparse.ArgumentParser) -> None:
     _json(one)
 
 
+def _runs(one: argparse.ArgumentParser) -> None:
+    words = "a config, for the runs of its name; or an output, or <output>/<name>"
+    _file(one.add_argument("config", metavar="CONFIG|OUTPUT", help=words))
+    _overrides(one)
+    _file(one.add_argument("--prices", metavar="FILE", help="default: prices.yaml beside the config"))
+    _json(one)
+
+
 def _evaluate(one: argparse.ArgumentParser) -> None:
     _run_folder(one)
     words = "judgements: log_id, doc_id, grade (tabs), or TREC's four columns"
@@ -164,6 +176,9 @@ VERBS = {
         "show how far a run is that another process or machine works on; nothing is written",
         "dmqr status runs/quickstart",
         _status,
+    ),
+    "runs": Verb(
+        "list runs with date or label, state, queries, quality and cost, newest last", f"dmqr runs {QUICKSTART}", _runs
     ),
     "report": Verb(
         "write a run's page: what came out, what it cost, what each strategy added", "dmqr report runs/quickstart", _report
