@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from report_runs import PRICES, RunMaker, page
+from s3_server import S3Server
 
 from cluster.run.shards import SUCCESS, Manifest, Plan, commit, put_plan
 from cluster.storage import Storage, open_storage
@@ -32,7 +33,7 @@ def measured(results: float, original: float = 0.5) -> Evaluation:
 class Nights:
     """Makes the folders of runs as their drivers leave them."""
 
-    def __init__(self, output: Path, values: Values) -> None:
+    def __init__(self, output: Path | str, values: Values) -> None:
         self.output: Storage = open_storage(str(output))
         self.values = values
 
@@ -176,6 +177,15 @@ def test_refused(
     monkeypatch.chdir(tmp_path)
     assert main(["runs", *arguments]) == 2
     assert words in capfd.readouterr().err
+
+
+def test_on_s3(s3: S3Server, values: Values, runs: Callable[..., list[list[str]]]) -> None:
+    output = f"{s3.fresh('out')}/runs"
+    made = Nights(output, values)
+    made("2026-01-31", results=0.75)
+    made("2026-01-30")
+    assert [row[0] for row in runs(output)[1:]] == [f"night-2026-01-{day}-{FINGERPRINT}" for day in (30, 31)]
+    assert [row[5] for row in runs(f"{output}/night")[1:]] == ["-", "0.7500"]
 
 
 # ---------------------------------------------------------------- the trend
