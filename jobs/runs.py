@@ -6,11 +6,13 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
-from cluster.costs import Prices
+from cluster.costs import Prices, load_prices
 from cluster.errors import ClusterError, ConfigError
 from cluster.run.shards import SUCCESS
 from cluster.storage import Storage, open_storage
@@ -81,6 +83,22 @@ def find_output(path: str) -> tuple[Storage, str | None]:
     if next(find_runs(here), None) is None and next(find_runs(open_storage(above), name), None) is not None:
         return open_storage(above), name
     return here, None
+
+
+def prices_of(given: str | None, config_file: str | None) -> PricesOf:
+    """Returns what finds a run's prices: in the given file, else beside the config that is given or that was recorded.
+
+    Raises:
+        ConfigError: there is no given file.
+    """
+    if given and not Path(given).exists():
+        raise ConfigError("argument", f"--prices {given}: no such file; give one like configs/prices.yaml")
+
+    @cache
+    def beside(config: str) -> Prices | None:
+        return load_prices(Path(given or Path(config).with_name("prices.yaml")))
+
+    return lambda record: beside(config_file or record.get("config_file") or "none")
 
 
 def list_runs(output: Storage, name: str | None, prices: PricesOf) -> list[ListedRun]:

@@ -9,14 +9,12 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cluster.errors import ConfigError, DmqrError, Stopped
 from cluster.run.shards import SUCCESS
-from cluster.storage import open_storage
 from jobs.cli.arguments import program
 from jobs.cli.refusal import cause, say, system
 
@@ -151,14 +149,15 @@ def status(options: argparse.Namespace) -> int:
 
 def runs(options: argparse.Namespace) -> int:
     """Lists the runs of a config, or below an output."""
-    from jobs.runs import find_output, list_runs, runs_table
+    from cluster.storage import open_storage
+    from jobs.runs import find_output, list_runs, prices_of, runs_table
 
     config = _load(options) if options.config.endswith((".yaml", ".yml")) else None
     if config is None and (options.set or options.date):
         given = "--set" if options.set else "--date"
         raise ConfigError("argument", f"{given}: {options.config} is no config, which it would change; leave it out")
     output, name = find_output(options.config) if config is None else (open_storage(config.output), config.name)
-    listed = list_runs(output, name, _prices(options, None if config is None else options.config))
+    listed = list_runs(output, name, prices_of(options.prices, None if config is None else options.config))
     if not listed:
         of = "" if name is None else f" of the name {name}"
         raise ConfigError("run-missing", f"{output.root}: no run{of} lies there; start one with: dmqr run CONFIG")
@@ -167,20 +166,6 @@ def runs(options: argparse.Namespace) -> int:
     else:
         _print(runs_table(listed))
     return 0
-
-
-def _prices(options: argparse.Namespace, config_file: str | None) -> Callable[[Mapping[str, Any]], Prices | None]:
-    """Returns what finds the prices of a run: those of `--prices`, else beside the config that is given or was recorded."""
-    from cluster.costs import load_prices
-
-    if options.prices and not Path(options.prices).exists():
-        raise ConfigError("argument", f"--prices {options.prices}: no such file; give one like configs/prices.yaml")
-
-    @cache
-    def beside(config: str) -> Prices | None:
-        return load_prices(Path(options.prices or Path(config).with_name("prices.yaml")))
-
-    return lambda record: beside(config_file or record.get("config_file") or "none")
 
 
 def evaluate(options: argparse.Namespace) -> int:
@@ -201,11 +186,14 @@ def evaluate(options: argparse.Namespace) -> int:
 
 def report(options: argparse.Namespace) -> int:
     """Writes a run's report."""
+    from cluster.costs import load_prices
     from cluster.storage import remote
     from jobs.run.folder import open_run
 
     folder = open_run(options.run)
-    prices = _prices(options, None)(folder.record)
+    prices = Path(options.prices) if options.prices else Path(folder.record.get("config_file", "")).with_name("prices.yaml")
+    if options.prices and not prices.exists():
+        raise ConfigError("argument", f"--prices {prices}: no such file; give one like configs/prices.yaml")
     if options.samples is not None and options.samples < 0:
         raise ConfigError("argument", f"--samples {options.samples}: is less than 0; give 0 or more")
     qrels = options.qrels or folder.config.evaluate.qrels
@@ -214,7 +202,7 @@ def report(options: argparse.Namespace) -> int:
         qrels = None
     evaluation = _evaluation(folder, qrels, "--qrels" if options.qrels else "evaluate.qrels")
     texts = False if options.no_texts else None
-    print(_write_report(folder, prices, evaluation, options.out, texts, options.samples))
+    print(_write_report(folder, load_prices(prices), evaluation, options.out, texts, options.samples))
     return 0
 
 
@@ -227,7 +215,7 @@ def _write_report(
     samples: int | None = None,
 ) -> str:
     """Writes the report and returns where; what is None is as the run's config has it."""
-    from cluster.storage import remote
+    from cluster.storage import open_storage, remote
     from jobs.evaluate.stored import store_evaluation
     from jobs.report import report
     from jobs.run.folder import REPORT
