@@ -1,4 +1,4 @@
-"""The fingerprint of a run: the inputs that determine its results, and the folder name derived from them.
+"""The fingerprint of a run: the inputs that determine its results. The name of its folder: `jobs/run/folder.py`.
 
 Every field of the config counts unless it is marked `NOT_IDENTITY`: because it sets only a location, a speed or a
 duration, or because its resolved value counts instead (a model's weights, an index's content). Fields at their default
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -68,15 +67,10 @@ def identity(
     }
 
 
-def run_id(name: str, identified_by: Mapping[str, Any]) -> str:
-    """Returns the name of a run's folder: the job's name and the first 12 hex digits of the sha256 of its identity."""
+def fingerprint(identified_by: Mapping[str, Any]) -> str:
+    """Returns the first 12 hex digits of the sha256 of a run's identity."""
     canonical = json.dumps(identified_by, sort_keys=True, ensure_ascii=False)
-    return f"{name}-{hashlib.sha256(canonical.encode()).hexdigest()[:12]}"
-
-
-def is_run_of(name: str, folder: str) -> bool:
-    """Returns whether a folder has a name that `run_id` gives to runs of this job."""
-    return re.fullmatch(rf"{re.escape(name)}-[0-9a-f]{{12}}", folder) is not None
+    return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
 
 def _plain(value: Any) -> Any:

@@ -1,6 +1,6 @@
-"""Reads a corpus from Parquet, checks it and writes it as memory-mapped Arrow, sorted by ``doc_id``.
+"""Reads a corpus from Parquet and writes it as memory-mapped Arrow, sorted by ``doc_id``.
 
-Columns: ``doc_id`` (string or integer) and ``text``; ``title`` is optional; others are kept unchanged.
+Its files and columns: `retrievers/corpus_files.py`.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 import hashlib
 import json
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cluster.errors import RetrieverError
+from retrievers.corpus_files import COLUMNS, Source, one_line, open_source
+from retrievers.settings import CorpusSettings
 
 DOCUMENTS = "documents.arrow"
 DOC_IDS = "doc_ids.arrow"
@@ -27,22 +29,6 @@ _GATHER_ROWS = 16_384  # rows sorted at a time: bounds memory when the corpus is
 _MODULUS = 1 << 128
 _as_json = json.JSONEncoder(default=repr).encode  # json.dumps would make an encoder for every row
 _MAX_STRING_BYTES = (1 << 31) - 1  # limit of Arrow's string type; large_string has none
-
-
-class Source(NamedTuple):
-    """A Parquet file of a corpus on another machine or in object storage."""
-
-    name: str
-    open: Callable[[], BinaryIO]
-
-    def __str__(self) -> str:
-        """Returns its name, for messages."""
-        return self.name
-
-    @property
-    def parent(self) -> str:
-        """The folder of the file, for messages."""
-        return self.name.rpartition("/")[0]
 
 
 class Written(NamedTuple):
@@ -61,109 +47,35 @@ class Written(NamedTuple):
     columns: list[str]
 
 
-Paths = str | Path | Source | Sequence[str | Path | Source]
-"""A corpus: a Parquet file, a folder of them, or a list of these."""
-
-
-def corpus_files(paths: Paths) -> list[Path | Source]:
-    """Returns the Parquet files of a corpus; of a folder all ``*.parquet`` in it and its subfolders.
-
-    Raises:
-        RetrieverError: Nothing is found, or a path is a URL (files in object storage are given as `Source`).
-    """
-    given = [paths] if isinstance(paths, str | Path | Source) else list(paths)
-    files: list[Path | Source] = []
-    for name in given:
-        if isinstance(name, Source):
-            files.append(name)
-            continue
-        if "://" in str(name):
-            raise RetrieverError(
-                "corpus-missing", f"corpus {name}: is no file or folder of this machine; give one, or s3://BUCKET/FOLDER"
-            )
-        path = Path(name)
-        if path.is_dir():
-            found = sorted(f for f in path.rglob("*.parquet") if not f.name.startswith((".", "_")))
-            if not found:
-                raise RetrieverError("corpus-missing", f"corpus {path}: the folder holds no *.parquet file; give another")
-            files += found
-        elif path.is_file():
-            files.append(path)
-        else:
-            raise RetrieverError("corpus-missing", f"corpus {path}: no such file or folder; correct --corpus")
-    if not files:
-        raise RetrieverError("corpus-missing", "corpus: no path given; give --corpus a file or folder")
-    return files
-
-
-def _open(file: Path | Source) -> Path | BinaryIO:
-    return file.open() if isinstance(file, Source) else file
-
-
-def corpus_schema(files: Sequence[Path | Source]) -> pa.Schema:
-    """Returns the schema of the corpus (doc_id, title, text, then the others), after a check of every file.
-
-    Raises:
-        RetrieverError: A file is not Parquet or truncated, or a column is missing or has another type; the message names
-            the file and its columns.
-    """
-    others: list[pa.Schema] = []
-    for file in files:
-        try:
-            schema = pq.read_schema(_open(file))
-        except ConnectionError:  # of a Source: the corpus itself may be intact
-            raise
-        except (pa.ArrowException, OSError) as e:
-            raise RetrieverError(
-                "corpus-invalid", f"corpus {file}: cannot be read as Parquet: {_one_line(e)}; copy it again"
-            ) from None
-        for column, kinds in _ALLOWED_TYPES.items():
-            if column not in schema.names:
-                if column == "title":
-                    continue
-                present = ", ".join(schema.names) or "none"
-                raise RetrieverError("corpus-invalid", f"corpus {file}: no column {column!r}; it has: {present}; rename one")
-            kind = schema.field(column).type
-            if not any(check(kind) for check in kinds) and not pa.types.is_null(kind):
-                allowed = "string or integer" if column == "doc_id" else "string"
-                raise RetrieverError(
-                    "corpus-invalid", f"corpus {file}: column {column!r} must be {allowed}, found {kind}; convert it"
-                )
-        rest = [f for f in schema if f.name not in ("doc_id", "title", "text")]
-        others.append(pa.schema([pa.field(f.name, _value_type(f.type)) for f in rest]))
-    try:
-        rest_schema = pa.unify_schemas(others, promote_options="permissive")
-    except pa.ArrowException as e:
-        raise RetrieverError(
-            "corpus-invalid", f"corpus {files[0].parent}: its files differ in a column's type: {_one_line(e)}; convert them"
-        ) from None
-    return pa.schema([(name, pa.string()) for name in ("doc_id", "title", "text")] + list(rest_schema))
-
-
 def write_documents(
-    files: Sequence[Path | Source], schema: pa.Schema, folder: Path, progress: Callable[[str, int, int], None]
+    files: Sequence[Path | Source],
+    schema: pa.Schema,
+    folder: Path,
+    progress: Callable[[str, int, int], None],
+    columns: CorpusSettings = COLUMNS,
 ) -> Written:
     """Writes DOCUMENTS (sorted by doc_id in code point order), DOC_IDS (one batch) and DUPLICATES into ``folder``.
 
     Texts are streamed; memory holds the doc_ids and a 16-byte hash per row.
 
     Args:
-        files: By `corpus_files`.
-        schema: By `corpus_schema`.
+        files: By `corpus_files.corpus_files`.
+        schema: By `corpus_files.corpus_schema`.
         folder: An empty folder.
         progress: Called with "read", rows read, rows in all.
+        columns: Their names in the files.
 
     Raises:
         RetrieverError: There are no rows, a doc_id is null or repeated (the message names it), or a file is truncated.
     """
-    total = sum(pq.read_metadata(_open(f)).num_rows for f in files)
+    total = sum(pq.read_metadata(open_source(f)).num_rows for f in files)
     staged = folder / "staged.arrow"
     ids: list[pa.Array] = []
     passages = bytearray()
     content = 0
     rows = 0
     with pa.OSFile(str(staged), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-        for file, batch in _batches(files, schema):
+        for file, batch in _batches(files, schema, columns):
             if batch.column("doc_id").null_count:
                 row = rows + pc.index(batch.column("doc_id").is_null(), True).as_py()
                 raise RetrieverError(
@@ -217,24 +129,28 @@ def open_arrow(path: Path) -> list[pa.RecordBatch]:
     return [reader.get_batch(i) for i in range(reader.num_record_batches)]
 
 
-def _batches(files: Sequence[Path | Source], schema: pa.Schema) -> Iterator[tuple[Path | Source, pa.RecordBatch]]:
+def _batches(
+    files: Sequence[Path | Source], schema: pa.Schema, columns: CorpusSettings
+) -> Iterator[tuple[Path | Source, pa.RecordBatch]]:
     for file in files:
         try:
-            with pq.ParquetFile(_open(file), pre_buffer=False, buffer_size=1 << 20) as parquet:
+            with pq.ParquetFile(open_source(file), pre_buffer=False, buffer_size=1 << 20) as parquet:
                 for batch in parquet.iter_batches(batch_size=_ROWS):
                     if batch.num_rows:
-                        yield file, _cast(batch, schema)
+                        yield file, _cast(batch, schema, columns.read_as)
         except ConnectionError:  # of a Source: the corpus itself may be intact
             raise
         except (pa.ArrowException, OSError) as e:
             raise RetrieverError(
-                "corpus-invalid", f"corpus {file}: cannot be read as Parquet: {_one_line(e)}; copy it again"
+                "corpus-invalid", f"corpus {file}: cannot be read as Parquet: {one_line(e)}; copy it again"
             ) from None
 
 
-def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def _cast(batch: pa.RecordBatch, schema: pa.Schema, read_as: Mapping[str, str | None]) -> pa.RecordBatch:
+    names = [read_as.get(f.name, f.name) for f in schema]
     columns = [
-        batch.column(f.name).cast(f.type) if f.name in batch.schema.names else pa.nulls(batch.num_rows, f.type) for f in schema
+        batch.column(name).cast(f.type) if name in batch.schema.names else pa.nulls(batch.num_rows, f.type)
+        for name, f in zip(names, schema, strict=True)
     ]
     cast = pa.record_batch(columns, schema=schema)
     cast.validate(full=True)  # a string that is not UTF-8 is found here, not where it is first read
@@ -302,25 +218,3 @@ def _content_sum(batch: pa.RecordBatch) -> int:
 def _write_table(path: Path, table: pa.Table) -> None:
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table.combine_chunks())
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(_value_type(kind)) or pa.types.is_large_string(_value_type(kind)))
-
-
-def _value_type(kind: pa.DataType) -> pa.DataType:
-    """Returns the type of a dictionary's values, so that record batches need no shared dictionaries; else the type itself."""
-    if pa.types.is_dictionary(kind):
-        return kind.value_type
-    return pa.string() if pa.types.is_string_view(kind) else kind
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]
-
-
-_ALLOWED_TYPES: dict[str, tuple[Callable[[pa.DataType], bool], ...]] = {
-    "doc_id": (_is_text, pa.types.is_integer),
-    "text": (_is_text,),
-    "title": (_is_text,),
-}

@@ -1,4 +1,4 @@
-"""Settings of encoders, fusion and reranking, as frozen models.
+"""Settings of the corpus, encoders, fusion and reranking, as frozen models.
 
 Those of a kind of retriever are in its folder (`local/settings.py`, `elastic/settings.py`).
 """
@@ -15,6 +15,24 @@ NOT_IDENTITY = Field(json_schema_extra={"identity": False})
 """Marks a field that is no part of a run's fingerprint (`jobs/keys.py`)."""
 
 Dtype = Literal["auto", "float32", "float16", "bfloat16"]
+
+
+class CorpusSettings(BaseModel):
+    """The columns of the corpus that `index` reads; others are kept beside them, unless one is called doc_id, title or text."""
+
+    model_config = FROZEN
+
+    id_column: Annotated[str, Field(min_length=1)] = "doc_id"
+    """The column of the documents' ids: text or integers."""
+    title_column: Annotated[str, Field(min_length=1)] | None = "title"
+    """The column of the titles; a column `title` may be missing, and null reads none."""
+    text_column: Annotated[str, Field(min_length=1)] = "text"
+    """The column of the texts."""
+
+    @property
+    def read_as(self) -> dict[str, str | None]:
+        """Returns the index's name of each column -> the corpus's name."""
+        return {"doc_id": self.id_column, "title": self.title_column, "text": self.text_column}
 
 
 class EncoderSettings(BaseModel):

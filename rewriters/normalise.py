@@ -1,9 +1,11 @@
-"""The normal form of a query: the key for deduplicating the log and for finding stored completions."""
+"""The normal form of a query, by which the log is deduplicated and completions are found, and its hash, the `query_id`."""
 
 from __future__ import annotations
 
 import unicodedata
+from hashlib import sha256
 
+ID_BYTES = 16  # of a query's id: the first half of a sha256, 32 hex digits
 PLAIN = r"[!-@\[-~]+( [!-@\[-~]+)*"
 """A pattern of texts that are their own normal form: ASCII without upper case, words with one space between them.
 
@@ -24,3 +26,13 @@ def normalise(query: str) -> str:
     while (again := unicodedata.normalize("NFKC", folded).casefold()) != folded:
         folded = again
     return " ".join(folded.split())
+
+
+def query_id(query: str) -> str:
+    """Returns the `query_id` of a query, as in every table and every run: 32 hex digits."""
+    return id_bytes(normalise(query)).hex()
+
+
+def id_bytes(normalised: str) -> bytes:
+    """Returns the 16 bytes whose hex form is the `query_id` of a query in normal form."""
+    return sha256(normalised.encode()).digest()[:ID_BYTES]

@@ -81,7 +81,7 @@ def test_every_verb_and_table_is_explained() -> None:
 
 @pytest.mark.parametrize("command", commands())
 def test_every_command_can_be_typed(command: str) -> None:
-    parser().parse_args(shlex.split(command)[1:])
+    parser().parse_args(shlex.split(command, comments=True)[1:])
 
 
 def test_there_are_commands() -> None:
@@ -101,6 +101,10 @@ def as_documented(fields: Iterable[pa.Field]) -> list[tuple[str, str]]:
 def test_every_column_is_documented(table: str) -> None:
     section = PAGES["docs/tables.md"].split(f"\n## `{table}/`\n")[1].split("\n## ")[0]
     assert documented(section.split(SOURCES)[0]) == as_documented(TABLES[table])
+
+
+def test_every_column_has_a_meaning() -> None:
+    assert [row for row in PAGES["docs/tables.md"].splitlines() if re.match(r"\| `\w+` \| [\w ]+ \| *\|", row)] == []
 
 
 def test_every_field_of_a_source_is_documented() -> None:

@@ -119,7 +119,7 @@ def check_inputs(plan: Plan, inputs: list[dict[str, Any]], where: str) -> None:
         if planned.get(path) != found.get(path):
             change = "is gone" if path not in found else "is new" if path not in planned else "has changed"
             raise ClusterError(
-                "run-changed", f"{path} {change} since {where} was started; put it back, or start a new run under another name"
+                "run-changed", f"{path} {change} since {where} was started; put it back, or start another run with --label"
             )
 
 

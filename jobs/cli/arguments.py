@@ -86,8 +86,12 @@ def _file(action: argparse.Action) -> None:
 def _config(one: argparse.ArgumentParser, *, several: bool = False) -> None:
     nargs = {"nargs": "+"} if several else {}
     _file(one.add_argument("config", metavar="CONFIG", help="a YAML file, e.g. configs/quickstart.yaml", **nargs))  # type: ignore[arg-type]
+    _overrides(one)
+
+
+def _overrides(one: argparse.ArgumentParser) -> None:
     one.add_argument("--set", action="append", default=[], metavar="A.B=VALUE", help="override one key of the config")
-    one.add_argument("--date", metavar="YYYY-MM-DD", help="what {date} stands for (default: today)")
+    one.add_argument("--date", metavar="YYYY-MM-DD", help="what {date} stands for (default: yesterday, UTC)")
 
 
 def _run_folder(one: argparse.ArgumentParser) -> None:
@@ -106,7 +110,7 @@ def _key(one: argparse.ArgumentParser) -> None:
 
 def _index(one: argparse.ArgumentParser) -> None:
     _config(one)
-    words = "Parquet file or folder: doc_id, title, text"
+    words = "Parquet file or folder: doc_id, title, text, or the columns that the config names (corpus.id_column)"
     _file(one.add_argument("--corpus", required=True, nargs="+", metavar="PATH", help=words))
     _json(one)
 
@@ -117,13 +121,27 @@ def _try(one: argparse.ArgumentParser) -> None:
     _json(one)
 
 
+def _label(one: argparse.ArgumentParser, words: str) -> None:
+    one.add_argument("--label", metavar="TEXT", help=words)
+
+
 def _work(one: argparse.ArgumentParser) -> None:
     _config(one)
+    _label(one, "stands in the name of the run's folder (default: the log's date); another label is another run")
     _json(one)
 
 
 def _status(one: argparse.ArgumentParser) -> None:
     _run_folder(one)
+    _label(one, "with <output>/<name>: the run of this label or date")
+    _json(one)
+
+
+def _runs(one: argparse.ArgumentParser) -> None:
+    words = "a config, for the runs of its name; or an output, or <output>/<name>"
+    _file(one.add_argument("config", metavar="CONFIG|OUTPUT", help=words))
+    _overrides(one)
+    _file(one.add_argument("--prices", metavar="FILE", help="default: prices.yaml beside the config"))
     _json(one)
 
 
@@ -183,6 +201,9 @@ VERBS = {
         "show how far a run is that another process or machine works on; nothing is written",
         "dmqr status runs/quickstart",
         _status,
+    ),
+    "runs": Verb(
+        "list runs with date or label, state, queries, quality and cost, newest last", f"dmqr runs {QUICKSTART}", _runs
     ),
     "report": Verb(
         "write a run's page: what came out, what it cost, what each strategy added", "dmqr report runs/quickstart", _report

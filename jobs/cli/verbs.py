@@ -140,12 +140,33 @@ def status(options: argparse.Namespace) -> int:
     from jobs.run.status import read_status, status_values
     from jobs.terminal.status_page import status_page
 
-    found = read_status(options.run)
+    found = read_status(options.run, options.label)
     if options.json:
         _print_json(status_values(found))
     else:
         print(found.folder)
         _print(status_page(found, _width()))
+    return 0
+
+
+def runs(options: argparse.Namespace) -> int:
+    """Lists the runs of a config, or below an output."""
+    from cluster.storage import open_storage
+    from jobs.runs import find_output, list_runs, prices_of, runs_table
+
+    config = _load(options) if options.config.endswith((".yaml", ".yml")) else None
+    if config is None and (options.set or options.date):
+        given = "--set" if options.set else "--date"
+        raise ConfigError("argument", f"{given}: {options.config} is no config, which it would change; leave it out")
+    output, name = find_output(options.config) if config is None else (open_storage(config.output), config.name)
+    listed = list_runs(output, name, prices_of(options.prices, None if config is None else options.config))
+    if not listed:
+        of = "" if name is None else f" of the name {name}"
+        raise ConfigError("run-missing", f"{output.root}: no run{of} lies there; start one with: dmqr run CONFIG")
+    if options.json:
+        _print_json({"output": output.root, "runs": [run.values() for run in listed]})
+    else:
+        _print(runs_table(listed))
     return 0
 
 
@@ -218,6 +239,7 @@ def _write_report(
 ) -> str:
     """Writes the report and returns where; what is None is as the run's config has it."""
     from cluster.storage import open_storage, remote
+    from jobs.evaluate.stored import store_evaluation
     from jobs.report import report
     from jobs.run.folder import REPORT
 
@@ -236,6 +258,8 @@ def _write_report(
     if out is not None:
         _put(Path(out), html)
         return out
+    if evaluation is not None:
+        store_evaluation(folder.storage, evaluation)
     folder.storage.put(REPORT, html.encode())
     return folder.storage.url(REPORT)
 
@@ -257,7 +281,7 @@ def _put(path: Path, text: str) -> None:
 def _load(options: argparse.Namespace) -> Config:
     from jobs.config.load import load_config
 
-    return load_config(options.config, options.set, options.date)
+    return load_config(options.config, options.set, options.date, getattr(options, "label", None))
 
 
 def _again(options: argparse.Namespace) -> str:
@@ -265,9 +289,10 @@ def _again(options: argparse.Namespace) -> str:
     words = [*shlex.split(program()), "run", options.config, *(word for setting in options.set for word in ("--set", setting))]
     dated = "{date}" in Path(options.config).read_text(encoding="utf-8") + "".join(options.set)
     if options.date or dated:
-        from jobs.config.load import today
+        from jobs.config.load import yesterday
 
-        words += ["--date", options.date or today()]
+        words += ["--date", options.date or yesterday()]
+    words += ["--label", options.label] if options.label else []
     return shlex.join(words)
 
 

@@ -6,6 +6,7 @@ current folder.
 
 from __future__ import annotations
 
+import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -15,13 +16,33 @@ from cluster.run.settings import ClusterSettings
 from jobs.evaluate.judgements import Key
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.retriever import RetrieverSettings
-from retrievers.settings import EncoderSettings, FuseSettings, RerankSettings
+from retrievers.settings import CorpusSettings, EncoderSettings, FuseSettings, RerankSettings
 from rewriters.engines.settings import EngineSettings
 from rewriters.settings import DecodingSettings
 
 FROZEN = ConfigDict(extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True)
 NOT_IDENTITY = Field(json_schema_extra={"identity": False})
 """Marks a field that does not count for a run's fingerprint (`jobs/keys.py`)."""
+
+
+MOST_LABEL = 64  # characters
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"  # what may stand in the name of a folder, here and on S3
+
+
+def day(value: Any) -> Any:
+    """Returns a date as YYYY-MM-DD; raises ValueError for a text that is none."""
+    if isinstance(value, datetime.date):  # as YAML reads one that is not quoted
+        return value.isoformat()
+    if isinstance(value, str) and value == _iso(value):
+        return value
+    raise ValueError(f"{value!r} is not a date; write it as 2026-01-31")
+
+
+def _iso(text: str) -> str | None:
+    try:
+        return datetime.datetime.strptime(text, "%Y-%m-%d").date().isoformat()
+    except ValueError:
+        return None
 
 
 def _not_built(what: str, allowed: str) -> BeforeValidator:
@@ -59,6 +80,8 @@ class LogSettings(BaseModel):
     """In a pre-aggregated log, the column with the number of times that a row's query was asked."""
     max_chars: Annotated[int, Field(gt=0)] = 2000
     """Longer queries are rejected (a row in errors/), not cut."""
+    date: Annotated[Annotated[str, BeforeValidator(day)] | None, NOT_IDENTITY] = None
+    """The day that the log is of; where `path` has `{date}`, the value of that."""
 
 
 class RewriteSettings(BaseModel):
@@ -180,10 +203,14 @@ class Config(BaseModel):
 
     model_config = FROZEN
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$"), NOT_IDENTITY]
+    name: Annotated[str, Field(pattern=NAME), NOT_IDENTITY]
     """First part of the name of the run's folder, before the fingerprint."""
+    label: Annotated[Annotated[str, Field(pattern=NAME, max_length=MOST_LABEL)] | None, NOT_IDENTITY] = None
+    """Stands between `name` and fingerprint (`--label`); without one, `log.date` does. Another label is another run."""
     log: LogSettings
     """The query log."""
+    corpus: Annotated[CorpusSettings, NOT_IDENTITY] = CorpusSettings()
+    """The columns of the corpus, for `index`; what they hold counts with the index."""
     rewrite: RewriteSettings
     """Which rewrites are made, and with which engine."""
     retrieve: RetrieveSettings
@@ -216,6 +243,11 @@ class Config(BaseModel):
         if self.rerank.kind == "bi_encoder" and self.reranking_encoder is None:
             raise ValueError("rerank: bi_encoder needs rerank.encoder, since no retriever is dense; set it")
         return self
+
+    @property
+    def shown_label(self) -> str | None:
+        """Returns the label of the run, else the date of its log."""
+        return self.label or self.log.date
 
     @property
     def used_redundancy(self) -> str:

@@ -1,12 +1,13 @@
 """The loader of a config: a YAML file to a `Config`.
 
-`--set a.b=c` overrides the file, `{date}` in any text is replaced by `--date`. Unknown keys are refused, with the nearest
-known key.
+`--set a.b=c` overrides the file, `{date}` in any text is replaced by `--date`, else by yesterday (UTC): a log that is being
+written has no whole day of today. Unknown keys are refused, with the nearest known key.
 """
 
 from __future__ import annotations
 
 import datetime
+import re
 import typing
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from cluster.errors import ConfigError, nearest
 from cluster.run.settings import FORM
-from jobs.config.config import Config
+from jobs.config.config import MOST_LABEL, NAME, Config, day
 
 _CODES = {
     "extra_forbidden": "config-key",
@@ -27,16 +28,17 @@ _CODES = {
 _GIVE = "give a YAML file like configs/quickstart.yaml"
 
 
-def load_config(path: str, settings: list[str] | None = None, date: str | None = None) -> Config:
+def load_config(path: str, settings: list[str] | None = None, date: str | None = None, label: str | None = None) -> Config:
     """Reads a config file.
 
     Args:
         path: the YAML file.
         settings: overrides of the form `a.b=value`; values are YAML.
-        date: replaces `{date}`, as YYYY-MM-DD; None: today.
+        date: replaces `{date}`, as YYYY-MM-DD; None: yesterday (UTC).
+        label: replaces the config's `label`; None: as the config has it.
 
     Raises:
-        ConfigError: the file, an override or the date is invalid.
+        ConfigError: the file, an override, the date or the label is invalid.
     """
     try:
         values = yaml.load(Path(path).read_text(encoding="utf-8"), _Loader)
@@ -50,16 +52,20 @@ def load_config(path: str, settings: list[str] | None = None, date: str | None =
         raise ConfigError("config-file", f"{path}: holds no keys; see configs/quickstart.yaml for an example")
     for setting in settings or []:
         _set(values, setting)
-    day = date or today()
     try:
-        datetime.datetime.strptime(day, "%Y-%m-%d")
-        valid = len(day) == 10
-    except ValueError:
-        valid = False
-    if not valid:
-        raise ConfigError("argument", f"--date {day!r} is not a date; write it as 2026-01-31")
+        filled = day(date or yesterday())
+    except ValueError as error:
+        raise ConfigError("argument", f"--date {error}") from error
+    if label is not None:
+        if re.fullmatch(NAME, label) is None or len(label) > MOST_LABEL:
+            words = f"use up to {MOST_LABEL} letters, digits, dots, dashes and underscores"
+            raise ConfigError("argument", f"--label {label!r}: cannot stand in the name of a folder; {words}")
+        values["label"] = label
+    log = values.get("log")
+    if isinstance(log, dict) and "{date}" in str(log.get("path")):
+        log.setdefault("date", "{date}")
     try:
-        return Config.model_validate(_fill(values, day))
+        return Config.model_validate(_fill(values, filled))
     except ValidationError as error:
         raise ConfigError(*_one_line(path, error)) from error
 
@@ -71,9 +77,9 @@ def _where(error: yaml.YAMLError) -> str:
     return f"line {mark.line + 1}, column {mark.column + 1}: {text}" if mark is not None else text
 
 
-def today() -> str:
-    """Returns the default of `{date}`, as YYYY-MM-DD."""
-    return datetime.date.today().isoformat()
+def yesterday() -> str:
+    """Returns the default of `{date}`, the last whole day in UTC, as YYYY-MM-DD."""
+    return (datetime.datetime.now(datetime.UTC).date() - datetime.timedelta(days=1)).isoformat()
 
 
 class _Loader(yaml.SafeLoader):

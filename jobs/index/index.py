@@ -12,7 +12,7 @@ from jobs.config.config import Config
 from jobs.index import actors as index_actors
 from jobs.index.on_s3 import build_on_s3
 from jobs.terminal.live_display import LiveDisplay
-from retrievers.corpus import Source
+from retrievers.corpus_files import Source
 from retrievers.elastic.build import build_elastic_index
 from retrievers.elastic.fields import elastic_indexes
 from retrievers.local.build import build_local_index, local_indexes
@@ -39,14 +39,15 @@ def index(config: Config, corpus: Sequence[str], progress: LiveDisplay) -> list[
     for folder, fields in local.items():
         show = _show(progress, folder)
         if remote(folder):
-            built = build_on_s3(folder, sources, fields, show)
+            built = build_on_s3(folder, sources, fields, show, config.corpus)
         else:
-            built = build_local_index(folder, sources, fields, progress=show)
+            built = build_local_index(folder, sources, fields, progress=show, columns=config.corpus)
         result.append({"index": folder, "documents": built.documents, "done": _done(built.built)})
     for (_, alias), mapping in elastic.items():
         load = index_actors.ActorLoader(config) if mapping.dense and index_actors.uses_actors(config) else None
         with work_folder() as work:
-            summary = build_elastic_index(mapping, sources, folder=work, progress=_show(progress, alias), load=load)
+            show = _show(progress, alias)
+            summary = build_elastic_index(mapping, sources, folder=work, progress=show, load=load, columns=config.corpus)
         result.append({"index": f"{alias} ({summary.name})", "documents": summary.documents, "done": _done(summary.built)})
     return result
 

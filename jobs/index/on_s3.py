@@ -15,16 +15,19 @@ from cluster.storage import PROBE, check_writable
 from cluster.storage.copies import work_folder
 from cluster.storage.s3 import S3Storage
 from jobs.index.opening import stored_index
-from retrievers.corpus import Source
+from retrievers.corpus_files import COLUMNS, Source
 from retrievers.local.build import Elsewhere, IndexFields, IndexSummary, build_local_index
 from retrievers.local.index import INDEX
+from retrievers.settings import CorpusSettings
 
 _OURS = ("data-", "lease/", INDEX, PROBE)
 
 Show = Callable[[str, int, int], None]
 
 
-def build_on_s3(url: str, sources: Sequence[str | Source], fields: IndexFields, show: Show) -> IndexSummary:
+def build_on_s3(
+    url: str, sources: Sequence[str | Source], fields: IndexFields, show: Show, columns: CorpusSettings = COLUMNS
+) -> IndexSummary:
     """Builds a local index into a folder on S3, as `retrievers.local.build.build_local_index` does into a local one.
 
     Args:
@@ -32,6 +35,7 @@ def build_on_s3(url: str, sources: Sequence[str | Source], fields: IndexFields, 
         sources: the files of the corpus.
         fields: what the index holds.
         show: is called with the phase, the amount done and the total.
+        columns: of the corpus.
 
     Raises:
         RetrieverError: as for a local index, or the folder holds other files, or another process is building the index.
@@ -53,7 +57,8 @@ def build_on_s3(url: str, sources: Sequence[str | Source], fields: IndexFields, 
     try:
         with work_folder() as folder:
             work = folder / "index"
-            built = _built(work, url, lambda: build_local_index(work, sources, fields, progress=show, elsewhere=existing))
+            build = partial(build_local_index, work, sources, fields, progress=show, elsewhere=existing, columns=columns)
+            built = _built(work, url, build)
             if built.built:
                 # the data of the previous index stays until the next build, since it may be being copied
                 kept = _put(storage, work, lease, show) | ({str(old["data"])} if old else set())

@@ -16,7 +16,7 @@ from cluster.storage import remote
 from cluster.storage.copies import TRIES, copied, naming, retry_if_replaced
 from cluster.storage.s3 import S3Storage
 from retrievers import retriever
-from retrievers.local.index import BUILD, INDEX, find_damage, index_identity, parse_index
+from retrievers.local.index import BUILD, INDEX, find_damage, index_facts, index_identity, parse_index
 from retrievers.local.settings import LocalSettings
 from retrievers.retriever import DocumentStore, Retriever, RetrieverSettings
 
@@ -55,6 +55,13 @@ def retriever_identity(name: str, settings: RetrieverSettings) -> dict[str, Any]
     if not _on_s3(settings):
         return retriever.retriever_identity(name, settings)
     return index_identity(name, settings, stored_index(S3Storage(settings.index))[0])
+
+
+def retriever_facts(name: str, settings: RetrieverSettings, identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns `retrievers.retriever.retriever_facts`, of an index on S3 without copying it."""
+    if not _on_s3(settings):
+        return retriever.retriever_facts(name, settings, identity)
+    return index_facts(stored_index(S3Storage(settings.index))[0])
 
 
 def stored_index(storage: S3Storage) -> tuple[dict[str, Any], bytes]:

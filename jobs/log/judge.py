@@ -10,11 +10,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rewriters.normalise import PLAIN, normalise
+from rewriters.normalise import ID_BYTES, PLAIN, id_bytes, normalise
 
 REASONS = {"empty": "null or only white space", "too_long": "over {max_chars:,} characters", "not_utf8": "not UTF-8"}
 RAW_SHOWN = 200  # code points of a rejected text kept in errors/
-ID_BYTES = 16  # the first half of sha256: 32 hex digits
 
 
 class Rejection(NamedTuple):
@@ -37,7 +36,7 @@ def judge(text: str, max_chars: int) -> bytes | Rejection:
     if not normalised:
         message = "the query is only white space" if text else "the query is empty"
         return Rejection("empty", message, text[:RAW_SHOWN])
-    return sha256(normalised.encode()).digest()[:ID_BYTES]
+    return id_bytes(normalised)
 
 
 def judge_all(texts: pa.BinaryArray, max_chars: int) -> tuple[npt.NDArray[np.uint8], dict[int, Rejection]]:

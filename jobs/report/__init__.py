@@ -25,6 +25,7 @@ from jobs.report.glance import notices, quality, stages, tiles
 from jobs.report.lists import lists
 from jobs.report.samples import DOCUMENT_CHARACTERS, samples
 from jobs.report.spending import spending
+from jobs.report.trend import trend
 from jobs.run.folder import RunFolder
 
 FILTERS = ("shown", "number", "percent", "duration", "money", "size")
@@ -73,6 +74,7 @@ def _values(
         "alone": "" if evaluation is None else evaluation.alone,
         "reranked": run.config.rerank.kind != "none",
         "flow": flow(figures),
+        "trend": trend(run, prices, evaluation),
         "stages": stages(figures, spent),
         "spending": spent,
         "failures": failed,

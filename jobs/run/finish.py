@@ -50,7 +50,8 @@ def put_latest(prepared: Prepared) -> None:
     latest = f"{prepared.config.name}/latest.json"
     finished = json.loads(prepared.storage.get(SUCCESS) or b"{}").get("finished_at", 0.0)
     if json.loads(prepared.output.get(latest) or b"{}").get("finished_at", -1.0) < finished:
-        body = {"run_id": prepared.run_id, "path": prepared.storage.root, "finished_at": finished}
+        named = {"run_id": prepared.run_id, "label": prepared.config.shown_label, "date": prepared.config.log.date}
+        body = named | {"path": prepared.storage.root, "finished_at": finished}
         prepared.output.put(latest, json.dumps(body).encode())
 
 

@@ -1,9 +1,15 @@
-"""A run on storage, finished or not, as `evaluate` and `report` read it."""
+"""A run's folder: its name, which folders of an output are runs, and a run as `evaluate` and `report` read it.
+
+The name is `<name>-<label>-<fingerprint>`, or `<name>-<fingerprint>` for a run without label. The label is the config's, else
+the log's date. It is no part of the fingerprint: one config under two labels is two runs.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,9 +20,56 @@ from cluster.costs import Totals
 from cluster.errors import ConfigError
 from cluster.run.shards import SUCCESS, Manifest, Plan, committed_tables, manifests, read_plan, spent
 from cluster.storage import Storage, open_storage
+from cluster.storage.ahead import ahead
 from jobs.config.config import Config
+from jobs.keys import fingerprint
 
 REPORT = "report.html"
+CONCURRENT_FETCHES = 16  # of records
+_FOLDER = re.compile(r"(?P<name>.+)-[0-9a-f]{12}")
+
+
+def run_id(config: Config, identified_by: Mapping[str, Any]) -> str:
+    """Returns the name of a run's folder.
+
+    Args:
+        config: of the run.
+        identified_by: its identity (`jobs.keys.identity`).
+    """
+    return "-".join(part for part in (config.name, config.shown_label, fingerprint(identified_by)) if part)
+
+
+def find_runs(output: Storage, name: str | None = None, label: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields the folder and the record (`run.json`) of each run below an output, sorted by folder.
+
+    The record is {} where a run has none yet, or one that cannot be parsed. What a folder's name leaves open (`a-b` may be a
+    name, or the name `a` and the label `b`) the record decides.
+
+    Args:
+        output: `output` of the config.
+        name: of the config; None: any.
+        label: the run's label or date; None: any.
+    """
+    start = name if label is None else f"{name}-{label}"
+    folders = []
+    for folder in output.folders():
+        match = _FOLDER.fullmatch(folder)
+        if match and (name is None or match["name"] == start or (label is None and match["name"].startswith(f"{name}-"))):
+            folders.append(folder)
+    fetched = ahead(lambda folder: output.get(f"{folder}/run.json"), folders, CONCURRENT_FETCHES)
+    for folder, data in zip(folders, fetched, strict=True):
+        record = _parsed(data)
+        config = record.get("config", {})
+        if (name is None and record) or (name is not None and config.get("name", name) == name):
+            yield folder, record
+
+
+def _parsed(data: bytes | None) -> dict[str, Any]:
+    try:
+        values = json.loads(data or b"{}")
+    except ValueError:
+        return {}
+    return values if isinstance(values, dict) else {}
 
 
 @dataclass(frozen=True)
@@ -67,6 +120,12 @@ class RunFolder:
     def spent(self) -> Totals:
         """Returns the costs of the committed shards."""
         return spent(self.manifests)
+
+    @property
+    def night(self) -> str:
+        """Returns the date of the log and the label in words; "" without either."""
+        date, label = self.config.log.date, self.config.label
+        return ", ".join(part for part in (f"log of {date}" if date else "", f"label {label}" if label else "") if part)
 
     @property
     def state(self) -> str:

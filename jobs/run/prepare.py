@@ -1,4 +1,4 @@
-"""Checks of a job before the run, and the run's name (jobs/keys.py)."""
+"""Checks of a job before the run, and the name of its folder (jobs/run/folder.py)."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from cluster.run.shards import SUCCESS
 from cluster.storage import Storage, check_writable, open_storage
 from jobs.config.config import Config
 from jobs.evaluate.evaluate import Judgements, read_qrels
-from jobs.index.opening import open_documents, retriever_identity
-from jobs.keys import identity, is_run_of, run_id
+from jobs.index.opening import open_documents, retriever_facts, retriever_identity
+from jobs.keys import identity
 from jobs.log.check import LogColumns, check_log
 from jobs.log.files import LogFile, find_log_files
 from jobs.run import engine
+from jobs.run.folder import find_runs, run_id
 from jobs.run.joint_prompt import read_joint_prompt
 from jobs.run.pools import with_precisions
 from jobs.run.request_shares import worker_settings
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.reranker import reranker_identity
-from retrievers.retriever import retriever_facts
 from rewriters.engines.settings import EngineSettings
 from rewriters.rewriter import Rewriter
 
@@ -107,7 +107,7 @@ def _prepare(
     joint_prompt = None if own is None else read_joint_prompt(own)
     engine_settings, rewriting = _engine_settings(config, joint_prompt)
     identified_by = identity(config, indexes, rewriting, reranker_identity(config.reranking))
-    name = run_id(config.name, identified_by)
+    name = run_id(config, identified_by)
     config_file = str(Path(config_path).absolute())
     return Prepared(
         config,
@@ -127,16 +127,17 @@ def _prepare(
 
 
 def check_indexes_unchanged(prepared: Prepared) -> None:
-    """Checks that no unfinished run of the same config used other indexes.
+    """Checks that no unfinished run of the same config and label used other indexes.
 
     Raises:
         ClusterError: there is one, and it cannot be resumed with the current indexes.
     """
     mine = _without_indexes(prepared.identity)
-    for folder in prepared.output.folders():
-        if folder == prepared.run_id or not is_run_of(prepared.config.name, folder):
+    before_fingerprint = prepared.run_id.rpartition("-")[0]
+    for folder, record in find_runs(prepared.output, prepared.config.name):
+        other = record.get("identity") or {}
+        if folder == prepared.run_id or folder.rpartition("-")[0] != before_fingerprint:
             continue
-        other = json.loads(prepared.output.get(f"{folder}/run.json") or b"{}").get("identity") or {}
         if "indexes" not in other or _without_indexes(other) != mine:
             continue
         if prepared.output.stat(f"{folder}/{SUCCESS}") is None:

@@ -78,6 +78,8 @@ class Record:
         body = {
             "schema_version": SCHEMA_VERSION,
             "run_id": prepared.run_id,
+            "label": prepared.config.shown_label,
+            "date": prepared.config.log.date,
             "status": status,
             "config_file": prepared.config_file,
             "config": prepared.config.model_dump(),

@@ -11,7 +11,7 @@ from cluster.errors import ConfigError
 from cluster.run.lease import Holder, holder
 from cluster.run.shards import COMMITS, SUCCESS, read_plan
 from cluster.storage import Storage, open_storage
-from jobs.keys import is_run_of
+from jobs.run.folder import find_runs
 from jobs.run.progress_file import PROGRESS
 
 
@@ -35,17 +35,18 @@ class Status:
     """`jobs.terminal.state.State.values`; empty if the driver has written none."""
 
 
-def read_status(path: str) -> Status:
+def read_status(path: str, label: str | None = None) -> Status:
     """Returns the status of a run; writes nothing.
 
     Args:
         path: the run's folder, or `<output>/<name>` for the last started run of that name.
+        label: with `<output>/<name>`: the run's label, or the date of its log.
 
     Raises:
         ConfigError: there is no run.
     """
     now = time.time()
-    storage, last = _last_started(path, now)
+    storage, last = _last_started(path, now, label)
     progress = _json(storage, PROGRESS)
     if progress.get("start") != last.number:
         progress = {}  # written by an earlier start
@@ -91,15 +92,19 @@ def _state(
     return "failed", None
 
 
-def _last_started(path: str, now: float) -> tuple[Storage, Holder]:
+def _last_started(path: str, now: float, label: str | None) -> tuple[Storage, Holder]:
     """Returns the run's folder and the holder of its last lease."""
     storage = open_storage(path)
     if (last := holder(storage, now)) is not None:
+        if label is not None:
+            raise ConfigError("argument", f"--label {label}: {storage.root} is one run already; give it with <output>/<name>")
         return storage, last
     output, _, name = storage.root.rpartition("/")
     beside = open_storage(output)
-    runs = [beside.url(folder) for folder in beside.folders() if is_run_of(name, folder)]
+    runs = [beside.url(folder) for folder, _ in find_runs(beside, name, label)]
     leased = [(one, last) for one in map(open_storage, runs) if (last := holder(one, now)) is not None]
+    if not leased and label is not None:
+        raise ConfigError("run-missing", f"{storage.root}: no run of this name has the label {label}; see dmqr runs {output}")
     if not leased:
         raise ConfigError(
             "run-missing",

@@ -22,16 +22,8 @@ import numpy as np
 import pyarrow as pa
 
 from cluster.errors import RetrieverError
-from retrievers.corpus import (
-    DOCUMENTS,
-    Paths,
-    corpus_files,
-    corpus_schema,
-    group_equal_hashes,
-    joined,
-    open_arrow,
-    write_documents,
-)
+from retrievers.corpus import DOCUMENTS, group_equal_hashes, joined, open_arrow, write_documents
+from retrievers.corpus_files import COLUMNS, Paths, corpus_files, corpus_schema, doc_id_type
 from retrievers.elastic.connection import Connection
 from retrievers.elastic.failures import RequestRefused, ServerUnavailable
 from retrievers.elastic.fields import Fields
@@ -39,6 +31,7 @@ from retrievers.elastic.index import FORMAT, NOTE, ElasticIndex, find_index
 from retrievers.elastic.passages import InProcessLoader, LoadCounts, PassLoader, text_hash
 from retrievers.encoder import encoder_dim, encoder_identity
 from retrievers.retriever import error_context
+from retrievers.settings import CorpusSettings
 
 _BATCH = 1024  # documents: two bulk requests
 _IN_FLIGHT = 4  # bulk requests; two were as fast on one node with two cores
@@ -76,6 +69,7 @@ def build_elastic_index(
     folder: Path | None = None,
     progress: Progress | None = None,
     load: PassLoader | None = None,
+    columns: CorpusSettings = COLUMNS,
 ) -> ElasticSummary:
     """Build the index, resume its build, or find it complete; then point the alias to it.
 
@@ -85,6 +79,7 @@ def build_elastic_index(
         folder: for temporary files; None: the machine's own.
         progress: called with the phase ("read", "load"), documents done, documents in all.
         load: loads the batches of a pass; None: `InProcessLoader`.
+        columns: of the corpus.
 
     Raises:
         RetrieverError: what is wrong with the corpus, the model or the server; the alias is unchanged.
@@ -93,7 +88,7 @@ def build_elastic_index(
     load = load or InProcessLoader()
     with (
         tempfile.TemporaryDirectory(prefix="dmqr-index-", dir=folder) as work,
-        contextlib.closing(ElasticBuild(fields, corpus_paths, Path(work), report)) as build,
+        contextlib.closing(ElasticBuild(fields, corpus_paths, Path(work), report, columns)) as build,
     ):
         counts = LoadCounts()
         if build.complete:
@@ -111,7 +106,9 @@ def build_elastic_index(
 class ElasticBuild:
     """One build, step by step; the caller loads the batches of `passes` as `loader_settings` say."""
 
-    def __init__(self, fields: Fields, corpus_paths: Paths, folder: Path, report: Progress) -> None:
+    def __init__(
+        self, fields: Fields, corpus_paths: Paths, folder: Path, report: Progress, columns: CorpusSettings = COLUMNS
+    ) -> None:
         """Copy the corpus into ``folder`` and look for the index on the server."""
         self._fields = fields
         name, self._settings = fields.first
@@ -122,7 +119,7 @@ class ElasticBuild:
             with error_context(f"retrieve.retrievers.{fields.dense[0]}.encoder"):
                 self._encoder_identity = encoder_identity(fields.encoder)
         files = corpus_files(corpus_paths)
-        schema = corpus_schema(files)
+        schema = corpus_schema(files, columns)
         self._connection = Connection(self._where, self._settings, _IN_FLIGHT)
         self._connection.check()
         self._old = find_index(self._connection, self._alias)
@@ -132,7 +129,8 @@ class ElasticBuild:
                 f"{self._where}: index {self._alias} at {self._connection.address} is an index, so it cannot be the alias of "
                 "one; give the config another name, or delete that index",
             )
-        self.written = write_documents(files, schema, folder, report)
+        self._doc_id_type = doc_id_type(files, columns)
+        self.written = write_documents(files, schema, folder, report, columns)
         self._documents = folder / DOCUMENTS
         key = json.dumps(
             [FORMAT, self.written.content, fields.mapping(0), fields.analysis(), self._encoder_identity, self._settings.shards],
@@ -315,6 +313,7 @@ class ElasticBuild:
             "corpus": self.written.content,
             "documents": self.written.documents,
             "duplicates": self.written.duplicates,
+            "doc_id_type": self._doc_id_type,
             "text_field": self._fields.text_field,
             "vector_field": self._fields.vector_field,
             "encoder": self._encoder_identity,

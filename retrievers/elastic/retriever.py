@@ -163,6 +163,7 @@ def retriever_facts(name: str, settings: ElasticSettings, identity: Mapping[str,
     return {
         "named": settings.index,
         "documents": count,
+        "doc_id_type": (index.note or {}).get("doc_id_type"),
         "server": version,
         "written_by_dmqr": index.note is not None,
         "closed_to_writing": (index.settings.get("blocks") or {}).get("write") == "true",

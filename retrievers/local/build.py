@@ -24,14 +24,15 @@ import numpy as np
 
 from cluster.errors import RetrieverError
 from retrievers.analyzer import ANALYZE_VERSION, analyzer_name, open_analyzer
-from retrievers.corpus import DOCUMENTS, Paths, corpus_files, corpus_schema, joined, open_arrow, write_documents
+from retrievers.corpus import DOCUMENTS, joined, open_arrow, write_documents
+from retrievers.corpus_files import COLUMNS, Paths, corpus_files, corpus_schema, doc_id_type
 from retrievers.encoder import Encoder, encoder_identity
 from retrievers.local.bm25 import K1, METHOD, B, build_bm25
 from retrievers.local.dense import build_vectors
 from retrievers.local.index import FORMAT, INDEX, index_path, local_damage, read_index
 from retrievers.local.settings import LocalSettings
 from retrievers.retriever import RetrieverSettings, error_context
-from retrievers.settings import EncoderSettings
+from retrievers.settings import CorpusSettings, EncoderSettings
 
 _BATCH_DOCUMENTS = 1024  # per call of analyzer and encoder, and between two calls of progress
 _LOCK = ".lock"
@@ -117,6 +118,7 @@ def build_local_index(
     progress: Progress | None = None,
     device: str = "cpu",
     elsewhere: Elsewhere | None = None,
+    columns: CorpusSettings = COLUMNS,
 ) -> IndexSummary:
     """Builds an index, unless the same one exists already; replaces another one at ``path``.
 
@@ -127,6 +129,7 @@ def build_local_index(
         progress: Called with the step ("read", "bm25", "dense"), documents done, documents in all.
         device: Of the encoder: "cpu" or "cuda:0".
         elsewhere: An existing index that is not at ``path``.
+        columns: Of the corpus.
 
     Raises:
         RetrieverError: Corpus, model or folder cannot be used; no new files remain.
@@ -141,13 +144,13 @@ def build_local_index(
     with error_context(f"index {path}: encoder"):
         dense = encoder_identity(encoder) if encoder else None
     files = corpus_files(corpus_paths)
-    schema = corpus_schema(files)
+    schema = corpus_schema(files, columns)
     identities: dict[str, Any] = {"bm25": None, "dense": dense}
     if analyzer:
         identities["bm25"] = {"analyzer": analyzer, "analyzer_version": ANALYZE_VERSION, "method": METHOD, "k1": K1, "b": B}
     report = progress or (lambda what, done, total: None)
     with _build_folder(target) as (work, old):
-        written = write_documents(files, schema, work, report)
+        written = write_documents(files, schema, work, report, columns)
         key = json.dumps({"format": FORMAT, "corpus": written.content, **identities}, sort_keys=True)
         data = f"data-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
         if old and old["data"] == data and not local_damage(target, old):
@@ -174,6 +177,7 @@ def build_local_index(
             "documents": written.documents,
             "duplicates": written.duplicates,
             "columns": written.columns,
+            "doc_id_type": doc_id_type(files, columns),
             "fields": identities,
             "dim": dim,
             "encoder_name": encoder.model if encoder else None,

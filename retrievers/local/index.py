@@ -179,6 +179,16 @@ def retriever_identity(name: str, settings: LocalSettings) -> dict[str, Any]:
     return index_identity(name, settings, read_intact_index(index_path(settings.index)))
 
 
+def retriever_facts(name: str, settings: LocalSettings, identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns facts for the run's record that are no part of the identity; see `retrievers.retriever.retriever_facts`."""
+    return index_facts(read_index(index_path(settings.index)))
+
+
+def index_facts(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the number of documents and the type of their ids in the corpus; None: built before that was noted."""
+    return {"documents": entry["documents"], "doc_id_type": entry.get("doc_id_type")}
+
+
 def index_path(index: str) -> Path:
     """Returns the folder of an index on this machine.
 

@@ -127,6 +127,7 @@ CONFIG = [
     typed("argument", "unknown verb 'rnu'", "rnu", "job.yaml"),
     typed("argument", "unknown argument '--sett'", "run", "job.yaml", "--sett", "a=b"),
     typed("argument", "is not a date", "plan", "job.yaml", "--date", "soon"),
+    typed("argument", "cannot stand in the name of a folder", "plan", "job.yaml", "--label", "a/b"),
     typed("argument", "is a file; give the query last", "try", "job.yaml", "job.yaml"),
     typed("argument", "QUERY: is not UTF-8", "try", "job.yaml", "\udcff tea"),
     typed("argument", "give 0 or more", "report", RUN, "--samples", "-1", spoil=a_run),

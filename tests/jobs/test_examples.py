@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from test_tables_page import BLOCKS, cells, example
 from whole_runs import PATIENCE, ROOT, rows
 
 from jobs.cli.arguments import VERBS
@@ -78,6 +79,14 @@ def test_try_finds_what_the_run_has_found(done: Done, folder: Path) -> None:
         assert hit["score"] == pytest.approx(row["score"], abs=1e-5)
     written = [row["text"] for row in rows(run, "rewrites") if row["query_id"] == trial["query_id"]]
     assert sorted(written) == sorted(rewrite["text"] for rewrite in trial["rewrites"])
+
+
+def test_the_tables_page_shows_what_its_examples_print(done: Done, folder: Path) -> None:
+    printed = cells(example(folder))
+    shown = [line for kind, text in BLOCKS if kind == "text" for line in cells(text) if "..." not in line]
+    timed = {"retrieve", "rewrite", "fuse", "write"}
+    missing = [line for line in shown if line not in printed and not (line[0] in timed and len(line) == 6)]
+    assert missing == []
 
 
 def test_json_of_a_finished_run(done: Done, folder: Path) -> None:

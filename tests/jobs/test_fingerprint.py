@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from jobs.config.config import Config
-from jobs.keys import VERSIONS, identity, identity_fields, run_id
+from jobs.keys import VERSIONS, fingerprint, identity, identity_fields
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.local.settings import LocalSettings
 from retrievers.settings import EncoderSettings
@@ -19,7 +19,8 @@ from rewriters.engines.settings import OpenaiSettings, RecordedSettings, VllmSet
 
 # Not part of what comes out: where, how fast, how long, what is shown.
 APART = {
-    "Config": {"name", "limits", "evaluate", "report", "output", "cluster"},
+    "Config": {"name", "label", "corpus", "limits", "evaluate", "report", "output", "cluster"},
+    "LogSettings": {"date"},
     "RewriteSettings": {"store"},
     "VllmSettings": {"timeout_seconds"},
     "OpenaiSettings": {
@@ -107,11 +108,11 @@ def test_fields_at_their_default_are_left_out(values: dict[str, Any]) -> None:
 
 def test_a_version_of_an_algorithm_counts(values: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     config = a_config(values)
-    before = run_id("x", identity(config, {}, {}, {}))
+    before = fingerprint(identity(config, {}, {}, {}))
     for name in ("parse", "analyze", "fuse", "order"):
         with monkeypatch.context() as patch:
             patch.setitem(VERSIONS, name, VERSIONS[name] + 1)
-            assert run_id("x", identity(config, {}, {}, {})) != before
+            assert fingerprint(identity(config, {}, {}, {})) != before
 
 
 def test_what_resolves_counts_by_what_it_resolves_to() -> None:

@@ -118,7 +118,13 @@ def test_a_closed_run_has_what_was_committed_and_one_file_for_an_empty_table(pre
     assert len(success["tables"]["results"]) == 1
     put_latest(prepared)
     latest = json.loads(prepared.output.get("small/latest.json") or b"")
-    assert latest == {"run_id": "small-0f", "path": prepared.storage.root, "finished_at": success["finished_at"]}
+    assert latest == {
+        "run_id": "small-0f",
+        "label": None,
+        "date": None,
+        "path": prepared.storage.root,
+        "finished_at": success["finished_at"],
+    }
 
 
 def test_closing_twice_changes_nothing(prepared: Prepared, committed: Plan) -> None:

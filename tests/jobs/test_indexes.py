@@ -77,6 +77,7 @@ def test_an_index_on_s3_finds_what_one_in_a_folder_finds(
     assert build(there, values, store.url("corpus.parquet")) == "built"
     assert not [path for path in cache.rglob("*") if path.is_file() and path.suffix != ".lock"], "built here, and left here"
     assert retriever_identity("bm25", typed(block(there))) == local.retriever_identity("bm25", typed(bm25))
+    assert opening.retriever_facts("bm25", typed(block(there)), {}) == local.retriever_facts("bm25", typed(bm25), {})
     mine = open_retriever("bm25", typed(block(there)), expect_identity=local.retriever_identity("bm25", typed(bm25))).search(
         SEARCHES, 5
     )

@@ -37,11 +37,11 @@ def refused(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> str:
     [
         (
             ["rnu", "config.yaml"],
-            "dmqr: unknown verb 'rnu'; did you mean 'run'? (known: index, try, plan, run, status, report, evaluate, diff)",
+            "dmqr: unknown verb 'rnu'; did you mean 'run'? (known: index, try, plan, run, status, runs, report, evaluate, diff)",
         ),
         (["indx"], "dmqr: unknown verb 'indx'; did you mean 'index'?"),
-        (["zzz"], "dmqr: unknown verb 'zzz' (known: index, try, plan, run, status, report, evaluate, diff)"),
-        ([], "dmqr: the following arguments are required: index|try|plan|run|status|report|evaluate|diff"),
+        (["zzz"], "dmqr: unknown verb 'zzz' (known: index, try, plan, run, status, runs, report, evaluate, diff)"),
+        ([], "dmqr: the following arguments are required: index|try|plan|run|status|runs|report|evaluate|diff"),
         (["run"], "dmqr run: the following arguments are required: CONFIG"),
         (["index", "config.yaml"], "dmqr index: the following arguments are required: --corpus"),
         (["run", "config.yaml", "--sett", "a=b"], "dmqr run: unknown argument '--sett'; did you mean '--set'? (known: "),

@@ -245,6 +245,23 @@ def test_the_same_run_and_finished_ones_and_other_configs_are_no_obstacle(job: V
     check_indexes_unchanged(prepared(job))
 
 
+def test_another_label_is_another_run(job: Values) -> None:
+    begin(prepared(job | {"label": "monday"}))
+    replace_index()
+    check_indexes_unchanged(prepared(job))
+    check_indexes_unchanged(prepared(job | {"label": "tuesday"}))
+    with pytest.raises(ClusterError, match="has been replaced since"):
+        check_indexes_unchanged(prepared(job | {"label": "monday"}))
+
+
+def test_a_label_is_in_the_folder_and_not_in_the_fingerprint(job: Values) -> None:
+    name, fingerprint = prepared(job).run_id.rsplit("-", 1)
+    assert prepared(job | {"label": "monday"}).run_id == f"{name}-monday-{fingerprint}"
+    dated = job | {"log": job["log"] | {"date": "2026-01-31"}}
+    assert prepared(dated).run_id == f"{name}-2026-01-31-{fingerprint}"
+    assert prepared(dated | {"label": "again"}).run_id == f"{name}-again-{fingerprint}"
+
+
 def test_a_job_whose_name_begins_alike_is_no_obstacle(job: Values) -> None:
     other = copy.deepcopy(job)
     other["name"] = f"{job['name']}-test"

@@ -144,6 +144,19 @@ def test_a_name_stands_for_the_run_that_was_started_last(
     assert status(str(tmp_path / "runs" / "night")).splitlines()[0] == later.root
 
 
+def test_a_label_chooses_among_the_runs_of_a_name(
+    folder: FileStorage, status: Callable[..., str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for label in ("2026-01-30", "2026-01-31"):
+        leased(FileStorage(str(tmp_path / "runs" / f"night-{label}-0123456789ab")))
+    name = str(tmp_path / "runs" / "night")
+    assert status(name, "--label", "2026-01-30").splitlines()[0] == f"{name}-2026-01-30-0123456789ab"
+    assert main(["status", name, "--label", "2026-02-01"]) == 2
+    assert f"no run of this name has the label 2026-02-01; see dmqr runs {tmp_path}/runs" in capfd.readouterr().err
+    assert main(["status", folder.root, "--label", "2026-01-30"]) == 2
+    assert "is one run already; give it with <output>/<name>" in capfd.readouterr().err
+
+
 def test_where_no_run_lies(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["status", str(tmp_path / "runs" / "night")]) == 2
     assert "/runs/night: no run lies there; give a run's folder" in capfd.readouterr().err

@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 
 from cluster.errors import RetrieverError
 from retrievers import corpus as corpus_module
-from retrievers.corpus import DOCUMENTS, Written, corpus_files, corpus_schema, open_arrow, write_documents
+from retrievers.corpus import DOCUMENTS, Written, open_arrow, write_documents
+from retrievers.corpus_files import corpus_files, corpus_schema
 from retrievers.local.build import build_local_index
 from retrievers.local.index import LocalDocuments
-from retrievers.retriever import SearchText, open_retriever
+from retrievers.retriever import SearchText, open_retriever, retriever_facts
+from retrievers.settings import CorpusSettings
 
 doc_ids = st.text(st.characters(codec="utf-8"), max_size=4)
 
@@ -142,6 +144,51 @@ def test_refused(write_corpus: Callable[..., Path], tmp_path: Path, columns: dic
     assert str(file) in str(refusal.value)
     assert "\n" not in str(refusal.value)
     assert not (tmp_path / "index").exists()
+
+
+def test_the_config_may_name_the_columns(tmp_path: Path, write_corpus: Callable[..., Path]) -> None:
+    table = {"id": [20, 7], "heading": ["A", None], "body": ["one", "two"], "title": ["left", "out"], "page": [1, 2]}
+    columns = CorpusSettings(id_column="id", title_column="heading", text_column="body")
+    mine = build_local_index(tmp_path / "mine", write_corpus(table), index_fields("english"), columns=columns)
+    same = {"doc_id": ["20", "7"], "title": ["A", None], "text": ["one", "two"], "page": [1, 2]}
+    usual = build_local_index(tmp_path / "usual", write_corpus(same), index_fields("english"))
+    assert mine.content == usual.content
+    (data,) = (tmp_path / "mine").glob("data-*")
+    assert pa.Table.from_batches(open_arrow(data / DOCUMENTS)).to_pylist() == [
+        {"doc_id": "20", "title": "A", "text": "one", "page": 1},
+        {"doc_id": "7", "title": None, "text": "two", "page": 2},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "noted"), [(pa.int64(), "int64"), (pa.uint8(), "uint8"), (pa.string(), "string"), (pa.large_string(), "string")]
+)
+def test_the_type_of_the_ids_is_noted(tmp_path: Path, write_corpus: Callable[..., Path], kind: Any, noted: str) -> None:
+    build_local_index(tmp_path, write_corpus({"doc_id": pa.array(["7"]).cast(kind), "text": ["one"]}), index_fields("english"))
+    settings = typed({"kind": "local", "index": str(tmp_path)})
+    assert retriever_facts("bm25", settings, {}) == {"documents": 1, "doc_id_type": noted}
+
+
+def test_titles_may_be_left_out(tmp_path: Path, write_corpus: Callable[..., Path]) -> None:
+    file = write_corpus({"doc_id": ["1"], "title": ["A"], "text": ["one"]})
+    build_local_index(tmp_path / "index", file, index_fields("english"), columns=CorpusSettings(title_column=None))
+    assert LocalDocuments(tmp_path / "index").texts(["1"]) == ["one"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({}, "no column 'doc_id'; it has: id, body; name one of them in the config: corpus.id_column"),
+        ({"id_column": "id"}, "no column 'text'; it has: id, body; name one of them in the config: corpus.text_column"),
+        ({"id_column": "id", "text_column": "body", "title_column": "head"}, "no column 'head'; it has: id, body; name one of"),
+    ],
+)
+def test_a_refusal_names_the_key_that_helps(
+    tmp_path: Path, write_corpus: Callable[..., Path], columns: dict[str, str], words: str
+) -> None:
+    with pytest.raises(RetrieverError) as refusal:
+        corpus_schema([write_corpus({"id": ["1"], "body": ["t"]})], CorpusSettings(**columns))
+    assert words in str(refusal.value)
 
 
 def test_text_that_is_not_utf8(write_corpus: Callable[..., Path], tmp_path: Path) -> None:

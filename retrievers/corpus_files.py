@@ -1,0 +1,149 @@
+"""The files of a corpus and their columns, checked before anything is read.
+
+Columns: ``doc_id`` (string or integer) and ``text``, under these names or those of `CorpusSettings`; ``title`` is optional;
+others are kept unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cluster.errors import RetrieverError
+from retrievers.settings import CorpusSettings
+
+COLUMNS = CorpusSettings()
+
+
+class Source(NamedTuple):
+    """A Parquet file of a corpus on another machine or in object storage."""
+
+    name: str
+    open: Callable[[], BinaryIO]
+
+    def __str__(self) -> str:
+        """Returns its name, for messages."""
+        return self.name
+
+    @property
+    def parent(self) -> str:
+        """The folder of the file, for messages."""
+        return self.name.rpartition("/")[0]
+
+
+Paths = str | Path | Source | Sequence[str | Path | Source]
+"""A corpus: a Parquet file, a folder of them, or a list of these."""
+
+
+def corpus_files(paths: Paths) -> list[Path | Source]:
+    """Returns the Parquet files of a corpus; of a folder all ``*.parquet`` in it and its subfolders.
+
+    Raises:
+        RetrieverError: Nothing is found, or a path is a URL (files in object storage are given as `Source`).
+    """
+    given = [paths] if isinstance(paths, str | Path | Source) else list(paths)
+    files: list[Path | Source] = []
+    for name in given:
+        if isinstance(name, Source):
+            files.append(name)
+            continue
+        if "://" in str(name):
+            raise RetrieverError(
+                "corpus-missing", f"corpus {name}: is no file or folder of this machine; give one, or s3://BUCKET/FOLDER"
+            )
+        path = Path(name)
+        if path.is_dir():
+            found = sorted(f for f in path.rglob("*.parquet") if not f.name.startswith((".", "_")))
+            if not found:
+                raise RetrieverError("corpus-missing", f"corpus {path}: the folder holds no *.parquet file; give another")
+            files += found
+        elif path.is_file():
+            files.append(path)
+        else:
+            raise RetrieverError("corpus-missing", f"corpus {path}: no such file or folder; correct --corpus")
+    if not files:
+        raise RetrieverError("corpus-missing", "corpus: no path given; give --corpus a file or folder")
+    return files
+
+
+def open_source(file: Path | Source) -> Path | BinaryIO:
+    """Returns what pyarrow reads a file of the corpus from."""
+    return file.open() if isinstance(file, Source) else file
+
+
+def corpus_schema(files: Sequence[Path | Source], columns: CorpusSettings = COLUMNS) -> pa.Schema:
+    """Returns the schema of the corpus (doc_id, title, text, then the others), after a check of every file.
+
+    Raises:
+        RetrieverError: A file is not Parquet or truncated, or a column is missing or has another type; the message names
+            the file and its columns.
+    """
+    others: list[pa.Schema] = []
+    for file in files:
+        try:
+            schema = pq.read_schema(open_source(file))
+        except ConnectionError:  # of a Source: the corpus itself may be intact
+            raise
+        except (pa.ArrowException, OSError) as e:
+            raise RetrieverError(
+                "corpus-invalid", f"corpus {file}: cannot be read as Parquet: {one_line(e)}; copy it again"
+            ) from None
+        for column, kinds in _ALLOWED_TYPES.items():
+            name = columns.read_as[column]
+            if name is None or (name == "title" == column and name not in schema.names):
+                continue
+            if name not in schema.names:
+                key = f"corpus.{column.removeprefix('doc_')}_column"
+                present = ", ".join(schema.names) or "none"
+                raise RetrieverError(
+                    "corpus-invalid",
+                    f"corpus {file}: no column {name!r}; it has: {present}; name one of them in the config: {key}",
+                )
+            kind = schema.field(name).type
+            if not any(check(kind) for check in kinds) and not pa.types.is_null(kind):
+                allowed = "string or integer" if column == "doc_id" else "string"
+                raise RetrieverError(
+                    "corpus-invalid", f"corpus {file}: column {name!r} must be {allowed}, found {kind}; convert it"
+                )
+        rest = [f for f in schema if f.name not in {*columns.read_as, *columns.read_as.values()}]
+        others.append(pa.schema([pa.field(f.name, _value_type(f.type)) for f in rest]))
+    try:
+        rest_schema = pa.unify_schemas(others, promote_options="permissive")
+    except pa.ArrowException as e:
+        raise RetrieverError(
+            "corpus-invalid", f"corpus {files[0].parent}: its files differ in a column's type: {one_line(e)}; convert them"
+        ) from None
+    return pa.schema([(name, pa.string()) for name in ("doc_id", "title", "text")] + list(rest_schema))
+
+
+def doc_id_type(files: Sequence[Path | Source], columns: CorpusSettings) -> str:
+    """Returns the type that the corpus has its ids in: "string", or such as "int64"; the tables hold them as text."""
+    kinds = {pq.read_schema(open_source(file)).field(columns.id_column).type for file in files}
+    return str(kinds.pop()) if len(kinds) == 1 and all(map(pa.types.is_integer, kinds)) else "string"
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(_value_type(kind)) or pa.types.is_large_string(_value_type(kind)))
+
+
+def _value_type(kind: pa.DataType) -> pa.DataType:
+    """Returns the type of a dictionary's values, so that record batches need no shared dictionaries; else the type itself."""
+    if pa.types.is_dictionary(kind):
+        return kind.value_type
+    return pa.string() if pa.types.is_string_view(kind) else kind
+
+
+def one_line(error: Exception) -> str:
+    """Returns the beginning of its message, without line breaks."""
+    return " ".join(str(error).split())[:200]
+
+
+_ALLOWED_TYPES: dict[str, tuple[Callable[[pa.DataType], bool], ...]] = {
+    "doc_id": (_is_text, pa.types.is_integer),
+    "text": (_is_text,),
+    "title": (_is_text,),
+}
