@@ -20,6 +20,7 @@ from small_job import Patch, failing
 from cluster.costs import Prices
 from cluster.run.session import Session
 from cluster.run.shards import check_inputs
+from cluster.run.snapshot import NOTHING, Snapshot
 from cluster.run.stage import Stage, link, run_block
 from cluster.storage import Entry, copies, s3_client
 from cluster.storage.files import FileStorage
@@ -31,7 +32,7 @@ from jobs.log.check import LogColumns, check_log
 from jobs.log.files import LogFile
 from jobs.run.finish import check_balances
 from jobs.run.request_shares import check_shares
-from jobs.run.stopping import Stall, limit
+from jobs.run.stopping import Stall, Sums, limit
 from jobs.run.tally import Tally
 from jobs.stages.write import Write
 from jobs.tables import SHARD
@@ -253,6 +254,9 @@ class FakeRunner:
     def seconds_since_heartbeat(self) -> float:
         return 1e9
 
+    def progress(self) -> Snapshot:
+        return NOTHING
+
     def __getattr__(self, name: str) -> Callable[..., float]:
         return lambda *_: 1e9
 
@@ -261,15 +265,16 @@ def drive(patch: Patch, received: int | None = None, lost: bool = False) -> None
     """The driver's loop over workers that commit nothing."""
     from jobs.run import run
     from jobs.terminal.live_display import LiveDisplay
+    from jobs.terminal.outage_log import OutageLog
 
     patch.setattr(run, "RayRunner", FakeRunner)
-    patch.setattr(run, "Watch", FakeRunner)
     patch.setattr(run, "stages", lambda *_: [])
     prepared = anything(config=anything(limits=LimitSettings()), prices=None, storage=storage())
     plan = anything(shards=[anything(number=0, key="a", row_group=0)], counts={"queries": 3})
     lease, signals = anything(number=1, lost=lambda: lost, taken_over=lambda: False), anything(received=received, working=False)
-    session, record = anything(pools={}), anything()
-    run.Night(prepared, session, lease, record, plan, Tally(), LiveDisplay(sys.stderr), signals, AGAIN).work()
+    session, record, display = anything(pools={}), anything(), LiveDisplay(sys.stderr)
+    outages = OutageLog(display.state)
+    run.Night(prepared, session, lease, record, plan, Tally(), display, signals, outages, AGAIN).work()
 
 
 def a_limit(**limits: float) -> Callable[[Patch], object]:
@@ -278,7 +283,8 @@ def a_limit(**limits: float) -> Callable[[Patch], object]:
         prepared = anything(config=config, prices=Prices(cpu_worker_hour=2.0), storage=storage())
         counts = Counter({"queries": 200, "failed_queries": 10, "error/rewrite/dmqr/truncated": 10})
         hour = {"rewrite": {"dmqr@m": {"seconds": 3600.0}}}
-        stop = limit(prepared, anything(shards=[0, 1]), Tally({0}, counts, hour), AGAIN)
+        plan = anything(shards=[0, 1], counts={"queries": 400})
+        stop = limit(prepared, plan, Tally({0}, counts, hour), Sums(200, counts, hour, halted=False), AGAIN)
         assert stop is not None
         raise stop
 

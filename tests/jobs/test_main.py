@@ -37,7 +37,8 @@ def refused(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> str:
     [
         (
             ["rnu", "config.yaml"],
-            "dmqr: unknown verb 'rnu'; did you mean 'run'? (known: index, try, plan, run, status, runs, report, evaluate, diff)",
+            "dmqr: unknown verb 'rnu'; did you mean 'run'? "
+            "(known: index, try, plan, run, status, runs, report, evaluate, diff)",
         ),
         (["indx"], "dmqr: unknown verb 'indx'; did you mean 'index'?"),
         (["zzz"], "dmqr: unknown verb 'zzz' (known: index, try, plan, run, status, runs, report, evaluate, diff)"),
