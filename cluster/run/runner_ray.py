@@ -46,7 +46,7 @@ class RayRunner:
         self._progress = NOTHING  # the last reply
         self._pending: Any = None  # the call of `progress` that has no reply yet
         workers = {stage.name: stage.pool.workers if stage.pool else 0 for stage in stages}
-        limit = _limit([stage for stage in stages if stage.pool], shards)
+        limit = shards_in_flight([stage for stage in stages if stage.pool], shards)
         tracker = ray.remote(ProgressTracker).options(num_cpus=0, max_restarts=-1, max_task_retries=-1, max_concurrency=64)
         self._tracker = tracker.remote(workers, limit, budget_usd)
 
@@ -213,7 +213,7 @@ def _run_stateless(table: pa.Table, stages: Sequence[Stage], gated: bool, start:
     return table
 
 
-def _limit(pooled: Sequence[Stage], shards: int) -> int:
+def shards_in_flight(pooled: Sequence[Stage], shards: int) -> int:
     """Returns the number of shards in flight that keep all workers busy.
 
     With few shards fewer: as long as each worker has one, a quarter of them, so that an interrupt leaves some for later.

@@ -9,10 +9,13 @@ import time
 import pyarrow as pa
 import pytest
 
-from cluster.costs import COSTS, entry
-from cluster.run.pools import TASK_CPUS
+from cluster.costs import COSTS, Totals, entry
+from cluster.outages import Outage
+from cluster.run.pools import TASK_CPUS, Pool
 from cluster.run.progress import ProgressTracker
+from cluster.run.runner_ray import shards_in_flight
 from cluster.run.snapshot import BlockTotals, block_totals
+from cluster.run.stage import Stage
 
 NOTHING = BlockTotals({}, {})
 STAGES = {"read": 0, "rewrite": 2, "rerank": 1}
@@ -259,3 +262,58 @@ def test_an_account_has_the_entries_of_its_own_stage() -> None:
     assert block_totals("retrieve", table, {"n": 1}) == ({"retrieve": {"bm25@": {"seconds": 4.0, "searches": 7}}}, {"n": 1})
     assert block_totals("write", table, {}) == ({}, {})
     assert block_totals("write", pa.table({"n": [1]}), {}) == ({}, {})
+
+
+# ---------------------------------------------------------------- money, outages, retries
+
+
+def test_a_shard_that_is_given_up_leaves_the_gate_closed_and_its_costs_counted(tracker: ProgressTracker) -> None:
+    spent: Totals = {"rewrite": {"dmqr@m": {"requests": 7}}}
+    tracker.admit(0, 0)
+    attempt = tracker.block_started("rewrite", 0, 10, "w")
+    tracker.heartbeat("rewrite", 0, attempt, 0.7, spent)
+    assert tracker.progress().stages["rewrite"].spent == spent  # before the block ends
+    tracker.halt(0)
+    snapshot = tracker.progress()
+    assert (snapshot.halted, snapshot.queries, tracker.in_flight()) == (1, 0, 0)
+    assert [page.spent for page in snapshot.stages.values()] == [spent, {}, {}]
+    assert tracker.admit(1, 0) is False
+
+
+def test_costs_of_an_attempt_that_died_are_not_counted(tracker: ProgressTracker) -> None:
+    attempt = tracker.block_started("rewrite", 0, 10, "w")
+    tracker.heartbeat("rewrite", 0, attempt, 0.7, {"rewrite": {"dmqr@m": {"requests": 7}}})
+    tracker.block_started("rewrite", 0, 10, "v")
+    assert tracker.progress().stages["rewrite"].spent == {}
+    assert tracker.progress().retries == [("rewrite", 0, 2)]
+
+
+def test_outages_of_workers_are_one_per_service_and_end_with_the_worker(tracker: ProgressTracker) -> None:
+    early, late = Outage("S3", "away", 100.0, 120), Outage("S3", "away", 105.0, 120)
+    tracker.report_outages("v", [late])
+    tracker.report_outages("w", [early])
+    assert tracker.progress().outages == [early]
+    tracker.worker_started("rewrite", "w")  # anew
+    assert tracker.progress().outages == [late]
+    tracker.report_outages("v", [])
+    assert tracker.progress().outages == []
+
+
+@pytest.mark.parametrize(
+    ("shards", "limit"),
+    [
+        (0, 9),  # unknown: every worker has all it may have, and one more
+        (1000, 9),
+        (20, 5),  # a quarter
+        (7, 4),  # a shard for each worker, and one more
+    ],
+)
+def test_with_few_shards_fewer_are_in_flight(shards: int, limit: int) -> None:
+    def never(_: pa.Table) -> pa.Table:
+        raise AssertionError
+
+    stages = [
+        Stage("rewrite", lambda: never, {}, pool=Pool(1, 1, 0), concurrent_blocks=4),
+        Stage("retrieve", lambda: never, {}, pool=Pool(2, 1, 0)),
+    ]
+    assert shards_in_flight(stages, shards) == limit

@@ -115,7 +115,7 @@ def test_the_night_is_killed_and_resumed(
     assert max(Counter(row["query_id"] for row in hits).values()) == 10
     assert {row["retriever"] for row in rows(folder, "runs")} == {"bm25", "dense"}
     costs = rows(folder, "costs")
-    asked = Counter(row["query_id"] for row in costs if row["component"] == "dmqr")
+    asked = Counter(row["query_id"] for row in costs if row["component"] == "dmqr" and row["error"] != "lost")
     assert asked == dict.fromkeys(queries, 1)
     assert sum(row["pairs"] or 0 for row in costs if row["stage"] == "rerank") > len(queries)
 
@@ -148,7 +148,7 @@ def test_vllm_in_the_worker_survives_a_kill_and_answers_for_every_query(sample_p
     assert not [core for core in cores if core.is_running() and core.status() != psutil.STATUS_ZOMBIE]
     check_files(folder, 5)
     costs = rows(folder, "costs")
-    asked = [row for row in costs if row["component"] == "dmqr"]
+    asked = [row for row in costs if row["component"] == "dmqr" and row["error"] != "lost"]
     assert len(asked) == 176
     assert sum(row["cached_tokens"] for row in asked) > 0.5 * sum(row["prompt_tokens"] for row in asked)
     assert {(row["engine"], row["usage"], row["completion_tokens"] > 0) for row in asked} == {("vllm", "reported", True)}
