@@ -24,6 +24,7 @@ from retrievers.elastic.fields import elastic_indexes
 from retrievers.elastic.passages import LoadCounts
 from retrievers.retriever import SearchText, open_documents, open_retriever, retriever_facts, retriever_identity
 
+pytestmark = pytest.mark.slow  # the killed night builds an index, too
 SEA = [SearchText("sea")]
 Write = Callable[..., Path]
 
@@ -202,7 +203,7 @@ def test_texts_that_were_encoded_once_are_not_again(
     assert build(more, other).counts.encoded == 4  # another encoder: none of those vectors is of use
 
 
-@pytest.mark.parametrize("dense", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("dense", [False, True])
 def test_a_killed_build_goes_on(
     alias: str, write_corpus: Write, encoder_block: dict[str, Any], dense: bool, elasticsearch: str
 ) -> None:
@@ -443,7 +444,6 @@ def test_indexes_of_a_config() -> None:
     )  # searches otherwise, that is all
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["int8_flat", "bbq_flat", "hnsw", "int8_hnsw", "int4_hnsw", "bbq_hnsw"])
 def test_every_type_of_vectors(alias: str, corpus: Path, encoder_block: dict[str, Any], kind: str) -> None:
     dense = block(alias, encoder=encoder_block, vector={"type": kind}, oversample=5)

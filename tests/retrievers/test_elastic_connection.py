@@ -43,6 +43,7 @@ def refusal(block: dict[str, Any], **more: Any) -> str:
 # with security on
 
 
+@pytest.mark.slow
 def test_a_key_from_the_environment(
     secured_server: Server,
     corpus: Path,
@@ -76,6 +77,7 @@ def test_a_key_from_the_environment(
         assert secret not in identity
 
 
+@pytest.mark.slow
 def test_a_wrong_key_is_refused_and_not_repeated(secured: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SAFE_URL", secured)
     monkeypatch.setenv("SAFE_KEY", "bm90LWEta2V5OnNlY3JldC1zYXVjZQ==")
