@@ -62,6 +62,7 @@ class Completions:
         self._journal = keeper.open(shard) if keeper else None
         self._unmerged: dict[Key, dict[str, Any]] = {}
         self._read: list[str] = []  # journals of earlier attempts
+        self._newly_lost: Counter[Key] = Counter()  # by those journals
         self.lost: Counter[Key] = Counter()
         """How often each request was sent, by attempts that were killed, without an answer that was kept."""
 
@@ -88,27 +89,17 @@ class Completions:
 
     def merge(self) -> None:
         """Puts the completions that lie in journals into the shard's folder as one file, and removes the journals."""
-        rows = [row | {"lost": self.lost[key]} for key, row in self._unmerged.items()]
-        if self._read:  # else what was lost is in the shard's folder already
-            unanswered = [key for key, lost in self.lost.items() if lost and key not in self._unmerged]
-            rows += [dict(zip(Key._fields, key, strict=True)) | {"lost": self.lost[key]} for key in unanswered]
+        rows = [row | {"lost": self._newly_lost[key]} for key, row in self._unmerged.items()]
+        unanswered = [key for key, lost in self._newly_lost.items() if lost and key not in self._unmerged]
+        rows += [key._asdict() | {"lost": self._newly_lost[key]} for key in unanswered]
         if rows:
             write_rows(self._storage, f"{shard_folder(self._shard)}/{uuid.uuid4().hex}.parquet", rows)
-            self._unmerged.clear()
-        self.close()
+        if self._journal is not None and self._keeper is not None:
+            self._keeper.release(self._journal)
+            self._journal = None
         folder = journal_folder(self._storage, self._shard)
         for name in self._read:
             (folder / name).unlink(missing_ok=True)
-
-    def close(self) -> None:
-        """Closes the journal, which stays if it was not merged."""
-        if self._journal is None or self._keeper is None:
-            return
-        journal, self._journal = self._journal, None
-        if self._unmerged:
-            return  # the keeper goes on saving it
-        self._keeper.release(journal)
-        journal.path.unlink(missing_ok=True)
 
     def _stored(self) -> tuple[dict[Key, dict[str, Any]], dict[Key, dict[str, Any]]]:
         """Returns the rows of the shard's folder, and those of journals; counts what was lost."""
@@ -131,7 +122,8 @@ class Completions:
         for key, count in sends.items():
             if key not in merged:
                 answered = found[key]["attempts"] if key in found else 0
-                self.lost[key] += max(0, count - answered)
+                self._newly_lost[key] += max(0, count - answered)
+        self.lost += self._newly_lost
         return merged, found
 
     def _row(self, key: Key, made: CompletionRecord) -> dict[str, Any]:

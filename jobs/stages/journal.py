@@ -189,19 +189,12 @@ class JournalKeeper:
         return journal
 
     def release(self, journal: Journal) -> None:
-        """Closes a journal whose completions are in the shard's folder now, and removes what was saved of it."""
+        """Removes a journal whose completions are in the shard's folder now, and the objects that nobody needs any more."""
         with self._lock:
             del self._open[journal.path]
             journal.close()
-            done = []
-            for key, journals in self._objects.items():
-                journals.discard(journal.path)
-                if not journals:
-                    done.append(key)
-            for key in done:
-                del self._objects[key]
-        if done:
-            self._storage.delete(*done)
+        journal.path.unlink(missing_ok=True)
+        self._remove_merged()
 
     def close(self) -> None:
         """Stops the thread; open journals stay."""
@@ -214,19 +207,27 @@ class JournalKeeper:
                 for journal in self._open.values():
                     journal.sync()
                 return
-            rows, saved = [], dict[Path, int]()
-            for journal in self._open.values():
-                new, saved[journal.path] = journal.unsaved()
-                rows += [row | {"shard": journal.shard} for row in new]
-            changed = {path for path, size in saved.items() if size != self._open[path].saved}
-            if not rows:
-                return
-            shards = sorted({f"{self._open[path].shard:06d}" for path in changed})
-            key = f"{UNSAVED}/{uuid.uuid4().hex}-{'-'.join(shards)}.parquet"
-            write_rows(self._storage, key, rows, _WITH_SHARD)
-            self._objects[key] = changed
-            for path in changed:
-                self._open[path].saved = saved[path]
+            new = [(journal, *journal.unsaved()) for journal in self._open.values()]
+        new = [(journal, rows, size) for journal, rows, size in new if rows]
+        if not new:
+            return
+        shards = sorted({f"{journal.shard:06d}" for journal, _, _ in new})
+        key = f"{UNSAVED}/{uuid.uuid4().hex}-{'-'.join(shards)}.parquet"
+        rows = [row | {"shard": journal.shard} for journal, found, _ in new for row in found]
+        write_rows(self._storage, key, rows, _WITH_SHARD)
+        with self._lock:
+            self._objects[key] = {journal.path for journal, _, _ in new}
+            for journal, _, size in new:
+                journal.saved = size
+        self._remove_merged()  # a journal may have been released meanwhile
+
+    def _remove_merged(self) -> None:
+        with self._lock:
+            done = [key for key, journals in self._objects.items() if not journals & self._open.keys()]
+            for key in done:
+                del self._objects[key]
+        if done:
+            self._storage.delete(*done)
 
     def _save_periodically(self) -> None:
         while not self._ended.wait(self._seconds):

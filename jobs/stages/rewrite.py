@@ -117,11 +117,7 @@ class Rewrite:
         by_query = [self._rewriter.requests(query_id, query) for query_id, query in queries]
         requests = {key_of(request): request for of_query in by_query for request in of_query}
         store = Completions(self._storage, shard_of(table), self._start, self._gpus, self._keeper)
-        try:
-            made = dict(zip(requests, fill(store, list(requests), partial(self._complete, requests, store)), strict=True))
-        except BaseException:
-            store.close()
-            raise
+        made = dict(zip(requests, fill(store, list(requests), partial(self._complete, requests, store)), strict=True))
         store.merge()
         rewrites, errors, spent = [], [], []
         for of_query in by_query:
