@@ -139,7 +139,8 @@ def make_run(folder: Path, queries: int, shard_size: int, depth: int) -> None:
     ids = sorted(hashlib.sha256(str(number).encode()).hexdigest()[:32] for number in range(queries))
     texts = [" ".join(rng.choice(WORDS, 4)) + f" {number}" for number in range(queries)]
     asked = rng.geometric(0.5, queries)
-    table = pa.table({"query_id": ids, "query": texts, "log_count": asked}, STORED["queries"])
+    columns = {"query_id": ids, "query": texts, "normalised": texts, "log_count": asked}
+    table = pa.table(columns, STORED["queries"])
     sink = io.BytesIO()
     pq.write_table(table, sink, row_group_size=shard_size)
     storage.put("queries/plan.parquet", sink.getvalue())
