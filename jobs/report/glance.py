@@ -154,9 +154,7 @@ def quality(evaluation: Evaluation | None) -> list[Quality]:
     ends = [0.0, *differences, *(end for interval in intervals.values() for end in interval)]
     margin = 0.06 * (max(ends) - min(ends)) or 0.01
     axis = min(ends) - margin, max(ends) + margin
-    return [
-        Quality(SHOWN[name], evaluation.results[name], original.get(name), intervals.get(name), axis) for name in MEASURES
-    ]
+    return [Quality(SHOWN[name], evaluation.results[name], original.get(name), intervals.get(name), axis) for name in MEASURES]
 
 
 def stages(figures: Figures, spending: Spending) -> list[StageRow]:

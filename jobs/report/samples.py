@@ -1,4 +1,4 @@
-"""Sample queries with their rewrites, what the LLM was sent and answered, the original alone as it is measured, and the results."""
+"""Sample queries: their rewrites, requests and answers, the original alone as it is measured, and the results."""
 
 from __future__ import annotations
 
