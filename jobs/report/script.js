@@ -54,7 +54,7 @@
   const value = (cell) => {
     if (!cell) return null;
     if ("v" in cell.dataset) return Number(cell.dataset.v);
-    const text = words(cell);
+    const text = words(cell).replace(/^[=+] /, ""); // of a head: + idle
     if (NOTHING.has(text)) return null;
     return /^[+-]?[\d,]*\.?\d+$/.test(text) ? Number(text.replaceAll(",", "")) : text;
   };
@@ -89,15 +89,30 @@
     const safe = /^[=+@-](?![\d.]+ to )/.test(found) ? `'${found}` : found; // no formula for a spreadsheet
     return /[",\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
   };
+  // One line of CSV: an interval is two fields, a part is named after the line that it is a part of.
+  const line = (row, whole) =>
+    [...row.cells].flatMap((cell, column) => {
+      if ("parts" in cell.dataset) return cell.dataset.parts.split(",");
+      const unit = "unit" in cell.dataset ? ` (${cell.dataset.unit})` : "";
+      const found = value(cell);
+      return quoted(column === 0 && row.className === "part" ? `${whole}: ${found}` : unit ? found + unit : found);
+    });
+  const csv = (table) => {
+    let whole = "";
+    const lines = [...table.rows].map((row) => {
+      if (row.className !== "part") whole = words(row.cells[0]);
+      return line(row, whole).join(",");
+    });
+    return lines.join("\r\n") + "\r\n";
+  };
   const downloadable = (table) => {
     const button = document.createElement("button");
     button.className = "csv";
     button.textContent = "CSV";
     button.title = "download this table as CSV";
     button.addEventListener("click", () => {
-      const lines = [...table.rows].map((row) => [...row.cells].map((cell) => quoted(value(cell))).join(","));
       const link = document.createElement("a");
-      link.href = URL.createObjectURL(new Blob([lines.join("\r\n") + "\r\n"], { type: "text/csv" }));
+      link.href = URL.createObjectURL(new Blob([csv(table)], { type: "text/csv" }));
       link.download = `${document.body.dataset.run}-${table.dataset.csv}.csv`;
       link.click();
       setTimeout(() => URL.revokeObjectURL(link.href), 1000);
