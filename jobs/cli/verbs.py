@@ -84,6 +84,7 @@ def plan(options: argparse.Namespace) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Brings a run to its end, measures it and writes its report."""
+    from jobs.report.judged import measured
     from jobs.run.folder import REPORT, open_run
     from jobs.run.prepare import prepare
     from jobs.run.run import run
@@ -101,7 +102,7 @@ def run(options: argparse.Namespace) -> int:
             run(prepared, progress, again, log)
             progress.phase("evaluating and writing the report")
             folder = open_run(prepared.storage.root)
-            evaluation, judged = _measured(folder, prepared.judgements)
+            evaluation, judged = measured(folder, prepared.judgements)
             if evaluation is not None and evaluation.warning is not None:
                 event("warning", evaluation.warning, logging.WARNING)
             if not before or folder.storage.get(REPORT) is None:  # one that is there may be of a moment before the end
@@ -196,13 +197,14 @@ def diff(options: argparse.Namespace) -> int:
 def report(options: argparse.Namespace) -> int:
     """Writes a run's report."""
     from jobs.cli.beside import check_samples, judgements_of, prices_of
+    from jobs.report.judged import measured
     from jobs.run.folder import open_run
 
     folder = open_run(options.run)
     prices = prices_of(options, folder)
     check_samples(options)
     judgements = judgements_of(options, folder, "--qrels")
-    evaluation, judged = _measured(folder, judgements)
+    evaluation, judged = measured(folder, judgements)
     texts = False if options.no_texts else None
     print(_write_report(folder, prices, evaluation, judged, options.out, texts, options.samples))
     return 0
@@ -254,18 +256,6 @@ def _put(path: Path, text: str) -> None:
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(path)) from error
-
-
-def _measured(folder: RunFolder, judgements: Judgements | None) -> tuple[Evaluation | None, Judged | None]:
-    """Returns the quality of a run's results and its judged queries; None without judgements."""
-    from jobs.evaluate.evaluate import evaluation
-    from jobs.evaluate.per_query import per_query
-    from jobs.report.judged import judged_queries
-
-    if judgements is None:
-        return None, None
-    values = per_query(folder, judgements)
-    return evaluation(folder, judgements, values), judged_queries(judgements, values)
 
 
 def _load(options: argparse.Namespace) -> Config:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from jobs.evaluate.evaluate import Evaluation, evaluation
 from jobs.evaluate.judgements import Judgements
 from jobs.evaluate.measure import MEASURES
-from jobs.evaluate.per_query import PerQuery
+from jobs.evaluate.per_query import PerQuery, per_query
+from jobs.run.folder import RunFolder
 
 LEADING = MEASURES[0]  # the measure that samples are ordered by, and that the page begins with
 
@@ -32,28 +34,40 @@ class Judged:
         return sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains), sum(gain == 0 for gain in gains)
 
 
-def judged_queries(judgements: Judgements, measured: PerQuery) -> Judged:
+def measured(run: RunFolder, judgements: Judgements | None) -> tuple[Evaluation | None, Judged | None]:
+    """Returns the quality of a run's results and its judged queries; None without judgements.
+
+    Raises:
+        ConfigError: files of the run cannot be read.
+    """
+    if judgements is None:
+        return None, None
+    values = per_query(run, judgements)
+    return evaluation(run, judgements, values), judged_queries(judgements, values)
+
+
+def judged_queries(judgements: Judgements, values: PerQuery) -> Judged:
     """Returns the judged queries of a run.
 
     Args:
         judgements: what was judged.
-        measured: what it was measured at.
+        values: what was measured.
     """
     place = MEASURES.index(LEADING)
     rows: dict[str, list[int]] = {}
     grades: dict[str, dict[str, int]] = {}
-    for row, (key, query_id) in enumerate(zip(measured.keys, measured.query_ids, strict=True)):
+    for row, (key, query_id) in enumerate(zip(values.keys, values.query_ids, strict=True)):
         if query_id is not None:
             rows.setdefault(query_id, []).append(row)
             mine = grades.setdefault(query_id, {})
             for doc_id, grade in judgements.grades[key].items():
                 mine[doc_id] = max(grade, mine.get(doc_id, grade))
-    original = measured.original
-    values = {
+    original = values.original
+    found = {
         query_id: (
-            float(measured.results[mine, place].mean()),
+            float(values.results[mine, place].mean()),
             None if original is None else float(original[mine, place].mean()),
         )
         for query_id, mine in rows.items()
     }
-    return Judged(grades, values)
+    return Judged(grades, found)

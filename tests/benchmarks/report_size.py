@@ -92,11 +92,9 @@ def main() -> None:
 
 def make_page(folder: Path) -> None:
     """In a process of its own, so that the peak is the report's."""
-    from jobs.evaluate.evaluate import evaluation
     from jobs.evaluate.judgements import Judgements
-    from jobs.evaluate.per_query import per_query
     from jobs.report import report
-    from jobs.report.judged import judged_queries
+    from jobs.report.judged import measured
     from jobs.run.folder import open_run
 
     began = time.monotonic()
@@ -105,15 +103,14 @@ def make_page(folder: Path) -> None:
     some = np.random.default_rng(3).integers(0, DOCUMENTS, (len(ids), 20))
     grades = {query_id: {f"doc-{doc:06d}": 1 for doc in docs} for query_id, docs in zip(ids[::10], some[::10], strict=True)}
     judgements = Judgements("made up", grades, "query_id")
-    values = per_query(run, judgements)
-    measured = time.monotonic() - began
-    prices = costs.Prices(cpu_worker_hour=0.05, device_hour=2.5)
-    html = report(run, prices, evaluation(run, judgements, values), judged=judged_queries(judgements, values))
+    evaluation, judged = measured(run, judgements)
+    evaluated = time.monotonic() - began
+    html = report(run, costs.Prices(cpu_worker_hour=0.05, device_hour=2.5), evaluation, judged=judged)
     seconds = time.monotonic() - began
     (folder / "report.html").write_text(html, encoding="utf-8")
     size = len(html.encode())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    took = f"{seconds:.1f} s, of it {measured:.1f} s evaluation"
+    took = f"{seconds:.1f} s, of it {evaluated:.1f} s evaluation"
     print(f"report: {took}, peak memory {peak:.0f} MiB, page {size / 1e6:.2f} MB", flush=True)
     assert size < GOAL_BYTES
 
