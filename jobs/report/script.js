@@ -113,7 +113,7 @@
     button.addEventListener("click", () => {
       const link = document.createElement("a");
       link.href = URL.createObjectURL(new Blob([csv(table)], { type: "text/csv" }));
-      link.download = `${document.body.dataset.run}-${table.dataset.csv}.csv`;
+      link.download = `${document.body.dataset.run}-${table.dataset.csv || table.closest("section").id}.csv`;
       link.click();
       setTimeout(() => URL.revokeObjectURL(link.href), 1000);
     });
@@ -121,7 +121,7 @@
   };
 
   samples();
-  for (const table of document.querySelectorAll("table[data-csv]")) {
+  for (const table of document.querySelectorAll("main table")) {
     sortable(table);
     downloadable(table);
   }
