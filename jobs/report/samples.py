@@ -70,6 +70,14 @@ class Sample:
         return None if self.values is None or self.values[1] is None else self.values[0] - self.values[1]
 
     @property
+    def failures(self) -> list[tuple[str, str, str, list[str]]]:
+        """Returns stage, reason, message and strategies of each failure; one answer may fail several strategies."""
+        found: dict[tuple[str, str, str], list[str]] = {}
+        for row in self.errors:
+            found.setdefault((row["stage"], row["reason"], row["message"] or ""), []).append(row["component"])
+        return [(*key, list(filter(None, components))) for key, components in found.items()]
+
+    @property
     def missed(self) -> list[tuple[str, int]]:
         """Returns the relevant documents that are not among the shown results, with their grades, the highest first."""
         shown = {hit.doc_id for hit in self.hits}
