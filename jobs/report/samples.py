@@ -23,7 +23,7 @@ from jobs.report.sampled_requests import SampledRequest, sampled_requests
 from jobs.run.folder import RunFolder
 from jobs.run.request_shares import worker_settings
 from jobs.stages.fuse import fuse_original
-from jobs.tables import ORIGINAL
+from jobs.tables import NOTES, ORIGINAL
 
 TOP = 10
 DOCUMENT_CHARACTERS = 160
@@ -182,6 +182,7 @@ def _fill(figures: Figures, rows: _Rows, found: Mapping[str, Sample]) -> None:
         found[row["query_id"]].hits.append(hit)
     for sample in found.values():
         sample.rewrites.sort(key=lambda row: (place.get(row["strategy"], len(place)), row["strategy"], row["position"]))
+        sample.errors.sort(key=lambda row: (row["reason"] in NOTES, place.get(row["component"], len(place)), row["reason"]))
 
 
 def _fill_alone(run: RunFolder, rows: _Rows, found: Mapping[str, Sample]) -> None:
