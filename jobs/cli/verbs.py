@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from cluster.costs import Prices
     from jobs.config.config import Config
     from jobs.evaluate.evaluate import Evaluation
-    from jobs.evaluate.judgements import Judgements
     from jobs.report.judged import Judged
     from jobs.run.folder import RunFolder
 
