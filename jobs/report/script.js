@@ -56,7 +56,8 @@
     if ("v" in cell.dataset) return Number(cell.dataset.v);
     const text = words(cell).replace(/^[=+] /, ""); // of a head: + idle
     if (NOTHING.has(text)) return null;
-    return /^[+-]?[\d,]*\.?\d+$/.test(text) ? Number(text.replaceAll(",", "")) : text;
+    const digits = text.replace("−", "-").replace("$", "").replaceAll(",", "");
+    return /^[+-]?\d*\.?\d+$/.test(digits) ? Number(digits) : text;
   };
 
   const sortable = (table) => {
