@@ -173,7 +173,7 @@ def _diff(one: argparse.ArgumentParser) -> None:
 def _report(one: argparse.ArgumentParser) -> None:
     _run_folder(one)
     _file(one.add_argument("--out", metavar="FILE", help="where to (default: report.html in the run's folder)"))
-    one.add_argument("--no-texts", action="store_true", help="leave out every query, rewrite and document text")
+    one.add_argument("--no-texts", action="store_true", help="leave out every query, rewrite, prompt, answer, document")
     one.add_argument("--samples", type=int, metavar="N", help="queries shown at length (default: the config's, 100)")
     _file(one.add_argument("--qrels", metavar="FILE", help="judgements (default: the config's)"))
     _key(one)

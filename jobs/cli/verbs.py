@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cluster.costs import Prices
     from jobs.config.config import Config
     from jobs.evaluate.evaluate import Evaluation
+    from jobs.report.judged import Judged
     from jobs.run.folder import RunFolder
 
 
@@ -82,7 +83,7 @@ def plan(options: argparse.Namespace) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Brings a run to its end, measures it and writes its report."""
-    from jobs.evaluate.evaluate import evaluate
+    from jobs.report.judged import measured
     from jobs.run.folder import REPORT, open_run
     from jobs.run.prepare import prepare
     from jobs.run.run import run
@@ -100,12 +101,12 @@ def run(options: argparse.Namespace) -> int:
             run(prepared, progress, again, log)
             progress.phase("evaluating and writing the report")
             folder = open_run(prepared.storage.root)
-            evaluation = None if prepared.judgements is None else evaluate(folder, prepared.judgements)
+            evaluation, judged = measured(folder, prepared.judgements)
             if evaluation is not None and evaluation.warning is not None:
                 event("warning", evaluation.warning, logging.WARNING)
             if not before or folder.storage.get(REPORT) is None:  # one that is there may be of a moment before the end
                 try:
-                    _write_report(folder, prepared.prices, evaluation)
+                    _write_report(folder, prepared.prices, evaluation, judged)
                 except Exception as error:  # the night's work is done all the same
                     page = f"the report was not written: {cause(error)}; details in {log.where}"
                     page += f"; try again with: {program()} report {shlex.quote(folder.storage.root)}"
@@ -216,16 +217,16 @@ def diff(options: argparse.Namespace) -> int:
 def report(options: argparse.Namespace) -> int:
     """Writes a run's report."""
     from jobs.cli.beside import check_samples, judgements_of, prices_of
-    from jobs.evaluate.evaluate import evaluate
+    from jobs.report.judged import measured
     from jobs.run.folder import open_run
 
     folder = open_run(options.run)
     prices = prices_of(options, folder)
     check_samples(options)
     judgements = judgements_of(options, folder, "--qrels")
-    evaluation = None if judgements is None else evaluate(folder, judgements)
+    evaluation, judged = measured(folder, judgements)
     texts = False if options.no_texts else None
-    print(_write_report(folder, prices, evaluation, options.out, texts, options.samples))
+    print(_write_report(folder, prices, evaluation, judged, options.out, texts, options.samples))
     return 0
 
 
@@ -233,6 +234,7 @@ def _write_report(
     folder: RunFolder,
     prices: Prices | None,
     evaluation: Evaluation | None,
+    judged: Judged | None,
     out: str | None = None,
     texts: bool | None = None,
     samples: int | None = None,
@@ -248,6 +250,7 @@ def _write_report(
         folder,
         prices,
         evaluation,
+        judged=judged,
         texts=wanted.texts if texts is None else texts,
         samples=wanted.samples if samples is None else samples,
     )

@@ -193,9 +193,9 @@ class ReportSettings(BaseModel):
     model_config = FROZEN
 
     texts: bool = True
-    """false: the report holds no query, rewrite or document, only ids, names and numbers."""
+    """false: the report holds no query, rewrite, prompt, answer or document, only ids, names and numbers."""
     samples: Annotated[int, Field(ge=0)] = 100
-    """Number of queries shown with their rewrites and hits."""
+    """Number of queries shown with their rewrites, requests and hits."""
 
 
 class Config(BaseModel):

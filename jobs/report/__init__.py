@@ -18,21 +18,28 @@ from cluster.errors import ConfigError
 from cluster.storage.s3_duckdb import reason
 from jobs.evaluate.evaluate import Evaluation, evaluation_notes
 from jobs.report import wording
-from jobs.report.failures import RAW_CHARACTERS, failures
+from jobs.report.failures import failures
 from jobs.report.figures import Figures
 from jobs.report.flow import flow
-from jobs.report.glance import notices, quality, stages, tiles
+from jobs.report.glance import headline, notices, quality, stages, tiles
+from jobs.report.judged import LEADING, Judged
 from jobs.report.lists import lists
 from jobs.report.samples import DOCUMENT_CHARACTERS, samples
 from jobs.report.spending import spending
 from jobs.report.trend import trend
 from jobs.run.folder import RunFolder
 
-FILTERS = ("shown", "number", "percent", "duration", "money", "size")
+FILTERS = ("shown", "number", "signed", "percent", "duration", "money", "size")
 
 
 def report(
-    run: RunFolder, prices: Prices | None, evaluation: Evaluation | None, *, texts: bool = True, samples: int = 100
+    run: RunFolder,
+    prices: Prices | None,
+    evaluation: Evaluation | None,
+    *,
+    judged: Judged | None = None,
+    texts: bool = True,
+    samples: int = 100,
 ) -> str:
     """Returns the report as one HTML page.
 
@@ -40,14 +47,15 @@ def report(
         run: the run to report.
         prices: for costs in USD; None: quantities only.
         evaluation: the quality of the results; None: the section is left out.
-        texts: False leaves out every query, rewrite, answer, message and document; ids, counts and names stay.
+        judged: the judged queries, to choose and order samples by gain and to mark judged documents.
+        texts: False leaves out every query, rewrite, prompt, answer, message and document; ids, counts and names stay.
         samples: the most queries to show.
 
     Raises:
         ConfigError: the run's tables cannot be read.
     """
     try:
-        values = _values(run, prices, evaluation, texts, samples)
+        values = _values(run, prices, evaluation, judged, texts, samples)
     except (duckdb.Error, pa.ArrowException, OSError) as error:
         words = reason(error)
         where = f"{run.storage.root}: the run's tables cannot be read"
@@ -56,7 +64,12 @@ def report(
 
 
 def _values(
-    run: RunFolder, prices: Prices | None, evaluation: Evaluation | None, texts: bool, max_samples: int
+    run: RunFolder,
+    prices: Prices | None,
+    evaluation: Evaluation | None,
+    judged: Judged | None,
+    texts: bool,
+    max_samples: int,
 ) -> dict[str, Any]:
     """Returns the variables of the templates."""
     figures = Figures(run)
@@ -65,22 +78,26 @@ def _values(
     return {
         "run": run,
         "record": run.record,
+        "label": run.record.get("label"),
         "figures": figures,
         "texts": texts,
+        "headline": headline(figures, spent),
         "tiles": tiles(figures, spent),
         "notices": notices(figures),
         "evaluation_notes": [] if evaluation is None else evaluation_notes(evaluation),
         "quality": quality(evaluation),
-        "alone": "" if evaluation is None else evaluation.alone,
+        "alone": "original alone" if evaluation is None else evaluation.alone,
+        "leading": LEADING,
+        "judged": judged is not None,
+        "moved": None if judged is None else judged.moved(),
         "reranked": run.config.rerank.kind != "none",
         "flow": flow(figures),
         "trend": trend(run, prices, evaluation),
         "stages": stages(figures, spent),
         "spending": spent,
         "failures": failed,
-        "raw_characters": RAW_CHARACTERS,
         "lists": lists(figures),
-        "samples": samples(figures, failed, max_samples, texts=texts),
+        "samples": samples(figures, failed, max_samples, texts=texts, judged=judged),
         "document_characters": DOCUMENT_CHARACTERS,
         "config": _yaml(run.record["config"]),
         "indexes": _yaml(run.record["indexes"]),

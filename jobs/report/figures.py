@@ -31,6 +31,25 @@ class Reason:
 
 
 @dataclass(frozen=True)
+class Case:
+    """The queries with an error of one reason: an answer that lacks several rewrites counts once.
+
+    `rewrites`: the number of rewrites lost to it, by strategy.
+    """
+
+    stage: str
+    reason: str
+    queries: int | None
+    """None: a version wrote the run that did not count them."""
+    rewrites: dict[str, int]
+
+    @property
+    def note(self) -> bool:
+        """Returns whether it is a note, not a failure."""
+        return self.reason in NOTES
+
+
+@dataclass(frozen=True)
 class Rungs:
     """The outcome of one strategy: number of rewrites by parser fallback step (rung), and of failures by reason."""
 
@@ -114,6 +133,19 @@ class Figures:
                 _, stage, *component, reason = key.split("/")
                 found.append(Reason(stage, "/".join(component), reason, count))
         return sorted(found, key=lambda one: (one.note, -one.count, one.stage, one.component, one.reason))
+
+    @cached_property
+    def cases(self) -> list[Case]:
+        """Returns the reasons by the number of queries that have them: failures, then notes, the most frequent first."""
+        order = {name: place for place, name in enumerate(self.strategies)}
+        found: dict[tuple[str, str], dict[str, int]] = {}
+        for one in sorted(self.reasons, key=lambda one: (order.get(one.component, len(order)), one.component)):
+            found.setdefault((one.stage, one.reason), {})[one.component] = one.count
+        cases = [
+            Case(stage, reason, self.counts.get(f"error_queries/{stage}/{reason}"), {k: n for k, n in by.items() if k})
+            for (stage, reason), by in found.items()
+        ]
+        return sorted(cases, key=lambda one: (one.note, -(one.queries or 0), one.stage, one.reason))
 
     @cached_property
     def rungs(self) -> list[Rungs]:

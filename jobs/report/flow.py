@@ -62,6 +62,8 @@ class Flow:
     headings: list[tuple[float, str]] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
     bands: list[Band] = field(default_factory=list)
+    columns: list[tuple[str, list[Node]]] = field(default_factory=list)
+    """Heading and nodes of each column: the same as a list, for narrow screens."""
 
 
 Link = tuple[Node, Node, float, float]  # source, target, height at the source and at the target
@@ -82,7 +84,7 @@ class _Drawing:
             self.links.append((source, target, left, left if right is None else right))
 
     def laid_out(self) -> Flow:
-        flow = Flow(width=COLUMN * len(self.columns) + LAST)
+        flow = Flow(width=COLUMN * len(self.columns) + LAST, columns=self.columns)
         for number, (heading, nodes) in enumerate(self.columns):
             x, y = COLUMN * number + 1, TOP
             flow.headings.append((x, heading))

@@ -29,12 +29,18 @@ class Tile:
 
 @dataclass(frozen=True)
 class Quality:
-    """One measure of the results, with that of the original query alone."""
+    """One measure of the results, with that of the original query alone. `axis`: the ends of the drawing, of all measures."""
 
     measure: str
     results: float
     original: float | None
     interval: tuple[float, float] | None
+    axis: tuple[float, float] = (-1.0, 1.0)
+
+    def place(self, value: float) -> float:
+        """Returns where a value stands on the axis, 0 to 100."""
+        low, high = self.axis
+        return 100 * (value - low) / (high - low)
 
     @property
     def difference(self) -> float | None:
@@ -62,39 +68,46 @@ class StageRow:
     """Queries per second of one worker."""
 
 
+def headline(figures: Figures, spending: Spending) -> Tile | None:
+    """Returns the cost per 1,000 queries, or without prices the work; None if nothing is committed."""
+    total, worked = spending.total, figures.queries
+    if not worked:
+        return None
+    if total.usd is None:
+        seconds = total["seconds"] + total.start_up
+        of = f"{duration(seconds)} in all; there are no prices, so no money"
+        return Tile("worker time per 1,000 queries", duration(1000 * seconds / worked), of)
+    return Tile("cost per 1,000 queries", money(1000 * total.usd / worked), f"{money(total.usd)} in all")
+
+
 def tiles(figures: Figures, spending: Spending) -> list[Tile]:
-    """Returns the key figures of the run."""
+    """Returns the key figures of the run, beside quality and cost."""
     run, counts = figures.run, figures.counts
     planned, limit = run.plan.counts, run.config.limits.error_rate
     wall = sum(start.wall for start in figures.starts)
     starts = len(figures.starts)
     total = spending.total
-    failed = counts["failed_queries"]
     over = figures.error_rate > limit
     allowed = f"{percent(figures.error_rate)}, {'above the limit of' if over else 'limit'} {percent(limit)}"
+    log = f"of {number(planned['log_rows'])} log rows, {number(planned['rejected'])} rejected"
+    worker_time = f"{duration(total['seconds'] + total.start_up)} of worker time"
     found = [
-        Tile("log rows", number(planned["log_rows"]), f"{number(planned['rejected'])} rejected"),
         Tile(
             "distinct queries",
             number(planned["queries"]),
-            f"{number(figures.queries)} committed" if figures.waiting else "all committed",
+            f"{number(figures.queries)} committed; {log}" if figures.waiting else log,
             bool(figures.waiting),
         ),
         Tile("rewrites", number(counts["rewrites"]), f"of {number(counts['planned'])} planned"),
+        Tile("queries with errors", number(counts["failed_queries"]), allowed, over),
         Tile("results", number(counts["results"]), f"for {queries(counts['queries_with_results'])}"),
-        Tile("queries with errors", number(failed), allowed, over),
-        Tile("wall time", duration(wall), f"in {starts} starts" if starts > 1 else "one start"),
+        Tile("wall time", duration(wall), f"in {starts} starts; {worker_time}" if starts > 1 else worker_time),
     ]
-    if total.usd is not None:
-        each = f"{money(1000 * total.usd / figures.queries)} per 1,000 queries" if figures.queries else ""
-        found.append(Tile("cost", money(total.usd), each))
-    found.append(Tile("work", duration(total["seconds"] + total.start_up), f"of it {duration(total.start_up)} start-up"))
     if total["prompt_tokens"] or total["completion_tokens"]:
-        cached = total["cached_tokens"]
-        of = f"{number(cached)} cached ({percent(cached / total['prompt_tokens'])})" if total["prompt_tokens"] else ""
-        found.append(Tile("prompt tokens", number(total["prompt_tokens"]), of))
-        each = f"{total['completion_tokens'] / figures.queries:,.0f} per query"
-        found.append(Tile("completion tokens", number(total["completion_tokens"]), each))
+        prompt, cached = total["prompt_tokens"], total["cached_tokens"]
+        of = f" ({percent(cached / prompt)} cached)" if prompt and cached else ""
+        detail = f"{number(prompt)} prompt{of}, {number(total['completion_tokens'])} completion"
+        found.append(Tile("tokens per query", number((prompt + total["completion_tokens"]) / figures.queries), detail))
     return found
 
 
@@ -141,11 +154,15 @@ def notices(figures: Figures) -> list[str]:
 
 
 def quality(evaluation: Evaluation | None) -> list[Quality]:
-    """Returns the measures of an evaluation; an empty list without one, or where nothing was measured."""
+    """Returns the measures of an evaluation, the leading one first; an empty list where nothing was measured."""
     if evaluation is None or evaluation.warning is not None:
         return []
     intervals, original = evaluation.intervals or {}, evaluation.original or {}
-    return [Quality(SHOWN[name], evaluation.results[name], original.get(name), intervals.get(name)) for name in MEASURES]
+    differences = list((evaluation.differences or {}).values())
+    ends = [0.0, *differences, *(end for interval in intervals.values() for end in interval)]
+    margin = 0.06 * (max(ends) - min(ends)) or 0.01
+    axis = min(ends) - margin, max(ends) + margin
+    return [Quality(SHOWN[name], evaluation.results[name], original.get(name), intervals.get(name), axis) for name in MEASURES]
 
 
 def stages(figures: Figures, spending: Spending) -> list[StageRow]:

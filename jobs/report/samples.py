@@ -1,36 +1,42 @@
-"""Sample queries with their rewrites, the hits of the original alone, and the results.
-
-The choice is deterministic for a run: some queries with errors, and others evenly spread over the queries by query_id.
-"""
+"""Sample queries: their rewrites, requests and answers, the original alone as it is measured, and the results."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+import duckdb
+import pyarrow as pa
+
 from cluster.errors import ClusterError, RetrieverError
+from cluster.run.shards import Manifest
+from jobs.evaluate.per_query import kept
 from jobs.index.opening import open_documents
+from jobs.report.choosing import choose
 from jobs.report.failures import Failures
 from jobs.report.figures import Figures
+from jobs.report.judged import Judged
 from jobs.report.lists import comparable
-from jobs.report.reading import database, files, queries_of, spread
+from jobs.report.reading import database, files
+from jobs.report.sampled_requests import SampledRequest, sampled_requests
 from jobs.run.folder import RunFolder
 from jobs.run.request_shares import worker_settings
-from jobs.tables import ORIGINAL
+from jobs.stages.fuse import fuse_original
+from jobs.tables import NOTES, ORIGINAL
 
 TOP = 10
-SHARDS = 25  # to take samples from; the lists of each are read
 DOCUMENT_CHARACTERS = 160
+MOST_MISSED = 5
 
 
 @dataclass(frozen=True)
 class Hit:
-    """A document with its rank in a list of the original or among the results."""
+    """A document with its rank in the original's list or among the results."""
 
     rank: int
     doc_id: str
-    score: float
+    score: float | None = None
     fused_score: float | None = None
     sources: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
     """Strategy (with its position from 2 on) -> retriever and rank in each list that has the document."""
@@ -46,125 +52,160 @@ class Sample:
     query: str
     log_count: int
     rewrites: list[dict[str, Any]] = field(default_factory=list)
+    requests: list[SampledRequest] = field(default_factory=list)
+    alone: list[Hit] = field(default_factory=list)
+    """The first documents of the original alone, its lists fused as `evaluate` measures them; without kept lists empty."""
     lists: dict[str, list[Hit]] = field(default_factory=dict)
-    """Retriever -> the first hits of the original's list."""
+    """Without kept lists: retriever -> the results that the original's list has among its first."""
     hits: list[Hit] = field(default_factory=list)
     errors: list[dict[str, Any]] = field(default_factory=list)
+    grades: Mapping[str, int] = field(default_factory=dict)
+    """doc_id -> grade, of the judged documents."""
+    values: tuple[float, float | None] | None = None
+    """The leading measure of the results and of the original alone; None: the query is not judged."""
+
+    @property
+    def gain(self) -> float | None:
+        """Returns results - original alone; None where it was not measured."""
+        return None if self.values is None or self.values[1] is None else self.values[0] - self.values[1]
+
+    @property
+    def failures(self) -> list[tuple[str, str, str, list[str]]]:
+        """Returns stage, reason, message and strategies of each failure; one answer may fail several strategies."""
+        found: dict[tuple[str, str, str], list[str]] = {}
+        for row in self.errors:
+            found.setdefault((row["stage"], row["reason"], row["message"] or ""), []).append(row["component"])
+        return [(*key, list(filter(None, components))) for key, components in found.items()]
+
+    @property
+    def missed(self) -> list[tuple[str, int]]:
+        """Returns the relevant documents that are not among the shown results, with their grades, the highest first."""
+        shown = {hit.doc_id for hit in self.hits}
+        found = [(doc_id, grade) for doc_id, grade in self.grades.items() if grade > 0 and doc_id not in shown]
+        return sorted(found, key=lambda one: (-one[1], one[0]))[:MOST_MISSED]
 
 
 @dataclass(frozen=True)
 class Samples:
-    """The samples. `documents`: doc_id -> the beginning of its text; `without`: why there are no texts, in one line."""
+    """The samples, the greatest gain first, then the most asked."""
 
     queries: list[Sample]
     documents: dict[str, str]
+    """doc_id -> the beginning of its text."""
     without: str | None
+    """Why there are no texts, in one line."""
+
+    @property
+    def measured(self) -> bool:
+        """Returns whether the gain of a sample is known."""
+        return any(one.gain is not None for one in self.queries)
 
 
-def samples(figures: Figures, failed: Failures, count: int, *, texts: bool) -> Samples:
+def samples(figures: Figures, failed: Failures, count: int, *, texts: bool, judged: Judged | None = None) -> Samples:
     """Returns at most `count` sample queries.
 
     Args:
         figures: of the run.
-        failed: errors of the run; a fifth of the samples at most is chosen from them.
+        failed: errors of the run; some samples are chosen from them.
         count: the most samples.
-        texts: whether to read the texts of the documents.
+        texts: whether to read the texts of documents, prompts and answers.
+        judged: the judged queries of the run.
     """
     run = figures.run
-    chosen = _chosen(run, failed, count)
-    if not chosen:
+    chosen = choose(run, failed.failed_ids, judged, count)
+    found = {row[0]: Sample(*row) for rows in chosen.values() for row in rows}
+    if not found:
         return Samples([], {}, None)
-    depth, kept = run.config.fuse.depth, run.config.retrieve.keep_runs
-    # unknown if fusion left the original out and no list was kept
-    known_original = comparable(run)
     by_number = {manifest.shard: manifest for manifest in run.manifests}
-    manifests = [by_number[number] for number in sorted(chosen)]
-    place = {name: number for number, name in enumerate([ORIGINAL, *figures.strategies])}
-    found = {sample.query_id: sample for number in sorted(chosen) for sample in chosen[number]}
     with database() as connection:
+        rows = _Rows(connection, run, [by_number[number] for number in chosen], list(found))
+        _fill(figures, rows, found)
+        _fill_alone(run, rows, found)
+    for query_id, requests in sampled_requests(run, list(chosen), list(found), texts=texts).items():
+        found[query_id].requests = requests
+    if judged is not None:
+        for sample in found.values():
+            sample.grades, sample.values = judged.grades.get(sample.query_id, {}), judged.values.get(sample.query_id)
+    documents, without = _documents(run, found.values()) if texts else ({}, None)
+    return Samples(sorted(found.values(), key=_place), documents, without)
 
-        def rows(table: str, columns: str, condition: str = "true", order: str = "query_id") -> list[dict[str, Any]]:
-            names = files(run, table, manifests)
-            if not names:
-                return []
-            query = (
-                f"SELECT {columns} FROM read_parquet($names) WHERE query_id IN (SELECT unnest($ids)) AND {condition} "
-                f"ORDER BY {order}"
-            )
-            result = connection.execute(query, {"names": names, "ids": list(found)})
-            keys = [column[0] for column in result.description]
-            return [dict(zip(keys, row, strict=True)) for row in result.fetchall()]
 
-        for row in rows("rewrites", "query_id, strategy, position, text, parsed_as", order="query_id, position"):
-            found[row["query_id"]].rewrites.append(row)
-        for row in rows("errors", "query_id, stage, component, reason"):
-            found[row["query_id"]].errors.append(row)
-        known = {
-            (row["query_id"], row["doc_id"])
-            for row in rows("runs", "query_id, doc_id", f"strategy = '{ORIGINAL}' AND rank <= {depth}")
-        }
-        listed = f"strategy = '{ORIGINAL}' AND rank <= {TOP}"
-        for row in rows("runs", "query_id, retriever, rank, doc_id, score", listed, "query_id, retriever, rank"):
-            hit = Hit(row["rank"], row["doc_id"], row["score"])
-            found[row["query_id"]].lists.setdefault(row["retriever"], []).append(hit)
-        results = "query_id, rank, doc_id, score, fused_score, sources"
-        for row in rows("results", results, f"rank <= {TOP}", "query_id, rank"):
-            hit = _hit(row, place)
-            new = known_original and ORIGINAL not in hit.sources and (row["query_id"], hit.doc_id) not in known
-            found[row["query_id"]].hits.append(replace(hit, new=new))
-        if not kept:
-            _lists_from_results(rows("results", "query_id, doc_id, sources", order="query_id, rank"), found)
+def _place(sample: Sample) -> tuple[bool, float, int, str]:
+    gain = sample.gain
+    return gain is None, -(gain or 0.0), -sample.log_count, sample.query_id
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The tables' rows of the samples."""
+
+    connection: duckdb.DuckDBPyConnection
+    run: RunFolder
+    manifests: list[Manifest]
+    query_ids: list[str]
+
+    def table(self, name: str, columns: str, condition: str, order: str) -> pa.Table | None:
+        """Returns the rows, or None for a table without any."""
+        names = files(self.run, name, self.manifests)
+        if not names:
+            return None
+        query = (
+            f"SELECT {columns} FROM read_parquet($names) WHERE query_id IN (SELECT unnest($ids)) AND {condition} "
+            f"ORDER BY {order}"
+        )
+        return self.connection.sql(query, params={"names": names, "ids": self.query_ids}).to_arrow_table()
+
+    def __call__(self, name: str, columns: str, condition: str = "true", order: str = "query_id") -> list[dict[str, Any]]:
+        """Returns the rows as dicts."""
+        table = self.table(name, columns, condition, order)
+        return [] if table is None else table.to_pylist()
+
+
+def _fill(figures: Figures, rows: _Rows, found: Mapping[str, Sample]) -> None:
+    """Fills rewrites, errors and results."""
+    run = figures.run
+    place = {name: number for number, name in enumerate([ORIGINAL, *figures.strategies])}
+    for row in rows("rewrites", "query_id, strategy, position, text, parsed_as", order="query_id, position"):
+        found[row["query_id"]].rewrites.append(row)
+    for row in rows("errors", "query_id, stage, component, reason, message"):
+        found[row["query_id"]].errors.append(row)
+    known = {
+        (row["query_id"], row["doc_id"])
+        for row in rows("runs", "query_id, doc_id", f"strategy = '{ORIGINAL}' AND rank <= {run.config.fuse.depth}")
+    }
+    known_original = comparable(run)  # not if fusion left the original out and no list was kept
+    results = "query_id, rank, doc_id, score, fused_score, sources"
+    for row in rows("results", results, f"rank <= {TOP}", "query_id, rank"):
+        sources = _sources(row, place)
+        new = known_original and ORIGINAL not in sources and (row["query_id"], row["doc_id"]) not in known
+        hit = Hit(row["rank"], row["doc_id"], row["score"], row["fused_score"], sources, new)
+        found[row["query_id"]].hits.append(hit)
     for sample in found.values():
         sample.rewrites.sort(key=lambda row: (place.get(row["strategy"], len(place)), row["strategy"], row["position"]))
-    documents, without = _documents(run, found.values()) if texts else ({}, None)
-    return Samples(list(found.values()), documents, without)
+        sample.errors.sort(key=lambda row: (row["reason"] in NOTES, place.get(row["component"], len(place)), row["reason"]))
 
 
-def _chosen(run: RunFolder, failed: Failures, count: int) -> dict[int, list[Sample]]:
-    """Returns shard -> samples, not yet filled: a fifth at most with errors, the others evenly spread."""
-    committed = [manifest.shard for manifest in run.manifests if manifest.counts["queries"]]
-    if count < 1 or not committed:
-        return {}
-    preferred: dict[int, set[str]] = {}
-    for query_id, shard in list(failed.failed_ids.items())[: max(1, count // 5)]:
-        preferred.setdefault(shard, set()).add(query_id)
-    wanted = count - sum(map(len, preferred.values()))
-    enough = max(SHARDS, 2 * -(-wanted // run.plan.shard_size))  # more shards if they are small and cheap to read
-    shards = spread(committed, min(enough, max(1, wanted)))
-    rows = {one.number: one.rows for one in run.plan.shards}
-    quotas = _quotas([rows[shard] - len(preferred.get(shard, ())) for shard in shards], wanted)
-    chosen: dict[int, list[Sample]] = {}
-    for shard, quota in (dict.fromkeys(preferred, 0) | dict(zip(shards, quotas, strict=True))).items():
-        queries = queries_of(run, shard)
-        mine = preferred.get(shard, set())
-        take = mine | {row[0] for row in spread([row for row in queries if row[0] not in mine], quota)}
-        chosen[shard] = [Sample(*row) for row in queries if row[0] in take]
-    return {shard: found for shard, found in chosen.items() if found}
+def _fill_alone(run: RunFolder, rows: _Rows, found: Mapping[str, Sample]) -> None:
+    """Fills the original's documents: fused as measured, or, if lists were not kept, what the sources of results tell."""
+    if not run.config.retrieve.keep_runs:
+        return _fill_lists(rows("results", "query_id, doc_id, sources", order="query_id, rank"), found)
+    condition = f"strategy = '{ORIGINAL}' AND rank <= {run.config.fuse.depth}"
+    columns = "query_id, position, retriever, doc_id, score, rank"
+    table = rows.table("runs", columns, condition, "query_id, retriever, rank")
+    if table is None or not table.num_rows:
+        return None
+    ranks: dict[tuple[str, str], list[tuple[str, int]]] = {}
+    for row in table.to_pylist():
+        ranks.setdefault((row["query_id"], row["doc_id"]), []).append((row["retriever"], row["rank"]))
+    for query_id, doc_ids in fuse_original(table.drop_columns(["rank"]), run.config.fuse).items():
+        found[query_id].alone = [
+            Hit(rank, doc_id, sources={ORIGINAL: ranks[query_id, doc_id]})
+            for rank, doc_id in enumerate(doc_ids[: min(TOP, kept(run))], start=1)
+        ]
+    return None
 
 
-def _quotas(rows: list[int], wanted: int) -> list[int]:
-    """Returns the number of samples to take from each shard: equal numbers, as far as the shards have enough rows."""
-    quotas = [0] * len(rows)
-    left = min(wanted, sum(rows))
-    while left > 0:
-        open_ones = [i for i, quota in enumerate(quotas) if quota < rows[i]]
-        for number, i in enumerate(open_ones):
-            more = min(rows[i] - quotas[i], -(-left // (len(open_ones) - number)))
-            quotas[i] += more
-            left -= more
-    return quotas
-
-
-def _hit(row: dict[str, Any], place: dict[str, int]) -> Hit:
-    sources: dict[str, list[tuple[str, int]]] = {}
-    for source in sorted(row["sources"] or [], key=lambda one: place.get(one["strategy"], len(place))):
-        name = source["strategy"] if source["position"] == 1 else f"{source['strategy']}/{source['position']}"
-        sources.setdefault(name, []).append((source["retriever"], source["rank"]))
-    return Hit(row["rank"], row["doc_id"], row["score"], row["fused_score"], sources)
-
-
-def _lists_from_results(rows: list[dict[str, Any]], found: dict[str, Sample]) -> None:
-    """Fills the original's lists of each sample from the sources of results, if runs were not kept."""
+def _fill_lists(rows: list[dict[str, Any]], found: Mapping[str, Sample]) -> None:
     for row in rows:
         for source in row["sources"] or []:
             if source["strategy"] == ORIGINAL and source["rank"] <= TOP:
@@ -174,9 +215,18 @@ def _lists_from_results(rows: list[dict[str, Any]], found: dict[str, Sample]) ->
         sample.lists = {name: sorted(hits, key=lambda hit: hit.rank) for name, hits in sorted(sample.lists.items())}
 
 
+def _sources(row: dict[str, Any], place: Mapping[str, int]) -> dict[str, list[tuple[str, int]]]:
+    sources: dict[str, list[tuple[str, int]]] = {}
+    for source in sorted(row["sources"] or [], key=lambda one: place.get(one["strategy"], len(place))):
+        name = source["strategy"] if source["position"] == 1 else f"{source['strategy']}/{source['position']}"
+        sources.setdefault(name, []).append((source["retriever"], source["rank"]))
+    return sources
+
+
 def _documents(run: RunFolder, found: Iterable[Sample]) -> tuple[dict[str, str], str | None]:
     """Returns doc_id -> beginning of the text, and the reason if the texts cannot be read: the index is gone or replaced."""
-    wanted = sorted({hit.doc_id for one in found for hits in (one.hits, *one.lists.values()) for hit in hits})
+    # not of the missed documents: those that are judged may be of another corpus
+    wanted = sorted({hit.doc_id for one in found for hits in (one.hits, one.alone, *one.lists.values()) for hit in hits})
     if not wanted:
         return {}, None
     name, retriever = next(iter(run.config.retrieve.retrievers.items()))

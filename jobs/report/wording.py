@@ -25,6 +25,11 @@ def number(value: float) -> str:
     return f"{round(value):,}"
 
 
+def signed(value: float, places: int = 4) -> str:
+    """Returns a difference like '+0.0752', with a minus sign that is as wide as the plus."""
+    return f"{round(value, places) + 0.0:+.{places}f}".replace("-", "−")
+
+
 def percent(share: float) -> str:
     """Returns a share like '1.7 %'; small shares above 0 are '< 0.1 %'."""
     if 0 < share < 0.0005:

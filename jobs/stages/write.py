@@ -101,6 +101,8 @@ def shard_counts(table: pa.Table, tables: dict[str, pa.Table], planned: int) -> 
         counts[f"rung/{row['strategy']}/{row['parsed_as']}"] += row["count_all"]
     for error in errors:
         counts[f"error/{error['stage']}/{error['component'] or ''}/{error['reason']}"] += 1
+    for _, stage, reason in {(error["query_id"], error["stage"], error["reason"]) for error in errors}:
+        counts[f"error_queries/{stage}/{reason}"] += 1  # one answer may fail several strategies
     return dict(counts)
 
 

@@ -3,8 +3,9 @@
     python tests/benchmarks/report_size.py [--queries 50000] [--shard-size 1000] [--depth 30] [--keep FOLDER]
 
 The run is made up, not run: 50,000 queries, four strategies (pseudo_answer further from the others), two retrievers, lists of
-`--depth` hits from an index of 5,000 documents, 50 results a query, some errors, log rows asked again and rejected. Goals:
-the page opens in under 2 s and has less than 5 MB. The browser is measured where Playwright and a Chromium are installed.
+`--depth` hits from an index of 5,000 documents, 50 results a query, some errors, prompts of 3,000 characters with answers, log
+rows asked again and rejected, every tenth query judged. Goals: the page opens in under 2 s and has less than 5 MB. The browser
+is measured where Playwright and a Chromium are installed.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from cluster.run.shards import SUCCESS, File, Manifest, Plan, Shard, commit, put
 from cluster.storage import Storage
 from cluster.storage.files import FileStorage
 from jobs.config.config import Config
-from jobs.tables import STORED
+from jobs.tables import COMPLETIONS, STORED
 from retrievers.local.build import build_local_index
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "retrievers"))
@@ -91,17 +92,26 @@ def main() -> None:
 
 def make_page(folder: Path) -> None:
     """In a process of its own, so that the peak is the report's."""
+    from jobs.evaluate.judgements import Judgements
     from jobs.report import report
+    from jobs.report.judged import measured
     from jobs.run.folder import open_run
 
     began = time.monotonic()
     run = open_run(str(folder / "run"))
-    html = report(run, costs.Prices(cpu_worker_hour=0.05, device_hour=2.5), None)
+    ids = [query_id for path in run.tables["queries"] for query_id in pq.read_table(path).column("query_id").to_pylist()]
+    some = np.random.default_rng(3).integers(0, DOCUMENTS, (len(ids), 20))
+    grades = {query_id: {f"doc-{doc:06d}": 1 for doc in docs} for query_id, docs in zip(ids[::10], some[::10], strict=True)}
+    judgements = Judgements("made up", grades, "query_id")
+    evaluation, judged = measured(run, judgements)
+    evaluated = time.monotonic() - began
+    html = report(run, costs.Prices(cpu_worker_hour=0.05, device_hour=2.5), evaluation, judged=judged)
     seconds = time.monotonic() - began
     (folder / "report.html").write_text(html, encoding="utf-8")
     size = len(html.encode())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"report: {seconds:.1f} s, peak memory {peak:.0f} MiB, page {size / 1e6:.2f} MB", flush=True)
+    took = f"{seconds:.1f} s, of it {evaluated:.1f} s evaluation"
+    print(f"report: {took}, peak memory {peak:.0f} MiB, page {size / 1e6:.2f} MB", flush=True)
     assert size < GOAL_BYTES
 
 
@@ -139,7 +149,8 @@ def make_run(folder: Path, queries: int, shard_size: int, depth: int) -> None:
     ids = sorted(hashlib.sha256(str(number).encode()).hexdigest()[:32] for number in range(queries))
     texts = [" ".join(rng.choice(WORDS, 4)) + f" {number}" for number in range(queries)]
     asked = rng.geometric(0.5, queries)
-    table = pa.table({"query_id": ids, "query": texts, "log_count": asked}, STORED["queries"])
+    columns = {"query_id": ids, "query": texts, "normalised": texts, "log_count": asked}
+    table = pa.table(columns, STORED["queries"])
     sink = io.BytesIO()
     pq.write_table(table, sink, row_group_size=shard_size)
     storage.put("queries/plan.parquet", sink.getvalue())
@@ -187,6 +198,8 @@ def make_shard(storage: Storage, shard: Shard, ids: list[str], asked: int, depth
     failed = rng.random((len(ids), len(STRATEGIES))) < 0.004
     rewrites, errors, counts = [], [], {"queries": len(ids), "log_rows": asked, "planned": len(ids) * len(STRATEGIES)}
     for query_id, row in zip(ids, failed.tolist(), strict=True):
+        if any(row):
+            counts["error_queries/rewrite/truncated"] = counts.get("error_queries/rewrite/truncated", 0) + 1
         for strategy, bad in zip(STRATEGIES, row, strict=True):
             rung = RUNGS[int(rng.choice(4, p=[0.9, 0.07, 0.02, 0.01]))]
             key = f"error/rewrite/{strategy}/truncated" if bad else f"rung/{strategy}/{rung}"
@@ -199,6 +212,7 @@ def make_shard(storage: Storage, shard: Shard, ids: list[str], asked: int, depth
                 text = " ".join(rng.choice(WORDS, 40 if strategy == "pseudo_answer" else 8))
                 made = {"strategy": strategy, "position": 1, "text": text, "weight": 1.0, "parsed_as": rung}
                 rewrites.append({"query_id": query_id} | made)
+    make_completions(storage, shard.number, ids, rng)
     runs = make_lists(ids, failed, depth, rng)
     results = duckdb.sql("""
         WITH found AS (
@@ -225,6 +239,26 @@ def make_shard(storage: Storage, shard: Shard, ids: list[str], asked: int, depth
         "queries_with_results": len(ids), "failed_queries": int(failed.any(axis=1).sum()),
     }  # fmt: skip
     commit(storage, Manifest(shard.number, 1, files, counts, costs.totals(spent), {"write": 0.4}, costs.by_start(spent)))
+
+
+def make_completions(storage: Storage, shard: int, ids: list[str], rng: np.random.Generator) -> None:
+    """The shard's prompts and answers."""
+    made = {
+        "request": "dmqr",
+        "finish_reason": "stop",
+        "model": "m",
+        "prompt_tokens": 850,
+        "completion_tokens": 160,
+        "start": 1,
+    }
+    asked = " ".join(rng.choice(WORDS, 450))
+    rows = [
+        {"query_id": query_id, "prompt": f"{asked} {query_id}", "text": " ".join(rng.choice(WORDS, 70)), "start": 1} | made
+        for query_id in ids
+    ]
+    sink = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows, COMPLETIONS), sink, compression="zstd")
+    storage.put(f"completions/{shard:06d}/made.parquet", sink.getvalue())
 
 
 def make_lists(ids: list[str], failed: np.ndarray, depth: int, rng: np.random.Generator) -> pa.Table:

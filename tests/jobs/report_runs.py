@@ -23,7 +23,7 @@ from jobs.run.folder import RunFolder, open_run
 from jobs.stages.fuse import Fuse
 from jobs.stages.order import Order
 from jobs.stages.write import Write
-from jobs.tables import STORED, with_appended
+from jobs.tables import COMPLETIONS, STORED, with_appended
 
 PRICES = Prices(
     cpu_worker_hour=36.0, device_hour=360.0, tokens={"writer": {"prompt": 10.0, "cached": 1.0, "completion": 100.0}}
@@ -43,6 +43,7 @@ class Query:
     hits: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     asked: int = 1
     parsed_as: str = "json"
+    finish_reason: str = "stop"
 
 
 QUERIES = [
@@ -115,6 +116,7 @@ class RunMaker:
                 scores = SCORED.field("scores")
                 block = block.append_column(scores, pa.array([_scores(found) for found in candidates], scores.type))
             worker(order(block))
+            self._completions(shard.number, [row["query_id"] for row in mine], queries)
         self._record(config, "finished" if finished else "running")
         if finished:
             self.storage.put(SUCCESS, b"{}")
@@ -152,6 +154,21 @@ class RunMaker:
         ]  # fmt: skip
         file = write_table(self.storage, "runs", shard, pa.Table.from_pylist(flat, STORED["runs"]))
         return {"table": "runs"} | file._asdict()
+
+    def _completions(self, shard: int, query_ids: list[str], queries: list[Query]) -> None:
+        rows = [
+            {
+                "query_id": query_id(n), "request": "dmqr", "prompt": f"prompt {query.name}", "text": f"answer to {query.name}",
+                "finish_reason": query.finish_reason, "model": "writer", "prompt_tokens": 100, "completion_tokens": 7,
+                "start": 1,
+            }
+            for n, query in enumerate(queries)
+            if query_id(n) in query_ids and query.texts
+        ]  # fmt: skip
+        if rows:
+            sink = pa.BufferOutputStream()
+            pq.write_table(pa.Table.from_pylist(rows, COMPLETIONS), sink)
+            self.storage.put(f"completions/{shard:06d}/made.parquet", sink.getvalue().to_pybytes())
 
     def _plan(self, queries: list[Query], size: int, rejected: list[Row]) -> Plan:
         rows = [{"query_id": query_id(n), "query": query.name, "log_count": query.asked} for n, query in enumerate(queries)]

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from report_runs import PRICES, QUERIES, Make, Query, Row, RunMaker, page, stored
 
+from jobs.report.choosing import _quotas
 from jobs.report.failures import failures
 from jobs.report.figures import Figures
 from jobs.report.flow import flow
 from jobs.report.lists import ListStatistics, lists
 from jobs.report.reading import portions, spread
-from jobs.report.samples import _quotas, samples
+from jobs.report.samples import samples
 from jobs.report.spending import spending
 from jobs.report.wording import duration, money, number, percent, shown
 from jobs.run.folder import RunFolder
@@ -247,10 +248,9 @@ def test_samples_show_rewrites_lists_and_results(make: Make, bm25: Row, passages
     assert [one.query for one in chosen.queries] == [query.name for query in QUERIES]
     alpha = chosen.queries[0]
     assert [(row["strategy"], row["text"]) for row in alpha.rewrites] == list(QUERIES[0].texts.items())
-    assert {name: [hit.doc_id for hit in hits] for name, hits in alpha.lists.items()} == {
-        "bm25": ["d01", "d02"],
-        "dense": ["d01", "d03"],
-    }
+    assert [hit.doc_id for hit in alpha.alone] == ["d01", "d02", "d03"]  # fused
+    assert alpha.alone[0].sources == {"original": [("bm25", 1), ("dense", 1)]}
+    assert alpha.lists == {}
     assert {hit.doc_id for hit in alpha.hits if hit.new} == {"d04", "d05"}
     first = next(hit for hit in alpha.hits if hit.doc_id == "d01")
     assert first.sources == {"original": [("bm25", 1), ("dense", 1)], "general": [("bm25", 1)], "keyword": [("dense", 1)]}

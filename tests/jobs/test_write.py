@@ -134,7 +134,9 @@ def test_counts_are_the_sums_of_the_rows(rows: list[Row], planned: int) -> None:
     )
     rungs = Counter(f"rung/{one['strategy']}/{one['parsed_as']}" for one in flat["rewrites"])
     reasons = Counter(f"error/{one['stage']}/{one['component'] or ''}/{one['reason']}" for one in flat["errors"])
-    assert {name: n for name, n in found.items() if "/" in name} == rungs | reasons
+    failing = {(one["query_id"], one["stage"], one["reason"]) for one in flat["errors"]}
+    queries = Counter(f"error_queries/{stage}/{reason}" for _, stage, reason in failing)
+    assert {name: n for name, n in found.items() if "/" in name} == rungs | reasons | queries
 
 
 # ---------------------------------------------------------------- the worker
