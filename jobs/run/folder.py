@@ -122,12 +122,6 @@ class RunFolder:
         return spent(self.manifests)
 
     @property
-    def night(self) -> str:
-        """Returns the date of the log and the label in words; "" without either."""
-        date, label = self.config.log.date, self.config.label
-        return ", ".join(part for part in (f"log of {date}" if date else "", f"label {label}" if label else "") if part)
-
-    @property
     def state(self) -> str:
         """Returns 'finished', or the status and the number of committed shards."""
         if self.finished:
