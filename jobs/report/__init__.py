@@ -78,7 +78,7 @@ def _values(
     return {
         "run": run,
         "record": run.record,
-        "label": run.record.get("label"),
+        "label": run.config.shown_label,
         "figures": figures,
         "texts": texts,
         "headline": headline(figures, spent),
