@@ -9,7 +9,8 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,27 +42,49 @@ def index(options: argparse.Namespace) -> int:
 
 
 def try_(options: argparse.Namespace) -> int:
-    """Sends one query through every stage."""
+    """Sends a query through every stage, or one after the other."""
     from jobs.config.load import load_config
     from jobs.terminal.log_files import logged
+    from jobs.try_one.ask import greeting, queries
+    from jobs.try_one.loaded import LoadedConfig
     from jobs.try_one.page import page
-    from jobs.try_one.trial import trial_values, try_query
+    from jobs.try_one.trial import trial_values
 
-    if Path(options.query).is_file():
-        raise ConfigError("argument", f"QUERY {options.query!r} is a file; give the query last, in quotes")
     configs = [load_config(path, options.set, options.date) for path in options.config]
     labels = [Path(path).stem for path in options.config]
     labels = labels if len(set(labels)) == len(labels) else list(options.config)
-    with logged("try") as (progress, _):
-        trials = [
-            try_query(config, path, options.query, label, progress.phase)
-            for config, path, label in zip(configs, options.config, labels, strict=True)
-        ]
-    if options.json:
-        _print_json([trial_values(trial) for trial in trials])
-    else:
-        _print(page(trials))
-    return 0
+    single, code = options.query is not None, 0
+    asked = iter([options.query]) if single else queries()
+    with ExitStack() as stack:
+        with logged("try") as (progress, _):
+            loaded = [stack.enter_context(LoadedConfig(*of)) for of in zip(configs, options.config, labels, strict=True)]
+            _warn(dict.fromkeys(words for one in loaded for words in one.warnings))
+            for one in [] if single else loaded:
+                one.load(progress.phase)
+        if not single and sys.stdin.isatty():
+            print(greeting(loaded), file=sys.stderr)
+        for query in asked:
+            try:
+                with logged("try") as (progress, _):
+                    trials = [one.try_query(query, progress.phase) for one in loaded]
+            except DmqrError as error:
+                if single:
+                    raise
+                code = say("try", error, 0 if sys.stdin.isatty() else 1)
+                continue
+            if options.json:
+                _print_json([trial_values(trial) for trial in trials], lines=not single)
+            else:
+                _print(page(trials, options.prompts))
+    return code
+
+
+def _warn(warnings: Iterable[str]) -> None:
+    """Logs what works, and probably not as it is meant."""
+    from jobs.terminal.logs import event
+
+    for words in warnings:
+        event("warning", words, logging.WARNING)
 
 
 def plan(options: argparse.Namespace) -> int:
@@ -72,6 +95,7 @@ def plan(options: argparse.Namespace) -> int:
 
     prepared = prepare(_load(options), options.config)
     with logged("plan") as (progress, _):
+        _warn(prepared.warnings)
         planned = plan(prepared, progress)
     if options.json:
         _print_json(planned)
@@ -96,6 +120,7 @@ def run(options: argparse.Namespace) -> int:
     before = prepared.storage.stat(SUCCESS) is not None
     with logged("run", prepared.run_id) as (progress, log):
         event("start", f"run {prepared.storage.root}", folder=prepared.storage.root, config=options.config, pid=os.getpid())
+        _warn(prepared.warnings)
         try:
             run(prepared, progress, again, log)
             progress.phase("evaluating and writing the report")
@@ -312,8 +337,9 @@ def _width() -> int:
     return shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else 100
 
 
-def _print_json(values: Any) -> None:
-    print(json.dumps(values, ensure_ascii=False, indent=1, default=_plain))
+def _print_json(values: Any, lines: bool = False) -> None:
+    """Prints values as JSON; with `lines` in one line, as one of several."""
+    print(json.dumps(values, ensure_ascii=False, indent=None if lines else 1, default=_plain), flush=lines)
 
 
 def _plain(value: Any) -> Any:
