@@ -243,6 +243,7 @@ def report(options: argparse.Namespace) -> int:
     from jobs.cli.beside import check_samples, judgements_of, prices_of
     from jobs.evaluate.evaluate import evaluate
     from jobs.run.folder import open_run
+    from jobs.terminal.formats import unpriced
 
     folder = open_run(options.run)
     prices = prices_of(options, folder)
@@ -251,6 +252,8 @@ def report(options: argparse.Namespace) -> int:
     evaluation = None if judgements is None else evaluate(folder, judgements)
     texts = False if options.no_texts else None
     print(_write_report(folder, prices, evaluation, options.out, texts, options.samples))
+    if prices is None:
+        print(f"dmqr report: cost: {unpriced(folder.record.get('config_file', 'the config'))} (--prices FILE)", file=sys.stderr)
     return 0
 
 

@@ -187,9 +187,7 @@ def _reranker_identity(config: Config) -> dict[str, Any]:
         raise RetrieverError(error.code, f"{error}; or do without a reranker: --set rerank.kind=none") from error
 
 
-def _engine_settings(
-    config: Config, joint_prompt: str | None
-) -> tuple[EngineSettings | None, dict[str, Any], tuple[str, ...]]:
+def _engine_settings(config: Config, joint_prompt: str | None) -> tuple[EngineSettings | None, dict[str, Any], tuple[str, ...]]:
     """Returns the engine's settings for workers, the identity of rewriting, and warnings."""
     rewrite = config.rewrite
     if not rewrite.planned or rewrite.engine is None:

@@ -58,6 +58,11 @@ def short(number: float) -> str:
     return f"{number / 1e3:,.0f} k" if number < 999_500 else f"{number / 1e6:,.1f} M"
 
 
+def unpriced(config_file: str) -> str:
+    """Returns why a cost is not in money."""
+    return f"not in money: there is no prices.yaml beside {config_file}"
+
+
 def clock(seconds: float) -> str:
     """Returns '42 s', '3 min 20 s', '2 h 05 min'."""
     whole = round(seconds)

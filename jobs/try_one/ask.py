@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from cluster.errors import ConfigError
 from jobs.terminal.formats import one_line, shortened
+from jobs.terminal.formats import queries as counted
 from jobs.try_one.loaded import LoadedConfig
 
 PROMPT = "query> "
@@ -37,8 +38,9 @@ def greeting(loaded: Sequence[LoadedConfig]) -> str:
     said = ["Type a query; Ctrl-D ends."]
     for one in loaded:
         if one.recorded:
-            said.append(f"{one.label}: the rewrites of {len(one.recorded):,} queries are recorded, among them:")
             every = max(1, len(one.recorded) // NAMED)
+            among = ", among them" if every > 1 else ""
+            said.append(f"{one.label}: the rewrites of {counted(len(one.recorded))} are recorded{among}:")
             said += [f"  {shortened(one_line(query), _WIDTH)}" for query in one.recorded[::every][:NAMED]]
     return "\n".join(said)
 

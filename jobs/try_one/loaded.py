@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from cluster import costs
 from cluster.errors import ConfigError
 from cluster.run.session import InProcessSession
-from cluster.run.stage import Meter
+from cluster.run.stage import Meter, Stage
 from jobs.config.config import Config
 from jobs.index.opening import open_documents
 from jobs.log.judge import Rejection, judge
@@ -31,6 +31,7 @@ from jobs.run.prepare import check_engine, prepare_query
 from jobs.run.request_shares import worker_settings
 from jobs.stages.completions import Completions, key_of
 from jobs.tables import ORIGINAL, QUERIES
+from jobs.terminal.formats import unpriced
 from jobs.try_one.trial import Row, Trial, document_counts
 from retrievers.retriever import DocumentStore
 from rewriters.engines.recorded import RecordedEngine
@@ -64,7 +65,6 @@ class LoadedConfig:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dmqr-try-"))
             self._prepared = prepare_query(config, config_file, folder)
             check_engine(self._prepared)
-            stack.callback(lambda: [meter.close() for meter in self._meters])
             self._opened = stack.pop_all()
         self.config, self.warnings = self._prepared.config, self._prepared.warnings
         chain = stages(self._prepared, InProcessSession(requested_pools(self.config)).pools, 1)
@@ -127,7 +127,7 @@ class LoadedConfig:
             dict(start_up),
             self._requests(row),
             difflib.get_close_matches(query, self.recorded[:_COMPARED], SIMILAR, 0.4) if missing else [],
-            f"no prices.yaml beside {self._file}, so no money" if prices is None else "",
+            unpriced(self._file) if prices is None else "",
         )
 
     @cached_property
@@ -150,14 +150,18 @@ class LoadedConfig:
 
     def _load(self) -> None:
         for stage in self._stages[len(self._meters) :]:
-            self._meters.append(Meter(stage, 1))
+            self._build(stage)
+
+    def _build(self, stage: Stage) -> None:
+        self._meters.append(Meter(stage, 1))
+        self._opened.callback(self._meters[-1].close)
 
     def _run_stages(self, query_id: str, query: str, report_phase: Phase) -> pa.Table:
         values = {"shard": self._tried, "query_id": query_id, "query": query, "log_count": 1, "costs": [], "errors": []}
         table = pa.Table.from_pylist([values], QUERIES)
         report_phase(f"{self.label}: {self._stages[0].name}")
         if not self._meters:
-            self._meters.append(Meter(self._stages[0], 1))
+            self._build(self._stages[0])
         with ThreadPoolExecutor(1) as loader:  # the other stages load while the LLM answers
             loading = loader.submit(self._load)
             table = self._meters[0](table)

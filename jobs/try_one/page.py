@@ -15,7 +15,7 @@ from jobs.tables import NOTES, ORIGINAL
 from jobs.terminal.formats import clock, one_line, printable, shortened
 from jobs.terminal.summary import counted
 from jobs.try_one.provenance import NOT_THERE, SHOWN_RESULTS, Results, fused_ranks
-from jobs.try_one.trial import Row, Trial
+from jobs.try_one.trial import Trial
 
 SHOWN_IN_LISTS = 3  # hits per list
 SHOWN_SIDE_BY_SIDE = 60  # characters per document in the table of several configs
@@ -225,4 +225,8 @@ def _cell(trial: Trial, place: int, first: dict[str, int] | None) -> Text:
     hit = trial.row["hits"][place]
     before = None if first is None else first.get(hit["doc_id"])
     mark = "" if first is None else "new " if before is None else "= " if before == place + 1 else f"{before - place - 1:+d} "
-    return Text.assemble((mark, "bold"), f"{one_line(hit['doc_id'])} ", (shortened(one_line(trial.texts[hit["doc_id"]]), SHOWN_SIDE_BY_SIDE), "dim"))
+    return Text.assemble(
+        (mark, "bold"),
+        f"{one_line(hit['doc_id'])} ",
+        (shortened(one_line(trial.texts[hit["doc_id"]]), SHOWN_SIDE_BY_SIDE), "dim"),
+    )

@@ -6,8 +6,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from jobs.terminal.formats import one_line, shortened
 from jobs.tables import ORIGINAL
+from jobs.terminal.formats import one_line, shortened
 from jobs.try_one.trial import Row, Trial
 
 SHOWN_RESULTS = 10

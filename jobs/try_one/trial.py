@@ -83,5 +83,6 @@ def trial_values(trial: Trial) -> dict[str, Any]:
         "fell_away": trial.document_counts,
         "costs": trial.spent,
         "usd": trial.usd,
+        "unpriced": trial.unpriced,
         "start_up_seconds": trial.start_up,
     }
