@@ -94,15 +94,14 @@ def _convert(net: Any, dtype: str) -> None:
 def _library() -> Any:
     """Returns the package FlagEmbedding.
 
-    The first import makes a million objects in 4,600 modules, and frees none. Python's collector would look through them
-    again and again meanwhile, and once more at the end of the process.
+    Its first import loads 4,600 modules and frees next to nothing, while Python's garbage collector would look through all of
+    them again and again: 4.2 s of CPU time with it, 3.0 s without (two cores).
     """
     if "FlagEmbedding" not in sys.modules:
         collects = gc.isenabled()
         gc.disable()
         try:
             importlib.import_module("FlagEmbedding")
-            gc.freeze()
         finally:
             if collects:
                 gc.enable()
