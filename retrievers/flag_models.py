@@ -6,6 +6,7 @@ the hub. Callers must keep the returned object: when it is deleted, it moves its
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import sys
@@ -102,6 +103,8 @@ def _library() -> Any:
         gc.disable()
         try:
             importlib.import_module("FlagEmbedding")
+            gc.freeze()
+            atexit.register(gc.unfreeze)  # the library's own checks at the end want all objects freed
         finally:
             if collects:
                 gc.enable()
