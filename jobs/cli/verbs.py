@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import os
 import shlex
-import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cluster.errors import ConfigError, DmqrError, Stopped
 from cluster.run.shards import SUCCESS
 from jobs.cli.arguments import program
+from jobs.cli.printing import print_json, print_page, width
 from jobs.cli.refusal import cause, say, system
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ def index(options: argparse.Namespace) -> int:
     with logged("index") as (progress, _):
         built = index(config, options.corpus, progress)
     if options.json:
-        _print_json(built)
+        print_json(built)
     else:
         print("\n".join(f"{one['index']}: {one['documents']:,} documents, {one['done']}" for one in built))
     return 0
@@ -73,9 +72,9 @@ def try_(options: argparse.Namespace) -> int:
                 code = say("try", error, 0 if sys.stdin.isatty() else 1)
                 continue
             if options.json:
-                _print_json([trial_values(trial) for trial in trials], lines=not single)
+                print_json([trial_values(trial) for trial in trials], lines=not single)
             else:
-                _print(page(trials, options.prompts))
+                print_page(page(trials, options.prompts))
     return code
 
 
@@ -98,9 +97,9 @@ def plan(options: argparse.Namespace) -> int:
         _warn(prepared.warnings)
         planned = plan(prepared, progress)
     if options.json:
-        _print_json(planned)
+        print_json(planned)
     else:
-        _print(plan_table(planned))
+        print_page(plan_table(planned))
     return 0
 
 
@@ -153,9 +152,9 @@ def run(options: argparse.Namespace) -> int:
     if failure is not None:
         return say("run", failure, code)
     if options.json:
-        _print_json(closing_values(folder, prepared.prices, evaluation))
+        print_json(closing_values(folder, prepared.prices, evaluation))
     else:
-        _print(closing_table(folder, prepared.prices, evaluation))
+        print_page(closing_table(folder, prepared.prices, evaluation))
         print(folder.storage.root)
     return 0
 
@@ -167,10 +166,10 @@ def status(options: argparse.Namespace) -> int:
 
     found = read_status(options.run, options.label)
     if options.json:
-        _print_json(status_values(found))
+        print_json(status_values(found))
     else:
         print(found.folder)
-        _print(status_page(found, _width()))
+        print_page(status_page(found, width()))
     return 0
 
 
@@ -189,9 +188,9 @@ def runs(options: argparse.Namespace) -> int:
         of = "" if name is None else f" of the name {name}"
         raise ConfigError("run-missing", f"{output.root}: no run{of} lies there; start one with: dmqr run CONFIG")
     if options.json:
-        _print_json({"output": output.root, "runs": [run.values() for run in listed]})
+        print_json({"output": output.root, "runs": [run.values() for run in listed]})
     else:
-        _print(runs_table(listed))
+        print_page(runs_table(listed))
     return 0
 
 
@@ -214,10 +213,10 @@ def evaluate(options: argparse.Namespace) -> int:
     if options.trec:
         write_trec(options.trec, folder, judgements, values)
     if options.json:
-        _print_json({"run": folder.storage.root, "state": folder.state} | evaluation_values(evaluation))
+        print_json({"run": folder.storage.root, "state": folder.state} | evaluation_values(evaluation))
     else:
         print(f"{folder.storage.root} ({folder.state})")
-        _print(evaluation_table(evaluation))
+        print_page(evaluation_table(evaluation))
     return 0
 
 
@@ -232,9 +231,9 @@ def diff(options: argparse.Namespace) -> int:
     a, b = open_run(options.a), open_run(options.b)
     found = diff(a, b, judgements_of(options, b, "QRELS"), prices_of(options, b), options.samples)
     if options.json:
-        _print_json(diff_values(found))
+        print_json(diff_values(found))
     else:
-        _print(diff_page(found))
+        print_page(diff_page(found))
     return 0
 
 
@@ -322,30 +321,3 @@ def _again(options: argparse.Namespace) -> str:
         words += ["--date", options.date or yesterday()]
     words += ["--label", options.label] if options.label else []
     return shlex.join(words)
-
-
-def _print(shown: Any) -> None:
-    """Prints a table or page on standard output: as wide as the terminal, in colour only there."""
-    from rich.console import Console
-
-    terminal = sys.stdout.isatty()
-    console = Console(file=sys.stdout, width=_width(), highlight=False, markup=False, emoji=False)
-    with console.capture() as captured:
-        console.print(shown)
-    print("\n".join(captured.get().splitlines() if terminal else [line.rstrip() for line in captured.get().splitlines()]))
-
-
-def _width() -> int:
-    """Returns the columns of what is printed."""
-    return shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else 100
-
-
-def _print_json(values: Any, lines: bool = False) -> None:
-    """Prints values as JSON; with `lines` in one line, as one of several."""
-    print(json.dumps(values, ensure_ascii=False, indent=None if lines else 1, default=_plain), flush=lines)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Sequence | set):
-        return list(value)
-    return str(value)
