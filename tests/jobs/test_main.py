@@ -214,6 +214,9 @@ def test_a_prompt_that_no_request_sends_is_warned_of(
         assert said.startswith("strategy 'keyword': its prompt is not sent, since rewrite.calls is joint: ")
         assert said.endswith("set rewrite.calls: separate, or joint=False in its file")
     assert warnings("plan", config, "--set", "rewrite.calls=separate") == []
+    (folder,) = (here / "runs").glob("small-*")
+    assert main(["report", str(folder)]) == 0
+    assert f"dmqr report: cost: not in money: there is no prices.yaml beside {config} (--prices FILE)" in capfd.readouterr().err
 
 
 # ---------------------------------------------------------------- run
