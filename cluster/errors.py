@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Set
 
-_LISTED = 12  # known names in a line
+_LISTED = 24  # known names in a line: all keys of any part of the config, but not all columns of any log
 
 
 class DmqrError(Exception):

@@ -8,6 +8,7 @@ input or cluster), 130 / 143 interrupted.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -23,6 +24,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one verb and returns the exit code."""
     if hasattr(sys.stdout, "reconfigure"):  # unencodable characters are replaced, not an error
         sys.stdout.reconfigure(errors="replace")
+    try:
+        try:
+            return _run(arguments)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # the reader closed the pipe early, which is no fault; nor shall Python say so at its end
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        return 0
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     options = parser().parse_args(arguments)
     function = verbs.try_ if options.verb == "try" else getattr(verbs, options.verb)
     try:
@@ -33,9 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return say(options.verb, "interrupted; start it again", 130)
     except SystemExit as stop:  # raised by Ray on SIGTERM during its start
         return say(options.verb, "interrupted; start it again", 143) if stop.code == signal.SIGTERM else 1
-    except BrokenPipeError:  # the reader closed the pipe early
-        sys.stderr.close()
-        return 0
+    except BrokenPipeError:
+        raise
     except Exception as error:
         return say(options.verb, _failure(options.verb, error), 1)
 

@@ -102,6 +102,29 @@ def model_identity(name: str, code: bool = False) -> str:
     return f"sha256:{_content_hash(files)}"
 
 
+def bytes_to_fetch(name: str) -> int:
+    """Returns the size of the weights that `resolve_model` would download from the hub; 0 if it would not, or cannot tell."""
+    if local_folder(name) is not None:
+        return 0
+    from huggingface_hub import HfApi
+
+    repo, revision = _hub_parts(name)
+    try:
+        folder = _cached(name, FileNotFoundError())
+    except RetrieverError:
+        folder = None
+    if folder is not None and any(file.suffix in _WEIGHTS for file in folder.iterdir()):
+        return 0
+    try:
+        files = HfApi().model_info(repo, revision=revision, timeout=10, files_metadata=True).siblings or []
+    except Exception:  # a run would say why
+        return 0
+    sizes = {
+        kind: sum(f.size or 0 for f in files if "/" not in f.rfilename and f.rfilename.endswith(kind)) for kind in _WEIGHTS
+    }
+    return next((size for size in sizes.values() if size), 0)
+
+
 def disable_progress_bars() -> None:
     """Disables the progress bars of transformers: the output of a worker is no terminal."""
     from transformers.utils import logging

@@ -16,7 +16,7 @@ from rewriters.joint import JOINT_PROMPT, REQUEST_NAME, joint_schema, joint_temp
 from rewriters.reading.answer import label_key
 from rewriters.reading.ladder import PARSE_VERSION, Unread, parse
 from rewriters.reasons import MESSAGES
-from rewriters.strategy import Strategy, load_strategy, render, template_hash
+from rewriters.strategy import SHIPPED_PROMPTS, Strategy, load_strategy, render, template_hash
 
 CALLS = ("joint", "separate")
 
@@ -115,6 +115,11 @@ class Rewriter:
             Request(query_id, query, plan.name, render(plan.template, query), plan.prompt_hash, plan.schema, self._decoding)
             for plan in self._plans
         ]
+
+    def unsent_prompts(self) -> list[str]:
+        """Returns the strategies whose prompt somebody wrote or edited, and which no request sends, being joint."""
+        joint = [s for plan in self._plans for s in plan.strategies if plan.name == REQUEST_NAME]
+        return [s.name for s in joint if template_hash(s.prompt) != SHIPPED_PROMPTS.get(s.name)]
 
     def read(self, answered: Sequence[tuple[Request, Completion]]) -> tuple[list[RewriteResult], list[RewriteFailure]]:
         """Returns the rewrites and the failures of one query: one or the other for each strategy.

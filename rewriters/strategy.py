@@ -37,6 +37,14 @@ EXAMPLE_QUERY = (
 )
 """The query of the worked example in the joint prompt; the `example` of each strategy is its rewrite of this query."""
 
+SHIPPED_PROMPTS = {
+    "core_content": "f284664236da62df",
+    "general": "f3d7a2aa638b2d46",
+    "keyword": "bffbefffda9b2524",
+    "pseudo_answer": "e8023ebfd851a976",
+}
+"""Name -> hash of the prompt as it is shipped, so that an edit which no request would send can be told."""
+
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 ANY_PLACEHOLDER = re.compile(r"\{\s*[A-Za-z_]\w*\s*\}")
 _RESERVED_NAMES = {"original", "dmqr", "dmqr_adaptive", "reason"}  # the original query, requests, a key of adaptive answers
@@ -116,8 +124,11 @@ class Strategy:
         if self.joint:
             yield "definition must be one line without placeholders, for the joint prompt", _one_line(self.definition)
             yield "example must be one line without placeholders: EXAMPLE_QUERY rewritten", _one_line(self.example)
-            shared = _content_words(self.example) & _content_words(EXAMPLE_QUERY)
-            yield f"example must be a rewrite of {EXAMPLE_QUERY!r}", bool(shared)
+            yield (
+                "example must rewrite the one query that the joint prompt shows, and so share a number or a word of five "
+                f"letters or more with it: {EXAMPLE_QUERY!r}; found: {self.example!r}",
+                bool(_content_words(self.example) & _content_words(EXAMPLE_QUERY)),
+            )
 
 
 def _content_words(text: str) -> set[str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -24,14 +25,20 @@ class Verb(NamedTuple):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line with the nearest name; nothing may be abbreviated."""
+    """A parser whose errors are one line with the nearest name; nothing may be abbreviated.
+
+    The options of a verb may stand anywhere among its arguments.
+    """
 
     def __init__(self, **keywords: Any) -> None:
         """Takes the arguments of `argparse.ArgumentParser`."""
         super().__init__(**keywords, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter)
+        self._intermixing = False
 
     def error(self, message: str) -> NoReturn:
         """Ends the process with exit code 2 and one line."""
+        if message.startswith(_REQUIRED):
+            message = self._missing(message.removeprefix(_REQUIRED).split(", "))
         if "invalid choice" in message and self.prog == "dmqr":
             given = message.split("'")[1]
             what, known = ("shell", shtab.SUPPORTED_SHELLS) if "--print-completion" in message else ("verb", list(VERBS))
@@ -39,13 +46,40 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help [argument]\n")
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Returns the options; ends the process where one of them is unknown."""
-        options, rest = self.parse_known_args(args, namespace)
+        """Returns the options; ends the process where one of them is unknown.
+
+        No argument at all, or `help`, prints the help; `help VERB` that of a verb.
+        """
+        words = list(sys.argv[1:] if args is None else args)
+        if not words or words[0] == "help":
+            words = [*words[1:2], "--help"]
+        options, rest = self.parse_known_args(words, namespace)
         if rest:
-            given = next((word for word in rest if word.startswith("-")), rest[0])
-            name = given.partition("=")[0]
-            self.exit(2, f"dmqr {options.verb}: unknown argument {given!r}{nearest(name, options.known)} [argument]\n")
+            given = next((word for word in rest if word.startswith("-")), None)
+            what = f"{rest[0]!r} is one argument too many" if given is None else f"unknown argument {given!r}"
+            near = "" if given is None else nearest(given.partition("=")[0], options.known)
+            self.exit(2, f"dmqr {options.verb}: {what}{near}; see dmqr {options.verb} --help [argument]\n")
+        if arrange := getattr(options, "arrange", None):
+            arrange(options)
         return options
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Returns the options and what is not known; argparse alone would take the arguments of a verb in one piece only."""
+        if self.prog == "dmqr" or self._intermixing:
+            return super().parse_known_args(args, namespace)
+        self._intermixing = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._intermixing = False
+
+    def _missing(self, names: Sequence[str]) -> str:
+        """Returns what is missing, with what may stand there."""
+        words = {"/".join(one.option_strings) or one.metavar: one.help for one in self._actions}
+        return "; ".join(f"{name} is missing: {words.get(name)}" for name in names)
+
+
+_REQUIRED = "the following arguments are required: "  # begins argparse's message
 
 
 def parser() -> Parser:
@@ -83,9 +117,8 @@ def _file(action: argparse.Action) -> None:
     action.complete = shtab.FILE  # type: ignore[attr-defined]
 
 
-def _config(one: argparse.ArgumentParser, *, several: bool = False) -> None:
-    nargs = {"nargs": "+"} if several else {}
-    _file(one.add_argument("config", metavar="CONFIG", help="a YAML file, e.g. configs/quickstart.yaml", **nargs))  # type: ignore[arg-type]
+def _config(one: argparse.ArgumentParser, nargs: str | None = None) -> None:
+    _file(one.add_argument("config", metavar="CONFIG", nargs=nargs, help="a YAML file, e.g. configs/quickstart.yaml"))
     _overrides(one)
 
 
@@ -109,16 +142,46 @@ def _key(one: argparse.ArgumentParser) -> None:
 
 
 def _index(one: argparse.ArgumentParser) -> None:
-    _config(one)
+    _config(one, nargs="?")
     words = "Parquet file or folder: doc_id, title, text, or the columns that the config names (corpus.id_column)"
-    _file(one.add_argument("--corpus", required=True, nargs="+", metavar="PATH", help=words))
+    _file(one.add_argument("--corpus", required=True, nargs="+", action="extend", metavar="PATH", help=words))
     _json(one)
+
+    def arrange(options: argparse.Namespace) -> None:
+        """Takes the config from among the paths of the corpus, where it stands behind them."""
+        if options.config is None and (found := [word for word in options.corpus if _named_yaml(word)]):
+            options.config = found[-1]
+            options.corpus.remove(found[-1])
+        if options.config is None or not options.corpus:
+            one.error(_REQUIRED + ("CONFIG" if options.config is None else "--corpus"))
+
+    one.set_defaults(arrange=arrange)
 
 
 def _try(one: argparse.ArgumentParser) -> None:
-    _config(one, several=True)
-    one.add_argument("query", metavar="QUERY", help="the query, in quotes")
+    _config(one, nargs="+")
+    words = "the query, in quotes; without one: asked for at a terminal, else read from standard input, one a line"
+    one.add_argument("query", metavar="QUERY", nargs="?", help=words)
+    one.add_argument("--prompts", action="store_true", help="show the prompt and the raw answer of each request, too")
     _json(one)
+
+    def arrange(options: argparse.Namespace) -> None:
+        """Tells the query from the configs: what is neither a file nor named like YAML."""
+        given = [*options.config, *([] if options.query is None else [options.query])]
+        options.config = [word for word in given if _named_yaml(word) or (os.path.exists(word) and not os.path.isdir(word))]
+        queries = [word for word in given if word not in options.config]
+        if len(queries) > 1:
+            one.error(f"{', '.join(map(repr, queries))}: one QUERY is sent, in quotes; a CONFIG is a YAML file")
+        if not options.config:
+            one.error(f"{_REQUIRED}CONFIG")
+        options.query = queries[0] if queries else None
+
+    one.set_defaults(arrange=arrange)
+
+
+def _named_yaml(word: str) -> bool:
+    """Returns whether an argument is named like a config, whether it is there or not."""
+    return word.endswith((".yaml", ".yml")) and not any(map(str.isspace, word))
 
 
 def _label(one: argparse.ArgumentParser, words: str) -> None:
@@ -189,7 +252,7 @@ VERBS = {
         _index,
     ),
     "try": Verb(
-        "send one query through every stage and show what becomes of it; several configs side by side",
+        "send one query through every stage and show what becomes of it, or one after the other; several configs side by side",
         f'dmqr try {QUICKSTART} "why do onions make you cry"',
         _try,
     ),

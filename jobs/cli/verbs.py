@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import os
 import shlex
-import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cluster.errors import ConfigError, DmqrError, Stopped
 from cluster.run.shards import SUCCESS
 from jobs.cli.arguments import program
+from jobs.cli.printing import print_json, print_page, width
 from jobs.cli.refusal import cause, say, system
 
 if TYPE_CHECKING:
@@ -35,34 +35,56 @@ def index(options: argparse.Namespace) -> int:
     with logged("index") as (progress, _):
         built = index(config, options.corpus, progress)
     if options.json:
-        _print_json(built)
+        print_json(built)
     else:
         print("\n".join(f"{one['index']}: {one['documents']:,} documents, {one['done']}" for one in built))
     return 0
 
 
 def try_(options: argparse.Namespace) -> int:
-    """Sends one query through every stage."""
+    """Sends a query through every stage, or one after the other."""
     from jobs.config.load import load_config
     from jobs.terminal.log_files import logged
+    from jobs.try_one.ask import greeting, queries
+    from jobs.try_one.loaded import LoadedConfig
     from jobs.try_one.page import page
-    from jobs.try_one.trial import trial_values, try_query
+    from jobs.try_one.trial import trial_values
 
-    if Path(options.query).is_file():
-        raise ConfigError("argument", f"QUERY {options.query!r} is a file; give the query last, in quotes")
     configs = [load_config(path, options.set, options.date) for path in options.config]
     labels = [Path(path).stem for path in options.config]
     labels = labels if len(set(labels)) == len(labels) else list(options.config)
-    with logged("try") as (progress, _):
-        trials = [
-            try_query(config, path, options.query, label, progress.phase)
-            for config, path, label in zip(configs, options.config, labels, strict=True)
-        ]
-    if options.json:
-        _print_json([trial_values(trial) for trial in trials])
-    else:
-        _print(page(trials))
-    return 0
+    single, code = options.query is not None, 0
+    asked = iter([options.query]) if single else queries()
+    with ExitStack() as stack:
+        with logged("try") as (progress, _):
+            loaded = [stack.enter_context(LoadedConfig(*of)) for of in zip(configs, options.config, labels, strict=True)]
+            _warn(dict.fromkeys(words for one in loaded for words in one.warnings))
+            for one in [] if single else loaded:
+                one.load(progress.phase)
+        if not single and sys.stdin.isatty():
+            print(greeting(loaded), file=sys.stderr)
+        for query in asked:
+            try:
+                with logged("try") as (progress, _):
+                    trials = [one.try_query(query, progress.phase) for one in loaded]
+            except DmqrError as error:
+                if single:
+                    raise
+                code = say("try", error, 0 if sys.stdin.isatty() else 1)
+                continue
+            if options.json:
+                print_json([trial_values(trial) for trial in trials], lines=not single)
+            else:
+                print_page(page(trials, options.prompts))
+    return code
+
+
+def _warn(warnings: Iterable[str]) -> None:
+    """Logs what works, and probably not as it is meant."""
+    from jobs.terminal.logs import event
+
+    for words in warnings:
+        event("warning", words, logging.WARNING)
 
 
 def plan(options: argparse.Namespace) -> int:
@@ -73,11 +95,12 @@ def plan(options: argparse.Namespace) -> int:
 
     prepared = prepare(_load(options), options.config)
     with logged("plan") as (progress, _):
+        _warn(prepared.warnings)
         planned = plan(prepared, progress)
     if options.json:
-        _print_json(planned)
+        print_json(planned)
     else:
-        _print(plan_table(planned))
+        print_page(plan_table(planned))
     return 0
 
 
@@ -97,6 +120,7 @@ def run(options: argparse.Namespace) -> int:
     before = prepared.storage.stat(SUCCESS) is not None
     with logged("run", prepared.run_id) as (progress, log):
         event("start", f"run {prepared.storage.root}", folder=prepared.storage.root, config=options.config, pid=os.getpid())
+        _warn(prepared.warnings)
         try:
             run(prepared, progress, again, log)
             progress.phase("evaluating and writing the report")
@@ -129,9 +153,9 @@ def run(options: argparse.Namespace) -> int:
     if failure is not None:
         return say("run", failure, code)
     if options.json:
-        _print_json(closing_values(folder, prepared.prices, evaluation))
+        print_json(closing_values(folder, prepared.prices, evaluation))
     else:
-        _print(closing_table(folder, prepared.prices, evaluation))
+        print_page(closing_table(folder, prepared.prices, evaluation))
         print(folder.storage.root)
     return 0
 
@@ -143,10 +167,10 @@ def status(options: argparse.Namespace) -> int:
 
     found = read_status(options.run, options.label)
     if options.json:
-        _print_json(status_values(found))
+        print_json(status_values(found))
     else:
         print(found.folder)
-        _print(status_page(found, _width()))
+        print_page(status_page(found, width()))
     return 0
 
 
@@ -165,9 +189,9 @@ def runs(options: argparse.Namespace) -> int:
         of = "" if name is None else f" of the name {name}"
         raise ConfigError("run-missing", f"{output.root}: no run{of} lies there; start one with: dmqr run CONFIG")
     if options.json:
-        _print_json({"output": output.root, "runs": [run.values() for run in listed]})
+        print_json({"output": output.root, "runs": [run.values() for run in listed]})
     else:
-        _print(runs_table(listed))
+        print_page(runs_table(listed))
     return 0
 
 
@@ -190,10 +214,10 @@ def evaluate(options: argparse.Namespace) -> int:
     if options.trec:
         write_trec(options.trec, folder, judgements, values)
     if options.json:
-        _print_json({"run": folder.storage.root, "state": folder.state} | evaluation_values(evaluation))
+        print_json({"run": folder.storage.root, "state": folder.state} | evaluation_values(evaluation))
     else:
         print(f"{folder.storage.root} ({folder.state})")
-        _print(evaluation_table(evaluation))
+        print_page(evaluation_table(evaluation))
     return 0
 
 
@@ -208,9 +232,9 @@ def diff(options: argparse.Namespace) -> int:
     a, b = open_run(options.a), open_run(options.b)
     found = diff(a, b, judgements_of(options, b, "QRELS"), prices_of(options, b), options.samples)
     if options.json:
-        _print_json(diff_values(found))
+        print_json(diff_values(found))
     else:
-        _print(diff_page(found))
+        print_page(diff_page(found))
     return 0
 
 
@@ -219,6 +243,7 @@ def report(options: argparse.Namespace) -> int:
     from jobs.cli.beside import check_samples, judgements_of, prices_of
     from jobs.report.judged import measured
     from jobs.run.folder import open_run
+    from jobs.terminal.formats import unpriced
 
     folder = open_run(options.run)
     prices = prices_of(options, folder)
@@ -227,6 +252,8 @@ def report(options: argparse.Namespace) -> int:
     evaluation, judged = measured(folder, judgements)
     texts = False if options.no_texts else None
     print(_write_report(folder, prices, evaluation, judged, options.out, texts, options.samples))
+    if prices is None:
+        print(f"dmqr report: cost: {unpriced(folder.record.get('config_file', 'the config'))} (--prices FILE)", file=sys.stderr)
     return 0
 
 
@@ -297,29 +324,3 @@ def _again(options: argparse.Namespace) -> str:
         words += ["--date", options.date or yesterday()]
     words += ["--label", options.label] if options.label else []
     return shlex.join(words)
-
-
-def _print(shown: Any) -> None:
-    """Prints a table or page on standard output: as wide as the terminal, in colour only there."""
-    from rich.console import Console
-
-    terminal = sys.stdout.isatty()
-    console = Console(file=sys.stdout, width=_width(), highlight=False, markup=False, emoji=False)
-    with console.capture() as captured:
-        console.print(shown)
-    print("\n".join(captured.get().splitlines() if terminal else [line.rstrip() for line in captured.get().splitlines()]))
-
-
-def _width() -> int:
-    """Returns the columns of what is printed."""
-    return shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else 100
-
-
-def _print_json(values: Any) -> None:
-    print(json.dumps(values, ensure_ascii=False, indent=1, default=_plain))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Sequence | set):
-        return list(value)
-    return str(value)

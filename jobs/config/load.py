@@ -132,9 +132,10 @@ def _fill(value: Any, date: str) -> Any:
 
 
 def _one_line(path: str, error: ValidationError) -> tuple[str, str]:
-    """Returns the error code and the message of the first problem."""
+    """Returns the error code and the message of the first problem, with the keys of the others."""
     problems = error.errors()
     first = next((one for one in problems if one["type"] == "extra_forbidden"), problems[0])  # often the cause of a missing key
+    others = dict.fromkeys(".".join(_place(one["loc"])[0]) for one in problems if one is not first)
     shown, model = _place(first["loc"])
     if first["type"] == "extra_forbidden":
         what = f"unknown key{nearest(shown[-1], list(_place(first['loc'][:-1])[1].model_fields))}"
@@ -154,7 +155,8 @@ def _one_line(path: str, error: ValidationError) -> tuple[str, str]:
         if first["type"] != "value_error":
             what = f"{what[0].lower()}{what[1:]}, found {first['input']!r}"
     where = ".".join(shown)
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    others.pop(where, None)
+    more = f" (wrong, too: {', '.join(others)})" if others else ""
     code = _CODES.get(first["type"], "config-value")
     return code, f"{path}: {where}: {what}{more}" if where else f"{path}: {what}{more}"
 

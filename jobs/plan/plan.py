@@ -15,9 +15,10 @@ from rich.text import Text
 
 from cluster.run.lease import check_free
 from cluster.run.pools import Pool, local_pools
-from cluster.run.session import IN_PROCESS, InProcessSession, Session
+from cluster.run.session import IN_PROCESS, InProcessSession, Session, usable_gpus
 from cluster.run.shards import SUCCESS, Plan, check_inputs, manifests, read_plan
 from cluster.storage import open_storage
+from jobs.config.config import Config
 from jobs.log.dedup import dedup
 from jobs.pipeline import package_folders
 from jobs.plan.estimate import SAMPLE, estimate
@@ -26,8 +27,9 @@ from jobs.run.pools import requested_pools
 from jobs.run.prepare import Prepared, check_engine, check_indexes_unchanged
 from jobs.run.request_shares import check_shares
 from jobs.tables import ORIGINAL
-from jobs.terminal.formats import clock, money
+from jobs.terminal.formats import clock, money, unpriced
 from jobs.terminal.live_display import LiveDisplay
+from retrievers.models import bytes_to_fetch
 from rewriters.rewriter import Rewriter
 
 PLAN_FILES = 3  # least number of files that planning writes: queries, query_map, shards.json
@@ -83,6 +85,8 @@ def plan(prepared: Prepared, progress: LiveDisplay) -> dict[str, Any]:
         },
         "expected": None if expected is None else expected.values(),
         "max_cost_usd": config.limits.max_cost_usd,
+        "unpriced": "" if prepared.prices else unpriced(prepared.config_file),
+        "downloads": {} if finished else _downloads(config),
         "pools": {name: pool._asdict() for name, pool in pools.items()},
         "there": resources,
     }
@@ -102,13 +106,19 @@ def plan_table(planned: dict[str, Any]) -> Table:
     if planned["state"] == "finished":
         table.add_row("folder", planned["folder"])
         return table
-    table.add_row("requests", f"up to {left['requests']:,} ({left['requests_per_query']} a query)")
+    a_query = left["requests_per_query"]
+    table.add_row("requests", f"up to {left['requests']:,} ({a_query} a query)" if a_query else "none: the original alone")
     for name, words in _estimate_rows(planned["expected"]).items():
         table.add_row(name, words)
     if (warning := over_budget(planned)) is not None:
         table.add_row("warning", Text(warning, style="yellow"))
+    if planned.get("unpriced"):
+        table.add_row("cost", planned["unpriced"])
     table.add_row("searches", f"up to {left['searches']:,} (equal texts of a shard are searched once)")
     table.add_row("pairs", f"up to {left['pairs']:,} to rerank" if left["pairs"] else "none to rerank")
+    for model, size in planned.get("downloads", {}).items():
+        fetched = f"{model}, {size / 1e9:.1f} GB from its hub, on every machine that reranks"
+        table.add_row("reranker", f"{fetched}; --set rerank.kind=none does without one")
     table.add_row("workers", planned["there"])
     for name, pool in planned["pools"].items():
         gpus = f", {pool['gpus']:g} GPU" if pool["gpus"] else ""
@@ -158,6 +168,14 @@ def _stored_texts(prepared: Prepared, stored: Plan) -> list[str]:
     return _texts(pq.ParquetFile(prepared.storage.open(file.key)) for file in stored.tables["queries"])
 
 
+def _downloads(config: Config) -> dict[str, int]:
+    """Returns the reranker -> bytes, if a run would fetch it from a hub."""
+    if config.rerank.kind != "cross_encoder":
+        return {}
+    size = bytes_to_fetch(config.rerank.model)
+    return {config.rerank.model: size} if size else {}
+
+
 def _pools(prepared: Prepared, progress: LiveDisplay) -> tuple[dict[str, Pool], str]:
     """Returns the pools and a description of the resources; connects to Ray only if the pools depend on its resources."""
     requested = requested_pools(prepared.config)
@@ -165,8 +183,9 @@ def _pools(prepared: Prepared, progress: LiveDisplay) -> tuple[dict[str, Pool], 
     if address == IN_PROCESS:
         return InProcessSession(requested).pools, f"{os.cpu_count()} cores here, one stage at a time in one process"
     if address == "local" and not any(pool.gpus for pool in requested.values()):
-        words = f"{os.cpu_count()} cores here; accelerators, where there are any, go to the last stages first"
-        return local_pools(requested, gpus=0), words
+        gpus = usable_gpus(requested)
+        there = f" and {gpus:g} GPUs here; they go to the last stages first" if gpus else " here"
+        return local_pools(requested, gpus), f"{os.cpu_count()} cores{there}"
     progress.phase("reading the resources of Ray")
     session = Session(address, requested, package_folders(), prepared.config.cluster.autoscaler_nodes)
     session.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.costs import Prices, load_prices
-from cluster.errors import ClusterError, ConfigError, RewriterError
+from cluster.errors import ClusterError, ConfigError, RetrieverError, RewriterError
 from cluster.run.session import IN_PROCESS
 from cluster.run.shards import SUCCESS
 from cluster.storage import Storage, check_writable, open_storage
@@ -48,6 +48,7 @@ class Prepared:
     run_id: str
     facts: dict[str, dict[str, Any]] = field(default_factory=dict)  # retriever -> facts of its index, not in the fingerprint
     joint_prompt: str | None = None  # the text of the configured one; None: ours
+    warnings: tuple[str, ...] = ()  # what works, and probably not as it is meant
 
     @property
     def storage(self) -> Storage:
@@ -105,8 +106,8 @@ def _prepare(
     facts = {name: retriever_facts(name, one, indexes[name]) for name, one in config.retrieve.retrievers.items()}
     own = config.rewrite.joint_prompt
     joint_prompt = None if own is None else read_joint_prompt(own)
-    engine_settings, rewriting = _engine_settings(config, joint_prompt)
-    identified_by = identity(config, indexes, rewriting, reranker_identity(config.reranking))
+    engine_settings, rewriting, warnings = _engine_settings(config, joint_prompt)
+    identified_by = identity(config, indexes, rewriting, _reranker_identity(config))
     name = run_id(config, identified_by)
     config_file = str(Path(config_path).absolute())
     return Prepared(
@@ -123,6 +124,7 @@ def _prepare(
         name,
         facts,
         joint_prompt,
+        warnings,
     )
 
 
@@ -176,17 +178,31 @@ def _indexes(config: Config) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _engine_settings(config: Config, joint_prompt: str | None) -> tuple[EngineSettings | None, dict[str, Any]]:
-    """Returns the engine's settings for workers, and the identity of rewriting."""
+def _reranker_identity(config: Config) -> dict[str, Any]:
+    try:
+        return reranker_identity(config.reranking)
+    except RetrieverError as error:
+        if error.code != "model-missing":
+            raise
+        raise RetrieverError(error.code, f"{error}; or do without a reranker: --set rerank.kind=none") from error
+
+
+def _engine_settings(config: Config, joint_prompt: str | None) -> tuple[EngineSettings | None, dict[str, Any], tuple[str, ...]]:
+    """Returns the engine's settings for workers, the identity of rewriting, and warnings."""
     rewrite = config.rewrite
     if not rewrite.planned or rewrite.engine is None:
-        return None, {"strategies": []}
+        return None, {"strategies": []}, ()
     try:
         rewriter = Rewriter(rewrite.planned, rewrite.calls, rewrite.decoding.model_dump(), joint_prompt)
     except RewriterError as error:
         raise ConfigError(error.code, f"rewrite.strategies: {error}") from error
     settings, identity = engine.resolve(rewrite.engine)
-    return settings, {"rewriter": rewriter.identity(), "engine": identity}
+    warnings = [
+        f"strategy {name!r}: its prompt is not sent, since rewrite.calls is joint: the joint prompt takes its definition and "
+        "example; set rewrite.calls: separate, or joint=False in its file"
+        for name in rewriter.unsent_prompts()
+    ]
+    return settings, {"rewriter": rewriter.identity(), "engine": identity}, tuple(warnings)
 
 
 def _index_overrides(before: dict[str, dict[str, Any]], now: dict[str, dict[str, Any]]) -> str:

@@ -25,6 +25,22 @@ def plain(text: str) -> str:
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
+def one_line(text: str) -> str:
+    """Returns a text in one line, with control and bidi characters replaced, which would change the terminal."""
+    return printable(" ".join(str(text).split()))
+
+
+def printable(text: str) -> str:
+    """Returns a text with its lines, and with control and bidi characters replaced."""
+    lines = text.expandtabs(4).splitlines()
+    return "\n".join("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line) for line in lines)
+
+
+def shortened(text: str, length: int) -> str:
+    """Returns the text, or its beginning with an ellipsis where it is longer than `length` characters."""
+    return text if len(text) <= length else text[: length - 1].rstrip() + "…"
+
+
 def per_second(rate: float) -> str:
     """Returns '41.2/s'."""
     return f"{rate:,.1f}/s" if rate < 100 else f"{rate:,.0f}/s"
@@ -40,6 +56,11 @@ def short(number: float) -> str:
     if number < 10_000:
         return f"{number:,.0f}"
     return f"{number / 1e3:,.0f} k" if number < 999_500 else f"{number / 1e6:,.1f} M"
+
+
+def unpriced(config_file: str) -> str:
+    """Returns why a cost is not in money."""
+    return f"not in money: there is no prices.yaml beside {config_file}"
 
 
 def clock(seconds: float) -> str:

@@ -17,7 +17,7 @@ from jobs.pipeline import COSTED
 from jobs.run.folder import REPORT, RunFolder
 from jobs.stages.error_counts import by_reason
 from jobs.tables import RUNGS
-from jobs.terminal.formats import clock, queries
+from jobs.terminal.formats import clock, queries, unpriced
 
 
 def closing_table(run: RunFolder, prices: Prices | None, evaluation: Evaluation | None) -> RenderableType:
@@ -47,7 +47,7 @@ def closing_table(run: RunFolder, prices: Prices | None, evaluation: Evaluation 
             table.add_row(SHOWN[measure], f"{figure(evaluation.results[measure])}{alone}")
     if run.storage.get(REPORT) is not None:
         table.add_row("report", Text(run.storage.url(REPORT), overflow="fold"))
-    return Group(table, *(Text(note) for note in notes(run, evaluation)))
+    return Group(table, *(Text(note) for note in notes(run, evaluation, prices)))
 
 
 def closing_values(run: RunFolder, prices: Prices | None, evaluation: Evaluation | None) -> dict[str, Any]:
@@ -60,13 +60,15 @@ def closing_values(run: RunFolder, prices: Prices | None, evaluation: Evaluation
         "costs": run.spent,
         "usd": None if prices is None else prices.usd(run.spent),
         "evaluation": None if evaluation is None else evaluation_values(evaluation),
-        "notes": notes(run, evaluation),
+        "notes": notes(run, evaluation, prices),
     }
 
 
-def notes(run: RunFolder, evaluation: Evaluation | None) -> list[str]:
+def notes(run: RunFolder, evaluation: Evaluation | None, prices: Prices | None) -> list[str]:
     """Returns notes that a reader of the figures needs."""
     config, said = run.config, [] if evaluation is None else evaluation_notes(evaluation)
+    if prices is None:
+        said.append(f"cost: {unpriced(run.record.get('config_file', 'the config'))}")
     if config.used_redundancy != config.fuse.redundancy:
         said.append("redundancy: overlap in place of cosine, since no retriever is dense")
     return said

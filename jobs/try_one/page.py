@@ -12,31 +12,37 @@ from rich.text import Text
 from cluster import costs
 from jobs.pipeline import COSTED
 from jobs.tables import NOTES, ORIGINAL
-from jobs.terminal.formats import clock
+from jobs.terminal.formats import clock, one_line, printable, shortened
 from jobs.terminal.summary import counted
-from jobs.try_one.trial import Row, Trial, found_by
+from jobs.try_one.provenance import NOT_THERE, SHOWN_RESULTS, Results, fused_ranks
+from jobs.try_one.trial import Trial
 
-SHOWN_RESULTS = 10
 SHOWN_IN_LISTS = 3  # hits per list
 SHOWN_SIDE_BY_SIDE = 60  # characters per document in the table of several configs
 
 
-def page(trials: Sequence[Trial]) -> RenderableType:
-    """Returns one trial in full, or several side by side."""
-    parts = _one(trials[0]) if len(trials) == 1 else _several(trials)
-    return Group(Text(f"{_shown(trials[0].row['query'])}\n", style="bold"), *parts)
+def page(trials: Sequence[Trial], prompts: bool = False) -> RenderableType:
+    """Returns one trial in full, or several side by side; with `prompts` what was sent for each and what came back."""
+    parts = _one(trials[0], prompts) if len(trials) == 1 else _several(trials, prompts)
+    return Group(Text(f"{one_line(trials[0].row['query'])}\n", style="bold"), *parts)
 
 
-def _one(trial: Trial) -> Iterator[RenderableType]:
+def _one(trial: Trial, prompts: bool) -> Iterator[RenderableType]:
     row, config = trial.row, trial.config
     yield _section("rewrites", _calls(trial))
     yield Padding(_rewrites(trial), (0, 0, 1, 2))
+    if prompts:
+        yield from requests(trial)
     part = min(config.fuse.depth, config.retrieve.depth)
     yield _section("lists", f"the first {SHOWN_IN_LISTS} of what each text found; the first {part} take part")
     yield Padding(_lists(trial), (0, 0, 1, 2))
     more = len(row["hits"]) - SHOWN_RESULTS
     yield _section("results", _method(trial) + (f"; the first {SHOWN_RESULTS} of {len(row['hits'])}" if more > 0 else ""))
-    yield Padding(_results(trial), (0, 0, 1, 2))
+    if row["hits"]:
+        yield Padding(Results(trial), (0, 0, 0, 2))
+        yield Padding(Text(f"numbers: rank in each list; {NOT_THERE}: not among its first {part}", style="dim"), (0, 0, 1, 2))
+    else:
+        yield Padding(Text("nothing was found"), (0, 0, 1, 2))
     found, results = trial.document_counts["found"], trial.document_counts["results"]
     yield _section("fell away", f"{found:,} documents were found, {results:,} are results")
     yield Padding(_dropped(trial), (0, 0, 1, 2))
@@ -44,7 +50,7 @@ def _one(trial: Trial) -> Iterator[RenderableType]:
     yield Padding(_costs(trial), (0, 0, 0, 2))
 
 
-def _several(trials: Sequence[Trial]) -> Iterator[RenderableType]:
+def _several(trials: Sequence[Trial], prompts: bool) -> Iterator[RenderableType]:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
     table.add_column("")
     for trial in trials:
@@ -59,6 +65,8 @@ def _several(trials: Sequence[Trial]) -> Iterator[RenderableType]:
     written = [_rewrite_texts(trial) for trial in trials]
     for strategy in strategies:
         table.add_row(strategy, *(Text(each.get(strategy, ("-", ""))[0]) for each in written))
+    if any(map(_failures, trials)):
+        table.add_row("none", *(Text("\n".join(map(_failure, _failures(trial).items()))) for trial in trials))
     title("results")
     first = {hit["doc_id"]: rank for rank, hit in enumerate(trials[0].row["hits"], start=1)}
     longest = max(len(trial.row["hits"]) for trial in trials)
@@ -70,6 +78,9 @@ def _several(trials: Sequence[Trial]) -> Iterator[RenderableType]:
     table.add_row("results", *(f"{trial.document_counts['results']:,}" for trial in trials))
     yield table
     yield Text(f"\n=  +2  -1  new: against the place in {trials[0].label}", style="dim")
+    for trial in trials if prompts else ():
+        yield Text(f"\n{trial.label}", style="bold")
+        yield from requests(trial)
 
 
 def _section(name: str, words: str) -> Text:
@@ -85,24 +96,48 @@ def _grid(*ratios: int) -> Table:
 
 
 def _rewrite_texts(trial: Trial) -> dict[str, tuple[str, str]]:
-    """Returns strategy -> its text and parser step, or the error message and reason."""
-    found = {one["strategy"]: (_shown(one["text"]), one["parsed_as"]) for one in trial.row["rewrites"]}
-    failed = {
-        error["component"]: (f"none: {_shown(error['message'])}", error["reason"])
-        for error in trial.row["errors"]
-        if error["stage"] == "rewrite"
-    }
-    return failed | found
+    """Returns strategy -> its text and parser step."""
+    return {one["strategy"]: (one_line(one["text"]), one["parsed_as"]) for one in trial.row["rewrites"]}
+
+
+def _failures(trial: Trial) -> dict[tuple[str, str], list[str]]:
+    """Returns (reason, message) -> the strategies without a rewrite for it: what one answer lacks is said once."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for error in trial.row["errors"]:
+        if error["stage"] == "rewrite":
+            found.setdefault((error["reason"], one_line(error["message"])), []).append(error["component"])
+    return found
+
+
+def _failure(failure: tuple[tuple[str, str], list[str]]) -> str:
+    (_, message), strategies = failure
+    return f"{message} ({', '.join(strategies)})"
 
 
 def _rewrites(trial: Trial) -> Table:
     table = _grid(0, 1, 0)
-    query = _shown(trial.row["query"])
+    query = one_line(trial.row["query"])
     table.add_row(ORIGINAL, Text(query), "")
     for strategy, (text, read_as) in _rewrite_texts(trial).items():
         same = " (the query as it is)" if text == query else ""
         table.add_row(strategy, Text.assemble(text, (same, "dim")), Text(read_as, style="dim"))
+    for failure in _failures(trial).items():
+        table.add_row(Text("none", style="red"), Text(_failure(failure)), Text(failure[0][0], style="dim"))
+    if trial.similar:
+        table.add_row("", Text(f"recorded are, for example: {'; '.join(map(one_line, trial.similar))}", style="dim"), "")
     return table
+
+
+def requests(trial: Trial) -> Iterator[RenderableType]:
+    """Yields each request: its prompt and its answer as they were sent and received."""
+    for one in trial.requests:
+        tokens = f"{one['prompt_tokens']:,} prompt tokens, {one['completion_tokens']:,} written" if one["prompt_tokens"] else ""
+        words = ", ".join(filter(None, [one["model"], tokens, one["finish_reason"], one["error"]]))
+        yield _section(f"request {one['request']}", words)
+        for name in ("prompt", "answer"):
+            yield Padding(Text(name, style="dim"), (0, 0, 0, 2))
+            text = one[name] if one[name] is not None else f"none: {one['message']}"
+            yield Padding(Text(printable(text)), (0, 0, 1, 4))
 
 
 def _calls(trial: Trial) -> str:
@@ -125,7 +160,7 @@ def _lists(trial: Trial) -> Table:
     cells: dict[str, dict[str, str]] = {}
     for run in trial.row["lists"]:
         ids = [hit["doc_id"] for hit in run["hits"]]
-        shown = " ".join(_shown(doc_id) for doc_id in ids[:SHOWN_IN_LISTS])
+        shown = " ".join(one_line(doc_id) for doc_id in ids[:SHOWN_IN_LISTS])
         words = f"{shown}{' ...' * (len(ids) > SHOWN_IN_LISTS)}  ({len(ids)})" if ids else "nothing"
         cells.setdefault(run["strategy"], {})[run["retriever"]] = words
     for strategy, by_name in cells.items():
@@ -143,34 +178,19 @@ def _method(trial: Trial) -> str:
     return f"{words}, {config.rerank.kind} ({config.rerank.combine})"
 
 
-def _results(trial: Trial) -> Table:
-    table = _grid(0, 0, 1, 0)
-    fused = _fused_ranks(trial.row)
-    if not trial.row["hits"]:
-        table.add_row("", "", "nothing was found", "")
-    for rank, hit in enumerate(trial.row["hits"][:SHOWN_RESULTS], start=1):
-        lists = found_by(hit["sources"])
-        where = "; ".join(f"{strategy} {', '.join(ranks)}" for strategy, ranks in lists.items())
-        new = "" if ORIGINAL in lists else "not found by the original; "
-        moved = f"fused {fused[hit['doc_id']]}; " if trial.config.rerank.kind != "none" else ""
-        words = Text.assemble(_snippet(trial, hit, 160), ("\n" + moved + new + where, "dim"))
-        table.add_row(str(rank), Text(_shown(hit["doc_id"])), words, f"{hit['score']:.4f}")
-    return table
-
-
 def _dropped(trial: Trial) -> Table:
     table = _grid(0, 1)
     for why, count in trial.document_counts.items():
         if count and why not in {"found", "results"}:
             table.add_row(f"{count:,}", why)
     hits = {hit["doc_id"] for hit in trial.row["hits"]}
-    dropped = [(doc_id, rank) for doc_id, rank in _fused_ranks(trial.row).items() if doc_id not in hits][:SHOWN_IN_LISTS]
+    dropped = [(doc_id, rank) for doc_id, rank in fused_ranks(trial.row).items() if doc_id not in hits][:SHOWN_IN_LISTS]
     if dropped:
-        table.add_row("", Text("best of them: " + ", ".join(f"{_shown(doc_id)} (fused {rank})" for doc_id, rank in dropped)))
+        table.add_row("", Text("best of them: " + ", ".join(f"{one_line(doc_id)} (fused {rank})" for doc_id, rank in dropped)))
     for error in trial.row["errors"]:
         if error["stage"] != "rewrite":
             kind = "note" if error["reason"] in NOTES else "error"
-            table.add_row(kind, Text(f"{error['stage']}: {error['reason']}: {_shown(error['message'])}"))
+            table.add_row(kind, Text(f"{error['stage']}: {error['reason']}: {one_line(error['message'])}"))
     return table
 
 
@@ -191,7 +211,7 @@ def _costs(trial: Trial) -> Table:
 def _cost(trial: Trial) -> str:
     seconds = costs.stage_sums(trial.spent).get("seconds", 0)
     money = "" if trial.usd is None else f"${trial.usd:.6f}, ${1000 * trial.usd:.4f} per 1,000 queries, "
-    return f"{money}{seconds:.2f} s of work"
+    return f"{money}{seconds:.2f} s of work" + (f"; {trial.unpriced}" if trial.unpriced else "")
 
 
 def _quantities(trial: Trial) -> str:
@@ -205,19 +225,8 @@ def _cell(trial: Trial, place: int, first: dict[str, int] | None) -> Text:
     hit = trial.row["hits"][place]
     before = None if first is None else first.get(hit["doc_id"])
     mark = "" if first is None else "new " if before is None else "= " if before == place + 1 else f"{before - place - 1:+d} "
-    return Text.assemble((mark, "bold"), f"{_shown(hit['doc_id'])} ", (_snippet(trial, hit, SHOWN_SIDE_BY_SIDE), "dim"))
-
-
-def _fused_ranks(row: Row) -> dict[str, int]:
-    return {candidate["doc_id"]: rank for rank, candidate in enumerate(row["candidates"], start=1)}
-
-
-def _snippet(trial: Trial, hit: Row, length: int) -> str:
-    text = _shown(trial.texts[hit["doc_id"]])
-    return text if len(text) <= length else text[: length - 1].rstrip() + "…"
-
-
-def _shown(text: str) -> str:
-    """Returns a text in one line, with control and bidi characters replaced, which would change the terminal."""
-    line = " ".join(str(text).split())
-    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in line)
+    return Text.assemble(
+        (mark, "bold"),
+        f"{one_line(hit['doc_id'])} ",
+        (shortened(one_line(trial.texts[hit["doc_id"]]), SHOWN_SIDE_BY_SIDE), "dim"),
+    )

@@ -1,34 +1,14 @@
-"""The verb `try`: sends one query through every stage of a config, in this process and without Ray.
-
-The workers are those of a run (`jobs/pipeline.py`), in a temporary folder, so that the result is that of a run.
-"""
+"""What comes of sending one query through every stage of a config; `jobs/try_one/loaded.py` makes it."""
 
 from __future__ import annotations
 
-import tempfile
-from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from cluster import costs
-from cluster.errors import ConfigError
-from cluster.run.session import InProcessSession
-from cluster.run.stage import Meter
 from jobs.config.config import Config
-from jobs.index.opening import open_documents
-from jobs.log.judge import Rejection, judge
-from jobs.pipeline import stages
-from jobs.run.pools import requested_pools
-from jobs.run.prepare import Prepared, check_engine, prepare_query
-from jobs.run.request_shares import worker_settings
-from jobs.tables import ORIGINAL, QUERIES
 from retrievers.fusion import list_weight
 
-SKIPPED = ("read", "write")  # the query is given, and nothing is committed
 Row = dict[str, Any]
 
 
@@ -49,85 +29,12 @@ class Trial:
     usd: float | None
     start_up: dict[str, float] = field(default_factory=dict)
     """Stage -> seconds of loading models and indexes, once per worker."""
-
-
-def try_query(config: Config, config_file: str, query: str, label: str, report_phase: Callable[[str], object]) -> Trial:
-    """Returns the result of sending one query through all stages.
-
-    Args:
-        config: the config to try.
-        config_file: its path.
-        query: the text to try.
-        label: names the config in the output.
-        report_phase: is called with the current phase.
-
-    Raises:
-        ConfigError: the text is not a valid query.
-        DmqrError: `run` would refuse the config.
-    """
-    if query != query.encode("utf-8", "replace").decode():
-        raise ConfigError("argument", "QUERY: is not UTF-8; give it in a terminal that is")
-    query_id = judge(query, config.log.max_chars)
-    if isinstance(query_id, Rejection):
-        raise ConfigError(
-            "argument", f"QUERY: {query_id.message}; a run would reject such a log row as {query_id.reason!r}; give another"
-        )
-    config = config.model_copy(update={"retrieve": config.retrieve.model_copy(update={"keep_runs": True})})
-    with tempfile.TemporaryDirectory(prefix="dmqr-try-") as folder:
-        prepared = prepare_query(config, config_file, folder)
-        check_engine(prepared)
-        (row,) = _run_stages(prepared, _row(query_id.hex(), query), report_phase).to_pylist()
-        row["lists"] = _lists(prepared, row)
-    own = [entry for entry in row["costs"] if not entry["component"].startswith(costs.START_UP)]
-    start_up: Counter[str] = Counter()
-    for entry in row["costs"]:
-        if entry["component"].startswith(costs.START_UP):
-            start_up[entry["stage"]] += entry["seconds"]
-    spent = costs.totals(pa.array(own, costs.COST))
-    usd = None if prepared.prices is None else prepared.prices.usd(spent)
-    return Trial(label, config, row, _texts(prepared, row), document_counts(config, row), spent, usd, dict(start_up))
-
-
-def _row(query_id: str, query: str) -> pa.Table:
-    values = {"shard": 0, "query_id": query_id, "query": query, "log_count": 1, "costs": [], "errors": []}
-    return pa.Table.from_pylist([values], QUERIES)
-
-
-def _run_stages(prepared: Prepared, table: pa.Table, report_phase: Callable[[str], object]) -> pa.Table:
-    for stage in stages(prepared, InProcessSession(requested_pools(prepared.config)).pools, 1):
-        if stage.name in SKIPPED:
-            continue
-        report_phase(f"{prepared.config.name}: {stage.name}")
-        meter = Meter(stage, 1)
-        try:
-            table = meter(table)
-        finally:
-            meter.close()
-    return table
-
-
-def _lists(prepared: Prepared, row: Row) -> list[Row]:
-    """Returns every routed list, in the order of the retrieval stage, with its stored hits."""
-    texts = [(ORIGINAL, 1), *((one["strategy"], one["position"]) for one in row["rewrites"])]
-    lists: dict[tuple[str, int, str], list[Row]] = {
-        (*text, retriever): [] for text in texts for retriever in prepared.config.retrieve.route(text[0])
-    }
-    for file in row["stored"]:
-        with prepared.storage.open(file["key"]) as opened_file:
-            for hit in pq.read_table(opened_file).to_pylist():
-                lists[hit["strategy"], hit["position"], hit["retriever"]].append(hit)
-    names = ("strategy", "position", "retriever")
-    return [
-        dict(zip(names, of, strict=True)) | {"hits": [{"doc_id": hit["doc_id"], "score": hit["score"]} for hit in hits]}
-        for of, hits in lists.items()
-    ]
-
-
-def _texts(prepared: Prepared, row: Row) -> dict[str, str]:
-    doc_ids = [hit["doc_id"] for hit in row["hits"]]
-    name, retriever = next(iter(prepared.config.retrieve.retrievers.items()))
-    documents = open_documents(name, worker_settings(retriever, prepared.indexes[name], 1))
-    return dict(zip(doc_ids, documents.texts(doc_ids), strict=True))
+    requests: list[Row] = field(default_factory=list)
+    """Of each request: prompt, raw answer, what it took; an error in place of the answer."""
+    similar: list[str] = field(default_factory=list)
+    """Queries that are recorded, where this one is not."""
+    unpriced: str = ""
+    """Why there is no `usd`."""
 
 
 def document_counts(config: Config, row: Row) -> dict[str, int]:
@@ -160,14 +67,6 @@ def document_counts(config: Config, row: Row) -> dict[str, int]:
     }
 
 
-def found_by(sources: list[Row]) -> dict[str, list[str]]:
-    """Returns strategy -> 'retriever rank' of every list with the document, the original first."""
-    lists: dict[str, list[str]] = {}
-    for source in sorted(sources, key=lambda one: (one["strategy"] != ORIGINAL, one["strategy"], one["position"])):
-        lists.setdefault(source["strategy"], []).append(f"{source['retriever']} {source['rank']}")
-    return lists
-
-
 def trial_values(trial: Trial) -> dict[str, Any]:
     """Returns the trial as JSON-able values."""
     row = trial.row
@@ -175,12 +74,15 @@ def trial_values(trial: Trial) -> dict[str, Any]:
         "config": trial.label,
         "query": row["query"],
         "query_id": row["query_id"],
+        "requests": trial.requests,
         "rewrites": row["rewrites"],
         "errors": row["errors"],
+        "similar_recorded": trial.similar,
         "lists": [run | {"hits": run["hits"][: trial.config.fuse.depth]} for run in row["lists"]],
         "results": [{"rank": rank, "text": trial.texts[hit["doc_id"]], **hit} for rank, hit in enumerate(row["hits"], start=1)],
         "fell_away": trial.document_counts,
         "costs": trial.spent,
         "usd": trial.usd,
+        "unpriced": trial.unpriced,
         "start_up_seconds": trial.start_up,
     }

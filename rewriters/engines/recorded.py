@@ -82,6 +82,12 @@ class RecordedEngine:
             recorded = self._recorded(request)
             yield request, self._completion(request, recorded, perf_counter() - started)
 
+    def queries(self) -> Iterator[str]:
+        """The queries that it knows, each once, in the order of the file."""
+        for lines in self._lines.values():
+            line = lines[0]
+            yield self._parse(line.number, os.pread(self._file.fileno(), line.length, line.start))[0]
+
     def identity(self) -> dict[str, Any]:
         """The kind, and the hash of the file's content, wherever it lies."""
         return {"kind": self.kind, "content": self._content}

@@ -128,7 +128,7 @@ CONFIG = [
     typed("argument", "unknown argument '--sett'", "run", "job.yaml", "--sett", "a=b"),
     typed("argument", "is not a date", "plan", "job.yaml", "--date", "soon"),
     typed("argument", "cannot stand in the name of a folder", "plan", "job.yaml", "--label", "a/b"),
-    typed("argument", "is a file; give the query last", "try", "job.yaml", "job.yaml"),
+    typed("argument", "one QUERY is sent, in quotes; a CONFIG is a YAML file", "try", "job.yaml", "blue", "sky"),
     typed("argument", "QUERY: is not UTF-8", "try", "job.yaml", "\udcff tea"),
     typed("argument", "give 0 or more", "report", RUN, "--samples", "-1", spoil=a_run),
     typed("argument", "give 0 or more", "diff", RUN, RUN, "--samples", "-1", spoil=a_run),
@@ -198,6 +198,7 @@ INDEXES = [
     typed("index-busy", "is being built by another process", *INDEXING, "corpus.parquet", spoil=a_build_elsewhere),
     job("model-missing", "give a folder, package:NAME", "rerank={model: ./no/such}"),
     job("model-missing", "not in the hub's cache", "rerank={model: nobody/none}", spoil=no_hub),
+    job("model-missing", "or do without a reranker: --set rerank.kind=none", "rerank={model: nobody/none}", spoil=no_hub),
     job("model-unfit", "labels, a reranker has 1", "rerank={model: ./model}", spoil=two_labels),
 ]  # fmt: skip
 FOLDERS = [

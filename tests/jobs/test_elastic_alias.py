@@ -27,8 +27,7 @@ from jobs.report.samples import samples
 from jobs.run import prepare as preparing
 from jobs.run.prepare import Prepared, check_indexes_unchanged, prepare
 from jobs.terminal.live_display import LiveDisplay
-from jobs.try_one import trial
-from jobs.try_one.trial import try_query
+from jobs.try_one.loaded import LoadedConfig
 from retrievers.elastic.build import build_elastic_index
 from retrievers.elastic.fields import elastic_indexes
 
@@ -106,16 +105,17 @@ def test_texts_that_are_shown_are_those_that_were_searched(
     job: Values, build: Callable[[dict[str, str]], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build(OLD)
-    run_stages = trial._run_stages
+    run_stages = LoadedConfig._run_stages
 
     def moved(*arguments: Any) -> pa.Table:
         table = run_stages(*arguments)
         build(NEW)
         return table
 
-    monkeypatch.setattr(trial, "_run_stages", moved)
+    monkeypatch.setattr(LoadedConfig, "_run_stages", moved)
     Path("job.yaml").write_text(yaml.safe_dump(job))
-    assert try_query(load_config("job.yaml"), "job.yaml", "sea", "small", lambda words: None).texts == OLD
+    with LoadedConfig(load_config("job.yaml"), "job.yaml", "small") as loaded:
+        assert loaded.try_query("sea", lambda words: None).texts == OLD
 
 
 def test_a_report_shows_the_texts_of_the_index_that_was_searched(

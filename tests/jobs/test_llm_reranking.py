@@ -11,7 +11,7 @@ import pytest
 from tiny_llm import make_gemma
 
 from jobs.config.load import load_config
-from jobs.try_one.trial import try_query
+from jobs.try_one.loaded import LoadedConfig
 
 QUERY = "how does a lighthouse lamp work"
 
@@ -35,7 +35,8 @@ def test_results_stand_in_the_order_of_flagembeddings_scores(
     values |= {"rewrite": {"strategies": []}, "rerank": reranker, "output": str(tmp_path)}
     values["retrieve"]["retrievers"] = {"bm25": bm25}
     path = config_file(values)
-    trial = try_query(load_config(path), path, QUERY, "llm", lambda words: None)
+    with LoadedConfig(load_config(path), path, "llm") as loaded:
+        trial = loaded.try_query(QUERY, lambda words: None)
     found = {hit["doc_id"]: hit["score"] for hit in trial.row["hits"]}
     arguments = {key.replace("instruction", "instruction_for_rerank"): value for key, value in more.items()}
     oracle = FlagEmbedding.FlagLLMReranker(gemma, devices="cpu", max_length=64, **arguments)

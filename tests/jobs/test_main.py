@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,7 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs.__main__ import main
-from jobs.cli.arguments import VERBS, program
+from jobs.cli.arguments import VERBS, parser, program
+from rewriters.strategy import SHIPPED_PROMPTS, template_hash
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,12 +45,17 @@ def refused(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> str:
         ),
         (["indx"], "dmqr: unknown verb 'indx'; did you mean 'index'?"),
         (["zzz"], "dmqr: unknown verb 'zzz' (known: index, try, plan, run, status, runs, report, evaluate, diff)"),
-        ([], "dmqr: the following arguments are required: index|try|plan|run|status|runs|report|evaluate|diff"),
-        (["run"], "dmqr run: the following arguments are required: CONFIG"),
-        (["index", "config.yaml"], "dmqr index: the following arguments are required: --corpus"),
+        (["run"], "dmqr run: CONFIG is missing: a YAML file, e.g. configs/quickstart.yaml; see dmqr run --help"),
+        (["run", "a.yaml", "b.yaml"], "dmqr run: 'b.yaml' is one argument too many; see dmqr run --help"),
+        (["report"], "dmqr report: RUN is missing: a run's folder, or <output>/<name> for its newest finished run"),
+        (["index", "config.yaml"], "dmqr index: --corpus is missing: Parquet file or folder: doc_id, title, text"),
+        (["index", "--corpus", "a.parquet"], "dmqr index: CONFIG is missing: a YAML file"),
+        (["index", "--corpus", "config.yaml"], "dmqr index: --corpus is missing: "),
+        (["help", "rnu"], "dmqr: unknown verb 'rnu'; did you mean 'run'?"),
         (["run", "config.yaml", "--sett", "a=b"], "dmqr run: unknown argument '--sett'; did you mean '--set'? (known: "),
         (["plan", "config.yaml", "--js"], "dmqr plan: unknown argument '--js'; did you mean '--json'?"),
-        (["try", "query alone"], "dmqr try: the following arguments are required: QUERY"),
+        (["try", "query alone"], "dmqr try: CONFIG is missing: a YAML file, e.g. configs/quickstart.yaml"),
+        (["try", "a.yaml", "two", "words"], "dmqr try: 'two', 'words': one QUERY is sent, in quotes; a CONFIG is a YAML file"),
         (["--print-completion", "bsh"], "dmqr: unknown shell 'bsh'; did you mean 'bash'?"),
     ],
 )
@@ -66,6 +74,59 @@ def test_settings_and_date_reach_every_verb(
     line = refused([verb, config_file(values), *more, "--set", "fuse.dept=3"], capfd)
     assert "fuse.dept: unknown key; did you mean 'depth'?" in line
     assert "--date 'soon' is not a date" in refused([verb, config_file(values), "--date", "soon", *more], capfd)
+
+
+@pytest.mark.parametrize(
+    ("words", "configs", "query"),
+    [
+        ("a.yaml q", ["a.yaml"], "q"),
+        ("a.yaml --set b=c d.yaml q", ["a.yaml", "d.yaml"], "q"),
+        ("a.yaml d.yaml --json q --set b=c", ["a.yaml", "d.yaml"], "q"),
+        ("q a.yaml", ["a.yaml"], "q"),
+        ("a.yaml", ["a.yaml"], None),
+        ("a.yaml there d.yml", ["a.yaml", "there", "d.yml"], None),
+        ("a.yaml -- -q", ["a.yaml"], "-q"),
+        ("a.yaml folder", ["a.yaml"], "folder"),
+        ("a.yaml 'what is b.yaml'", ["a.yaml"], "what is b.yaml"),
+        (f"a.yaml {'q' * 300}", ["a.yaml"], "q" * 300),
+    ],
+)
+def test_options_stand_anywhere_and_the_query_is_told_from_the_configs(
+    words: str, configs: list[str], query: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("there").write_text("name: there")
+    Path("folder").mkdir()
+    options = parser().parse_args(["try", *shlex.split(words)])
+    assert (options.config, options.query) == (configs, query)
+
+
+@pytest.mark.parametrize(
+    "words", ["c.yaml --corpus a b", "--corpus a b c.yaml", "--corpus a c.yaml --corpus b", "--corpus a b --json c.yaml"]
+)
+def test_the_config_may_stand_behind_the_corpus(words: str) -> None:
+    options = parser().parse_args(["index", *words.split()])
+    assert (options.config, options.corpus) == ("c.yaml", ["a", "b"])
+
+
+@pytest.mark.parametrize("arguments", [[], ["help"], ["help", "try"]])
+def test_help_without_dashes(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    assert end.value.code == 0
+    printed = capfd.readouterr()
+    assert printed.out.startswith("usage: dmqr try" if arguments[1:] else "usage: dmqr")
+    assert printed.err == ""
+
+
+@pytest.mark.parametrize("arguments", [["--print-completion", "bash"], ["--help"]])
+def test_a_reader_that_goes_away_early_is_no_fault(arguments: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "wb") as closed:
+        command = [sys.executable, "-m", "jobs", *arguments]
+        done = subprocess.run(command, cwd=ROOT, stdout=closed, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_help_names_the_verbs(capfd: pytest.CaptureFixture[str]) -> None:
@@ -123,7 +184,39 @@ def test_plan_says_what_a_run_would_do_and_writes_nothing(
     assert "0 of 2 shards committed: nothing done yet" in said["state"]
     assert "up to 2 (1 a query)" in said["requests"]
     assert "up to 10 " in said["searches"]  # the original and four rewrites of both
+    assert "up to 2 (1 a query)" in said["requests"]
+    assert said["workers"].endswith(f"{os.cpu_count()} cores here")
+    assert "not in money: there is no prices.yaml beside" in said["cost"]
     assert [path for path in (here / "runs").rglob("*") if path.is_file()] == []
+    assert main(["plan", config, "--set", "rewrite.select=never"]) == 0
+    said = {line.split("  ")[0].strip(): line for line in capfd.readouterr().out.splitlines()}
+    assert said["requests"].endswith("none: the original alone")
+
+
+def test_a_prompt_that_no_request_sends_is_warned_of(
+    here: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str],
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setitem(SHIPPED_PROMPTS, "keyword", template_hash("as it was, before somebody edited it: {query}"))
+    pq.write_table(pa.table({"query": ["sea"]}), "log.parquet")
+    answers = dict.fromkeys(("dmqr", "general", "keyword", "pseudo_answer", "core_content"), "{}")
+    (here / "recorded.jsonl").write_text(json.dumps({"query": "sea", "completions": answers}) + "\n")
+    values["retrieve"]["retrievers"] = {"bm25": bm25}
+    config = config_file(values | {"rerank": {"kind": "none"}, "limits": {"error_rate": 1}, "cluster": {"address": "none"}})
+
+    def warnings(*words: str) -> list[str]:
+        assert main([*words]) == 0
+        events = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+        return [one["message"] for one in events if one["event"] == "warning"]
+
+    for words in (["plan", config], ["try", config, "sea"], ["run", config]):
+        (said,) = warnings(*words)
+        assert said.startswith("strategy 'keyword': its prompt is not sent, since rewrite.calls is joint: ")
+        assert said.endswith("set rewrite.calls: separate, or joint=False in its file")
+    assert warnings("plan", config, "--set", "rewrite.calls=separate") == []
+    (folder,) = (here / "runs").glob("small-*")
+    assert main(["report", str(folder)]) == 0
+    assert f"dmqr report: cost: not in money: there is no prices.yaml beside {config} (--prices FILE)" in capfd.readouterr().err
 
 
 # ---------------------------------------------------------------- run

@@ -137,6 +137,32 @@ def test_more_workers_than_requests_in_flight_are_refused_before_anything_is_wri
     assert list(prepared.storage.list()) == []
 
 
+def test_a_reranker_that_a_run_would_fetch_is_said_with_what_does_without(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobs.plan.plan.check_engine", lambda prepared: None)
+    monkeypatch.setattr("jobs.plan.plan.bytes_to_fetch", lambda name: 2_270_000_000)
+    rerank = prepared.config.rerank.model_copy(update={"kind": "cross_encoder", "model": "somebody/reranker"})
+    config = prepared.config.model_copy(update={"rerank": rerank})
+    planned = plan(replace(prepared, config=config), LiveDisplay(io.StringIO()))
+    assert planned["downloads"] == {"somebody/reranker": 2_270_000_000}
+    table = plan_table(planned)
+    cells = dict(zip(*(list(column.cells) for column in table.columns), strict=True))
+    assert cells["reranker"] == (
+        "somebody/reranker, 2.3 GB from its hub, on every machine that reranks; --set rerank.kind=none does without one"
+    )
+    assert plan(prepared, LiveDisplay(io.StringIO()))["downloads"] == {}
+
+
+@pytest.mark.parametrize(("gpus", "words"), [(0, "cores here"), (2, "cores and 2 GPUs here; they go to the last stages first")])
+def test_accelerators_are_spoken_of_where_there_are_some(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, gpus: float, words: str
+) -> None:
+    monkeypatch.setattr("jobs.plan.plan.check_engine", lambda prepared: None)
+    monkeypatch.setattr("jobs.plan.plan.usable_gpus", lambda requested: float(gpus))
+    assert plan(prepared, LiveDisplay(io.StringIO()))["there"].endswith(words)
+
+
 def test_the_table_says_what_is_expected() -> None:
     planned = {
         "run_id": "small-1", "folder": "runs/small-1", "log": {"rows": 5, "files": 1, "rejected": 0}, "queries": 4,

@@ -35,6 +35,10 @@ def test_cores_longer_than_the_keywords_are_counted(make: Make) -> None:
     assert "keyword json 2" in shown
 
 
+def test_missing_prices_are_said(make: Make) -> None:
+    assert [line for line in lines(make()) if line.startswith("cost: not in money: there is no prices.yaml beside ")]
+
+
 def test_where_keywords_were_not_asked_for_nothing_is_said_of_them(make: Make) -> None:
     queries = [Query("one", {"core_content": "a b c"})]
     assert "core_content json 1" in lines(make(queries, ("core_content",)))

@@ -6,7 +6,9 @@ import io
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,11 @@ from cluster.errors import ConfigError
 from jobs.__main__ import main
 from jobs.config.config import Config
 from jobs.config.load import load_config
+from jobs.stages.retrieve import Retrieve
+from jobs.stages.rewrite import Rewrite
+from jobs.try_one.loaded import LoadedConfig
 from jobs.try_one.page import page
-from jobs.try_one.trial import Trial, document_counts, found_by, try_query
+from jobs.try_one.trial import Trial, document_counts
 from rewriters.strategy import template_hash
 
 Values = dict[str, Any]
@@ -50,12 +55,13 @@ def job(tmp_path: Path, values: Values, bm25: Values, config_file: Callable[[Any
 
 
 def tried(path: str, query: str = QUERY, label: str = "small") -> Trial:
-    return try_query(load_config(path), path, query, label, lambda words: None)
+    with LoadedConfig(load_config(path), path, label) as loaded:
+        return loaded.try_query(query, lambda words: None)
 
 
-def shown(*trials: Trial, width: int = 80) -> str:
+def shown(*trials: Trial, width: int = 80, prompts: bool = False) -> str:
     text = io.StringIO()
-    Console(file=text, width=width, highlight=False, markup=False, emoji=False).print(page(trials))
+    Console(file=text, width=width, highlight=False, markup=False, emoji=False).print(page(trials, prompts))
     return text.getvalue()
 
 
@@ -80,12 +86,25 @@ def test_why_a_rewrite_is_missing_is_said_and_the_original_is_searched_all_the_s
     trial = tried(job(), "bread and yeast")
     assert trial.row["rewrites"] == []
     assert [hit["doc_id"] for hit in trial.row["hits"]]
-    assert shown(trial).count("not_recorded") == 4
+    assert [error["reason"] for error in trial.row["errors"]] == ["not_recorded"] * 4
+    text = " ".join(shown(trial).split())
+    assert text.count("has no completion 'dmqr'") == text.count("not_recorded") == 1
+    assert "(general, keyword, pseudo_answer, core_content)" in text
+    beside = shown(trial, tried(job(), "bread and yeast", "other"))
+    assert beside.count("has no") == 2  # once for each config
+
+
+def test_where_a_question_is_not_recorded_similar_ones_are_named(job: Callable[..., str]) -> None:
+    trial = tried(job(), "how does a lamp work")
+    assert trial.similar == [QUERY]
+    assert f"recorded are, for example: {QUERY}" in " ".join(shown(trial).split())
+    assert tried(job()).similar == []
 
 
 def test_a_document_that_only_a_rewrite_found_is_marked(job: Callable[..., str]) -> None:
     trial = tried(job())
-    alone = {hit["doc_id"] for hit in trial.row["hits"] if "original" not in found_by(hit["sources"])}
+    strategies = {hit["doc_id"]: {source["strategy"] for source in hit["sources"]} for hit in trial.row["hits"]}
+    alone = {doc_id for doc_id, found in strategies.items() if "original" not in found}
     assert alone
     assert shown(trial).count("not found by the original") == len(alone)
 
@@ -125,6 +144,76 @@ def test_several_configs_stand_side_by_side(job: Callable[..., str], tmp_path: P
     assert "alone" in text
     assert "= d01" in text.replace("  ", " ")
     assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_beside_each_result_stands_where_it_was_found(job: Callable[..., str], bm25: Values, width: int) -> None:
+    both = {"retrievers": {"bm25": bm25, "unicode": bm25}, "routes": {"keyword": ["bm25"]}}
+    trial = tried(job(retrieve=both))
+    text = shown(trial, width=width)
+    assert max(map(len, text.splitlines())) <= width
+    lines = text.split("results  ")[1].splitlines()
+    head = next(line for line in lines if line.split()[-2:] in (["bm25", "unicode"], ["pseudo_answer", "core_content"]))
+    across = head.split()[0] == "original"
+    assert across == (width == 120)
+    first = lines.index(head) + 1
+    ranks = {(one["strategy"], one["retriever"]): str(one["rank"]) for one in trial.row["hits"][0]["sources"]}
+    ranks = {(s, r): "·" for s in ["original", *ANSWER] for r in ("bm25", "unicode")} | ranks
+    del ranks["keyword", "unicode"]  # is not searched
+    for number, name in enumerate(["bm25", "unicode"] if across else ["original", *ANSWER]):
+        cells = [rank for of, rank in ranks.items() if name in of]
+        assert lines[first + number].split(name)[-1].split() == cells
+    assert "numbers: rank in each list; ·: not among its first 30" in text
+
+
+def test_two_texts_of_one_strategy_have_a_line_each(job: Callable[..., str]) -> None:
+    trial = tried(job())
+    trial.row["lists"].append(trial.row["lists"][1] | {"position": 2})
+    lines = shown(trial).split("results  ")[1].splitlines()
+    assert {"general 1", "general 2"} <= {" ".join(two) for line in lines for two in pairwise(line.split())}
+
+
+def test_prompts_and_raw_answers_are_shown_by_choice(job: Callable[..., str]) -> None:
+    trial = tried(job())
+    assert "Reply with one JSON object" not in shown(trial)
+    text = shown(trial, width=200, prompts=True)
+    assert "request dmqr" in text
+    assert "- general (General Search Rewriting): " in text
+    assert f"Query: {QUERY}" in text
+    assert json.dumps(ANSWER) in text
+    assert shown(trial, trial, width=200, prompts=True).count("request dmqr") == 2
+
+
+def test_the_request_of_an_answer_that_is_missing_is_shown_with_the_reason(job: Callable[..., str]) -> None:
+    trial = tried(job(), "bread and yeast")
+    (request,) = trial.requests
+    assert (request["request"], request["answer"], request["error"]) == ("dmqr", None, "not_recorded")
+    assert request["prompt"].endswith("Query: bread and yeast")
+    (answer,) = [line for line in shown(trial, width=300, prompts=True).splitlines() if "none: " in line]
+    assert "has no completion 'dmqr'" in answer
+
+
+def test_models_are_loaded_once_for_many_queries(job: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    built = []
+    build = LoadedConfig._build
+    monkeypatch.setattr(LoadedConfig, "_build", lambda self, stage: (built.append(stage.name), build(self, stage)))
+    path = job()
+    with LoadedConfig(load_config(path), path, "small") as loaded:
+        loaded.load(lambda words: None)
+        trials = [loaded.try_query(query, lambda words: None) for query in (QUERY, "bread and yeast", QUERY)]
+    assert built == ["rewrite", "retrieve", "fuse", "order"]
+    assert trials[0].row["hits"] == trials[2].row["hits"]
+    assert [trial.spent["rewrite"]["dmqr@recorded"]["requests"] for trial in trials] == [1, 1, 1]
+    assert [bool(trial.start_up) for trial in trials] == [True, False, False]
+
+
+def test_models_are_loaded_while_the_llm_answers(job: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    loading, seen = threading.Event(), []
+    rewrite, retrieve = Rewrite.__call__, Retrieve.__init__
+    monkeypatch.setattr(Rewrite, "__call__", lambda self, table: (seen.append(loading.wait(60)), rewrite(self, table))[1])
+    monkeypatch.setattr(Retrieve, "__init__", lambda self, **settings: (loading.set(), retrieve(self, **settings))[1])
+    assert tried(job()).row["hits"]
+    assert seen == [True]
 
 
 doc_ids = st.lists(st.sampled_from("abcdefgh"), unique=True, max_size=8)
@@ -173,6 +262,78 @@ def test_json_has_everything(job: Callable[..., str], capfd: pytest.CaptureFixtu
     assert trial["results"][0]["rank"] == 1
     assert trial["results"][0]["text"].startswith("Lighthouses")
     assert trial["fell_away"]["results"] == len(trial["results"])
+
+
+def test_a_query_may_be_longer_than_a_file_name(job: Callable[..., str], capfd: pytest.CaptureFixture[str]) -> None:
+    long = " ".join(["why is the sea salt"] * 30)
+    assert main(["try", job(), long, "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)[0]["query"] == long
+
+
+def test_json_has_prompt_and_raw_answer_of_each_request(job: Callable[..., str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["try", job(), QUERY, "--json"]) == 0
+    (request,) = json.loads(capfd.readouterr().out)[0]["requests"]
+    assert (request["request"], request["answer"]) == ("dmqr", json.dumps(ANSWER))
+    assert request["prompt"].endswith(f"Query: {QUERY}")
+    assert list(request["schema"]["properties"]) == list(ANSWER)
+
+
+def test_columns_progress_and_json_use_one_name_for_each_config(
+    job: Callable[..., str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    one = Path(job())
+    other = one.with_name("other.yaml")
+    other.write_text(one.read_text())
+    assert main(["try", str(one), "--set", "fuse.k=50", str(other), "--json", QUERY]) == 0
+    printed = capfd.readouterr()
+    assert [trial["config"] for trial in json.loads(printed.out)] == ["config", "other"]
+    phases = [json.loads(line)["phase"] for line in printed.err.splitlines()]
+    assert {phase.partition(":")[0] for phase in phases} == {"config", "other"}
+
+
+def test_lines_of_standard_input_are_tried_one_after_the_other(
+    job: Callable[..., str], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{QUERY}\n\n{'x' * 2001}\nbread\n"))
+    assert main(["try", job(), "--json"]) == 1
+    printed = capfd.readouterr()
+    assert [json.loads(line)[0]["query"] for line in printed.out.splitlines()] == [QUERY, "bread"]
+    (refused,) = [line for line in printed.err.splitlines() if not line.startswith("{")]
+    assert refused.startswith("dmqr try: QUERY: the query has 2,001 characters")
+
+
+def test_without_a_query_and_without_input_nothing_is_loaded(
+    job: Callable[..., str], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    assert main(["try", job()]) == 2
+    assert capfd.readouterr().err.startswith("dmqr try: QUERY is missing: give it in quotes, or lines on standard input")
+
+
+class Terminal(io.StringIO):
+    """Standard input that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_at_a_terminal_it_asks_until_the_end_of_input(
+    job: Callable[..., str], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal(f"{QUERY}\n  \n{'x' * 2001}\nsea\n"))
+    assert main(["try", job(), "--json"]) == 0
+    printed = capfd.readouterr()
+    assert [json.loads(line)[0]["query"] for line in printed.out.splitlines()] == [QUERY, "sea"]
+    assert "Type a query; Ctrl-D ends." in printed.err
+    assert f"config: the rewrites of 1 query are recorded: {QUERY}" in " ".join(printed.err.split())
+    assert printed.err.count("query> ") == 5
+
+
+def test_missing_prices_are_said(job: Callable[..., str]) -> None:
+    path = job()
+    trial = tried(path)
+    assert trial.usd is None
+    assert f"not in money: there is no prices.yaml beside {path}" in " ".join(shown(trial, width=300).split())
 
 
 def test_no_ray_is_loaded(job: Callable[..., str]) -> None:

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import gc
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from cluster.errors import RetrieverError
-from retrievers.models import model_config, model_identity, resolve_model, resolved_dtype
+from retrievers import flag_models
+from retrievers.models import bytes_to_fetch, model_config, model_identity, resolve_model, resolved_dtype
 
 
 def folder_of_a_model(path: Path, weights: bytes = b"weights") -> Path:
@@ -86,6 +90,48 @@ def test_a_hub_model_in_the_cache_is_known_by_its_commit(monkeypatch: pytest.Mon
     assert resolve_model("somebody/cached") == folder
     (folder / "config.json").write_text('{"hidden_size": 8}')
     assert model_config("somebody/cached") == {"hidden_size": 8}
+
+
+def hub_of(monkeypatch: pytest.MonkeyPatch, cache: Path, **sizes: int) -> None:
+    """A hub whose models have these files, and a cache for them."""
+    files = [SimpleNamespace(rfilename=name.replace("_", "."), size=size) for name, size in sizes.items()]
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: SimpleNamespace(siblings=files))
+
+
+def test_what_is_to_be_fetched_from_a_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    hub_of(monkeypatch, tmp_path, model_safetensors=2_000_000_000, pytorch_bin=3, config_json=5)
+    assert bytes_to_fetch("somebody/model") == 2_000_000_000
+    snapshot = tmp_path / "models--somebody--model" / "snapshots" / ("a" * 40)
+    snapshot.mkdir(parents=True)
+    (snapshot.parents[1] / "refs").mkdir()
+    (snapshot.parents[1] / "refs" / "main").write_text("a" * 40)
+    (snapshot / "config.json").write_text("{}")  # all that a check before the run fetches
+    assert bytes_to_fetch("somebody/model") == 2_000_000_000
+    (snapshot / "model.safetensors").write_bytes(b"weights")
+    assert bytes_to_fetch("somebody/model") == 0
+    assert bytes_to_fetch(str(folder_of_a_model(tmp_path / "here"))) == 0
+
+
+def test_a_hub_that_is_away_tells_no_size(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: 1 / 0)
+    assert bytes_to_fetch("somebody/model") == 0
+
+
+def test_the_collector_rests_while_the_library_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    library, seen = SimpleNamespace(), []
+
+    def imported(name: str) -> None:
+        seen.append((name, gc.isenabled()))
+        sys.modules[name] = library  # type: ignore[assignment]
+
+    monkeypatch.delitem(sys.modules, "FlagEmbedding", raising=False)
+    monkeypatch.setattr(flag_models.importlib, "import_module", imported)
+    assert flag_models._library() is flag_models._library() is library
+    assert seen == [("FlagEmbedding", False)]
+    assert gc.isenabled()
+    sys.modules.pop("FlagEmbedding")
 
 
 def test_code_counts_where_it_is_trusted(tmp_path: Path) -> None:

@@ -72,6 +72,11 @@ def test_what_is_not_there_is_not_recorded_and_nothing_stands_in(
     assert repr(query) in str(completion.error_message)
 
 
+def test_it_says_which_queries_it_knows(opened: Callable[[Path], RecordedEngine], path: Path) -> None:
+    lines = [{"query": query, "completions": {name: "x"}} for query, name in (("Tea", "a"), ("sea", "a"), (" tea ", "b"))]
+    assert list(opened(written(path, *lines)).queries()) == ["Tea", "sea"]
+
+
 def test_lines_of_one_query_are_one_recording(opened: Callable[[Path], RecordedEngine], path: Path) -> None:
     engine = opened(
         written(

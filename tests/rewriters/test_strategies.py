@@ -16,6 +16,7 @@ from rewriters.reading.ladder import Parsed, parse
 from rewriters.rewriter import Rewriter
 from rewriters.strategy import (
     EXAMPLE_QUERY,
+    SHIPPED_PROMPTS,
     RewriterError,
     Strategy,
     load_strategy,
@@ -145,7 +146,11 @@ class TestTheWorkedExampleByThePapersDefinitions:
         ({"definition": ""}, "its definition must be one line"),
         ({"definition": "what {query} is after"}, "its definition must be one line"),
         ({"example": "a\nb"}, "its example must be one line"),
-        ({"example": "why is the sky blue at noon"}, "its example must be a rewrite of 'hi all, sorry if"),
+        (
+            {"example": "why is the sky blue at noon"},
+            "its example must rewrite the one query that the joint prompt shows, and so share a number or a word of five "
+            f"letters or more with it: {EXAMPLE_QUERY!r}; found: 'why is the sky blue at noon'; correct its file",
+        ),
         ({"aliases": ("SQ:",)}, "no colon"),
     ],
 )
@@ -154,6 +159,15 @@ def test_a_wrong_strategy_is_refused_when_it_is_made(wrong: dict[str, object], s
         Strategy(**(GOOD | wrong))  # type: ignore[arg-type]
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_the_hashes_of_the_shipped_prompts_are_those_of_the_files() -> None:
+    assert {name: template_hash(load_strategy(name).prompt) for name in SHIPPED_PROMPTS} == SHIPPED_PROMPTS
+
+
+def test_the_example_s_query_stands_in_the_docs() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "strategies.md").read_text(encoding="utf-8")
+    assert " ".join(EXAMPLE_QUERY.split()) in " ".join(page.replace(">", " ").split())
 
 
 def test_a_strategy_outside_the_joint_call_needs_no_definition() -> None:
@@ -199,6 +213,20 @@ def test_adding_a_strategy_is_one_file(folder: Path) -> None:
             "general": "a b",
             "sub_query": "c d",
         }
+
+
+def test_prompts_that_nobody_wrote_for_it_or_that_are_sent_are_not_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _write(folder, "sub_query")
+    assert Rewriter(["general", "keyword"], "joint", {}).unsent_prompts() == []
+    assert Rewriter(["general", "sub_query"], "joint", {}).unsent_prompts() == ["sub_query"]
+    assert Rewriter(["general", "sub_query"], "separate", {}).unsent_prompts() == []
+    monkeypatch.setitem(SHIPPED_PROMPTS, "general", "0" * 16)
+    assert Rewriter(["general", "keyword"], "joint", {}).unsent_prompts() == ["general"]
+
+
+def test_a_prompt_of_a_strategy_with_requests_of_its_own_is_sent(folder: Path) -> None:
+    _write(folder, "sub_query", joint=False)
+    assert Rewriter(["general", "sub_query"], "joint", {}).unsent_prompts() == []
 
 
 @pytest.mark.parametrize(

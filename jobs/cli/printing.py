@@ -1,0 +1,36 @@
+"""Standard output of the verbs: tables and pages as wide as the terminal, or JSON."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+
+def print_page(shown: Any) -> None:
+    """Prints a table or page on standard output: as wide as the terminal, in colour only there."""
+    from rich.console import Console
+
+    terminal = sys.stdout.isatty()
+    console = Console(file=sys.stdout, width=width(), highlight=False, markup=False, emoji=False)
+    with console.capture() as captured:
+        console.print(shown)
+    print("\n".join(captured.get().splitlines() if terminal else [line.rstrip() for line in captured.get().splitlines()]))
+
+
+def width() -> int:
+    """Returns the columns of what is printed."""
+    return shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else 100
+
+
+def print_json(values: Any, lines: bool = False) -> None:
+    """Prints values as JSON; with `lines` in one line, as one of several."""
+    print(json.dumps(values, ensure_ascii=False, indent=None if lines else 1, default=_plain), flush=lines)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Sequence | set):
+        return list(value)
+    return str(value)

@@ -1,0 +1,62 @@
+"""Queries that `try` is given one after the other: typed at a terminal, or lines of standard input."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterator, Sequence
+
+from cluster.errors import ConfigError
+from jobs.terminal.formats import one_line, shortened
+from jobs.terminal.formats import queries as counted
+from jobs.try_one.loaded import LoadedConfig
+
+PROMPT = "query> "
+NAMED = 6  # recorded queries that are named
+_WIDTH = 76
+
+
+def queries() -> Iterator[str]:
+    """Returns the queries until the end of standard input (Ctrl-D at a terminal); empty lines are left out.
+
+    Raises:
+        ConfigError: standard input is no terminal and has none.
+    """
+    if sys.stdin.isatty():
+        return _typed()
+    if hasattr(sys.stdin, "reconfigure"):
+        sys.stdin.reconfigure(errors="surrogateescape")  # a line that is not UTF-8 is refused, the others are tried
+    lines = (line.rstrip("\r\n") for line in sys.stdin if line.strip())
+    first = next(lines, None)  # before any model is loaded
+    if first is None:
+        raise ConfigError("argument", "QUERY is missing: give it in quotes, or lines on standard input, or none at a terminal")
+    return itertools.chain([first], lines)
+
+
+def greeting(loaded: Sequence[LoadedConfig]) -> str:
+    """Returns what is said before the first query is typed: how to end, and which queries a recording knows."""
+    said = ["Type a query; Ctrl-D ends."]
+    for one in loaded:
+        if one.recorded:
+            every = max(1, len(one.recorded) // NAMED)
+            among = ", among them" if every > 1 else ""
+            said.append(f"{one.label}: the rewrites of {counted(len(one.recorded))} are recorded{among}:")
+            said += [f"  {shortened(one_line(query), _WIDTH)}" for query in one.recorded[::every][:NAMED]]
+    return "\n".join(said)
+
+
+def _typed() -> Iterator[str]:
+    import readline  # noqa: F401 - lines can be edited and called back
+
+    while True:
+        try:
+            if sys.stdout.isatty():
+                line = input(f"\n{PROMPT}")
+            else:
+                print(f"\n{PROMPT}", end="", file=sys.stderr, flush=True)
+                line = input()
+        except EOFError:
+            print(file=sys.stderr)
+            return
+        if line.strip():
+            yield line

@@ -1,0 +1,218 @@
+"""A config whose models and indexes are loaded in this process, without Ray, for one query after the other.
+
+The workers are those of a run (`jobs/pipeline.py`), in a temporary folder, so that a result is that of a run.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cluster import costs
+from cluster.errors import ConfigError
+from cluster.run.session import InProcessSession
+from cluster.run.stage import Meter, Stage
+from jobs.config.config import Config
+from jobs.index.opening import open_documents
+from jobs.log.judge import Rejection, judge
+from jobs.pipeline import stages
+from jobs.run.engine import open_worker_engine
+from jobs.run.pools import requested_pools
+from jobs.run.prepare import check_engine, prepare_query
+from jobs.run.request_shares import worker_settings
+from jobs.stages.completions import Completions, key_of
+from jobs.tables import ORIGINAL, QUERIES
+from jobs.terminal.formats import unpriced
+from jobs.try_one.trial import Row, Trial, document_counts
+from retrievers.retriever import DocumentStore
+from rewriters.engines.recorded import RecordedEngine
+from rewriters.rewriter import Rewriter
+
+SKIPPED = ("read", "write")  # the query is given, and nothing is committed
+SIMILAR = 3  # recorded queries that are named where one is not recorded
+_COMPARED = 5000  # recorded queries, at most, that are compared with it: a tenth of a second
+Phase = Callable[[str], object]
+
+
+class LoadedConfig:
+    """The stages of a config; use it in a `with`, or call `close`."""
+
+    def __init__(self, config: Config, config_file: str, label: str) -> None:
+        """Checks the config and its engine; loads nothing yet.
+
+        Args:
+            config: the config to try.
+            config_file: its path.
+            label: names the config in the output.
+
+        Raises:
+            DmqrError: `run` would refuse the config.
+        """
+        self.label, self._file = label, config_file
+        config = config.model_copy(update={"retrieve": config.retrieve.model_copy(update={"keep_runs": True})})
+        self._meters: list[Meter] = []
+        self._tried = 0
+        with ExitStack() as stack:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dmqr-try-"))
+            self._prepared = prepare_query(config, config_file, folder)
+            check_engine(self._prepared)
+            self._opened = stack.pop_all()
+        self.config, self.warnings = self._prepared.config, self._prepared.warnings
+        chain = stages(self._prepared, InProcessSession(requested_pools(self.config)).pools, 1)
+        self._stages = [stage for stage in chain if stage.name not in SKIPPED]
+        rewrite = self.config.rewrite
+        self._rewriter = Rewriter(rewrite.planned, rewrite.calls, rewrite.decoding.model_dump(), self._prepared.joint_prompt)
+
+    def __enter__(self) -> LoadedConfig:
+        """Returns itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Closes it."""
+        self.close()
+
+    def close(self) -> None:
+        """Closes the workers and removes the temporary folder."""
+        self._opened.close()
+
+    def load(self, report_phase: Phase) -> None:
+        """Loads all models and indexes; otherwise the first query does.
+
+        Args:
+            report_phase: is called with the current phase.
+        """
+        report_phase(f"{self.label}: loading models and indexes")
+        self._load()
+
+    def try_query(self, query: str, report_phase: Phase) -> Trial:
+        """Returns the result of sending one query through all stages.
+
+        Args:
+            query: the text to try.
+            report_phase: is called with the current phase.
+
+        Raises:
+            ConfigError: the text is not a valid query.
+            DmqrError: a model or an index cannot be loaded.
+        """
+        query_id = self._query_id(query)
+        self._tried += 1  # the number of its shard, so that no query takes the completions of the one before
+        (row,) = self._run_stages(query_id, query, report_phase).to_pylist()
+        row["lists"] = self._lists(row)
+        own = [entry for entry in row["costs"] if not entry["component"].startswith(costs.START_UP)]
+        start_up: Counter[str] = Counter()
+        for entry in row["costs"]:
+            if entry["component"].startswith(costs.START_UP):
+                start_up[entry["stage"]] += entry["seconds"]
+        spent = costs.totals(pa.array(own, costs.COST))
+        prices = self._prepared.prices
+        missing = any(error["reason"] == "not_recorded" for error in row["errors"])
+        return Trial(
+            self.label,
+            self.config,
+            row,
+            self._texts(row),
+            document_counts(self.config, row),
+            spent,
+            None if prices is None else prices.usd(spent),
+            dict(start_up),
+            self._requests(row),
+            difflib.get_close_matches(query, self.recorded[:_COMPARED], SIMILAR, 0.4) if missing else [],
+            unpriced(self._file) if prices is None else "",
+        )
+
+    @cached_property
+    def recorded(self) -> list[str]:
+        """Returns the queries whose completions are recorded; empty with another engine."""
+        if self._prepared.engine is None or self._prepared.engine.kind != "recorded":
+            return []
+        with closing(open_worker_engine(self._prepared.engine)) as engine:
+            return list(engine.queries()) if isinstance(engine, RecordedEngine) else []
+
+    def _query_id(self, query: str) -> str:
+        if query != query.encode("utf-8", "replace").decode():
+            raise ConfigError("argument", "QUERY: is not UTF-8; give it in a terminal that is")
+        query_id = judge(query, self.config.log.max_chars)
+        if isinstance(query_id, Rejection):
+            raise ConfigError(
+                "argument", f"QUERY: {query_id.message}; a run would reject such a log row as {query_id.reason!r}; give another"
+            )
+        return query_id.hex()
+
+    def _load(self) -> None:
+        for stage in self._stages[len(self._meters) :]:
+            self._build(stage)
+
+    def _build(self, stage: Stage) -> None:
+        self._meters.append(Meter(stage, 1))
+        self._opened.callback(self._meters[-1].close)
+
+    def _run_stages(self, query_id: str, query: str, report_phase: Phase) -> pa.Table:
+        values = {"shard": self._tried, "query_id": query_id, "query": query, "log_count": 1, "costs": [], "errors": []}
+        table = pa.Table.from_pylist([values], QUERIES)
+        report_phase(f"{self.label}: {self._stages[0].name}")
+        if not self._meters:
+            self._build(self._stages[0])
+        with ThreadPoolExecutor(1) as loader:  # the other stages load while the LLM answers
+            loading = loader.submit(self._load)
+            table = self._meters[0](table)
+            report_phase(f"{self.label}: {self._stages[1].name}")
+            loading.result()
+        for meter in self._meters[1:]:
+            report_phase(f"{self.label}: {meter.stage.name}")
+            table = meter(table)
+        return table
+
+    def _lists(self, row: Row) -> list[Row]:
+        """Returns every routed list, in the order of the retrieval stage, with its stored hits."""
+        texts = [(ORIGINAL, 1), *((one["strategy"], one["position"]) for one in row["rewrites"])]
+        lists: dict[tuple[str, int, str], list[Row]] = {
+            (*text, retriever): [] for text in texts for retriever in self.config.retrieve.route(text[0])
+        }
+        for file in row["stored"]:
+            with self._prepared.storage.open(file["key"]) as opened_file:
+                for hit in pq.read_table(opened_file).to_pylist():
+                    lists[hit["strategy"], hit["position"], hit["retriever"]].append(hit)
+        names = ("strategy", "position", "retriever")
+        return [
+            dict(zip(names, of, strict=True)) | {"hits": [{"doc_id": hit["doc_id"], "score": hit["score"]} for hit in hits]}
+            for of, hits in lists.items()
+        ]
+
+    def _texts(self, row: Row) -> dict[str, str]:
+        doc_ids = [hit["doc_id"] for hit in row["hits"]]
+        return dict(zip(doc_ids, self._documents.texts(doc_ids), strict=True))
+
+    @cached_property
+    def _documents(self) -> DocumentStore:
+        name, retriever = next(iter(self.config.retrieve.retrievers.items()))
+        return open_documents(name, worker_settings(retriever, self._prepared.indexes[name], 1))
+
+    def _requests(self, row: Row) -> list[Row]:
+        """Returns each request with its prompt and its raw answer, or the error in place of one."""
+        requests = self._rewriter.requests(row["query_id"], row["query"])
+        answered = Completions(self._prepared.storage, self._tried, 1, 0.0).get([key_of(request) for request in requests])
+        spent = {entry["component"]: entry for entry in row["costs"] if entry["stage"] == "rewrite"}
+        told = {error["reason"]: error for error in row["errors"] if error["stage"] == "rewrite"}
+        found = []
+        for request in requests:
+            made, cost = answered.get(key_of(request)), spent[request.name]
+            values: dict[str, Any] = {"request": request.name, "prompt": request.prompt, "prompt_hash": request.prompt_hash}
+            values |= {"schema": request.schema, "decoding": dict(request.decoding)}
+            values |= {"answer": None, "finish_reason": None, "error": cost["error"], "message": None}
+            if made is not None:
+                values |= {"answer": made.completion.text, "finish_reason": made.completion.finish_reason}
+            elif (error := told.get(cost["error"])) is not None:
+                values |= {"answer": error["raw"], "message": error["message"]}
+            names = ("model", "prompt_tokens", "cached_tokens", "completion_tokens", "seconds", "requests")
+            found.append(values | {name: cost[name] for name in names})
+        return found

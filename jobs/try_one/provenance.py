@@ -1,0 +1,69 @@
+"""The results of a trial, each beside a matrix of its ranks: strategies by retrievers."""
+
+from __future__ import annotations
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from jobs.tables import ORIGINAL
+from jobs.terminal.formats import one_line, shortened
+from jobs.try_one.trial import Row, Trial
+
+SHOWN_RESULTS = 10
+NOT_THERE = "·"
+_TEXT = 160  # characters of a document, at most
+_SHARE = 0.55  # of the width that the matrix may take with the strategies side by side
+
+
+class Results:
+    """The first results; strategies are the rows of the matrix, or its columns where the terminal is wide enough."""
+
+    def __init__(self, trial: Trial) -> None:
+        """Takes the trial."""
+        self._trial = trial
+        searched = {(one["strategy"], one["position"]) for one in trial.row["lists"]}
+        several = {strategy for strategy, position in searched if position > 1}
+        texts = dict.fromkeys((one["strategy"], one["position"]) for one in trial.row["lists"])
+        self._names = {text: f"{text[0]} {text[1]}" if text[0] in several else text[0] for text in texts}
+        self._retrievers = list(trial.config.retrieve.retrievers)
+        self._searched = {(one["strategy"], one["position"], one["retriever"]) for one in trial.row["lists"]}
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yields a table with a row per result."""
+        texts, names = list(self._names), list(self._names.values())
+        across = max(map(len, self._retrievers)) + sum(2 + len(name) for name in names)
+        wide = across <= _SHARE * options.max_width
+        rows, columns = (self._retrievers, names) if wide else (names, self._retrievers)
+        table = Table(box=None, show_edge=False, padding=(0, 2, 0, 0), header_style="dim", expand=True)
+        table.add_column("", justify="right", no_wrap=True)
+        table.add_column("", ratio=1, overflow="fold")
+        table.add_column("", no_wrap=True, style="dim")
+        for column in columns:
+            table.add_column(column, justify="right", no_wrap=True)
+        taken = across if wide else max(map(len, names)) + sum(2 + max(4, len(name)) for name in columns)
+        room = max(20, options.max_width - taken - 8) * max(2, len(rows) - 1) * 9 // 10  # lines break between words
+        for rank, hit in enumerate(self._trial.row["hits"][:SHOWN_RESULTS], start=1):
+            ranks = {(one["strategy"], one["position"], one["retriever"]): str(one["rank"]) for one in hit["sources"]}
+            cells = [[self._cell(ranks, (*text, name)) for text in texts] for name in self._retrievers]
+            lines = [list(line) for line in zip(*cells, strict=True)] if wide else cells
+            matrix = [Text("\n".join(line), style="") for line in lines]
+            table.add_row(str(rank), self._document(hit, min(_TEXT, room)), "\n".join(rows), *matrix)
+        yield table
+
+    def _cell(self, ranks: dict[tuple[str, int, str], str], of: tuple[str, int, str]) -> str:
+        return ranks.get(of, NOT_THERE if of in self._searched else "")
+
+    def _document(self, hit: Row, length: int) -> Text:
+        trial = self._trial
+        words = Text.assemble((one_line(hit["doc_id"]), "bold"), f"  {hit['score']:.4f}")
+        if trial.config.rerank.kind != "none":
+            words.append(f"  fused {fused_ranks(trial.row)[hit['doc_id']]}", "dim")
+        if ORIGINAL not in {source["strategy"] for source in hit["sources"]}:
+            words.append("\nnot found by the original", "yellow")
+        return words.append("\n" + shortened(one_line(trial.texts[hit["doc_id"]]), length), "dim")
+
+
+def fused_ranks(row: Row) -> dict[str, int]:
+    """Returns doc_id -> rank after fusion, of the candidates."""
+    return {candidate["doc_id"]: rank for rank, candidate in enumerate(row["candidates"], start=1)}
