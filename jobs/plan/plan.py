@@ -26,11 +26,11 @@ from jobs.run.finish import unwritten_tables
 from jobs.run.pools import requested_pools
 from jobs.run.prepare import Prepared, check_engine, check_indexes_unchanged
 from jobs.run.request_shares import check_shares
+from jobs.run.spending import requests_per_query
 from jobs.tables import ORIGINAL
 from jobs.terminal.formats import clock, money, unpriced
 from jobs.terminal.live_display import LiveDisplay
 from retrievers.models import bytes_to_fetch
-from rewriters.rewriter import Rewriter
 
 PLAN_FILES = 3  # least number of files that planning writes: queries, query_map, shards.json
 SHARD_TABLES = ("rewrites", "results", "scores", "costs", "runs", "errors")  # a shard writes a file of each that has rows
@@ -62,7 +62,7 @@ def plan(prepared: Prepared, progress: LiveDisplay) -> dict[str, Any]:
         check_engine(prepared)
     left = counts["queries"] - sum(manifest.counts["queries"] for manifest in done)
     strategies = config.rewrite.planned
-    calls = len(Rewriter(strategies, config.rewrite.calls, {}).requests("", "")) if strategies else 0
+    calls = requests_per_query(config)
     searches = sum(len(config.retrieve.route(strategy)) for strategy in [ORIGINAL, *strategies])
     expected = estimate(prepared, left, done, texts)
     tables = len(SHARD_TABLES) - len(unwritten_tables(config))

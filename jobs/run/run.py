@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from cluster import costs
 from cluster.errors import ClusterError, DmqrError, Stopped
 from cluster.run.lease import Lease, check_free
 from cluster.run.pulse import OutagePulse
@@ -29,7 +30,7 @@ from jobs.run.prepare import Prepared, check_engine, check_indexes_unchanged
 from jobs.run.progress_file import ProgressFile
 from jobs.run.record import Record
 from jobs.run.request_shares import check_shares
-from jobs.run.spending import Spending
+from jobs.run.spending import Spending, requests_per_query
 from jobs.run.stopping import Signals, Stall, Sums, limit, outcome
 from jobs.run.tally import Tally, tally_of
 from jobs.tables import SHARD
@@ -260,7 +261,11 @@ class Night:
         stages = watch.snapshot.stages
         beyond = [page.done + page.in_flight + page.waiting for name, page in stages.items() if name == "retrieve"]
         judged = self.tally.counts["queries"] + (sum(beyond) if watch.state.stages else 0)
-        sums = Sums(judged, watch.counts, watch.spent, halted or watch.snapshot.halted > 0)
+        total = max(1, self.plan.counts["queries"])
+        requests = costs.stage_sums(watch.spent, "rewrite").get("requests", 0)
+        planned = total * requests_per_query(self.prepared.config)
+        paid = min(1.0, requests / planned) if planned else judged / total
+        sums = Sums(judged, watch.counts, watch.spent, paid, halted or watch.snapshot.halted > 0)
         return limit(self.prepared, self.plan, self.tally, sums, self.resume_command)
 
     def _put(self, status: str) -> None:

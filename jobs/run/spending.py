@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from cluster import costs
+from jobs.config.config import Config
 from jobs.run.prepare import Prepared
 from jobs.run.tally import Tally
 from jobs.stages.completions import uncommitted
+from rewriters.rewriter import Rewriter
 
 GRANTED = "rewrite"  # the stage whose workers ask before they spend
 
@@ -38,12 +40,18 @@ class Spending:
         costs.add_totals(sums, tally.spent)
         for row in uncommitted(self._storage, tally.shards) if self._limited else ():
             if row["text"] is not None:
-                quantities = {name: row[name] or 0 for name in costs.COMPLETION_QUANTITIES}
+                quantities = {name: row[name] or 0 for name in costs.COMPLETION_QUANTITIES} | {"requests": row["attempts"]}
                 costs.add_totals(sums, {GRANTED: {f"{row['request']}@{row['model']}": quantities}})
         return sums
 
     def _usd(self, spent: costs.Totals) -> float:
         return self._prices.usd(spent) if self._prices is not None else 0.0
+
+
+def requests_per_query(config: Config) -> int:
+    """Returns the number of requests to the LLM for each query."""
+    strategies = config.rewrite.planned
+    return len(Rewriter(strategies, config.rewrite.calls, {}).requests("", "")) if strategies else 0
 
 
 def _other(spent: costs.Totals) -> costs.Totals:

@@ -35,6 +35,8 @@ class Sums(NamedTuple):
     """Queries of which it is known whether they are rewritten."""
     counts: Mapping[str, int]
     spent: costs.Totals
+    paid: float
+    """The part of the run that is paid for, 0 to 1: requests that were sent, of all; without an LLM judged queries, of all."""
     halted: bool
     """Whether requests were not sent, since the rest of the budget does not pay for them."""
 
@@ -57,7 +59,7 @@ def limit(prepared: Prepared, plan: Plan, tally: Tally, sums: Sums, resume_comma
     if limits.max_cost_usd is not None and prepared.prices is not None:
         usd = prepared.prices.usd(sums.spent)
         if (sums.halted or usd > limits.max_cost_usd) and len(tally.shards) < len(plan.shards):
-            whole = math.ceil(110 * usd * plan.counts["queries"] / max(1, done)) / 100  # with a tenth more
+            whole = math.ceil(110 * usd / max(sums.paid, 1e-6)) / 100  # with a tenth more
             return Stopped(
                 "stopped-cost",
                 f"{money(usd)} are spent, limits.max_cost_usd is {money(limits.max_cost_usd)}; "

@@ -284,7 +284,7 @@ def a_limit(**limits: float) -> Callable[[Patch], object]:
         counts = Counter({"queries": 200, "failed_queries": 10, "error/rewrite/dmqr/truncated": 10})
         hour = {"rewrite": {"dmqr@m": {"seconds": 3600.0}}}
         plan = anything(shards=[0, 1], counts={"queries": 400})
-        stop = limit(prepared, plan, Tally({0}, counts, hour), Sums(200, counts, hour, halted=False), AGAIN)
+        stop = limit(prepared, plan, Tally({0}, counts, hour), Sums(200, counts, hour, 0.5, halted=False), AGAIN)
         assert stop is not None
         raise stop
 

@@ -33,7 +33,7 @@ def stop(done: int, failed: int, shards: int = 2, committed: int = 1, halted: bo
         prepared,
         plan,
         Tally(set(range(committed)), counts, HOUR),
-        Sums(done, counts, HOUR, halted),
+        Sums(done, counts, HOUR, 0.5, halted),
         "dmqr run night.yaml --set a=1",
     )
     return None if stopped is None else str(stopped)
