@@ -269,7 +269,8 @@ def drive(patch: Patch, received: int | None = None, lost: bool = False) -> None
 
     patch.setattr(run, "RayRunner", FakeRunner)
     patch.setattr(run, "stages", lambda *_: [])
-    prepared = anything(config=anything(limits=LimitSettings()), prices=None, storage=storage())
+    config = anything(limits=LimitSettings(), rewrite=anything(planned=[]))
+    prepared = anything(config=config, prices=None, storage=storage())
     plan = anything(shards=[anything(number=0, key="a", row_group=0)], counts={"queries": 3})
     lease, signals = anything(number=1, lost=lambda: lost, taken_over=lambda: False), anything(received=received, working=False)
     session, record, display = anything(pools={}), anything(), LiveDisplay(sys.stderr)
