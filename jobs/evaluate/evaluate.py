@@ -174,6 +174,7 @@ def evaluation_values(evaluation: Evaluation) -> dict[str, Any]:
             "interval": None if intervals is None else list(intervals[name]),
         }
         for name in MEASURES
+        if name in evaluation.results  # none where nothing is judged
     }
     names = ("judged", "missing", "not_committed", "counted", "queries", "rejected", "without_results", "unjudged")
     counts = {name: getattr(evaluation, name) for name in (*names, "original_unjudged", "kept", "reranked")}
