@@ -66,14 +66,16 @@ def test_a_kill_costs_what_was_in_flight_and_every_send_is_accounted_for(tmp_pat
         sent = sum(server.sends.values())
     again = sum(count > 1 for count in server.sends.values())
     assert 50 <= before < COUNT
-    assert again <= 8 + 4  # those in flight, and answers that had not been read
+    assert again <= 8 + 20  # those in flight, and answers of the last quarter of a second that had not been read
     entries = costs(done.stdout)
-    assert sum(entry["requests"] for entry in entries) == sent == COUNT + again
-    assert sum(entry["requests"] for entry in entries if entry["error"] == LOST) == again
+    requests = sum(entry["requests"] for entry in entries)
+    lost = sum(entry["requests"] for entry in entries if entry["error"] == LOST)
+    assert requests - lost == COUNT
+    assert sent <= requests <= sent + 8  # some were on their way to the server
     assert not list(tmp_path.rglob("*.jsonl"))  # merged
     rows = pa.concat_tables(pq.read_table(path, schema=COMPLETIONS) for path in tmp_path.rglob("*.parquet")).to_pylist()
     assert sorted(row["query_id"] for row in rows) == sorted(f"id-{n}" for n in range(COUNT))
-    assert sum(row["lost"] for row in rows) == again
+    assert sum(row["lost"] for row in rows) == lost
 
 
 # ---------------------------------------------------------------- the store
