@@ -205,7 +205,7 @@ class OpenaiEngine:
         if failure.final:
             return None
         self._latest_failure = failure
-        failed(self._service, self._server.redact(failure.message), self._patience)
+        failed(self._service, self._server.redact(failure.message).replace(f" from {self._server.base}", ""), self._patience)
         asked = failure.retry_after or 0.0
         delay = asked + backoff(state.sends)
         if failure.uses_attempt:
