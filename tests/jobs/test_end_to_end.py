@@ -315,6 +315,6 @@ def test_a_driver_that_is_asked_to_stop_commits_what_is_under_way(place: Path) -
     program, _, arguments = again.partition(" -m jobs run ")
     assert shutil.which(program) is not None  # it can be typed as it stands
     assert arguments.startswith("configs/quickstart.yaml --set ")
-    assert again.endswith(" --set cluster.shard_size=4")
+    assert again.endswith(" --set cluster.shard_size=4 [interrupted]")
     assert json.loads((folder / "run.json").read_text())["status"] == "interrupted"
     assert len(list((folder / "results").iterdir())) == left  # no file without its manifest
