@@ -252,6 +252,8 @@ def report(options: argparse.Namespace) -> int:
     evaluation, judged = measured(folder, judgements)
     texts = False if options.no_texts else None
     print(_write_report(folder, prices, evaluation, judged, options.out, texts, options.samples))
+    if evaluation is not None and evaluation.warning is not None:
+        print(f"dmqr report: {evaluation.warning}", file=sys.stderr)
     if prices is None:
         print(f"dmqr report: cost: {unpriced(folder.record.get('config_file', 'the config'))} (--prices FILE)", file=sys.stderr)
     return 0

@@ -100,7 +100,7 @@ def plan_table(planned: dict[str, Any]) -> Table:
     log, shards, left = planned["log"], planned["shards"], planned["left"]
     files = f"{log['files']:,} file{'s' * (log['files'] != 1)}"
     table.add_row("log", f"{log['rows']:,} rows in {files}, {log['rejected']:,} rejected")
-    table.add_row("queries", f"{planned['queries']:,} distinct in {shards['all']:,} shards")
+    table.add_row("queries", f"{planned['queries']:,} distinct in {shards['all']:,} shard{'s' * (shards['all'] != 1)}")
     state = f"{left['queries']:,} queries left" if planned["state"] == "begun" else planned["state"]
     table.add_row("state", f"{shards['committed']:,} of {shards['all']:,} shards committed: {state}")
     if planned["state"] == "finished":
@@ -134,10 +134,9 @@ def over_budget(planned: dict[str, Any]) -> str | None:
     most, expected = planned["max_cost_usd"], planned["expected"] or {}
     if most is None or not expected.get("usd") or expected["usd"] <= most:
         return None
-    bound = "at most " if expected["at_most"] else ""
-    return (
-        f"the run will stop before its end: {bound}{money(expected['usd'])} are expected, limits.max_cost_usd is {money(most)}"
-    )
+    word, bound = ("may", "at most ") if expected["at_most"] else ("will", "")
+    usd = f"{bound}{money(expected['usd'])} are expected, limits.max_cost_usd is {money(most)}"
+    return f"the run {word} stop before its end: {usd}"
 
 
 def _estimate_rows(expected: dict[str, Any] | None) -> dict[str, str]:

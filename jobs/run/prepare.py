@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.costs import Prices, load_prices
-from cluster.errors import ClusterError, ConfigError, RetrieverError, RewriterError
+from cluster.errors import ClusterError, ConfigError, RetrieverError, RewriterError, nearest
 from cluster.run.session import IN_PROCESS
 from cluster.run.shards import SUCCESS
 from cluster.storage import Storage, check_writable, open_storage
@@ -25,7 +25,7 @@ from jobs.run.pools import with_precisions
 from jobs.run.request_shares import worker_settings
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.reranker import reranker_identity
-from rewriters.engines.settings import EngineSettings
+from rewriters.engines.settings import EngineSettings, OpenaiSettings
 from rewriters.rewriter import Rewriter
 
 _CONTENT_KEYS = ("index", "uuid", "mapping", "corpus")  # identity keys of an Elasticsearch index that differ between indexes
@@ -124,7 +124,7 @@ def _prepare(
         name,
         facts,
         joint_prompt,
-        warnings,
+        warnings + unpriced_models(config, prices),
     )
 
 
@@ -185,6 +185,15 @@ def _reranker_identity(config: Config) -> dict[str, Any]:
         if error.code != "model-missing":
             raise
         raise RetrieverError(error.code, f"{error}; or do without a reranker: --set rerank.kind=none") from error
+
+
+def unpriced_models(config: Config, prices: Prices | None) -> tuple[str, ...]:
+    """Returns a warning if tokens of a server's model count as free."""
+    asked = config.rewrite.engine
+    if prices is None or not isinstance(asked, OpenaiSettings) or asked.model in prices.tokens:
+        return ()
+    near = nearest(asked.model, prices.tokens) if prices.tokens else ""
+    return (f"prices.yaml: tokens: no price for the model {asked.model!r}{near}, so its tokens count as free; add it there",)
 
 
 def _engine_settings(config: Config, joint_prompt: str | None) -> tuple[EngineSettings | None, dict[str, Any], tuple[str, ...]]:

@@ -209,7 +209,8 @@ class Night:
         shards, rows = runner.in_flight(), runner.progress().queries
         end = "" if self.signals.received is None else "; a second signal ends at once"
         one = shards == 1
-        return f"{shards} {'shard' if one else 'shards'} in flight ({queries(rows)}) {'is' if one else 'are'} committed{end}"
+        being = f"{'is' if one else 'are'} being committed{end}"
+        return f"{shards} {'shard' if one else 'shards'} in flight ({queries(rows)}) {being}"
 
     def _count(self, manifest: Manifest) -> None:
         """Adds a committed shard to the sums."""
@@ -274,7 +275,8 @@ class Night:
 
 def _plan_summary(plan: Plan) -> str:
     counts = plan.counts
-    return f"{counts['queries']:,} distinct queries of {counts['log_rows']:,} log rows, in {len(plan.shards):,} shards"
+    word = "shard" if len(plan.shards) == 1 else "shards"
+    return f"{counts['queries']:,} distinct queries of {counts['log_rows']:,} log rows, in {len(plan.shards):,} {word}"
 
 
 def _next_result(results: Results) -> dict[str, Any] | None:

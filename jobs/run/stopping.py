@@ -60,9 +60,11 @@ def limit(prepared: Prepared, plan: Plan, tally: Tally, sums: Sums, resume_comma
         usd = prepared.prices.usd(sums.spent)
         if (sums.halted or usd > limits.max_cost_usd) and len(tally.shards) < len(plan.shards):
             whole = math.ceil(110 * usd / max(sums.paid, 1e-6)) / 100  # with a tenth more
+            short = sums.halted and usd <= limits.max_cost_usd
+            left = " and does not pay for another request" if short else ""
             return Stopped(
                 "stopped-cost",
-                f"{money(usd)} are spent, limits.max_cost_usd is {money(limits.max_cost_usd)}; "
+                f"{money(usd)} are spent, limits.max_cost_usd is {money(limits.max_cost_usd)}{left}; "
                 f"{len(tally.shards)} of {len(plan.shards)} shards are committed; to pay for all go on with: "
                 f"{resume_command} --set limits.max_cost_usd={whole:.2f}",
             )

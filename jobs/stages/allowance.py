@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 
 PORTION = 32  # requests whose money is asked for at a time
+_LEAST = 1e-6  # USD that are asked for at least: a request without a price must not be refused
 _LOOK_SECONDS = 0.05  # between two looks at the answers that came meanwhile, while no money is left for another request
 
 
@@ -49,7 +50,7 @@ class Allowance:
                 return True
             async with self._asking:
                 if not self._affordable(price) and not self.ended:
-                    self._granted = await asyncio.to_thread(self._reserve, self._spent, PORTION * price)
+                    self._granted = await asyncio.to_thread(self._reserve, self._spent, max(PORTION * price, _LEAST))
             if self._affordable(price):
                 continue
             if not self._in_flight:

@@ -42,7 +42,7 @@ def _state(status: Status) -> str:
         return f"running on {_driver(last)} for {clock(status.now - last.began)}, {_heartbeat(status)}"
     if status.state == "stale":
         return f"stale: {_heartbeat(status)}, {_driver(last)} is gone; run it again"
-    return f"{status.state}{reason}"
+    return reason.removeprefix(": ") if reason.startswith(f": {status.state}") else f"{status.state}{reason}"
 
 
 def _driver(last: Holder) -> str:

@@ -170,7 +170,7 @@ def _lists(trial: Trial) -> Table:
 
 def _method(trial: Trial) -> str:
     config = trial.config
-    words = f"{config.fuse.method} over {len(trial.row['lists'])} lists"
+    words = f"{config.fuse.method} over {len(trial.row['lists'])} list{'s' * (len(trial.row['lists']) != 1)}"
     if config.used_redundancy != "none":
         words += f", {config.used_redundancy} redundancy"
     if config.rerank.kind == "none":

@@ -68,6 +68,18 @@ def test_requests_in_flight_are_paid_for_before_they_are_sent() -> None:
     assert asyncio.run(end())
 
 
+def test_requests_without_a_price_are_sent() -> None:
+    budget = Budget(1.0)
+
+    async def take() -> list[bool]:
+        allowance = Allowance(lambda spent, wanted: budget.reserve("w", spent, wanted), lambda _: 0.0)
+        found = [await allowance.take(100) for _ in range(3)]
+        allowance.settle(0.0)
+        return [*found, await allowance.take(100)]
+
+    assert asyncio.run(take()) == [True] * 4
+
+
 # ---------------------------------------------------------------- a run
 
 

@@ -69,6 +69,9 @@ def test_money() -> None:
         "$2.00 are spent, limits.max_cost_usd is $1.50; 1 of 2 shards are committed; to pay for all go on with: "
         "dmqr run night.yaml --set a=1 --set limits.max_cost_usd=4.40"
     )
+    short = stop(200, 0, halted=True, max_cost_usd=2.05)
+    assert short is not None
+    assert short.startswith("$2.00 are spent, limits.max_cost_usd is $2.05 and does not pay for another request; 1 of 2 shards")
     assert stop(200, 0, committed=2, max_cost_usd=1.5) is None  # all is done: nothing left to stop
 
 

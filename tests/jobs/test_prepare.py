@@ -15,9 +15,11 @@ import pytest
 import yaml
 from blocks import index_fields
 
+from cluster.costs import Prices
 from cluster.errors import ClusterError, ConfigError
+from jobs.config.config import Config
 from jobs.config.load import load_config
-from jobs.run.prepare import Prepared, check_indexes_unchanged, prepare
+from jobs.run.prepare import Prepared, check_indexes_unchanged, prepare, unpriced_models
 from retrievers.local.build import build_local_index
 from rewriters.joint import JOINT_PROMPT
 
@@ -268,3 +270,11 @@ def test_a_job_whose_name_begins_alike_is_no_obstacle(job: Values) -> None:
     begin(prepared(other))
     replace_index()
     check_indexes_unchanged(prepared(job))
+
+
+def test_a_model_of_a_server_without_a_price_is_told(values: dict[str, Any]) -> None:
+    engine = {"kind": "openai", "model": "tyni", "base_url": "http://host/v1"}
+    config = Config.model_validate(values | {"rewrite": {"engine": engine}})
+    (words,) = unpriced_models(config, Prices(tokens={"tiny": {"prompt": 1.0}}))
+    assert words.startswith("prices.yaml: tokens: no price for the model 'tyni'; did you mean 'tiny'?")
+    assert unpriced_models(config, None) == unpriced_models(config, Prices(tokens={"tyni": {}})) == ()

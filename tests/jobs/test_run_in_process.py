@@ -236,7 +236,7 @@ def test_a_signal_lets_the_shard_under_way_be_committed(
         {"committed": left, "planned": SHARDS},
     )
     assert [record.getMessage() for record in caplog.records if record.event == "interrupt"] == [  # type: ignore[attr-defined]
-        "signal 15: no more shards are admitted; 1 shard in flight (3 queries) is committed; a second signal ends at once"
+        "signal 15: no more shards are admitted; 1 shard in flight (3 queries) is being committed; a second signal ends at once"
     ]
     assert len(list(Path(prepared.storage.root, "results").iterdir())) == left  # no file without its manifest
     check_same_rows(done(make()), calm)

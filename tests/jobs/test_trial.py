@@ -114,7 +114,7 @@ def test_a_list_without_a_hit_is_shown_as_such(job: Callable[..., str]) -> None:
     assert [(one["strategy"], one["hits"]) for one in trial.row["lists"]] == [("original", [])]
     text = shown(trial)
     assert "nothing" in text
-    assert "minmax over 1 lists" in text
+    assert "minmax over 1 list" in text
 
 
 def test_a_query_that_a_run_would_reject_is_refused(job: Callable[..., str]) -> None:
