@@ -133,13 +133,22 @@ def write_table(storage: Storage, table: str, shard: int, rows: pa.Table) -> Fil
 
 
 def commit(storage: Storage, manifest: Manifest) -> Manifest:
-    """Commits a shard and returns its manifest; if it is committed already, deletes our files and returns that manifest."""
+    """Commits a shard and returns its manifest; if it is committed already, deletes our files and returns that manifest.
+
+    Files that both manifests name stay: an attempt whose worker died right after the commit is repeated with the block that
+    the stage before has made, and the files which that stage has written are the same.
+    """
     if storage.put_if_absent(_commit_key(manifest.shard), json.dumps(asdict(manifest)).encode()):
         return manifest
-    storage.delete(*(file.key for files in manifest.files.values() for file in files))
-    theirs = storage.get(_commit_key(manifest.shard))
-    assert theirs is not None
-    return read_manifest(theirs)
+    data = storage.get(_commit_key(manifest.shard))
+    assert data is not None
+    theirs = read_manifest(data)
+    storage.delete(*sorted(_keys(manifest) - _keys(theirs)))
+    return theirs
+
+
+def _keys(manifest: Manifest) -> set[str]:
+    return {file.key for files in manifest.files.values() for file in files}
 
 
 def read_manifest(data: bytes | str) -> Manifest:

@@ -114,6 +114,18 @@ def test_who_commits_second_drops_its_own_files_and_gets_the_first_manifest(stor
     assert sorted(keys(storage, "results") + keys(storage, "costs")) == sorted(file.key for (file,) in theirs.files.values())
 
 
+def test_an_attempt_that_is_repeated_after_its_commit_keeps_the_files_of_earlier_stages(storage: Storage) -> None:
+    lists = write_table(storage, "runs", 0, ROWS)  # by a stage before, whose block both attempts are given
+    theirs = manifest(storage, 0)
+    theirs.files["runs"] = [lists]
+    commit(storage, theirs)
+    again = manifest(storage, 0)
+    again.files["runs"] = [lists]
+    assert commit(storage, again) == theirs
+    assert keys(storage, "runs") == [lists.key]
+    assert keys(storage, "results") == [theirs.files["results"][0].key]
+
+
 def test_manifests_come_by_shard_and_temporaries_are_none(storage: Storage) -> None:
     for shard in (11, 2, 100):
         commit(storage, manifest(storage, shard))
