@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import pyarrow as pa
@@ -30,7 +30,7 @@ from jobs.run.prepare import Prepared, check_engine, check_indexes_unchanged
 from jobs.run.progress_file import ProgressFile
 from jobs.run.record import Record
 from jobs.run.request_shares import check_shares
-from jobs.run.spending import Spending, requests_per_query
+from jobs.run.spending import RunMoney, requests_per_query
 from jobs.run.stopping import Signals, Stall, Sums, limit, outcome
 from jobs.run.tally import Tally, tally_of
 from jobs.tables import SHARD
@@ -126,6 +126,11 @@ class Night:
     outages: OutageLog
     resume_command: str
 
+    @cached_property
+    def requests_per_query(self) -> int:
+        """The requests to the LLM for each query: the loop asks for them twice a second."""
+        return requests_per_query(self.prepared.config)
+
     def run(self) -> None:
         """Processes the pending shards, finishes the run, and records its outcome."""
         try:
@@ -154,7 +159,7 @@ class Night:
         if state.done:
             event("resume", f"going on: {state.shards} of {state.planned} shards are committed", committed=state.shards)
         self.progress.phase(STARTING)
-        spending = Spending(self.prepared, self.tally)
+        spending = RunMoney(self.prepared, self.tally)
         runner = self._runner(len(pending))
         runner.spent_elsewhere(spending.elsewhere(self.tally.spent))
         results: Results = queue.Queue()
@@ -171,7 +176,7 @@ class Night:
             return LocalRunner(chain, start, budget)
         return RayRunner(chain, start, shards, budget)
 
-    def _collect(self, runner: Runner, results: Results, watch: Watch, spending: Spending) -> Stopped | None:
+    def _collect(self, runner: Runner, results: Results, watch: Watch, spending: RunMoney) -> Stopped | None:
         """Counts commits until all shards are committed, or, with the gate closed, until none is in flight."""
         stop: Stopped | None = None
         closing = False
@@ -240,7 +245,7 @@ class Night:
         )
         raise Stopped("stopped-lease", f"{self.prepared.storage.root}: {words}", graceful=False)
 
-    def _check_complete(self, stop: Stopped | None, watch: Watch, spending: Spending, halted: bool) -> None:
+    def _check_complete(self, stop: Stopped | None, watch: Watch, spending: RunMoney, halted: bool) -> None:
         """Raises Stopped unless every shard is committed and no limit is exceeded; the message tells the state now."""
         committed, planned = len(self.tally.shards), len(self.plan.shards)
         if self.signals.received is not None and committed < planned:
@@ -264,7 +269,7 @@ class Night:
         judged = self.tally.counts["queries"] + (sum(beyond) if watch.state.stages else 0)
         total = max(1, self.plan.counts["queries"])
         requests = costs.stage_sums(watch.spent, "rewrite").get("requests", 0)
-        planned = total * requests_per_query(self.prepared.config)
+        planned = total * self.requests_per_query
         paid = min(1.0, requests / planned) if planned else judged / total
         sums = Sums(judged, watch.counts, watch.spent, paid, halted or watch.snapshot.halted > 0)
         return limit(self.prepared, self.plan, self.tally, sums, self.resume_command)

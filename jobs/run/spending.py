@@ -12,7 +12,7 @@ from rewriters.rewriter import Rewriter
 GRANTED = "rewrite"  # the stage whose workers ask before they spend
 
 
-class Spending:
+class RunMoney:
     """Counts the money of a run beside that which workers of this start are granted."""
 
     def __init__(self, prepared: Prepared, tally: Tally) -> None:
