@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cluster.errors import RetrieverError
-from retrievers.corpus_files import COLUMNS, Source, one_line, open_source
+from retrievers.corpus_files import COLUMNS, Source, open_source, reading
 from retrievers.settings import CorpusSettings
 
 DOCUMENTS = "documents.arrow"
@@ -133,17 +133,10 @@ def _batches(
     files: Sequence[Path | Source], schema: pa.Schema, columns: CorpusSettings
 ) -> Iterator[tuple[Path | Source, pa.RecordBatch]]:
     for file in files:
-        try:
-            with pq.ParquetFile(open_source(file), pre_buffer=False, buffer_size=1 << 20) as parquet:
-                for batch in parquet.iter_batches(batch_size=_ROWS):
-                    if batch.num_rows:
-                        yield file, _cast(batch, schema, columns.read_as)
-        except ConnectionError:  # of a Source: the corpus itself may be intact
-            raise
-        except (pa.ArrowException, OSError) as e:
-            raise RetrieverError(
-                "corpus-invalid", f"corpus {file}: cannot be read as Parquet: {one_line(e)}; copy it again"
-            ) from None
+        with reading(file), pq.ParquetFile(open_source(file), pre_buffer=False, buffer_size=1 << 20) as parquet:
+            for batch in parquet.iter_batches(batch_size=_ROWS):
+                if batch.num_rows:
+                    yield file, _cast(batch, schema, columns.read_as)
 
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema, read_as: Mapping[str, str | None]) -> pa.RecordBatch:

@@ -6,7 +6,8 @@ others are kept unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -75,6 +76,19 @@ def open_source(file: Path | Source) -> Path | BinaryIO:
     return file.open() if isinstance(file, Source) else file
 
 
+@contextmanager
+def reading(file: Path | Source) -> Iterator[None]:
+    """Raises RetrieverError, which names the file, where the body cannot read it as Parquet."""
+    try:
+        yield
+    except ConnectionError:  # of a Source: the corpus itself may be intact
+        raise
+    except (pa.ArrowException, OSError) as e:
+        raise RetrieverError(
+            "corpus-invalid", f"corpus {file}: cannot be read as Parquet: {one_line(e)}; copy it again"
+        ) from None
+
+
 def corpus_schema(files: Sequence[Path | Source], columns: CorpusSettings = COLUMNS) -> pa.Schema:
     """Returns the schema of the corpus (doc_id, title, text, then the others), after a check of every file.
 
@@ -84,14 +98,8 @@ def corpus_schema(files: Sequence[Path | Source], columns: CorpusSettings = COLU
     """
     others: list[pa.Schema] = []
     for file in files:
-        try:
+        with reading(file):
             schema = pq.read_schema(open_source(file))
-        except ConnectionError:  # of a Source: the corpus itself may be intact
-            raise
-        except (pa.ArrowException, OSError) as e:
-            raise RetrieverError(
-                "corpus-invalid", f"corpus {file}: cannot be read as Parquet: {one_line(e)}; copy it again"
-            ) from None
         for column, kinds in _ALLOWED_TYPES.items():
             name = columns.read_as[column]
             if name is None or (name == "title" == column and name not in schema.names):
