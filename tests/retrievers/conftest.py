@@ -94,3 +94,10 @@ def cross_encoder(shared: Path) -> str:
     if not folder.is_dir():
         pytest.skip(f"no {folder}")
     return str(folder)
+
+
+@pytest.fixture
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Failed requests to Elasticsearch are sent again almost at once."""
+    monkeypatch.setattr("retrievers.elastic.connection._FIRST_PAUSE", 0.02)
+    monkeypatch.setattr("retrievers.elastic.connection._LONGEST_PAUSE", 0.1)

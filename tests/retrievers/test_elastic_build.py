@@ -17,22 +17,16 @@ from elastic_server import ask
 from proxy import Fault, Proxy, Request
 
 from cluster.errors import RetrieverError
-from retrievers.elastic import connection as elastic_connection
 from retrievers.elastic.build import ElasticBuild, ElasticSummary, build_elastic_index
 from retrievers.elastic.bulk import BulkLoader
 from retrievers.elastic.fields import elastic_indexes
 from retrievers.elastic.passages import LoadCounts
 from retrievers.retriever import SearchText, open_documents, open_retriever, retriever_facts, retriever_identity
 
-pytestmark = pytest.mark.slow  # the killed night builds an index, too
+# Slow: the killed night builds an index, too.
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("short_pauses")]
 SEA = [SearchText("sea")]
 Write = Callable[..., Path]
-
-
-@pytest.fixture(autouse=True)
-def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elastic_connection, "_FIRST_PAUSE", 0.02)
-    monkeypatch.setattr(elastic_connection, "_LONGEST_PAUSE", 0.1)
 
 
 @pytest.fixture

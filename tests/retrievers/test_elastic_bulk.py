@@ -17,15 +17,10 @@ from retrievers.elastic import connection as elastic_connection
 from retrievers.elastic.bulk import BulkLoader, create_action
 from retrievers.elastic.connection import Connection
 
+pytestmark = pytest.mark.usefixtures("short_pauses")
 DOCUMENTS = [create_action(f"d{number:04d}", {"text": "sea"}) for number in range(1200)]
 IDS = [document["_id"] for document in DOCUMENTS]
 Server = Callable[..., Proxy]
-
-
-@pytest.fixture(autouse=True)
-def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elastic_connection, "_FIRST_PAUSE", 0.02)
-    monkeypatch.setattr(elastic_connection, "_LONGEST_PAUSE", 0.05)
 
 
 @pytest.fixture

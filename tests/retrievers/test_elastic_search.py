@@ -25,14 +25,9 @@ from retrievers.elastic.search import MultiSearch, SearchRefused
 from retrievers.elastic.settings import QuerySettings
 from retrievers.retriever import RankedLists, Retriever, SearchText, open_documents, open_retriever
 
+pytestmark = pytest.mark.usefixtures("short_pauses")
 WORDS = ("sea", "lamp", "moon", "bread", "yeast", "mirror", "tides", "wild", "beer", "harbours")
 TEXTS = [SearchText(f"{a} {b}") for a in WORDS for b in WORDS]  # 100 searches
-
-
-@pytest.fixture(autouse=True)
-def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elastic_connection, "_FIRST_PAUSE", 0.02)
-    monkeypatch.setattr(elastic_connection, "_LONGEST_PAUSE", 0.1)
 
 
 @pytest.fixture
