@@ -200,7 +200,8 @@ class Night:
             if row:
                 runner.mark_committed(row["shard"])  # frees a place at the gate, unless it is closed
             self._show(runner, watch, bool(row))
-            runner.spent_elsewhere(spending.elsewhere(watch.spent))
+            if spending.limited:
+                runner.spent_elsewhere(spending.elsewhere(watch.spent))
             self.outages.update("workers", watch.snapshot.outages)
             for stage, shard, attempt in watch.snapshot.retries[retries:]:
                 words = f"shard {shard} begins anew in stage {stage}, attempt {attempt}: the worker that had it is gone"

@@ -23,8 +23,8 @@ class RunMoney:
             tally: the sums of the committed shards at the beginning of this start.
         """
         self._prices, self._storage = prepared.prices, prepared.storage
-        self._limited = prepared.config.limits.max_cost_usd is not None
-        self._before = self._usd(self.total(tally)) - self._usd(_other(tally.spent)) if self._limited else 0.0
+        self.limited = prepared.config.limits.max_cost_usd is not None
+        self._before = self._usd(self.total(tally)) - self._usd(_other(tally.spent)) if self.limited else 0.0
 
     def elsewhere(self, spent: costs.Totals) -> float:
         """Returns the USD of all earlier starts and of the other stages.
@@ -32,13 +32,13 @@ class RunMoney:
         Args:
             spent: the costs of what is committed and in flight.
         """
-        return self._before + self._usd(_other(spent)) if self._limited else 0.0
+        return self._before + self._usd(_other(spent)) if self.limited else 0.0
 
     def total(self, tally: Tally) -> costs.Totals:
         """Returns the costs of what is committed, and, with a budget, of stored completions that are not."""
         sums: costs.Totals = {}
         costs.add_totals(sums, tally.spent)
-        for row in uncommitted(self._storage, tally.shards) if self._limited else ():
+        for row in uncommitted(self._storage, tally.shards) if self.limited else ():
             if row["text"] is not None:
                 quantities = {name: row[name] or 0 for name in costs.COMPLETION_QUANTITIES} | {"requests": row["attempts"]}
                 costs.add_totals(sums, {GRANTED: {f"{row['request']}@{row['model']}": quantities}})
