@@ -101,10 +101,7 @@ def _settings(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> dict
         "read": {"run": run},
         "rewrite": {
             "engine": prepared.engine,
-            "strategies": config.rewrite.planned,
-            "calls": config.rewrite.calls,
-            "decoding": config.rewrite.decoding.model_dump(),
-            "joint_prompt": prepared.joint_prompt,
+            "rewriting": prepared.rewriting,
             "run": run,
             "start": start,
             "gpus": pools["rewrite"].gpus if "rewrite" in pools else 0.0,

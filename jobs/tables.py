@@ -14,7 +14,14 @@ import pyarrow.compute as pc
 from cluster.costs import COST, COSTS
 
 ORIGINAL = "original"  # the strategy name of the query as it was asked
-RUNGS = ("json", "labelled", "numbered", "salvage")  # values of `parsed_as`: the parser's fallback steps, best first
+RUNGS = (
+    "json",
+    "labelled",
+    "numbered",
+    "lines",
+    "salvage",
+    "original",
+)  # values of `parsed_as`: the parser's fallback steps, best first
 
 ERROR = pa.struct(
     [
@@ -27,7 +34,7 @@ ERROR = pa.struct(
     ]
 )
 # Reasons in errors/ that are notes, not failures: the query was answered as well as possible.
-NOTES = ("no_hits", "original_stands_in")
+NOTES = ("no_hits", "original_stands_in", "texts_dropped", "not_classified")
 
 REWRITE = pa.struct(
     [
@@ -40,8 +47,11 @@ REWRITE = pa.struct(
         ("prompt_hash", pa.string()),
         ("parsed_as", pa.string()),
         ("selected_reason", pa.string()),
+        ("position_weight", pa.float64()),
     ]
 )
+# What was chosen for a query: the strategies, in the order of the pool; null in runs where every strategy rewrites every query.
+SELECTION = pa.struct([("query_type", pa.string()), ("strategies", pa.list_(pa.string())), ("reason", pa.string())])
 HIT = pa.struct([("doc_id", pa.string()), ("score", pa.float64())])
 RUN = pa.struct([("strategy", pa.string()), ("position", pa.int32()), ("retriever", pa.string()), ("hits", pa.list_(HIT))])
 SOURCE = pa.struct(
@@ -111,6 +121,7 @@ STORED: dict[str, pa.Schema] = {
             ("sources", pa.list_(SOURCE)),
         ]
     ),
+    "selections": pa.schema([("query_id", pa.string()), *SELECTION]),
     "scores": pa.schema([("query_id", pa.string()), *SCORE]),
     "costs": pa.schema([("query_id", pa.string()), *COST]),
     "errors": pa.schema([("query_id", pa.string()), ("log_id", pa.string()), *ERROR]),
@@ -134,6 +145,8 @@ COMPLETIONS = pa.schema(
         ("device_seconds", pa.float64()),
         ("attempts", pa.int32()),
         ("start", pa.int32()),
+        ("sample", pa.int32()),  # from 0, of several answers to one prompt
+        ("variables", pa.string()),  # hash of the values of the prompt's variables other than query and context
         ("lost", pa.int32()),  # sends by killed attempts without an answer that was kept; `text` is null if none came later
     ]
 )

@@ -17,6 +17,8 @@ Reason = Literal[
     "echo",
     "wrong_language",
     "too_long",
+    "too_short",
+    "banned",
 ]
 
 MESSAGES: dict[Reason, str] = {
@@ -28,5 +30,7 @@ MESSAGES: dict[Reason, str] = {
     "refusal": "the model refuses instead of rewriting",
     "echo": "the text repeats the instructions, their example or a placeholder",
     "wrong_language": "the rewrite shares no script with the query",
-    "too_long": "the rewrite is longer than the strategy's max_chars",
+    "too_long": "the rewrite is longer than the strategy's max_chars or words allow",
+    "too_short": "the rewrite is shorter than the strategy's words allow",
+    "banned": "the rewrite has a word that the strategy bans",
 }

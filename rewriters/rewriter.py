@@ -1,210 +1,267 @@
 """Builds the requests of a query and reads the rewrites from their completions.
 
-The caller sends the requests to an engine: `Rewriter.requests` -> `Engine.complete` -> `Rewriter.read`.
+The caller sends the requests to an engine: `Rewriter.question` (only where the LLM classifies) -> `choose` -> `requests` ->
+`Engine.complete` -> `read`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from cluster.errors import RewriterError, nearest
+from rewriters import adaptive, classifier
+from rewriters.calls import Call, calls_of
 from rewriters.engines import Completion, Request
-from rewriters.joint import JOINT_PROMPT, REQUEST_NAME, joint_schema, joint_template
-from rewriters.reading.answer import label_key
-from rewriters.reading.ladder import PARSE_VERSION, Unread, parse
+from rewriters.joint import JOINT_PROMPT
+from rewriters.query import Query
+from rewriters.reading.answers import Answers, read_adaptive, read_joint, read_own
+from rewriters.reading.ladder import PARSE_VERSION
 from rewriters.reasons import MESSAGES
-from rewriters.strategy import SHIPPED_PROMPTS, Strategy, load_strategy, render, template_hash
+from rewriters.results import RewriteFailure, RewriteResult, Rewritten
+from rewriters.selection import All, Choice, Column, RandomK, Selector
+from rewriters.settings import SelectAdaptive, SelectAll, SelectClassified, SelectColumn, SelectRandom, SelectSettings
+from rewriters.strategy import CONTEXT, Strategy, render, template_hash
 
 CALLS = ("joint", "separate")
 
 
 @dataclass(frozen=True)
-class RewriteResult:
-    """One rewrite of one query.
+class Rewriting:
+    """What a rewriter is made of; a value that workers are given.
 
     Attributes:
-        strategy: Name of the strategy.
-        position: From 1, within the strategy.
-        text: The rewrite, on one line.
-        weight: Of its ranked lists in fusion.
-        search_as: "query" or "passage".
-        model: As the engine names it.
-        prompt_hash: Of the prompt template, 16 hex digits.
-        parsed_as: The reader that found it: json, labelled, numbered or salvage.
-        selected_reason: Why the strategy was selected for this query; None without selection.
+        pool: The strategies; may be empty (then only the original query is searched).
+        calls: "joint": one request for all joint strategies, and one of its own for each other; "separate": one each.
+        decoding: Passed to the engine.
+        joint_prompt: Replaces the default joint prompt; `check_joint_prompt` accepts it.
+        language: That rewrites are written in; None: the query's.
+        context: Whether queries have earlier turns.
+        select: The config's `rewrite.select`.
+        rules: Of a selection by type.
+        demonstrations: Of adaptive selection.
     """
 
-    strategy: str
-    position: int
-    text: str
-    weight: float
-    search_as: str
-    model: str
-    prompt_hash: str
-    parsed_as: str
-    selected_reason: str | None = None
+    pool: tuple[Strategy, ...]
+    calls: str = "joint"
+    decoding: Mapping[str, Any] = field(default_factory=dict)
+    joint_prompt: str | None = None
+    language: str | None = None
+    context: bool = False
+    select: SelectSettings = field(default_factory=lambda: SelectAll(kind="all"))
+    rules: classifier.Rules | None = None
+    demonstrations: tuple[adaptive.Demonstration, ...] = ()
 
+    @property
+    def selects(self) -> bool:
+        """Returns whether queries differ in the strategies that rewrite them."""
+        return bool(self.pool) and self.select.kind != "all"
 
-@dataclass(frozen=True)
-class RewriteFailure:
-    """A strategy without a rewrite for one query.
-
-    Attributes:
-        strategy: Name of the strategy.
-        reason: One of `reasons.py`, or a reason of the engine.
-        message: The reason as a sentence.
-        raw: The whole completion; None if there was none.
-        attempts: How often the request was sent.
-    """
-
-    strategy: str
-    reason: str
-    message: str
-    raw: str | None
-    attempts: int
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """A request made for every query; `strategies` stand in the order in which its prompt names them."""
-
-    name: str
-    template: str
-    prompt_hash: str
-    strategies: tuple[Strategy, ...]
-    schema: dict[str, Any] | None
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Returns the columns of the log that prompts or the selection use, sorted."""
+        found = {name for strategy in self.pool for name in strategy.variables}
+        return tuple(sorted(found | ({self.select.column} if isinstance(self.select, SelectColumn) else set())))
 
 
 class Rewriter:
-    """Builds requests and reads completions for a fixed set of strategies.
+    """Builds requests and reads completions for a pool of strategies.
 
-    The order of the strategies in the config does not matter: requests name them in the order of `Strategy.order`, so
-    that the same set gives the same prompts.
+    The order of the strategies in the config does not matter to requests: they name them in the order of `Strategy.order`,
+    so that the same set gives the same prompts.
     """
 
-    def __init__(
-        self, strategies: Sequence[str], calls: str, decoding: Mapping[str, Any], joint_prompt: str | None = None
-    ) -> None:
-        """Loads the strategies.
-
-        Args:
-            strategies: Their names; may be empty (then only the original query is searched).
-            calls: "joint": one request for all strategies, and one of its own for each with `joint=False`; "separate":
-                one request per strategy.
-            decoding: Passed to the engine.
-            joint_prompt: Replaces the default joint prompt; `check_joint_prompt` accepts it.
+    def __init__(self, rewriting: Rewriting) -> None:
+        """Builds the templates.
 
         Raises:
-            RewriterError: A strategy is unknown or repeated, two strategies share a label, or `calls` is unknown.
+            RewriterError: `calls` is unknown, or the selection does not fit the pool.
         """
-        if calls not in CALLS:
+        self._of = rewriting
+        if rewriting.calls not in CALLS:
+            calls = rewriting.calls
             raise RewriterError("config-value", f"unknown value of rewrite.calls {calls!r}{nearest(calls, CALLS)}")
-        loaded = [load_strategy(name) for name in strategies]
-        self.strategies: tuple[Strategy, ...] = tuple(sorted(loaded, key=lambda s: (s.order, s.name)))
-        self._check_labels()
-        self._calls = calls
-        self._decoding = dict(decoding)
-        self._plans = self._plan(joint_prompt or JOINT_PROMPT)
+        self.strategies: tuple[Strategy, ...] = tuple(sorted(rewriting.pool, key=lambda s: (s.order, s.name)))
+        self._by_type = classifier.ByType(rewriting.rules, rewriting.pool) if rewriting.rules else None
+        self._selector = self._opened_selector()
+        self._asks_type = isinstance(rewriting.select, SelectClassified) and rewriting.select.by == "llm"
+        self._calls = self._planned()
 
-    def requests(self, query_id: str, query: str) -> list[Request]:
-        """Returns the requests for one query; empty without strategies."""
-        return [
-            Request(query_id, query, plan.name, render(plan.template, query), plan.prompt_hash, plan.schema, self._decoding)
-            for plan in self._plans
-        ]
+    def question(self, query: Query) -> Request | None:
+        """Returns the request whose answer `choose` needs; None if it needs none."""
+        if not self._asks_type or self._by_type is None:
+            return None
+        template = self._by_type.rules.prompt()
+        decoding = {**self._of.decoding, "temperature": 0.0}
+        prompt = render(template, {"query": query.text})
+        return Request(query.query_id, query.text, classifier.REQUEST_NAME, prompt, template_hash(template), None, decoding)
+
+    def choose(self, query: Query, answer: Completion | None = None) -> Choice:
+        """Returns the strategies that rewrite a query; all of the pool with adaptive selection.
+
+        Args:
+            query: The query.
+            answer: To the question, if there was one; the rules decide where it names no type.
+        """
+        if self._by_type is not None and answer is not None and answer.text is not None:
+            named = self._by_type.rules.read(answer.text)
+            if named is not None:
+                return self._by_type.of_type(named)._replace(answered=True)
+        return self._selector.choose(query)
+
+    def requests(self, query: Query, choice: Choice | None = None) -> list[Request]:
+        """Returns the requests for one query; empty without strategies.
+
+        Args:
+            query: The query.
+            choice: The strategies that rewrite it; None: what `choose` says without an answer.
+        """
+        choice = self.choose(query) if choice is None else choice
+        found = []
+        for call in self._calls:
+            chosen = [strategy for strategy in call.strategies if strategy.name in choice.texts]
+            if not chosen:
+                continue
+            samples = min(call.samples, choice.texts[chosen[0].name] or call.samples) if call.samples > 1 else 1
+            found += [self._request(call, query, sample) for sample in range(samples)]
+        return found
 
     def unsent_prompts(self) -> list[str]:
-        """Returns the strategies whose prompt somebody wrote or edited, and which no request sends, being joint."""
-        joint = [s for plan in self._plans for s in plan.strategies if plan.name == REQUEST_NAME]
-        return [s.name for s in joint if template_hash(s.prompt) != SHIPPED_PROMPTS.get(s.name)]
+        """Returns the strategies whose prompt the user wrote, and which no request sends, being joint or adaptive."""
+        sent = {strategy.name for call in self._calls if call.kind == "own" for strategy in call.strategies}
+        return [s.name for s in self.strategies if s.own_file and s.name not in sent]
 
-    def read(self, answered: Sequence[tuple[Request, Completion]]) -> tuple[list[RewriteResult], list[RewriteFailure]]:
-        """Returns the rewrites and the failures of one query: one or the other for each strategy.
+    def read(self, query: Query, answered: Sequence[tuple[Request, Completion]], choice: Choice | None = None) -> Rewritten:
+        """Returns the rewrites and the failures of one query: one or the other for each chosen strategy.
 
         Raises nothing, whatever the model wrote.
 
         Args:
+            query: The query.
             answered: The requests with their completions, in any order; the strategies of a request that is not among
                 them fail as `missing`.
+            choice: As `requests` was given.
         """
-        by_name = {request.name: (request, completion) for request, completion in answered}
-        outcomes: dict[str, RewriteResult | RewriteFailure] = {}
-        for plan in self._plans:
-            read = self._read_one(plan, *by_name[plan.name]) if plan.name in by_name else _unanswered(plan)
-            outcomes.update({outcome.strategy: outcome for outcome in read})
-        ordered = [outcomes[strategy.name] for strategy in self.strategies]
-        return (
-            [outcome for outcome in ordered if isinstance(outcome, RewriteResult)],
-            [outcome for outcome in ordered if isinstance(outcome, RewriteFailure)],
-        )
+        choice = self.choose(query) if choice is None else choice
+        by_name: dict[str, list[tuple[Request, Completion]]] = {}
+        for request, completion in sorted(answered, key=lambda one: one[0].sample):
+            by_name.setdefault(request.name, []).append((request, completion))
+        outcomes: dict[str, Answers] = {}
+        for call in self._calls:
+            chosen = tuple(strategy for strategy in call.strategies if strategy.name in choice.texts)
+            if not chosen:
+                continue
+            if call.kind == "adaptive":
+                found, choice = read_adaptive(call, by_name.get(call.name, []), query, choice)
+                outcomes |= found
+            elif call.kind == "joint":
+                outcomes |= read_joint(call, by_name.get(call.name, []), query, chosen, self.strategies)
+            else:
+                outcomes[chosen[0].name] = read_own(call, by_name.get(call.name, []), query, self.strategies)
+        rewrites: list[RewriteResult] = []
+        failures: list[RewriteFailure] = []
+        for strategy in self.strategies:
+            if strategy.name in outcomes:
+                one = outcomes[strategy.name]
+                rewrites += self._results(strategy, one, choice)
+                failures += self._failures(strategy, one)
+        return Rewritten(rewrites, failures, choice)
 
     def identity(self) -> dict[str, Any]:
         """Returns what determines the rewrites apart from the engine, as JSON values; independent of the config's order."""
+        selection = self._selection_identity()
         return {
-            "calls": self._calls,
-            "decoding": self._decoding,
+            "calls": self._of.calls,
+            "decoding": dict(self._of.decoding),
             "parser": PARSE_VERSION,
-            "strategies": [
-                {field: getattr(s, field) for field in ("name", "search_as", "weight", "max_chars", "list_separator")}
-                for s in self.strategies
-            ],
+            "strategies": [_strategy_identity(strategy) for strategy in self.strategies],
             "requests": [
-                {"name": plan.name, "prompt_hash": plan.prompt_hash, "schema_hash": _schema_hash(plan.schema)}
-                for plan in self._plans
+                {"name": call.name, "prompt_hash": call.prompt_hash, "schema_hash": _schema_hash(call.schema)}
+                for call in self._calls
             ],
-        }
+        } | ({"select": selection} if selection else {})
 
-    def _check_labels(self) -> None:
-        owners: dict[str, str] = {}
-        for strategy in self.strategies:
-            if strategy.name in owners.values():
-                raise RewriterError("strategy", f"strategy {strategy.name!r} is listed twice; list it once")
-            for word in strategy.names:
-                owner = owners.setdefault(label_key(word), strategy.name)
-                if owner != strategy.name:
-                    raise RewriterError(
-                        "strategy", f"strategies {owner!r} and {strategy.name!r} both answer to {word!r}; change one"
-                    )
+    def _opened_selector(self) -> Selector:
+        select, pool = self._of.select, self._of.pool
+        if isinstance(select, SelectRandom):
+            return RandomK(pool, select.k, select.seed)
+        if isinstance(select, SelectColumn):
+            return Column(pool, select.column)
+        if self._by_type is not None:
+            for name in self._by_type.rules.strategies:
+                self._by_type.of_type(name)
+            return self._by_type
+        return All(pool)
 
-    def _plan(self, joint_prompt: str) -> list[_Plan]:
-        joint_strategies = tuple(s for s in self.strategies if s.joint and self._calls == "joint")
-        separate = [s for s in self.strategies if s not in joint_strategies]
-        plans = [_Plan(s.name, s.prompt, template_hash(s.prompt), (s,), None) for s in separate]
-        if joint_strategies:
-            template = joint_template(joint_strategies, joint_prompt)
-            plans.insert(
-                0, _Plan(REQUEST_NAME, template, template_hash(template), joint_strategies, joint_schema(joint_strategies))
-            )
-        return plans
+    def _planned(self) -> list[Call]:
+        of = self._of
+        if not self.strategies:
+            return []
+        if isinstance(of.select, SelectAdaptive):
+            template = adaptive.adaptive_template(self.strategies, of.demonstrations, of.language, of.context)
+            return [Call("adaptive", adaptive.REQUEST_NAME, adaptive.REQUEST_NAME, template, self.strategies, of.decoding)]
+        joint_prompt = of.joint_prompt or JOINT_PROMPT
+        return calls_of(self.strategies, of.calls, of.decoding, joint_prompt, of.language, of.context)
 
-    def _read_one(self, plan: _Plan, request: Request, completion: Completion) -> list[RewriteResult | RewriteFailure]:
-        raw = None if completion.text is None else completion.text.encode("utf-8", "replace").decode("utf-8")
-        if completion.error_reason is not None or completion.text is None:
-            reason = completion.error_reason or "empty"
-            message = completion.error_message or "the engine gave no text"
-            return [RewriteFailure(s.name, reason, message, raw, completion.attempts) for s in plan.strategies]
-        parsed = parse(
-            completion.text,
-            request.query,
-            requested=plan.strategies,
-            known=self.strategies,
-            instructions=plan.template,
-            truncated=completion.finish_reason == "length",
+    def _request(self, call: Call, query: Query, sample: int) -> Request:
+        values = {**query.values, "query": query.text, CONTEXT: query.context or "(none)"}
+        used = {name: values.get(name, "") for name in sorted(call.variables)}
+        decoding = dict(call.decoding) | ({"seed": call.decoding.get("seed", 0) + sample} if sample else {})
+        return Request(
+            query.query_id,
+            query.text,
+            call.name,
+            render(call.template, values | used),
+            call.prompt_hash,
+            call.schema,
+            decoding,
+            call.recorded_as,
+            sample,
+            call.engine,
+            template_hash(json.dumps(used, sort_keys=True, ensure_ascii=False)) if used else "",
         )
+
+    def _results(self, strategy: Strategy, answers: Answers, choice: Choice) -> list[RewriteResult]:
+        most = choice.texts.get(strategy.name) or strategy.n
         return [
-            RewriteFailure(name, one.reason, MESSAGES[one.reason], raw, completion.attempts)
-            if isinstance(one, Unread)
-            else RewriteResult(name, 1, one.text, s.weight, s.search_as, completion.model, request.prompt_hash, one.parsed_as)
-            for (name, one), s in zip(parsed.items(), plan.strategies, strict=True)
-        ]
+            RewriteResult(
+                strategy.name, position, text, strategy.weight, strategy.search_as, answers.model, answers.prompt_hash,
+                parsed_as, choice.reason, strategy.position_weight(position),
+            )
+            for position, text, parsed_as in answers.texts[:most]
+        ]  # fmt: skip
+
+    def _failures(self, strategy: Strategy, answers: Answers) -> list[RewriteFailure]:
+        if answers.texts:
+            if not answers.dropped:
+                return []
+            why = ", ".join(dict.fromkeys(answers.dropped))
+            message = f"{len(answers.dropped)} of {len(answers.dropped) + len(answers.texts)} texts are left out: {why}"
+            return [RewriteFailure(strategy.name, "texts_dropped", message, answers.raw, answers.attempts)]
+        reason = answers.reason or "empty"
+        message = answers.message or MESSAGES.get(reason, reason)  # type: ignore[call-overload]
+        return [RewriteFailure(strategy.name, reason, message, answers.raw, answers.attempts)]
+
+    def _selection_identity(self) -> dict[str, Any]:
+        select = self._of.select
+        found: dict[str, Any] = {} if isinstance(select, SelectAll) else select.model_dump(exclude={"rules", "demonstrations"})
+        if self._of.rules is not None:
+            found["rules"] = self._of.rules.model_dump(mode="json")
+        return found
 
 
-def _unanswered(plan: _Plan) -> list[RewriteResult | RewriteFailure]:
-    message = f"no completion came for request {plan.name!r}"
-    return [RewriteFailure(strategy.name, "missing", message, None, 0) for strategy in plan.strategies]
+_ALWAYS = ("name", "search_as", "weight", "max_chars", "list_separator")
+_NOT = {
+    *_ALWAYS, "base", "label", "aliases", "definition", "usage", "example", "prompt", "order", "joint", "own_file", "preserve",
+}  # fmt: skip
+
+
+def _strategy_identity(strategy: Strategy) -> dict[str, Any]:
+    """Returns the fields that decide texts and lists; those beside the first five only where they are not at their default."""
+    more = strategy.model_dump(mode="json", exclude_defaults=True, exclude=_NOT)
+    return {name: getattr(strategy, name) for name in _ALWAYS} | more
 
 
 def _schema_hash(schema: dict[str, Any] | None) -> str | None:

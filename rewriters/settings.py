@@ -1,8 +1,11 @@
-"""Settings of rewriting that are common to all engines, as frozen models; those of the engines: `engines/settings.py`."""
+"""Settings of rewriting that are common to all engines, as frozen models.
+
+Those of the engines are in `engines/settings.py`.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -29,3 +32,74 @@ class DecodingSettings(BaseModel):
     """Texts that end an answer; they are not part of it."""
     chat_template_kwargs: dict[str, Any] = {"enable_thinking": False}
     """What a model's chat template is given beside the messages."""
+
+
+class SelectAll(BaseModel):
+    """Every strategy rewrites every query."""
+
+    model_config = FROZEN
+
+    kind: Literal["all"]
+    """This selection."""
+
+
+class SelectNever(BaseModel):
+    """No query is rewritten; the original alone is searched."""
+
+    model_config = FROZEN
+
+    kind: Literal["never"]
+    """This selection."""
+
+
+class SelectAdaptive(BaseModel):
+    """The LLM chooses strategies by their descriptions and writes the rewrites, in one request (DMQR-RAG)."""
+
+    model_config = FROZEN
+
+    kind: Literal["adaptive"]
+    """This selection."""
+    demonstrations: Annotated[str | None, NOT_IDENTITY] = None
+    """A YAML file of worked examples, in place of ours; its text counts for the fingerprint."""
+
+
+class SelectClassified(BaseModel):
+    """Strategies by the type of the query."""
+
+    model_config = FROZEN
+
+    kind: Literal["classified"]
+    """This selection."""
+    rules: Annotated[str, NOT_IDENTITY] = "english"
+    """The path of a YAML file with the types and their strategies, or the name of ours; its text counts for the fingerprint."""
+    by: Literal["rules", "llm"] = "rules"
+    """rules: the file's patterns tell the type. llm: `rewrite.engine` does, by one request before the others."""
+
+
+class SelectRandom(BaseModel):
+    """Some strategies by chance, the same for a query in every run: a baseline."""
+
+    model_config = FROZEN
+
+    kind: Literal["random_k"]
+    """This selection."""
+    k: Annotated[int, Field(ge=1)] = 2
+    """Number of strategies."""
+    seed: int = 0
+    """Of the choice."""
+
+
+class SelectColumn(BaseModel):
+    """The log says which strategies rewrite a query."""
+
+    model_config = FROZEN
+
+    kind: Literal["column"]
+    """This selection."""
+    column: Annotated[str, Field(min_length=1)]
+    """Of the log; cells: a strategy, several between commas, a number of texts, or `none`. Empty: all."""
+
+
+SelectSettings = Annotated[
+    SelectAll | SelectNever | SelectAdaptive | SelectClassified | SelectRandom | SelectColumn, Field(discriminator="kind")
+]

@@ -1,35 +1,24 @@
-"""Rewriting strategies: their definition, and loading one by its name.
+"""A rewriting strategy: a value that says what is asked of the LLM, how its answer is read, and how its texts are searched.
 
-To add a strategy, add a file to `strategies/` that exports `STRATEGY`. The file name is the strategy's name in configs,
-tables and reports; the joint prompt, the parser and the tests include every file of the folder.
+Its form is YAML (`rewriters/pool.py` reads it). The built-in ones are the files of `strategies/`, found by the same door as a
+file of the user.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib
-import pkgutil
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
 
-from cluster.errors import RewriterError, nearest
-from rewriters import strategies
+from pydantic import BaseModel, Field, model_validator
+
+from rewriters.engines.settings import EngineSettings
 from rewriters.normalise import normalise
-
-__all__ = [
-    "EXAMPLE_QUERY",
-    "PLACEHOLDER",
-    "RewriterError",
-    "Strategy",
-    "load_strategy",
-    "render",
-    "strategy_names",
-    "template_hash",
-]
+from rewriters.settings import FROZEN
 
 PLACEHOLDER = "{query}"
+CONTEXT = "context"
 
 EXAMPLE_QUERY = (
     "hi all, sorry if asked before: im german, 67, renting a car in iceland in march 2025, wich documents do i need? "
@@ -37,93 +26,149 @@ EXAMPLE_QUERY = (
 )
 """The query of the worked example in the joint prompt; the `example` of each strategy is its rewrite of this query."""
 
-SHIPPED_PROMPTS = {
-    "core_content": "f284664236da62df",
-    "general": "f3d7a2aa638b2d46",
-    "keyword": "bffbefffda9b2524",
-    "pseudo_answer": "e8023ebfd851a976",
-}
-"""Name -> hash of the prompt as it is shipped, so that an edit which no request would send can be told."""
-
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
 ANY_PLACEHOLDER = re.compile(r"\{\s*[A-Za-z_]\w*\s*\}")
-_RESERVED_NAMES = {"original", "dmqr", "dmqr_adaptive", "reason"}  # the original query, requests, a key of adaptive answers
+RESERVED = {"original", "together", "dmqr", "dmqr_adaptive", "classify", "reason"}
+"""Names that no strategy may have: lists and requests that are not a strategy's, and a key of adaptive answers."""
+
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-@dataclass(frozen=True)
-class Strategy:
-    """A way to rewrite a query; an immutable value.
+class Words(BaseModel):
+    """A range of lengths in words; in scripts without spaces between words, in characters."""
 
-    Attributes:
-        name: The file's name.
-        label: The name for people; an answer may use it, the name or an alias.
-        definition: One sentence on what the rewrite is, for the joint prompt.
-        prompt: The template of a separate request: instructions first and `{query}` last, so that prefix caching works.
-        aliases: Further names that models use.
-        example: The rewrite of EXAMPLE_QUERY, for the joint prompt. It must share a number or a word of five letters or
-            more with it; otherwise it is the rewrite of another query.
-        search_as: "query" or "passage"; a passage gets no query prefix in dense retrieval, and may span several lines of
-            an answer.
-        max_chars: A longer rewrite is a failure, unless the query itself is as long.
-        weight: Of its ranked lists in fusion.
-        order: Sort key in the joint prompt.
-        joint: Whether joint requests include it.
-        list_separator: Joins the items of a rewrite that came as a list; None: a list is a failure.
-    """
+    model_config = FROZEN
+
+    least: Annotated[int, Field(ge=0)] = 0
+    """A shorter text fails as `too_short`."""
+    most: Annotated[int, Field(ge=1)] | None = None
+    """A longer text fails as `too_long`."""
+
+
+class Strategy(BaseModel):
+    """A way to rewrite a query; an immutable value."""
+
+    model_config = FROZEN
 
     name: str
+    """In tables, weights and reports: the file's name, with the parameters that the config gives."""
+    base: str = ""
+    """The file's name without parameters: recorded completions are found by it."""
     label: str
-    definition: str
-    prompt: str
+    """The name for people; an answer may use it, the name or an alias."""
     aliases: tuple[str, ...] = ()
+    """Further names that models use."""
+    definition: str = ""
+    """One sentence on what the rewrite is, for prompts that ask for several strategies."""
+    usage: str = ""
+    """For which queries it helps, for the prompt of adaptive selection."""
     example: str = ""
+    """The rewrite of EXAMPLE_QUERY, for the joint prompt; shares a number or a word of five letters or more with it."""
+    prompt: str
+    """The template of a request of its own: instructions first and `{query}` last, so that prefix caching works."""
+    output: Literal["text", "lines", "array", "object"] = "text"
+    """What the LLM answers: one text, a line per text, a JSON array, or a JSON object."""
+    n: Annotated[int, Field(ge=1, le=20)] = 1
+    """Number of texts, and the variable `{n}`. With output `text` so many answers are sampled; else one answer has so many."""
+    keys: tuple[str, ...] = ()
+    """Of an object: the keys of the texts, in order. Of an array of objects: the keys whose values together are one text."""
     search_as: Literal["query", "passage"] = "query"
-    max_chars: int = 1000
-    weight: float = 1.0
+    """A passage gets no query prefix in dense retrieval, and may span several lines of an answer."""
+    include_original: Annotated[int, Field(ge=0, le=20)] = 0
+    """How often the original stands before the text that is searched."""
+    weight: Weight = 1.0
+    """Of its ranked lists in fusion."""
+    position_weights: tuple[Weight, ...] = ()
+    """Multiply the weight, by position; the last holds for all later positions."""
+    depth: Annotated[int, Field(ge=1)] | None = None
+    """Hits of each of its lists that take part in fusion; null: `fuse.depth`."""
+    score_floor: float | None = None
+    """Hits with a lower score take no part in fusion."""
+    max_chars: Annotated[int, Field(ge=1)] = 1000
+    """A longer text fails as `too_long`, unless the query itself is as long."""
+    min_chars: Annotated[int, Field(ge=1)] = 1
+    """Shorter lines of an answer are no texts."""
+    words: Words = Words()
+    """The length that a text must have."""
+    banned: tuple[str, ...] = ()
+    """Words or phrases; a text with one that the query does not have fails as `banned`."""
+    any_language: bool = False
+    """Whether a text may be in another script than the query."""
+    preserve: bool = False
+    """Whether numbers, names and quoted phrases of the query should be in the text (`rewrite.guards.preserve`)."""
+    fallback: Literal["none", "original"] = "none"
+    """What stands in for an answer that cannot be read: nothing (a row in errors/), or the original query."""
+    decoding: dict[str, Any] = {}
+    """Replaces values of `rewrite.decoding`; such a strategy has requests of its own."""
+    engine: EngineSettings | None = None
+    """An engine of its own, such as a trained rewriter's; null: `rewrite.engine`."""
     order: int = 100
-    joint: bool = True
+    """Sort key in prompts."""
+    joint: bool = False
+    """Whether the joint request asks for it."""
     list_separator: str | None = None
+    """Joins the items of a text that came as a list; null: a list is a failure."""
+    own_file: bool = False
+    """Whether the user wrote it."""
+
+    def __hash__(self) -> int:
+        """Returns the hash of its name: patterns of answers are cached by the strategies that they know."""
+        return hash(self.name)
 
     @property
     def names(self) -> tuple[str, ...]:
         """All names that an answer may use."""
-        return (self.label, self.name, *self.aliases)
+        return (self.label, self.base or self.name, *self.aliases)
 
-    def __post_init__(self) -> None:
-        """Checks the fields.
+    @property
+    def recorded_as(self) -> str:
+        """The name of its completions in a recording."""
+        return self.base or self.name
 
-        Raises:
-            RewriterError: A field is invalid; the message names the strategy and the rule.
-        """
+    @property
+    def is_joint(self) -> bool:
+        """Whether joint requests ask for it: one text, by the common engine and decoding."""
+        return self.joint and self.output == "text" and self.n == 1 and not self.decoding and self.engine is None
+
+    @property
+    def samples(self) -> int:
+        """Number of completions of its request."""
+        return self.n if self.output == "text" else 1
+
+    @property
+    def variables(self) -> set[str]:
+        """The variables of its prompt other than the query and the context: columns of the log."""
+        return variables(self.prompt) - {"query", CONTEXT}
+
+    def position_weight(self, position: int) -> float:
+        """Returns the weight of a position, from 1."""
+        return self.position_weights[min(position, len(self.position_weights)) - 1] if self.position_weights else 1.0
+
+    @model_validator(mode="after")
+    def _rules_hold(self) -> Strategy:
         for rule, passed in self._rules():
             if not passed:
-                raise RewriterError("strategy", f"strategy {self.name!r}: its {rule}; correct its file")
+                raise ValueError(rule)
+        return self
 
     def _rules(self) -> Iterator[tuple[str, bool]]:
-        found = ANY_PLACEHOLDER.findall(self.prompt)
-        yield "name must be lower-case letters, digits and _, starting with a letter", bool(_NAME.fullmatch(self.name))
-        yield f"name is taken; these are: {', '.join(sorted(_RESERVED_NAMES))}", self.name not in _RESERVED_NAMES
+        yield (
+            "name must begin with a letter and have letters, digits and _ alone, in lower case",
+            bool(re.fullmatch(r"[a-z][a-z0-9_]*", self.base or self.name)),
+        )
+        yield f"name is taken; these are: {', '.join(sorted(RESERVED))}", (self.base or self.name) not in RESERVED
         yield (
             "label and aliases must have a letter and no colon, brace or line break",
             all(any(map(str.isalpha, one)) and not re.search(r"[:：{}\r\n]", one) for one in (self.label, *self.aliases)),
         )
         yield (
-            f"prompt must have the placeholder {PLACEHOLDER} once and no other, found: {', '.join(found) or 'none'}",
-            found == [PLACEHOLDER],
+            f"prompt must have {PLACEHOLDER} once, as its last word, so that what stands before it can be cached",
+            self.prompt.count(PLACEHOLDER) == 1 and self.prompt.endswith(PLACEHOLDER),
         )
-        yield (
-            f"prompt must end with {PLACEHOLDER}, so that the instructions before it can be cached",
-            self.prompt.endswith(PLACEHOLDER),
-        )
-        yield f"search_as must be query or passage, found: {self.search_as!r}", self.search_as in ("query", "passage")
-        yield (
-            f"max_chars must be a whole number of 1 or more, found: {self.max_chars!r}",
-            isinstance(self.max_chars, int) and self.max_chars >= 1,
-        )
-        yield f"weight must be 0 or more, found: {self.weight!r}", 0 <= self.weight < float("inf")
+        yield "keys are of output array and object", not self.keys or self.output in ("array", "object")
+        yield "output object needs keys, one per text", self.output != "object" or len(self.keys) >= 1
         if self.joint:
-            yield "definition must be one line without placeholders, for the joint prompt", _one_line(self.definition)
-            yield "example must be one line without placeholders: EXAMPLE_QUERY rewritten", _one_line(self.example)
+            yield "definition must be one line without placeholders, for the joint prompt", one_line(self.definition)
+            yield "example must be one line without placeholders: EXAMPLE_QUERY rewritten", one_line(self.example)
             yield (
                 "example must rewrite the one query that the joint prompt shows, and so share a number or a word of five "
                 f"letters or more with it: {EXAMPLE_QUERY!r}; found: {self.example!r}",
@@ -131,53 +176,25 @@ class Strategy:
             )
 
 
-def _content_words(text: str) -> set[str]:
-    return set(re.findall(r"\d+|[^\W\d_]{5,}", normalise(text)))
-
-
-def _one_line(text: str) -> bool:
+def one_line(text: str) -> bool:
+    """Returns whether a text is one line that is not blank and has no placeholder."""
     return bool(text.strip()) and "\n" not in text and not ANY_PLACEHOLDER.search(text)
 
 
-def strategy_names() -> list[str]:
-    """Returns the sorted names of all strategies: the files in `strategies/` without a leading underscore."""
-    return sorted(found.name for found in pkgutil.iter_modules(strategies.__path__) if not found.name.startswith("_"))
+def variables(template: str) -> set[str]:
+    """Returns the names of a template's variables."""
+    return {found.strip("{} ") for found in ANY_PLACEHOLDER.findall(template)}
 
 
-def load_strategy(name: str) -> Strategy:
-    """Returns the strategy of that name.
-
-    Raises:
-        RewriterError: There is none (the message has the nearest name and the list), its file cannot be loaded, or the
-            file exports no STRATEGY or one of another name.
-    """
-    if name not in strategy_names():
-        raise RewriterError("strategy", f"unknown strategy {name!r}{nearest(name, strategy_names())}")
-    where = f"strategies/{name}.py"
-    try:
-        module = importlib.import_module(f"{strategies.__name__}.{name}")
-    except RewriterError as error:
-        raise RewriterError("strategy", f"{where}: {error}") from error
-    except Exception as error:
-        raise RewriterError(
-            "strategy", f"{where} cannot be loaded: {type(error).__name__}: {' '.join(str(error).split())}; correct that file"
-        ) from error
-    strategy = getattr(module, "STRATEGY", None)
-    if not isinstance(strategy, Strategy):
-        raise RewriterError(
-            "strategy", f"{where} must export STRATEGY = Strategy(...), found: {type(strategy).__name__}; add it"
-        )
-    if strategy.name != name:
-        named = f"its STRATEGY is named {strategy.name!r}; name it as its file, {name!r}"
-        raise RewriterError("strategy", f"{where}: {named}")
-    return strategy
-
-
-def render(template: str, query: str) -> str:
-    """Returns the template with the query in place of `{query}`; braces in the query are left as they are."""
-    return template.replace(PLACEHOLDER, query, 1)
+def render(template: str, values: Mapping[str, str]) -> str:
+    """Returns the template with its variables replaced; braces in the values are left as they are."""
+    return ANY_PLACEHOLDER.sub(lambda found: values.get(found.group().strip("{} "), found.group()), template)
 
 
 def template_hash(template: str) -> str:
     """Returns the first 16 hex digits of the template's SHA-256."""
     return hashlib.sha256(template.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _content_words(text: str) -> set[str]:
+    return set(re.findall(r"\d+|[^\W\d_]{5,}", normalise(text)))

@@ -18,7 +18,8 @@ from retrievers.elastic.settings import ElasticSettings
 from retrievers.retriever import RetrieverSettings
 from retrievers.settings import CorpusSettings, EncoderSettings, FuseSettings, RerankSettings
 from rewriters.engines.settings import EngineSettings
-from rewriters.settings import DecodingSettings
+from rewriters.pool import named
+from rewriters.settings import DecodingSettings, SelectAll, SelectNever, SelectSettings
 
 FROZEN = ConfigDict(extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True)
 NOT_IDENTITY = Field(json_schema_extra={"identity": False})
@@ -45,13 +46,14 @@ def _iso(text: str) -> str | None:
         return None
 
 
-def _not_built(what: str, allowed: str) -> BeforeValidator:
-    def check(value: Any) -> Any:
-        if value not in allowed.split(", "):
-            raise ValueError(f"{what} {value!r} is not available yet; available: {allowed}")
-        return value
+def _kind(value: Any) -> Any:
+    """Returns a kind without settings as settings."""
+    return {"kind": value} if isinstance(value, str) else value
 
-    return BeforeValidator(check)
+
+def _named(value: Any) -> Any:
+    named(value)
+    return value
 
 
 def _no_store(value: Any) -> None:
@@ -78,6 +80,8 @@ class LogSettings(BaseModel):
     """The column that identifies log rows in `query_map`, qrels and errors; without one a row is `<file>#<row>`."""
     count_column: str | None = None
     """In a pre-aggregated log, the column with the number of times that a row's query was asked."""
+    context_column: str | None = None
+    """The column of the earlier turns of a conversation."""
     max_chars: Annotated[int, Field(gt=0)] = 2000
     """Longer queries are rejected (a row in errors/), not cut."""
     date: Annotated[Annotated[str, BeforeValidator(day)] | None, NOT_IDENTITY] = None
@@ -93,12 +97,20 @@ class RewriteSettings(BaseModel):
     """The LLM engine; required unless `strategies` is empty."""
     decoding: DecodingSettings = DecodingSettings()
     """Sampling parameters of the engine."""
-    strategies: Annotated[list[str], NOT_IDENTITY] = ["general", "keyword", "pseudo_answer", "core_content"]
-    """Names of files in rewriters/strategies/; [] = the original only."""
-    select: Annotated[Literal["all", "never"], _not_built("selection", "all, never")] = "all"
-    """never: the original only, whatever `strategies` lists."""
+    strategies: Annotated[list[Annotated[Any, BeforeValidator(_named)]], NOT_IDENTITY] = [
+        "general",
+        "keyword",
+        "pseudo_answer",
+        "core_content",
+    ]
+    """The pool: names (docs/strategies.md), paths of YAML files, or either with parameters: `{rag_fusion: {n: 2}}`. [] = the
+    original only."""
+    select: Annotated[SelectSettings, BeforeValidator(_kind)] = SelectAll(kind="all")
+    """Which strategies of the pool rewrite a query: all, adaptive, classified, random_k, column or never; some have settings."""
     calls: Literal["joint", "separate"] = "joint"
-    """joint: one request for all strategies of a query; separate: one each."""
+    """joint: one request for all strategies that can share it (the four of DMQR-RAG); separate: one each."""
+    language: Annotated[str, Field(min_length=1)] | None = None
+    """That rewrites are written in, in words such as German; null: the query's."""
     joint_prompt: Annotated[str | None, NOT_IDENTITY] = None
     """A text file that replaces our joint prompt (`rewriters/joint.py`); its text counts for the fingerprint, not its name."""
     store: Annotated[None, BeforeValidator(_no_store), NOT_IDENTITY] = None
@@ -110,16 +122,22 @@ class RewriteSettings(BaseModel):
             raise ValueError("engine is missing; name one, or set strategies: [] to search with the original only")
         if self.joint_prompt is not None and self.calls != "joint":
             raise ValueError("joint_prompt: no joint prompt is sent with calls: separate; remove it, or set calls: joint")
-        twice = sorted({name for name in self.strategies if self.strategies.count(name) > 1})
-        if twice or "original" in self.strategies:
+        names = [named(entry).name for entry in self.strategies]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice or "original" in names:
             why = "twice; list it once" if twice else "(the original is always retrieved); remove it"
             raise ValueError(f"strategies: {(twice or ['original'])[0]!r} must not stand there {why}")
         return self
 
     @property
     def planned(self) -> list[str]:
-        """Returns the strategies that the run makes rewrites for."""
-        return [] if self.select == "never" else self.strategies
+        """Returns the names of the strategies that the run makes rewrites with."""
+        return [] if isinstance(self.select, SelectNever) else [named(entry).name for entry in self.strategies]
+
+    @property
+    def selects(self) -> bool:
+        """Returns whether queries differ in the strategies that rewrite them."""
+        return bool(self.planned) and not isinstance(self.select, SelectAll)
 
     @property
     def compares_cores(self) -> bool:
@@ -232,7 +250,7 @@ class Config(BaseModel):
 
     @model_validator(mode="after")
     def _known_everywhere(self) -> Config:
-        lists = ["original", *self.rewrite.strategies]
+        lists = ["original", *(named(entry).name for entry in self.rewrite.strategies)]
         for where, keys in (("retrieve.routes", self.retrieve.routes), ("fuse.weights", self.fuse.weights)):
             for key in keys:
                 strategy, _, retriever = key.partition("/")

@@ -20,6 +20,8 @@ from jobs.run.folder import open_run
 from jobs.run.prepare import Prepared
 from rewriters.engines.openai.token_count import TokenCounter
 from rewriters.engines.settings import LocatedVllmSettings, OpenaiSettings, VllmSettings
+from rewriters.normalise import query_id
+from rewriters.query import Query
 from rewriters.rewriter import Rewriter
 
 SAMPLE = 200  # queries whose prompts are counted
@@ -108,12 +110,13 @@ def _by_tokenizer(prepared: Prepared, left: int, texts: Sequence[str]) -> Estima
     engine = config.rewrite.engine
     if not isinstance(engine, VllmSettings | OpenaiSettings) or not config.rewrite.planned or not texts:
         return None
-    rewriter = Rewriter(config.rewrite.planned, config.rewrite.calls, {}, prepared.joint_prompt)
-    requests = [request for text in texts[:SAMPLE] for request in rewriter.requests("", text)]
+    rewriter = Rewriter(prepared.rewriting)
+    queries = [Query(query_id(text), text) for text in texts[:SAMPLE]]
+    requests = [request for query in queries for request in [rewriter.question(query), *rewriter.requests(query)] if request]
     counter = _counter(prepared, engine)
     scale = left / min(len(texts), SAMPLE)
     prompt = round(sum(counter.count(request.prompt) for request in requests) * scale)
-    completion = round(len(requests) * scale) * config.rewrite.decoding.max_tokens
+    completion = round(sum(request.decoding.get("max_tokens", 0) for request in requests) * scale)
     basis = f"prompts of {min(len(texts), SAMPLE):,} queries counted ({counter.source})"
     return Estimate(basis, prompt, None, completion, at_most=True, seconds=None, usd=_tokens_usd(prepared, prompt, completion))
 

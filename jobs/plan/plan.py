@@ -62,7 +62,7 @@ def plan(prepared: Prepared, progress: LiveDisplay) -> dict[str, Any]:
         check_engine(prepared)
     left = counts["queries"] - sum(manifest.counts["queries"] for manifest in done)
     strategies = config.rewrite.planned
-    calls = requests_per_query(config)
+    calls = requests_per_query(prepared.rewriting)
     searches = sum(len(config.retrieve.route(strategy)) for strategy in [ORIGINAL, *strategies])
     expected = estimate(prepared, left, done, texts)
     tables = len(SHARD_TABLES) - len(unwritten_tables(config))

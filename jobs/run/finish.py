@@ -57,7 +57,12 @@ def put_latest(prepared: Prepared) -> None:
 
 def unwritten_tables(config: Config) -> set[str]:
     """Returns the tables that a run of this config does not write."""
-    return {name for name, kept in (("runs", config.retrieve.keep_runs), ("scores", config.rerank.kind != "none")) if not kept}
+    kept = {
+        "runs": config.retrieve.keep_runs,
+        "scores": config.rerank.kind != "none",
+        "selections": config.rewrite.selects,
+    }
+    return {name for name, written in kept.items() if not written}
 
 
 def committed_files(storage: Storage, plan: Plan, left_out: Container[str] = ()) -> dict[str, list[File]]:
@@ -81,7 +86,9 @@ def check_balances(prepared: Prepared, plan: Plan, counts: Mapping[str, int], ta
         ("distinct queries", plan.counts["queries"], "queries committed", counts.get("queries", 0)),
         (
             "queries x planned strategies", plan.counts["queries"] * len(prepared.config.rewrite.planned),
-            "rewrites + rewrite errors", counts.get("rewrites", 0) + counts.get("rewrite_errors", 0),
+            "those with rewrites + with an error + not selected",
+            counts.get("rewrites", 0) - counts.get("further_texts", 0)
+            + counts.get("rewrite_errors", 0) + counts.get("not_selected", 0),
         ),
         ("rewrites committed", counts.get("rewrites", 0), "rows of rewrites", rows["rewrites"]),
         (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,13 @@ from jobs.log.check import LogColumns, check_log
 from jobs.log.files import LogFile, find_log_files
 from jobs.run import engine
 from jobs.run.folder import find_runs, run_id
-from jobs.run.joint_prompt import read_joint_prompt
 from jobs.run.pools import with_precisions
 from jobs.run.request_shares import worker_settings
+from jobs.run.rewriting import read_rewriting
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.reranker import reranker_identity
 from rewriters.engines.settings import EngineSettings, OpenaiSettings
-from rewriters.rewriter import Rewriter
+from rewriters.rewriter import Rewriter, Rewriting
 
 _CONTENT_KEYS = ("index", "uuid", "mapping", "corpus")  # identity keys of an Elasticsearch index that differ between indexes
 
@@ -47,7 +47,9 @@ class Prepared:
     output: Storage
     run_id: str
     facts: dict[str, dict[str, Any]] = field(default_factory=dict)  # retriever -> facts of its index, not in the fingerprint
-    joint_prompt: str | None = None  # the text of the configured one; None: ours
+    rewriting: Rewriting = field(
+        default_factory=lambda: Rewriting(())
+    )  # what workers rewrite with; engines of strategies are resolved
     warnings: tuple[str, ...] = ()  # what works, and probably not as it is meant
 
     @property
@@ -104,10 +106,8 @@ def _prepare(
     if config.rerank.kind != "none" and isinstance(first, ElasticSettings):  # refuses an index without texts
         open_documents(name, first.model_copy(update={"index": indexes[name]["index"]}))
     facts = {name: retriever_facts(name, one, indexes[name]) for name, one in config.retrieve.retrievers.items()}
-    own = config.rewrite.joint_prompt
-    joint_prompt = None if own is None else read_joint_prompt(own)
-    engine_settings, rewriting, warnings = _engine_settings(config, joint_prompt)
-    identified_by = identity(config, indexes, rewriting, _reranker_identity(config))
+    engine_settings, rewriting, rewriting_identity, warnings = _rewriting(config)
+    identified_by = identity(config, indexes, rewriting_identity, _reranker_identity(config))
     name = run_id(config, identified_by)
     config_file = str(Path(config_path).absolute())
     return Prepared(
@@ -123,7 +123,7 @@ def _prepare(
         output,
         name,
         facts,
-        joint_prompt,
+        rewriting,
         warnings + unpriced_models(config, prices),
     )
 
@@ -160,8 +160,9 @@ def check_engine(prepared: Prepared) -> None:
     Raises:
         RewriterError: the engine would rewrite no query.
     """
-    if prepared.engine is not None:
-        engine.check(prepared.engine, prepared.config.cluster.address in ("local", IN_PROCESS))
+    for settings in (prepared.engine, *(strategy.engine for strategy in prepared.rewriting.pool)):
+        if settings is not None:
+            engine.check(settings, prepared.config.cluster.address in ("local", IN_PROCESS))
 
 
 def _indexes(config: Config) -> dict[str, dict[str, Any]]:
@@ -196,22 +197,28 @@ def unpriced_models(config: Config, prices: Prices | None) -> tuple[str, ...]:
     return (f"prices.yaml: tokens: no price for the model {asked.model!r}{near}, so its tokens count as free; add it there",)
 
 
-def _engine_settings(config: Config, joint_prompt: str | None) -> tuple[EngineSettings | None, dict[str, Any], tuple[str, ...]]:
-    """Returns the engine's settings for workers, the identity of rewriting, and warnings."""
+def _rewriting(config: Config) -> tuple[EngineSettings | None, Rewriting, dict[str, Any], tuple[str, ...]]:
+    """Returns the common engine's settings for workers, what they rewrite with, its identity, and warnings."""
     rewrite = config.rewrite
+    rewriting = read_rewriting(config)
     if not rewrite.planned or rewrite.engine is None:
-        return None, {"strategies": []}, ()
+        return None, rewriting, {"strategies": []}, ()
     try:
-        rewriter = Rewriter(rewrite.planned, rewrite.calls, rewrite.decoding.model_dump(), joint_prompt)
+        rewriter = Rewriter(rewriting)
     except RewriterError as error:
         raise ConfigError(error.code, f"rewrite.strategies: {error}") from error
     settings, identity = engine.resolve(rewrite.engine)
+    own = {s.name: engine.resolve(s.engine) for s in rewriting.pool if s.engine is not None}
+    pool = tuple(s.model_copy(update={"engine": own[s.name][0]}) if s.name in own else s for s in rewriting.pool)
+    identities: dict[str, Any] = {"rewriter": rewriter.identity(), "engine": identity}
+    if own:
+        identities["engines"] = {name: one for name, (_, one) in own.items()}
     warnings = [
-        f"strategy {name!r}: its prompt is not sent, since rewrite.calls is joint: the joint prompt takes its definition and "
-        "example; set rewrite.calls: separate, or joint=False in its file"
+        f"strategy {name!r}: its prompt is not sent, since one request asks for several strategies: it takes their definitions "
+        "and examples; set rewrite.calls: separate, or joint: false in its file"
         for name in rewriter.unsent_prompts()
     ]
-    return settings, {"rewriter": rewriter.identity(), "engine": identity}, tuple(warnings)
+    return settings, replace(rewriting, pool=pool), identities, tuple(warnings)
 
 
 def _index_overrides(before: dict[str, dict[str, Any]], now: dict[str, dict[str, Any]]) -> str:

@@ -129,7 +129,7 @@ class Night:
     @cached_property
     def requests_per_query(self) -> int:
         """The requests to the LLM for each query: the loop asks for them twice a second."""
-        return requests_per_query(self.prepared.config)
+        return requests_per_query(self.prepared.rewriting)
 
     def run(self) -> None:
         """Processes the pending shards, finishes the run, and records its outcome."""

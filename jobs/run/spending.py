@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cluster import costs
-from jobs.config.config import Config
 from jobs.run.prepare import Prepared
 from jobs.run.tally import Tally
 from jobs.stages.completions import uncommitted
-from rewriters.rewriter import Rewriter
+from rewriters.query import Query
+from rewriters.rewriter import Rewriter, Rewriting
+from rewriters.settings import SelectAdaptive, SelectAll, SelectClassified
 
 GRANTED = "rewrite"  # the stage whose workers ask before they spend
 
@@ -48,10 +51,12 @@ class RunMoney:
         return self._prices.usd(spent) if self._prices is not None else 0.0
 
 
-def requests_per_query(config: Config) -> int:
-    """Returns the number of requests to the LLM for each query."""
-    strategies = config.rewrite.planned
-    return len(Rewriter(strategies, config.rewrite.calls, {}).requests("", "")) if strategies else 0
+def requests_per_query(rewriting: Rewriting) -> int:
+    """Returns the largest number of requests to the LLM for a query."""
+    select = rewriting.select
+    whole = rewriting if isinstance(select, SelectAdaptive) else replace(rewriting, select=SelectAll(kind="all"), rules=None)
+    asks_type = isinstance(select, SelectClassified) and select.by == "llm"
+    return len(Rewriter(whole).requests(Query("", ""))) + asks_type
 
 
 def _other(spent: costs.Totals) -> costs.Totals:

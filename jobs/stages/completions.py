@@ -24,7 +24,7 @@ from jobs.stages.journal import (
 )
 from rewriters.engines import Completion, Request
 
-_ROW_ONLY = ("query_id", "request", "prompt_hash", "lost")  # columns of a row that are no fields of a CompletionRecord
+_ROW_ONLY = (*Key._fields, "lost")  # columns of a row that are no fields of a CompletionRecord
 
 
 class CompletionRecord(NamedTuple):
@@ -38,7 +38,7 @@ class CompletionRecord(NamedTuple):
 
 def key_of(request: Request) -> Key:
     """Returns the key of a request's completion."""
-    return Key(request.query_id, request.name, request.prompt_hash)
+    return Key(request.query_id, request.name, request.prompt_hash, request.sample, request.variables)
 
 
 class Completions:
@@ -63,13 +63,17 @@ class Completions:
         self._unmerged: dict[Key, dict[str, Any]] = {}
         self._read: list[str] = []  # journals of earlier attempts
         self._newly_lost: Counter[Key] = Counter()  # by those journals
+        self._found: tuple[dict[Key, dict[str, Any]], dict[Key, dict[str, Any]]] | None = None  # read once
         self.lost: Counter[Key] = Counter()
         """How often each request was sent, by attempts that were killed, without an answer that was kept."""
 
     def get(self, keys: Sequence[Key]) -> dict[Key, CompletionRecord]:
         """Returns the stored completions of these keys, of earlier attempts at the shard as well."""
-        merged, found = self._stored()
-        self._unmerged |= {key: row for key, row in found.items() if key not in merged}
+        if self._found is None:
+            self._found = self._stored()
+            merged, found = self._found
+            self._unmerged |= {key: row for key, row in found.items() if key not in merged}
+        merged, found = self._found
         wanted = set(keys)
         return {key: _record(row) for key, row in (found | merged).items() if key in wanted and row["text"] is not None}
 

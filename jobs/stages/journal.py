@@ -40,6 +40,8 @@ class Key(NamedTuple):
     query_id: str
     request: str
     prompt_hash: str
+    sample: int = 0
+    variables: str = ""
 
 
 class Journal:
@@ -91,7 +93,8 @@ def read_journal(path: Path) -> tuple[dict[Key, dict[str, Any]], Counter[Key]]:
 
 def row_key(row: dict[str, Any]) -> Key:
     """Returns the key of a row of COMPLETIONS."""
-    return Key(row["query_id"], row["request"], row["prompt_hash"])
+    sample, variables = row.get("sample") or 0, row.get("variables") or ""  # runs of before have neither
+    return Key(row["query_id"], row["request"], row["prompt_hash"], sample, variables)
 
 
 def write_rows(storage: Storage, key: str, rows: list[dict[str, Any]], schema: pa.Schema = COMPLETIONS) -> None:

@@ -25,7 +25,7 @@ ARM = "run"  # the only arm of a plain run
 class Write:
     """A worker of the last stage."""
 
-    NEEDS = ("shard", "query_id", "log_count", "rewrites", "stored", "hits", "costs", "errors")
+    NEEDS = ("shard", "query_id", "log_count", "rewrites", "selection", "stored", "hits", "costs", "errors")
     GIVES = COMMITTED
 
     def __init__(self, run: str, planned: int, start: int) -> None:
@@ -69,6 +69,11 @@ def flatten(table: pa.Table) -> dict[str, pa.Table]:
         "costs": _stored("costs", _costs(_flattened(ids, table, "costs"))),
         "errors": _stored("errors", _flattened(ids, table, "errors")),
     }
+    selected = table.filter(pc.is_valid(table.column("selection")))
+    if selected.num_rows:
+        chosen = selected.column("selection").combine_chunks()
+        columns = {field.name: chosen.field(field.name) for field in chosen.type}
+        tables["selections"] = _stored("selections", {"query_id": selected.column("query_id").combine_chunks()} | columns)
     if "scores" in table.column_names:
         tables["scores"] = _stored("scores", _flattened(ids, table, "scores"))
     return tables
@@ -89,6 +94,9 @@ def shard_counts(table: pa.Table, tables: dict[str, pa.Table], planned: int) -> 
     counts["log_rows"] = pc.sum(table.column("log_count")).as_py()
     counts["planned"] = planned * table.num_rows
     counts["rewrites"] = tables["rewrites"].num_rows
+    pairs = tables["rewrites"].group_by(["query_id", "strategy"]).aggregate([])
+    counts["further_texts"] = tables["rewrites"].num_rows - pairs.num_rows  # beside the first of a query and strategy
+    counts["not_selected"] = _not_selected(tables, planned)
     counts["rewrite_errors"] = sum(error["stage"] == "rewrite" for error in failures)
     counts["results"] = tables["results"].num_rows
     counts["queries_with_results"] = pc.count_distinct(tables["results"].column("query_id")).as_py()
@@ -104,6 +112,14 @@ def shard_counts(table: pa.Table, tables: dict[str, pa.Table], planned: int) -> 
     for _, stage, reason in {(error["query_id"], error["stage"], error["reason"]) for error in errors}:
         counts[f"error_queries/{stage}/{reason}"] += 1  # one answer may fail several strategies
     return dict(counts)
+
+
+def _not_selected(tables: dict[str, pa.Table], planned: int) -> int:
+    """Returns the number of (query, strategy) pairs that the selection left out."""
+    if "selections" not in tables:
+        return 0
+    chosen: int = pc.sum(pc.list_value_length(tables["selections"].column("strategies"))).as_py() or 0
+    return planned * len(tables["selections"]) - chosen
 
 
 Columns = dict[str, Any]

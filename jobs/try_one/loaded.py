@@ -69,8 +69,7 @@ class LoadedConfig:
         self.config, self.warnings = self._prepared.config, self._prepared.warnings
         chain = stages(self._prepared, InProcessSession(requested_pools(self.config)).pools, 1)
         self._stages = [stage for stage in chain if stage.name not in SKIPPED]
-        rewrite = self.config.rewrite
-        self._rewriter = Rewriter(rewrite.planned, rewrite.calls, rewrite.decoding.model_dump(), self._prepared.joint_prompt)
+        self._rewriter = Rewriter(self._prepared.rewriting)
 
     def __enter__(self) -> LoadedConfig:
         """Returns itself."""

@@ -23,6 +23,9 @@ class Request:
 
     name: "dmqr" for the joint call, else the strategy's name. prompt: the rendered text. prompt_hash: of the
     template, 16 hex digits. schema: the JSON schema that the answer should follow, or None for plain text.
+    recorded_as: its name in recordings, without parameters ("": the name). sample: from 0, of several answers to one prompt.
+    engine: the strategy whose own engine answers it ("": the common one). variables: the hash of the values of the
+    template's variables other than the query and its context ("": there are none).
     """
 
     query_id: str
@@ -32,6 +35,10 @@ class Request:
     prompt_hash: str
     schema: dict[str, Any] | None = None
     decoding: Mapping[str, Any] = field(default_factory=dict)
+    recorded_as: str = ""
+    sample: int = 0
+    engine: str = ""
+    variables: str = ""
 
 
 @dataclass(frozen=True)

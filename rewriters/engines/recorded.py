@@ -5,7 +5,8 @@ The file has one JSON object per line:
     {"query": "...", "completions": {"dmqr": "...", "keyword": {"text": "...", "finish_reason": "length",
      "usage": {"prompt_tokens": 210, "cached_tokens": 180, "completion_tokens": 90}, "model": "..."}}}
 
-A completion is found by the normalised query and the request's name. Other keys are ignored, so that a recording may
+A completion is found by the normalised query and the request's name without parameters; of several samples, which are a list,
+each by its number. Other keys are ignored, so that a recording may
 carry ids and notes. Several lines for one query are one recording, but no two may have different text under one name.
 One that is not there is an error of its request (`not_recorded`); nothing stands in for it.
 
@@ -144,15 +145,17 @@ class RecordedEngine:
                 raise self._error(number, problem)
 
     def _recorded(self, request: Request) -> Any:
+        name = request.recorded_as or request.name
         for line in self._lines.get(_digest(request.query), ()):
             completions = self._at(line)
-            if request.name in completions:
-                return completions[request.name]
+            if name in completions:
+                return _sample(completions[name], request.sample)
         return None
 
     def _completion(self, request: Request, recorded: Any, seconds: float) -> Completion:
         if recorded is None:
-            message = f"{self._path} has no completion {request.name!r} for the query {request.query[:80]!r}"
+            name, which = request.recorded_as or request.name, f", sample {request.sample + 1}," if request.sample else ""
+            message = f"{self._path} has no completion {name!r}{which} for the query {request.query[:80]!r}"
             return Completion(None, None, _MODEL, seconds=seconds, error_reason="not_recorded", error_message=message)
         if isinstance(recorded, str):
             recorded = {"text": recorded}
@@ -175,14 +178,27 @@ def _digest(query: str) -> bytes:
     return hashlib.sha256(normalise(query).encode("utf-8", "surrogatepass")).digest()[:16]
 
 
-def _text(completion: Any) -> str:
-    return str(completion if isinstance(completion, str) else completion["text"])
+def _sample(completion: Any, sample: int) -> Any:
+    """Returns one of several recorded answers; None if there are fewer."""
+    samples = completion if isinstance(completion, list) else [completion]
+    return samples[sample] if sample < len(samples) else None
+
+
+def _text(completion: Any) -> Any:
+    if isinstance(completion, list):
+        return [_text(one) for one in completion]
+    return completion if isinstance(completion, str) else completion["text"]
 
 
 def _problem(completion: Any) -> str | None:
-    """What is wrong with one recorded completion, or None."""
-    if isinstance(completion, str):
-        return None
+    """Returns what is wrong with one recorded completion, or None."""
+    if isinstance(completion, list):
+        problems = [_problem(one) if not isinstance(one, list) else "must not be a list in a list" for one in completion]
+        return next(filter(None, problems or ["is a list without a completion"]), None)
+    return None if isinstance(completion, str) else _object_problem(completion)
+
+
+def _object_problem(completion: Any) -> str | None:
     if not isinstance(completion, dict) or not isinstance(completion.get("text"), str):
         return "must be a string, or an object with the string text"
     for word in ("finish_reason", "model"):

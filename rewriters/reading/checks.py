@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from rewriters.lengths import length
 from rewriters.normalise import normalise
 from rewriters.reading.answer import label_key
 from rewriters.reading.lines import opens_with
 from rewriters.reading.repetition import is_repetitive
 from rewriters.reading.scripts import share_no_script
 from rewriters.reasons import Reason
-from rewriters.strategy import Strategy
+from rewriters.strategy import Strategy, Words
 
 _QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "«": "»", "„": "“", "「": "」", "『": "』", "`": "`"}
 # Control characters, halves of surrogate pairs and byte-order marks; no white space among them.
@@ -101,19 +102,28 @@ def invalid_reason(text: str, strategy: Strategy, query: str, instructions: str)
     rewrite, normal_query = normalise(text), normalise(query)
     if not rewrite or rewrite == normal_query:
         return None if rewrite else "empty"
+    words = length(text) if strategy.words != Words() else 0
     checks: dict[Reason, bool] = {
         "empty": _is_nothing(rewrite, normal_query),
         "repetition": is_repetitive(rewrite) and not is_repetitive(normal_query),
         "echo": _is_echo(rewrite, normal_query, strategy, instructions),
         "refusal": is_refusal(text, query),
-        "wrong_language": share_no_script(query, text),
-        "too_long": len(text) > max(strategy.max_chars, len(query)),
+        "wrong_language": not strategy.any_language and share_no_script(query, text),
+        "too_long": len(text) > max(strategy.max_chars, len(query)) or words > (strategy.words.most or words),
+        "too_short": words < strategy.words.least,
+        "banned": any(_bans(phrase, rewrite, normal_query) for phrase in strategy.banned),
     }
     return next((reason for reason, fails in checks.items() if fails), None)
 
 
-def _in_words(rewrite: str, normal_query: str) -> bool:
-    return f" {rewrite} " in f" {normal_query} "
+def _in_words(phrase: str, text: str) -> bool:
+    return f" {phrase} " in f" {text} "
+
+
+def _bans(phrase: str, rewrite: str, normal_query: str) -> bool:
+    """Returns whether a banned phrase stands in a rewrite as whole words, and not in the query."""
+    pattern = re.compile(rf"(?<!\w){re.escape(normalise(phrase))}(?!\w)")
+    return pattern.search(rewrite) is not None and pattern.search(normal_query) is None
 
 
 def _is_nothing(rewrite: str, normal_query: str) -> bool:

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rewriters.reading import json_object, labelled, numbered, salvage
-from rewriters.reading.answer import Found, LlmAnswer
+from rewriters.reading.answer import Found, LlmAnswer, Value
 from rewriters.reading.checks import clean, invalid_reason, is_refusal
 from rewriters.reading.repetition import is_repetitive
+from rewriters.reading.texts import read_texts
 from rewriters.reading.thinking import strip_thinking
 from rewriters.reasons import Reason
 from rewriters.strategy import Strategy
@@ -28,7 +29,7 @@ class Parsed(NamedTuple):
 
     Attributes:
         text: The rewrite, on one line.
-        parsed_as: The reader that found it: json, labelled, numbered or salvage.
+        parsed_as: The reader that found it: json, labelled, numbered, lines or salvage.
     """
 
     text: str
@@ -60,15 +61,64 @@ def parse(
         instructions: The prompt template.
         truncated: The token limit cut the answer; values that are complete before the cut count.
     """
+    answer = _answer(text, query, requested, known, truncated)
+    found, parsed_as = _read_best(answer)
+    return {strategy.name: _outcome(found, parsed_as, strategy, answer, instructions) for strategy in requested}
+
+
+def parse_all(
+    text: str, query: str, *, requested: Sequence[Strategy], instructions: str, truncated: bool
+) -> dict[str, list[Parsed | Unread]]:
+    """Returns all values of the strategies that an answer names, each read or not, in the order of the answer.
+
+    Args:
+        text: The answer: labelled lines, or a JSON object.
+        query: The query that was rewritten.
+        requested: The strategies that it may name.
+        instructions: The prompt template.
+        truncated: The token limit cut the answer.
+    """
+    answer = _answer(text, query, requested, (), truncated)
+    read = [(reader.read(answer), reader.PARSED_AS) for reader in (json_object, labelled)]
+    found, parsed_as = max(read, key=lambda one: len(one[0]))
+    return {
+        strategy.name: [_checked(value, parsed_as, strategy, answer, instructions) for value in found[strategy.name]]
+        for strategy in requested
+        if strategy.name in found
+    }
+
+
+def parse_texts(text: str, query: str, strategy: Strategy, instructions: str, truncated: bool) -> list[Parsed | Unread]:
+    """Returns the texts of one strategy whose answer has several, each read or not; or one reason, if none is found.
+
+    Args:
+        text: The answer: lines, a JSON array or a JSON object, as `Strategy.output` says.
+        query: The query that was rewritten.
+        strategy: The strategy.
+        instructions: The prompt template.
+        truncated: The token limit cut the answer.
+    """
+    answer = _answer(text, query, (strategy,), (), truncated)
+    found = read_texts(answer, strategy)
+    checked = [
+        _checked(value, found.parsed_as, strategy, answer, instructions)
+        for value in found.values
+        if len(value.text or "") >= strategy.min_chars
+    ]
+    return checked or [Unread(_missing_reason({}, answer))]
+
+
+def _answer(text: str, query: str, requested: Sequence[Strategy], known: Sequence[Strategy], truncated: bool) -> LlmAnswer:
+    """Returns an answer as the readers want it: without reasoning, with single spaces."""
     truncated = truncated or len(text) > _MAX_CHARS
     text = text[:_MAX_CHARS].replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
     if not json_object.is_object(text):
         text = strip_thinking(text, query)
     # Some models repeat white space until the token limit; in long runs of it the readers' patterns would take quadratic time.
     text = re.sub(r"(?: ?\n ?){3,}", "\n\n", re.sub(r"[^\S\n]+", " ", text))
-    answer = LlmAnswer(text, tuple(requested), tuple(dict.fromkeys([*requested, *known])), query, truncated)
-    found, parsed_as = _read_best(answer)
-    return {strategy.name: _outcome(found, parsed_as, strategy, answer, instructions) for strategy in requested}
+    bases = {strategy.recorded_as for strategy in requested}  # two strategies of one file have the same labels
+    others = (strategy for strategy in known if strategy.recorded_as not in bases)
+    return LlmAnswer(text, tuple(requested), tuple(dict.fromkeys([*requested, *others])), query, truncated)
 
 
 def _read_best(answer: LlmAnswer) -> tuple[Found, str]:
@@ -88,19 +138,25 @@ def _read_best(answer: LlmAnswer) -> tuple[Found, str]:
 
 def _outcome(found: Found, parsed_as: str, strategy: Strategy, answer: LlmAnswer, instructions: str) -> Parsed | Unread:
     """Returns the first valid value, or the reason against the first value."""
-    reasons: list[Reason] = []
+    unread = []
     for value in found.get(strategy.name, []):
-        text = clean(value.text or "", strategy, answer.query, quoted=parsed_as != json_object.PARSED_AS)
-        if answer.truncated and not value.complete:
-            repetitive = is_repetitive(text or answer.text) and not is_repetitive(answer.query)
-            reasons.append("repetition" if repetitive else "truncated")
-        elif value.text is None:
-            reasons.append("unparsable")
-        elif reason := invalid_reason(text, strategy, answer.query, instructions):
-            reasons.append(reason)
-        else:
-            return Parsed(text, parsed_as)
-    return Unread(reasons[0] if reasons else _missing_reason(found, answer))
+        checked = _checked(value, parsed_as, strategy, answer, instructions)
+        if isinstance(checked, Parsed):
+            return checked
+        unread.append(checked)
+    return unread[0] if unread else Unread(_missing_reason(found, answer))
+
+
+def _checked(value: Value, parsed_as: str, strategy: Strategy, answer: LlmAnswer, instructions: str) -> Parsed | Unread:
+    """Returns a value as a rewrite, or the reason against it."""
+    text = clean(value.text or "", strategy, answer.query, quoted=parsed_as != json_object.PARSED_AS)
+    if answer.truncated and not value.complete:
+        repetitive = is_repetitive(text or answer.text) and not is_repetitive(answer.query)
+        return Unread("repetition" if repetitive else "truncated")
+    if value.text is None:
+        return Unread("unparsable")
+    reason = invalid_reason(text, strategy, answer.query, instructions)
+    return Unread(reason) if reason else Parsed(text, parsed_as)
 
 
 def _missing_reason(found: Found, answer: LlmAnswer) -> Reason:

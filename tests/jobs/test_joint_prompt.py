@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from jobs.run.joint_prompt import read_joint_prompt
 
 from cluster.errors import ConfigError
-from jobs.run.joint_prompt import read_joint_prompt
 
 
 @pytest.mark.parametrize("content", [b"Do this.\n{query}\n\n", b"\xef\xbb\xbfDo this.\r\n{query} \r\n", b"Do this.\n{query}"])

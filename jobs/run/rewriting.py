@@ -1,0 +1,67 @@
+"""What a job rewrites with: its pool, prompts and selection, read from the files that the config names."""
+
+from __future__ import annotations
+
+import io
+
+from cluster.errors import ConfigError, RewriterError, UnavailableError
+from cluster.storage import open_file
+from jobs.config.config import Config
+from rewriters.adaptive import load_demonstrations
+from rewriters.classifier import load_rules
+from rewriters.joint import check_joint_prompt
+from rewriters.pool import load_pool
+from rewriters.rewriter import Rewriting
+from rewriters.settings import SelectAdaptive, SelectClassified
+
+
+def read_rewriting(config: Config) -> Rewriting:
+    """Returns the pool of a config with all that its requests are made of.
+
+    Raises:
+        ConfigError: a file cannot be read, or what it holds is wrong.
+    """
+    rewrite, select = config.rewrite, config.rewrite.select
+    entries = rewrite.strategies if rewrite.planned else []
+    context = config.log.context_column is not None
+    try:
+        return Rewriting(
+            load_pool(entries, rewrite.language, context, read_text),
+            rewrite.calls,
+            rewrite.decoding.model_dump(),
+            None if rewrite.joint_prompt is None else _joint_prompt(rewrite.joint_prompt),
+            rewrite.language,
+            context,
+            select,
+            load_rules(select.rules, read_text) if isinstance(select, SelectClassified) else None,
+            load_demonstrations(select.demonstrations, read_text) if isinstance(select, SelectAdaptive) else (),
+        )
+    except RewriterError as error:
+        where = {"strategy": "rewrite.strategies: ", "selection": "rewrite.select: "}.get(error.code, "")
+        raise ConfigError(error.code, f"{where}{error}") from error
+
+
+def read_text(path: str) -> str:
+    """Returns the text of a file, here or on S3.
+
+    Raises:
+        UnavailableError: the storage is away.
+        OSError, UnicodeDecodeError: the file cannot be read.
+    """
+    with io.TextIOWrapper(open_file(path), encoding="utf-8-sig") as file:
+        return file.read()
+
+
+def _joint_prompt(path: str) -> str:
+    where = f"rewrite.joint_prompt: {path}"
+    try:
+        prompt = read_text(path).rstrip()
+        check_joint_prompt(prompt)
+    except UnavailableError:
+        raise
+    except (OSError, UnicodeDecodeError) as error:
+        problem = getattr(error, "strerror", None) or error
+        raise ConfigError("prompt", f"{where}: cannot be read: {problem}; name a text file in UTF-8") from error
+    except RewriterError as error:
+        raise ConfigError("prompt", f"{where}: {error}") from error
+    return prompt

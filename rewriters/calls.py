@@ -1,0 +1,102 @@
+"""The requests that are made for every query: one for all joint strategies, and one for each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from rewriters.joint import REQUEST_NAME, joint_schema, joint_template
+from rewriters.strategy import CONTEXT, Strategy, template_hash, variables
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request made for every query.
+
+    Attributes:
+        kind: joint: one JSON object for all strategies; adaptive: the LLM chooses some; own: of one strategy.
+        name: Of its requests.
+        recorded_as: Of its completions in a recording.
+        template: The prompt.
+        strategies: In the order in which the prompt names them.
+        decoding: Passed to the engine.
+        schema: The JSON schema of the answer, or None for plain text.
+        samples: Number of answers.
+        engine: The strategy whose own engine answers; "": the common one.
+    """
+
+    kind: Literal["joint", "adaptive", "own"]
+    name: str
+    recorded_as: str
+    template: str
+    strategies: tuple[Strategy, ...]
+    decoding: Mapping[str, Any]
+    schema: dict[str, Any] | None = None
+    samples: int = 1
+    engine: str = ""
+
+    @cached_property
+    def prompt_hash(self) -> str:
+        """Of the template, 16 hex digits."""
+        return template_hash(self.template)
+
+    @cached_property
+    def variables(self) -> set[str]:
+        """The columns of the log that the template shows."""
+        return variables(self.template) - {"query", CONTEXT}
+
+
+def calls_of(
+    strategies: Sequence[Strategy],
+    calls: str,
+    decoding: Mapping[str, Any],
+    joint_prompt: str,
+    language: str | None,
+    context: bool,
+) -> list[Call]:
+    """Returns the requests for every query, the joint one first.
+
+    Args:
+        strategies: In the order of prompts.
+        calls: "joint" or "separate".
+        decoding: The config's `rewrite.decoding`.
+        joint_prompt: Of the joint request.
+        language: That rewrites are written in; None: the query's.
+        context: Whether queries have earlier turns.
+    """
+    joint: tuple[Strategy, ...] = ()
+    for strategy in strategies if calls == "joint" else ():
+        if strategy.is_joint and strategy.recorded_as not in {one.recorded_as for one in joint}:
+            joint += (strategy,)
+    found = [
+        Call(
+            "own", s.name, s.recorded_as, s.prompt, (s,), {**decoding, **s.decoding}, _own_schema(s), s.samples,
+            s.name if s.engine is not None else "",
+        )
+        for s in strategies
+        if s not in joint
+    ]  # fmt: skip
+    if joint:
+        template = joint_template(joint, joint_prompt, language, context)
+        found.insert(0, Call("joint", REQUEST_NAME, REQUEST_NAME, template, joint, decoding, joint_schema(joint)))
+    return found
+
+
+def _own_schema(strategy: Strategy) -> dict[str, Any] | None:
+    """Returns the JSON schema of the answer to a request for an array or an object; None for text and lines.
+
+    As in the joint schema, a value that the schema cut is longer than `max_chars`, and fails.
+    """
+    text = {"type": "string", "maxLength": strategy.max_chars + 1}
+    if strategy.output == "object":
+        properties = dict.fromkeys(strategy.keys, text)
+        return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    if strategy.output == "array":
+        item: dict[str, Any] = text
+        if strategy.keys:
+            properties = dict.fromkeys(strategy.keys, text)
+            item = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+        return {"type": "array", "items": item, "minItems": 1, "maxItems": strategy.n}
+    return None

@@ -1,0 +1,251 @@
+"""The pool: strategies by their names, read from YAML.
+
+A strategy is named by a file of `strategies/` (`rag_fusion`) or by the path of a file of the user (`./medical.yaml`). With
+parameters, `{rag_fusion: {n: 2}}`, it is another strategy with a name of its own, `rag_fusion(n=2)`, which may stand beside
+the first. A parameter is a field of the strategy, a decoding setting, a variable that the file declares, or one of its
+variants (`{decompose: {interpret: true}}`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+from pydantic import ValidationError
+
+from cluster.errors import RewriterError, nearest
+from rewriters.reading.answer import label_key
+from rewriters.settings import DecodingSettings
+from rewriters.strategy import CONTEXT, RESERVED, Strategy, render, variables
+
+Entry = str | Mapping[str, Mapping[str, Any]]
+"""A strategy as the config names it: a name, a path, or one of them with parameters."""
+
+OF_THE_QUERY = "the language of the query"
+CONTEXT_BLOCK = """\
+Earlier turns of the conversation, oldest first; what the query leaves out or points back to is found there:
+{context}
+Where the query depends on them, let what you write be understandable without them.
+
+"""
+_FOLDER = Path(__file__).parent / "strategies"
+_FIELDS = (
+    "search_as", "include_original", "weight", "position_weights", "depth", "score_floor", "max_chars", "min_chars", "words",
+    "banned", "any_language", "fallback", "engine", "n",
+)  # fmt: skip
+_NAMELESS = ("engine", "name")  # parameters that do not stand in the name
+
+
+class Named(NamedTuple):
+    """An entry taken apart: the file's name or path, and the parameters."""
+
+    source: str
+    parameters: Mapping[str, Any]
+
+    @property
+    def stem(self) -> str:
+        """Returns the strategy's name without parameters."""
+        return Path(self.source).stem if is_path(self.source) else self.source
+
+    @property
+    def name(self) -> str:
+        """Returns the strategy's name: that of the file, with the parameters in alphabetic order."""
+        if "name" in self.parameters:
+            return str(self.parameters["name"])
+        shown = [f"{key}={_shown(value)}" for key, value in sorted(self.parameters.items()) if key not in _NAMELESS]
+        return f"{self.stem}({','.join(shown)})" if shown else self.stem
+
+
+def named(entry: Entry) -> Named:
+    """Returns an entry of the config taken apart.
+
+    Raises:
+        ValueError: It is not a name, a path, or one of them with parameters.
+    """
+    if isinstance(entry, str):
+        return Named(entry, {})
+    if isinstance(entry, Mapping) and len(entry) == 1:
+        (source, parameters), *_ = entry.items()
+        if isinstance(parameters, Mapping) and parameters:
+            return Named(str(source), parameters)
+    raise ValueError(f"should be a name, a path or {{name: {{parameter: value}}}}, found {entry!r}")
+
+
+def is_path(source: str) -> bool:
+    """Returns whether an entry names a file of the user."""
+    return "/" in source or source.endswith((".yaml", ".yml"))
+
+
+def shipped() -> list[str]:
+    """Returns the sorted names of the built-in strategies."""
+    return sorted(path.stem for path in _FOLDER.glob("*.yaml"))
+
+
+def read_local(path: str) -> str:
+    """Returns the text of a file of this machine."""
+    return Path(path).read_text(encoding="utf-8")
+
+
+def load_pool(
+    entries: Sequence[Entry],
+    language: str | None = None,
+    context: bool = False,
+    read: Callable[[str], str] = read_local,
+) -> tuple[Strategy, ...]:
+    """Returns the strategies, in the order of the entries.
+
+    Args:
+        entries: The config's `rewrite.strategies`.
+        language: That rewrites are written in; None: the query's.
+        context: Whether queries have earlier turns, which every prompt then shows.
+        read: Returns the text of a file of the user; raises OSError or UnicodeDecodeError.
+
+    Raises:
+        RewriterError: A name is unknown or listed twice, a file or a parameter is wrong, or two strategies share a label.
+    """
+    pool = tuple(load(entry, language, context, read) for entry in entries)
+    owners: dict[str, Strategy] = {}
+    for strategy in pool:
+        if [one.name for one in pool].count(strategy.name) > 1:
+            raise RewriterError("strategy", f"strategy {strategy.name!r} is listed twice; list it once, or give one a name")
+        for word in strategy.names:
+            owner = owners.setdefault(label_key(word), strategy)
+            if owner.recorded_as != strategy.recorded_as:
+                raise RewriterError(
+                    "strategy", f"strategies {owner.name!r} and {strategy.name!r} both answer to {word!r}; change one"
+                )
+    return pool
+
+
+def load(entry: Entry, language: str | None = None, context: bool = False, read: Callable[[str], str] = read_local) -> Strategy:
+    """Returns one strategy; see `load_pool`.
+
+    Raises:
+        RewriterError: It is unknown, or its file or a parameter is wrong.
+    """
+    try:
+        wanted = named(entry)
+    except ValueError as error:
+        raise RewriterError("strategy", str(error)) from error
+    fields, where = _file(wanted, read)
+    declared = _declared(fields.pop("variables", {}), where)
+    variants = _variants(fields.pop("variants", {}), where)
+    for key in variants.keys() & wanted.parameters.keys():
+        if not isinstance(wanted.parameters[key], bool):
+            raise RewriterError(
+                "strategy", f"strategy {wanted.stem!r}: {key} is true or false, found {wanted.parameters[key]!r}"
+            )
+        fields |= variants[key] if wanted.parameters[key] else {}
+    overrides: dict[str, Any] = {}
+    decoding = dict(fields.get("decoding") or {})
+    for key, value in wanted.parameters.items():
+        if key in variants:
+            continue
+        if key in declared:
+            declared[key] = str(value)
+        elif key in DecodingSettings.model_fields:
+            decoding[key] = value
+        elif key in _FIELDS:
+            overrides[key] = value
+        elif key != "name":
+            known = [*_FIELDS, *DecodingSettings.model_fields, *declared, *variants, "name"]
+            raise RewriterError("strategy", f"strategy {wanted.stem!r}: no parameter {key!r}{nearest(key, known)}")
+    fields |= overrides | {"decoding": _checked_decoding(decoding, where)}
+    strategy = _made(fields | {"name": wanted.name, "base": wanted.stem, "own_file": is_path(wanted.source)}, where)
+    prompt = render(strategy.prompt, declared | {"n": str(strategy.n), "language": language or OF_THE_QUERY})
+    prompt = with_context(prompt) if context else prompt
+    if not context and CONTEXT in variables(prompt):
+        raise RewriterError("strategy", f"{where}: prompt has {{context}}, and log.context_column is not set; set it")
+    if strategy.samples > 1 and decoding.get("temperature", 1) == 0:
+        raise RewriterError("strategy", f"{where}: n {strategy.n} samples at temperature 0 are all the same; raise it")
+    changed: dict[str, Any] = {"prompt": prompt} | ({"any_language": True} if language else {})
+    return strategy.model_copy(update=changed)
+
+
+def with_context(prompt: str) -> str:
+    """Returns a prompt that shows the earlier turns: before its last line, unless it has them already."""
+    if CONTEXT in variables(prompt):
+        return prompt
+    before, newline, last = prompt.rpartition("\n")
+    return f"{before}{newline}{CONTEXT_BLOCK}{last}"
+
+
+def _file(wanted: Named, read: Callable[[str], str]) -> tuple[dict[str, Any], str]:
+    """Returns the fields of a strategy's file, and how errors name the file."""
+    if is_path(wanted.source):
+        where = wanted.source
+    else:
+        if wanted.source in RESERVED or wanted.source not in shipped():
+            raise RewriterError("strategy", f"unknown strategy {wanted.source!r}{nearest(wanted.source, shipped())}")
+        where, read = f"strategies/{wanted.source}.yaml", lambda _: read_local(str(_FOLDER / f"{wanted.source}.yaml"))
+    try:
+        fields = yaml.safe_load(read(wanted.source))
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "is not UTF-8"
+        raise RewriterError("strategy", f"{where}: cannot be read: {why}; correct the path, or the file") from error
+    except yaml.YAMLError as error:
+        raise RewriterError("strategy", f"{where}: is not YAML: {' '.join(str(error).split())}; correct that line") from error
+    if not isinstance(fields, dict):
+        raise RewriterError("strategy", f"{where}: should hold the fields of a strategy, found {type(fields).__name__}")
+    for key in ("name", "base", "own_file"):
+        if key in fields:
+            raise RewriterError("strategy", f"{where}: {key} is not a field of a file, whose name is the strategy's; remove it")
+    return fields, where
+
+
+def _declared(declared: Any, where: str) -> dict[str, str]:
+    if not isinstance(declared, dict):
+        raise RewriterError("strategy", f"{where}: variables: should hold names with their values, found {declared!r}")
+    for name in declared:
+        if name in ("query", CONTEXT, "n", "language"):
+            raise RewriterError("strategy", f"{where}: variables: {name} has a meaning of its own; take another name")
+    return {str(name): str(value) for name, value in declared.items()}
+
+
+def _variants(variants: Any, where: str) -> dict[str, dict[str, Any]]:
+    if not isinstance(variants, dict) or not all(isinstance(one, dict) for one in variants.values()):
+        raise RewriterError("strategy", f"{where}: variants: should hold names with the fields that they replace")
+    return variants
+
+
+def _checked_decoding(decoding: dict[str, Any], where: str) -> dict[str, Any]:
+    """Returns the decoding settings that a strategy replaces, with their values as the config's model has them."""
+    try:
+        checked = DecodingSettings.model_validate(decoding)
+    except ValidationError as error:
+        raise _refusal(where, error, "decoding.") from error
+    return {key: getattr(checked, key) for key in decoding}
+
+
+def _made(fields: dict[str, Any], where: str) -> Strategy:
+    try:
+        return Strategy.model_validate(fields)
+    except ValidationError as error:
+        raise _refusal(where, error) from error
+
+
+def _refusal(where: str, error: ValidationError, prefix: str = "") -> RewriterError:
+    """Returns the first problem of a file as one line."""
+    first = error.errors()[0]
+    place = prefix + ".".join(str(part) for part in first["loc"])
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        message = f"unknown key{nearest(str(first['loc'][-1]), _known(first['loc'][:-1]))}"
+    elif first["type"] == "missing":
+        message = "is missing; add it"
+    elif first["type"] != "value_error":
+        message = f"{message[0].lower()}{message[1:]}, found {first['input']!r}"
+    return RewriterError("strategy", f"{where}: {place + ': ' if place else ''}{message}; correct it")
+
+
+def _known(place: Sequence[Any]) -> Iterable[str]:
+    if place:
+        return ["least", "most"]
+    return [*(key for key in Strategy.model_fields if key not in ("name", "base", "own_file")), "variables", "variants"]
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))

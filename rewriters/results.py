@@ -1,0 +1,70 @@
+"""What rewriting gives for one query: rewrites, failures, and the choice of strategies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rewriters.selection import Choice
+
+
+@dataclass(frozen=True)
+class RewriteResult:
+    """One rewrite of one query.
+
+    Attributes:
+        strategy: Name of the strategy.
+        position: From 1, within the strategy.
+        text: What is searched, on one line.
+        weight: Of its ranked lists in fusion.
+        search_as: "query" or "passage".
+        model: As the engine names it.
+        prompt_hash: Of the prompt template, 16 hex digits.
+        parsed_as: The reader that found it: json, labelled, numbered, lines, salvage; or original, which stands in.
+        selected_reason: Why the strategy was selected for this query; None without selection.
+        position_weight: Multiplies the weight.
+    """
+
+    strategy: str
+    position: int
+    text: str
+    weight: float
+    search_as: str
+    model: str
+    prompt_hash: str
+    parsed_as: str
+    selected_reason: str | None = None
+    position_weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class RewriteFailure:
+    """A strategy without a rewrite for one query, or a note on one with fewer texts than the answer had.
+
+    Attributes:
+        strategy: Name of the strategy.
+        reason: One of `reasons.py`, or a reason of the engine.
+        message: The reason as a sentence.
+        raw: The whole completion; None if there was none.
+        attempts: How often the request was sent.
+    """
+
+    strategy: str
+    reason: str
+    message: str
+    raw: str | None
+    attempts: int
+
+
+class Rewritten(NamedTuple):
+    """All that came of one query.
+
+    Attributes:
+        rewrites: In the order of the pool, then by position.
+        failures: One for each chosen strategy without a rewrite, and notes.
+        choice: The strategies that were chosen, by the LLM where the selection is adaptive.
+    """
+
+    rewrites: list[RewriteResult]
+    failures: list[RewriteFailure]
+    choice: Choice

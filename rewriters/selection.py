@@ -1,0 +1,123 @@
+"""Selection: which strategies of the pool rewrite a query.
+
+A selector chooses from what is known before any rewrite: the query, its values, or the answer to a question of its own
+(`rewriters/classifier.py`). Adaptive selection is no selector: there the LLM chooses while it writes (`rewriters/adaptive.py`).
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from cluster.errors import RewriterError, nearest
+from rewriters.query import Query
+from rewriters.strategy import Strategy
+
+NONE = "none"
+_BETWEEN = re.compile(r"[,;](?![^()]*\))")  # strategies; commas in brackets are between parameters
+
+
+class Choice(NamedTuple):
+    """The strategies that rewrite one query.
+
+    Attributes:
+        texts: Strategy -> how many of its texts are kept at most (None: all), in the order of the pool.
+        query_type: By classification; else None.
+        reason: Why these, in words; None where all are taken.
+        answered: Whether the LLM told the type.
+    """
+
+    texts: Mapping[str, int | None]
+    query_type: str | None = None
+    reason: str | None = None
+    answered: bool = False
+
+
+class Selector(Protocol):
+    """Chooses strategies for a query."""
+
+    def choose(self, query: Query) -> Choice:
+        """Returns the choice."""
+        ...
+
+
+class All:
+    """Every strategy of the pool."""
+
+    def __init__(self, pool: Sequence[Strategy]) -> None:
+        """Keeps the names."""
+        self._choice = Choice({strategy.name: None for strategy in pool})
+
+    def choose(self, query: Query) -> Choice:
+        """Returns the whole pool."""
+        return self._choice
+
+
+class RandomK:
+    """k strategies by chance; a query has the same ones in every run."""
+
+    def __init__(self, pool: Sequence[Strategy], k: int, seed: int) -> None:
+        """Keeps the names.
+
+        Raises:
+            RewriterError: The pool has fewer than k.
+        """
+        if k > len(pool):
+            raise RewriterError("config-value", f"rewrite.select.k is {k}, and there are {len(pool)} strategies; lower it")
+        self._names, self._k, self._seed = sorted(strategy.name for strategy in pool), k, seed
+        self._order = [strategy.name for strategy in pool]
+
+    def choose(self, query: Query) -> Choice:
+        """Returns k strategies, drawn with the seed and the query's id."""
+        drawn = set(random.Random(f"{self._seed} {query.query_id}").sample(self._names, self._k))
+        return Choice({name: None for name in self._order if name in drawn}, None, f"{self._k} by chance")
+
+
+class Column:
+    """What the log says of the query."""
+
+    def __init__(self, pool: Sequence[Strategy], column: str) -> None:
+        """Keeps the pool and the name of the column."""
+        self._pool, self._column = pool, column
+
+    def choose(self, query: Query) -> Choice:
+        """Returns the strategies of the query's cell.
+
+        Raises:
+            RewriterError: The cell names a strategy that the pool does not have.
+        """
+        cell = query.values.get(self._column) or ""
+        wanted = int(cell) if cell.strip().isdecimal() else [one.strip() for one in _BETWEEN.split(cell)]
+        if not cell.strip():
+            return Choice({strategy.name: None for strategy in self._pool})
+        return Choice(chosen(wanted, self._pool, f"column {self._column!r}"), None, f"{self._column}: {cell.strip()}")
+
+
+def chosen(wanted: Sequence[str] | str | int | None, pool: Sequence[Strategy], where: str) -> dict[str, int | None]:
+    """Returns strategy -> how many of its texts are kept, in the order of the pool.
+
+    Args:
+        wanted: Names; or a number: the first texts of the pool, so many; or `none` or null: nothing.
+        pool: The strategies to choose from.
+        where: Names the place of `wanted` in errors.
+
+    Raises:
+        RewriterError: A name is not in the pool.
+    """
+    if isinstance(wanted, int):
+        texts: dict[str, int | None] = {}
+        left = wanted
+        for strategy in pool:
+            if left > 0:
+                texts[strategy.name] = None if strategy.n <= left else left
+                left -= strategy.n
+        return texts
+    names = [wanted] if isinstance(wanted, str) else list(wanted or ())
+    names = [name for name in names if name and name != NONE]
+    known = [strategy.name for strategy in pool]
+    for name in names:
+        if name not in known:
+            raise RewriterError("selection", f"{where}: {name!r} is not among rewrite.strategies{nearest(name, known)}; add it")
+    return {name: None for name in known if name in names}

@@ -1,1 +1,0 @@
-"""The strategies, one file each; `rewriters/strategy.py` finds them by file name."""
