@@ -3,6 +3,7 @@
 config.md             from the models of a config
 config.schema.json    the same as a JSON schema, for editors
 errors.md             from the codes of `cluster/errors.py`
+strategy-files.md     from the models of strategies, rules and demonstrations
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ from typing import Any
 
 from cluster.errors import GROUPS
 from jobs.config.config import Config
+from rewriters.adaptive import Demonstration
+from rewriters.classifier import Rule, Rules
+from rewriters.pool import SET_BY_POOL
+from rewriters.strategy import Strategy, Words
 
 DOCS = Path(__file__).resolve().parent
 Schema = dict[str, Any]
@@ -27,6 +32,26 @@ schemas complete and check a config by [config.schema.json](config.schema.json).
 A key without a default may be left out or `null`. Keys marked ° are not part of a run's
 [fingerprint](architecture.md#the-fingerprint) by themselves: they say only where, how fast or how long, or what they
 resolve to counts in their place (weights, prompts, the content of a file or an index).
+"""
+
+_FILES = """# Files of strategies
+
+Generated from the models by `docs/generate.py`. What strategies are for, and which there are: [strategies.md](strategies.md).
+
+A strategy is one YAML file; its name is the strategy's. Those of `rewriters/strategies/` are named in a config by their names, a
+file of yours by its path (`./strategies/medical.yaml`). Beside the fields below, a file may have
+
+- `variables`: words of its own with their values, which stand in its prompt as `{domain}` and which a config may replace:
+  `{hyde: {domain: a handbook of physics}}`;
+- `variants`: names with fields that replace the file's where a config asks for it: `{decompose: {interpret: true}}`.
+
+In a prompt, `{query}` is the query, `{context}` the earlier turns (`log.context_column`), `{n}` the number of texts, `{language}`
+the value of `rewrite.language`, or "the language of the query". Any other name in braces that the file does not declare is a column
+of the log.
+
+With parameters a strategy has a name of its own, which stands in tables, weights and reports: `{rag_fusion: {n: 2}}` is
+`rag_fusion(n=2)`. A parameter is a field below (from `search_as` to `engine`, and `n`), a key of `rewrite.decoding`, a variable, a
+variant, or `name`, which replaces the long name.
 """
 
 _ERRORS = """# What can go wrong
@@ -78,6 +103,7 @@ def pages() -> dict[str, str]:
         "config.md": config_page(schema),
         "config.schema.json": json.dumps(schema, indent=1, ensure_ascii=False) + "\n",
         "errors.md": errors_page(),
+        "strategy-files.md": files_page(),
     }
 
 
@@ -87,6 +113,20 @@ def errors_page() -> str:
     for title, codes in GROUPS.items():
         rows = [f"| `{code}` | {means} | {remedy} |" for code, (means, remedy) in codes.items()]
         parts.append(f"## {title}\n\n| code | means | what to do |\n|---|---|---|\n" + "\n".join(rows) + "\n")
+    return "\n".join(parts)
+
+
+def files_page() -> str:
+    """Returns the fields of the files that a user may write for rewriting, as tables."""
+    parts = [_FILES]
+    for title, model in (
+        ("A strategy", Strategy), ("`words` of a strategy", Words), ("Rules of `select: classified`", Rules), ("A rule", Rule),
+        ("A demonstration of `select: adaptive`", Demonstration),
+    ):  # fmt: skip
+        schema = model.model_json_schema()
+        fields = {key: field for key, field in schema["properties"].items() if model is not Strategy or key not in SET_BY_POOL}
+        rows = [_row(key, field, key in schema.get("required", ())) for key, field in fields.items()]
+        parts.append(f"## {title}\n\n| key | type | default | |\n|---|---|---|---|\n" + "\n".join(rows) + "\n")
     return "\n".join(parts)
 
 

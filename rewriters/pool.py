@@ -36,6 +36,8 @@ _FIELDS = (
     "search_as", "include_original", "weight", "position_weights", "depth", "score_floor", "max_chars", "min_chars", "words",
     "banned", "any_language", "fallback", "engine", "n",
 )  # fmt: skip
+SET_BY_POOL = ("name", "base", "own_file")
+"""Fields of a strategy that its file cannot have."""
 _NAMELESS = ("engine", "name")  # parameters that do not stand in the name
 
 
@@ -190,7 +192,7 @@ def _file(wanted: Named, read: Callable[[str], str]) -> tuple[dict[str, Any], st
         raise RewriterError("strategy", f"{where}: is not YAML: {' '.join(str(error).split())}; correct that line") from error
     if not isinstance(fields, dict):
         raise RewriterError("strategy", f"{where}: should hold the fields of a strategy, found {type(fields).__name__}")
-    for key in ("name", "base", "own_file"):
+    for key in SET_BY_POOL:
         if key in fields:
             raise RewriterError("strategy", f"{where}: {key} is not a field of a file, whose name is the strategy's; remove it")
     return fields, where
@@ -244,7 +246,7 @@ def _refusal(where: str, error: ValidationError, prefix: str = "") -> RewriterEr
 def _known(place: Sequence[Any]) -> Iterable[str]:
     if place:
         return ["least", "most"]
-    return [*(key for key in Strategy.model_fields if key not in ("name", "base", "own_file")), "variables", "variants"]
+    return [*(key for key in Strategy.model_fields if key not in SET_BY_POOL), "variables", "variants"]
 
 
 def _shown(value: Any) -> str:
