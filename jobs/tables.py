@@ -40,10 +40,21 @@ REWRITE = pa.struct(
         ("prompt_hash", pa.string()),
         ("parsed_as", pa.string()),
         ("selected_reason", pa.string()),
+        ("position_weight", pa.float64()),  # multiplies the weight, also one of `fuse.weights`
     ]
 )
 HIT = pa.struct([("doc_id", pa.string()), ("score", pa.float64())])
-RUN = pa.struct([("strategy", pa.string()), ("position", pa.int32()), ("retriever", pa.string()), ("hits", pa.list_(HIT))])
+RUN = pa.struct(
+    [
+        ("strategy", pa.string()),
+        ("position", pa.int32()),
+        ("retriever", pa.string()),
+        ("text", pa.int32()),  # index among the row's texts: the original 0, then the rewrites; -1: several, searched as one
+        ("weight", pa.float64()),
+        ("position_weight", pa.float64()),
+        ("hits", pa.list_(HIT)),
+    ]
+)
 SOURCE = pa.struct(
     [
         ("strategy", pa.string()),

@@ -29,12 +29,13 @@ class RewriteResult:
         strategy: Name of the strategy.
         position: From 1, within the strategy.
         text: The rewrite, on one line.
-        weight: Of its ranked lists in fusion.
+        weight: Of its ranked lists in fusion, by its strategy.
         search_as: "query" or "passage".
         model: As the engine names it.
         prompt_hash: Of the prompt template, 16 hex digits.
         parsed_as: The reader that found it: json, labelled, numbered or salvage.
         selected_reason: Why the strategy was selected for this query; None without selection.
+        position_weight: Of its ranked lists in fusion, by its position; multiplies the weight.
     """
 
     strategy: str
@@ -46,6 +47,7 @@ class RewriteResult:
     prompt_hash: str
     parsed_as: str
     selected_reason: str | None = None
+    position_weight: float = 1.0
 
 
 @dataclass(frozen=True)

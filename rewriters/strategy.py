@@ -47,7 +47,8 @@ SHIPPED_PROMPTS = {
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 ANY_PLACEHOLDER = re.compile(r"\{\s*[A-Za-z_]\w*\s*\}")
-_RESERVED_NAMES = {"original", "dmqr", "dmqr_adaptive", "reason"}  # the original query, requests, a key of adaptive answers
+# the original query, all texts searched as one, requests, a key of adaptive answers
+_RESERVED_NAMES = {"original", "together", "dmqr", "dmqr_adaptive", "reason"}
 
 
 @dataclass(frozen=True)

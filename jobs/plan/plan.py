@@ -63,7 +63,7 @@ def plan(prepared: Prepared, progress: LiveDisplay) -> dict[str, Any]:
     left = counts["queries"] - sum(manifest.counts["queries"] for manifest in done)
     strategies = config.rewrite.planned
     calls = requests_per_query(config)
-    searches = sum(len(config.retrieve.route(strategy)) for strategy in [ORIGINAL, *strategies])
+    searches = sum(_searches(config, retriever, [ORIGINAL, *strategies]) for retriever in config.retrieve.retrievers)
     expected = estimate(prepared, left, done, texts)
     tables = len(SHARD_TABLES) - len(unwritten_tables(config))
     pools, resources = _pools(prepared, progress)
@@ -153,6 +153,15 @@ def _estimate_rows(expected: dict[str, Any] | None) -> dict[str, str]:
     if expected["usd"] is not None:
         words["cost"] = f"{'at most' if expected['at_most'] else 'about'} ${expected['usd']:,.4f}"
     return words | {"": expected["basis"]}
+
+
+def _searches(config: Config, retriever: str, strategies: list[str]) -> int:
+    """Returns the most searches of a query by a retriever."""
+    routed = [strategy for strategy in strategies if retriever in config.retrieve.route(strategy)]
+    if not config.retrieve.retrievers[retriever].together:
+        return len(routed)
+    # where its texts as one have no hit, the original is searched by itself
+    return min(len(routed), 2 if ORIGINAL in routed and retriever in config.joining else 1)
 
 
 def _texts(files: Iterable[pq.ParquetFile]) -> list[str]:
