@@ -23,8 +23,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cluster.errors import ClusterError
 
+# `saved`: searches that were not made, because texts were searched together, or equal to another text of the shard.
 # `reused`: results taken from a store that runs share; their seconds and tokens are 0.
-QUANTITIES = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens", "searches", "pairs", "reused")
+QUANTITIES = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens", "searches", "saved", "pairs", "reused")
 COMPLETION_QUANTITIES = ("seconds", "device_seconds", "prompt_tokens", "cached_tokens", "completion_tokens")
 START_UP = "start_up"  # component of a worker's time before its first row; its parts are start_up.load and the like
 

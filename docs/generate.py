@@ -38,20 +38,20 @@ _FILES = """# Files of strategies
 
 Generated from the models by `docs/generate.py`. What strategies are for, and which there are: [strategies.md](strategies.md).
 
-A strategy is one YAML file; its name is the strategy's. Those of `rewriters/strategies/` are named in a config by their names, a
-file of yours by its path (`./strategies/medical.yaml`). Beside the fields below, a file may have
+A strategy is one YAML file; its name is the strategy's. Those of `rewriters/strategies/` are named in a config by their
+names, a file of yours by its path (`./strategies/medical.yaml`). Beside the fields below, a file may have
 
-- `variables`: words of its own with their values, which stand in its prompt as `{domain}` and which a config may replace:
-  `{hyde: {domain: a handbook of physics}}`;
+- `variables`: words of its own with their values, which stand in its prompt as `{domain}` and which a config may
+  replace: `{hyde: {domain: a handbook of physics}}`;
 - `variants`: names with fields that replace the file's where a config asks for it: `{decompose: {interpret: true}}`.
 
-In a prompt, `{query}` is the query, `{context}` the earlier turns (`log.context_column`), `{n}` the number of texts, `{language}`
-the value of `rewrite.language`, or "the language of the query". Any other name in braces that the file does not declare is a column
-of the log.
+In a prompt, `{query}` is the query, `{context}` the earlier turns (`log.context_column`), `{n}` the number of texts,
+`{language}` the value of `rewrite.language`, or "the language of the query". Any other name in braces that the file does
+not declare is a column of the log.
 
 With parameters a strategy has a name of its own, which stands in tables, weights and reports: `{rag_fusion: {n: 2}}` is
-`rag_fusion(n=2)`. A parameter is a field below (from `search_as` to `engine`, and `n`), a key of `rewrite.decoding`, a variable, a
-variant, or `name`, which replaces the long name.
+`rag_fusion(n=2)`. A parameter is a field below (from `search_as` to `engine`, and `n`), a key of `rewrite.decoding`, a
+variable, a variant, or `name`, which replaces the long name.
 """
 
 _ERRORS = """# What can go wrong

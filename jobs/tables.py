@@ -47,13 +47,23 @@ REWRITE = pa.struct(
         ("prompt_hash", pa.string()),
         ("parsed_as", pa.string()),
         ("selected_reason", pa.string()),
-        ("position_weight", pa.float64()),
+        ("position_weight", pa.float64()),  # multiplies the weight, also one of `fuse.weights`
     ]
 )
 # What was chosen for a query: the strategies, in the order of the pool; null in runs where every strategy rewrites every query.
 SELECTION = pa.struct([("query_type", pa.string()), ("strategies", pa.list_(pa.string())), ("reason", pa.string())])
 HIT = pa.struct([("doc_id", pa.string()), ("score", pa.float64())])
-RUN = pa.struct([("strategy", pa.string()), ("position", pa.int32()), ("retriever", pa.string()), ("hits", pa.list_(HIT))])
+RUN = pa.struct(
+    [
+        ("strategy", pa.string()),
+        ("position", pa.int32()),
+        ("retriever", pa.string()),
+        ("text", pa.int32()),  # index among the row's texts: the original 0, then the rewrites; -1: several, searched as one
+        ("weight", pa.float64()),
+        ("position_weight", pa.float64()),
+        ("hits", pa.list_(HIT)),
+    ]
+)
 SOURCE = pa.struct(
     [
         ("strategy", pa.string()),

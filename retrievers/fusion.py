@@ -8,8 +8,9 @@ There is one list for each rewrite and retriever. Methods:
 - ``weighted``: sum of weight x score; ``best``: the highest weight x score. Scores of two retrievers have no common
   scale, so both methods fuse the lists of each retriever first, and then the results of the retrievers by rrf.
 
-The weight of a list is that of its strategy, or the one in ``weights``, times that of its position, times the redundancy
-weight (retrievers/redundancy.py).
+The weight of a list is that of its strategy, or the one in ``weights``, times that of its position, times that of its
+retriever, times the redundancy weight (retrievers/redundancy.py). In ``weighted`` and ``best`` the weight of the retriever
+multiplies its term of the rrf sum instead.
 
 `by_document` computes what depends on the lists alone, `fuse` what depends on the settings, so that several arms share the
 result of `by_document`.
@@ -46,7 +47,7 @@ class Fused(NamedTuple):
         source_rank: Rank of the document in that list, from 1; repetitions of a document are not counted.
         source_score: Score of the document in that list.
         stood_in: Shape (n,), bool: the lists of the original were fused despite their weight of 0, because no other list
-            had a hit and a weight above 0.
+            had a hit and a weight above 0. Retrievers of weight 0 stay out of that, too, if another one has a hit.
         overlap: Shape (n,), bool: redundancy was computed by overlap; also for ``cosine`` without similarities.
     """
 
@@ -62,13 +63,23 @@ class Fused(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """The hits to be fused, in order of lists; ``pair`` is of query and document, ``weight`` of the list."""
+    """The hits to be fused, in order of lists; ``pair`` is of query and document, ``weight`` of the list.
+
+    ``retriever_weight`` is of each list, shape (lists,), and not included in ``weight``.
+    """
 
     hit_list: np.ndarray
     pair: np.ndarray
     rank: np.ndarray
     score: np.ndarray
     weight: np.ndarray
+    retriever_weight: np.ndarray
+
+    @property
+    def whole_weight(self) -> np.ndarray:
+        """The weight of each hit's list, that of its retriever included, shape (hits,)."""
+        weight: np.ndarray = self.weight * self.retriever_weight[self.hit_list]
+        return weight
 
 
 def fuse(hits: Hits, settings: FuseSettings, similarity: Similarity | None = None) -> Fused:
@@ -84,11 +95,16 @@ def fuse(hits: Hits, settings: FuseSettings, similarity: Similarity | None = Non
     """
     depth, redundancy = settings.depth, settings.redundancy
     weight = _weights(hits, settings.weights)
+    retriever_weight = np.array([settings.retriever_weights.get(name, 1.0) for name in hits.retrievers])[hits.retriever]
     has_hits = (hits.lengths > 0) & (depth > 0)
-    is_fused = has_hits & (weight > 0)
-    has_fused_list = np.bincount(hits.query[is_fused], minlength=hits.queries) > 0
-    is_fallback = has_hits & hits.of(ORIGINAL) & ~has_fused_list[hits.query]
-    weight, is_fused = np.where(is_fallback, 1.0, weight), is_fused | is_fallback
+    is_fused = has_hits & (weight > 0) & (retriever_weight > 0)
+    stood_in = np.zeros(len(weight), dtype=bool)
+    for stands_in in (has_hits & hits.of(ORIGINAL) & (retriever_weight > 0), has_hits & hits.of(ORIGINAL)):
+        has_fused_list = np.bincount(hits.query[is_fused], minlength=hits.queries) > 0
+        is_fallback = stands_in & ~has_fused_list[hits.query]
+        stood_in, is_fused = stood_in | is_fallback, is_fused | is_fallback
+    weight = np.where(stood_in, 1.0, weight)
+    retriever_weight = np.where(stood_in & (retriever_weight == 0), 1.0, retriever_weight)
     overlap = np.full(hits.queries, redundancy == "overlap")
     if redundancy != "none":
         if redundancy == "cosine":
@@ -100,7 +116,7 @@ def fuse(hits: Hits, settings: FuseSettings, similarity: Similarity | None = Non
     score = _finite(hits, used)
     selection = slice(None) if used.all() else used  # a slice copies nothing
     hit_list = hits.hit_list[selection]
-    part = _Part(hit_list, hits.pair[selection], hits.rank[selection], score[selection], weight[hit_list])
+    part = _Part(hit_list, hits.pair[selection], hits.rank[selection], score[selection], weight[hit_list], retriever_weight)
     total = METHODS[settings.method](hits, part, settings.k)
 
     list_counts = np.bincount(part.pair, minlength=len(hits.pair_query))  # of each pair
@@ -119,13 +135,13 @@ def fuse(hits: Hits, settings: FuseSettings, similarity: Similarity | None = Non
         hits.place[hits.hit_list[sources]],
         hits.rank[sources],
         score[sources],
-        np.bincount(hits.query[is_fallback], minlength=hits.queries) > 0,
+        np.bincount(hits.query[stood_in], minlength=hits.queries) > 0,
         overlap,
     )
 
 
 def list_weight(weights: Mapping[str, float], strategy: str, retriever: str, default: float) -> float:
-    """Returns the weight of a list in fusion.
+    """Returns the weight of a list by its strategy: without that of its position, of its retriever, and redundancy.
 
     Args:
         weights: The config's `fuse.weights`; strategy/retriever has precedence over strategy.
@@ -134,6 +150,12 @@ def list_weight(weights: Mapping[str, float], strategy: str, retriever: str, def
         default: The weight of the strategy itself, if ``weights`` has none.
     """
     return weights.get(f"{strategy}/{retriever}", weights.get(strategy, default))
+
+
+def takes_part(settings: FuseSettings, strategy: str, retriever: str, default: float, position_weight: float = 1.0) -> bool:
+    """Returns whether a list has a weight above 0; arguments as of `list_weight`, and the weight of its position."""
+    weight = list_weight(settings.weights, strategy, retriever, default) * position_weight
+    return weight > 0 and settings.retriever_weights.get(retriever, 1.0) > 0
 
 
 def _weights(hits: Hits, weights: Mapping[str, float]) -> np.ndarray:
@@ -161,7 +183,7 @@ def _finite(hits: Hits, used: np.ndarray) -> np.ndarray:
 
 
 def _rrf(hits: Hits, part: _Part, k: float) -> np.ndarray:
-    return np.bincount(part.pair, part.weight / (k + part.rank), len(hits.pair_query))
+    return np.bincount(part.pair, part.whole_weight / (k + part.rank), len(hits.pair_query))
 
 
 def _minmax(hits: Hits, part: _Part, k: float) -> np.ndarray:
@@ -171,7 +193,7 @@ def _minmax(hits: Hits, part: _Part, k: float) -> np.ndarray:
     span = np.repeat(high - low, lengths)
     # with equal scores, or one hit, every hit is the best of its list, and the best of a list gets 1
     share = np.divide(part.score - np.repeat(low, lengths), span, out=np.ones_like(span), where=span > 0)
-    return np.bincount(part.pair, part.weight * share, len(hits.pair_query))
+    return np.bincount(part.pair, part.whole_weight * share, len(hits.pair_query))
 
 
 def _weighted(hits: Hits, part: _Part, k: float) -> np.ndarray:
@@ -188,7 +210,7 @@ def _best(hits: Hits, part: _Part, k: float) -> np.ndarray:
 
 
 def _joined(hits: Hits, part: _Part, k: float, within: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
-    """Returns the scores within the retriever, or, for queries with several retrievers, rrf over their ranks."""
+    """Returns the scores within the retriever, or, for queries with several retrievers, weighted rrf over their ranks."""
     retriever = hits.retriever[part.hit_list]
     value = part.weight * part.score
     alone, joined = np.zeros(len(hits.pair_query)), np.zeros(len(hits.pair_query))
@@ -200,7 +222,9 @@ def _joined(hits: Hits, part: _Part, k: float, within: Callable[[np.ndarray, np.
         lengths = np.bincount(query, minlength=hits.queries)
         order = order_by_score(query, rounded(score))
         alone[pairs] = score
-        joined[pairs[order]] += 1.0 / (k + ranks(lengths))
+        share = np.zeros(hits.queries)  # all lists of a query and retriever have the same
+        share[hits.query[part.hit_list[mask]]] = part.retriever_weight[part.hit_list[mask]]
+        joined[pairs[order]] += share[query] / (k + ranks(lengths))
         retrievers += lengths > 0
     return np.where(retrievers[hits.pair_query] > 1, joined, alone)
 

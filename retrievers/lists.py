@@ -10,6 +10,7 @@ import pyarrow as pa
 from retrievers.ranking import encode, offsets_of, ranges, ranks
 
 ORIGINAL = "original"
+TOGETHER = "together"  # strategy of the list of several texts that were searched as one
 
 
 class Lists(NamedTuple):
@@ -23,7 +24,7 @@ class Lists(NamedTuple):
         strategy: Of each list.
         position: Of each list's text within its strategy, from 1.
         retriever: Of each list.
-        text: Index of each list's text among the texts of its query (`Similarity`).
+        text: Index of each list's text among the texts of its query (`Similarity`); -1: several were searched as one.
         weight: Of the strategy; ``weights`` of `fuse` may replace it.
         position_weight: Multiplies the weight.
         offsets: Shape (lists + 1,).

@@ -6,7 +6,8 @@ redundancy weight is 1 / redundancy. The similarity of two lists is
 - ``overlap``: the Jaccard index of their first 10 documents;
 - ``cosine``: max(0, cosine)^4 of the vectors of their texts.
 
-The sum is over the lists to be fused (weight above 0, at least one hit) and that of the original, whatever its weight.
+The sum is over the lists to be fused (weight above 0, at least one hit) and that of the original, whatever its weight. The
+list of texts that were searched as one has no text of its own; it resembles no other, and its redundancy is 1.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ def list_redundancy(
     Raises:
         ValueError: The text of a list is not in ``similarity``.
     """
-    one, other = _neighbours(hits, is_fused, has_hits)
+    compared = is_fused & (hits.text >= 0)
+    one, other = _neighbours(hits, compared, has_hits)
     by_documents = overlap[hits.query[one]]
     similarities = np.empty(len(one))
     similarities[by_documents] = _jaccard(hits, one[by_documents], other[by_documents], min(depth, _OVERLAP_DEPTH))
@@ -68,7 +70,7 @@ def list_redundancy(
     total = np.bincount(one, similarities, len(is_fused))
     # sums of cosines are rounded, so that the weights of equal texts do not depend on the batches that encoded them
     total = np.where(overlap[hits.query], total, rounded(total, 6))
-    return np.where(is_fused, total, 1.0)
+    return np.where(compared, total, 1.0)
 
 
 def _neighbours(hits: Hits, is_fused: np.ndarray, has_hits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

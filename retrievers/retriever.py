@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
@@ -47,6 +48,19 @@ class SearchText(NamedTuple):
     kind: str = "query"
 
 
+@dataclass(frozen=True)
+class JoinedText:
+    """The texts of one query, to be searched as one (`retrievers/joined.py`); ``original`` is None if it is not among them."""
+
+    original: SearchText | None
+    rewrites: tuple[SearchText, ...]
+
+    @property
+    def texts(self) -> tuple[SearchText, ...]:
+        """Returns all of them, the original first."""
+        return self.rewrites if self.original is None else (self.original, *self.rewrites)
+
+
 class RankedLists(NamedTuple):
     """One ranked list per text, flat; list ``i`` is ``doc_ids[offsets[i]:offsets[i + 1]]``, best first.
 
@@ -65,7 +79,7 @@ class RankedLists(NamedTuple):
 class Retriever(Protocol):
     """Searches a batch of texts. Opened from its settings in the worker that uses it."""
 
-    def search(self, texts: Sequence[SearchText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
+    def search(self, texts: Sequence[SearchText | JoinedText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
         """Returns at most ``depth`` hits for each text, in the order of the texts; calls ``alive`` meanwhile."""
         ...
 

@@ -72,6 +72,9 @@ class FuseSettings(BaseModel):
     weights: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = {}
     """strategy or strategy/retriever (which wins) -> weight, in place of the strategy's own; 0 leaves the list out. Only where
     nothing else is left do the original's lists stand in."""
+    retriever_weights: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = {}
+    """retriever -> weight (default 1) by which those of its lists are multiplied; of weighted and best its term in the join of
+    the retrievers. 0 leaves its lists out."""
     redundancy: Literal["none", "overlap", "cosine"] = "cosine"
     """Lists that look alike share a vote: by the documents in both, or by the cosine of their texts."""
 

@@ -15,6 +15,7 @@ from cluster.errors import nearest
 from cluster.run.settings import ClusterSettings
 from jobs.evaluate.judgements import Key
 from retrievers.elastic.settings import ElasticSettings
+from retrievers.lists import TOGETHER
 from retrievers.retriever import RetrieverSettings
 from retrievers.settings import CorpusSettings, EncoderSettings, FuseSettings, RerankSettings
 from rewriters.engines.settings import EngineSettings
@@ -106,7 +107,7 @@ class RewriteSettings(BaseModel):
     """The pool: names (docs/strategies.md), paths of YAML files, or either with parameters: `{rag_fusion: {n: 2}}`. [] = the
     original only."""
     select: Annotated[SelectSettings, BeforeValidator(_kind)] = SelectAll(kind="all")
-    """Which strategies of the pool rewrite a query: all, adaptive, classified, random_k, column or never; some have settings."""
+    """Which strategies of the pool rewrite a query: all, adaptive, classified, random_k, column, never; some with settings."""
     calls: Literal["joint", "separate"] = "joint"
     """joint: one request for all strategies that can share it (the four of DMQR-RAG); separate: one each."""
     language: Annotated[str, Field(min_length=1)] | None = None
@@ -250,14 +251,27 @@ class Config(BaseModel):
 
     @model_validator(mode="after")
     def _known_everywhere(self) -> Config:
-        lists = ["original", *(named(entry).name for entry in self.rewrite.strategies)]
-        for where, keys in (("retrieve.routes", self.retrieve.routes), ("fuse.weights", self.fuse.weights)):
+        lists, retrievers = ["original", *(named(entry).name for entry in self.rewrite.strategies)], self.retrieve.retrievers
+        joined = [TOGETHER] * any(one.together for one in retrievers.values())
+        for where, keys, known in (
+            ("retrieve.routes", self.retrieve.routes, lists),
+            ("fuse.weights", self.fuse.weights, lists + joined),
+        ):
             for key in keys:
                 strategy, _, retriever = key.partition("/")
-                if strategy not in lists:
-                    raise ValueError(f"{where}: {strategy!r} is not among the strategies{nearest(strategy, lists)}")
-                if retriever and retriever not in self.retrieve.retrievers:
-                    raise ValueError(f"{where}: no retriever {retriever!r}{nearest(retriever, self.retrieve.retrievers)}")
+                if strategy not in known:
+                    raise ValueError(f"{where}: {strategy!r} is not among the strategies{nearest(strategy, known)}")
+                if retriever and retriever not in retrievers:
+                    raise ValueError(f"{where}: no retriever {retriever!r}{nearest(retriever, retrievers)}")
+                if strategy == TOGETHER and retriever and not retrievers[retriever].together:
+                    raise ValueError(f"{where}: {key}: {retriever} searches text by text; set its together: true, or remove it")
+                if strategy == TOGETHER and not self.fuse.weights[key]:
+                    raise ValueError(
+                        f"{where}: {key}: 0 leaves all texts out; set fuse.retriever_weights of the retriever to 0"
+                    )
+        for name in self.fuse.retriever_weights:
+            if name not in retrievers:
+                raise ValueError(f"fuse.retriever_weights: no retriever {name!r}{nearest(name, retrievers)}")
         if self.rerank.kind == "bi_encoder" and self.reranking_encoder is None:
             raise ValueError("rerank: bi_encoder needs rerank.encoder, since no retriever is dense; set it")
         return self
@@ -272,6 +286,16 @@ class Config(BaseModel):
         """Returns the redundancy method in use: cosine needs a dense retriever, else overlap replaces it."""
         configured = self.fuse.redundancy
         return "overlap" if configured == "cosine" and self.dense_retriever is None else configured
+
+    @property
+    def joining(self) -> list[str]:
+        """Returns the retrievers that search the original as one with its rewrites, and so have no list of it alone."""
+        return [
+            name
+            for name, one in self.retrieve.retrievers.items()
+            if one.together and self.fuse.retriever_weights.get(name, 1.0) > 0
+            and any(name in self.retrieve.route(strategy) for strategy in self.rewrite.planned)
+        ]  # fmt: skip
 
     @property
     def reranking_encoder(self) -> EncoderSettings | None:

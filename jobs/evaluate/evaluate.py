@@ -7,6 +7,7 @@ the log whose query is committed.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +45,8 @@ class Evaluation:
     """Measure -> mean."""
     original: dict[str, float] | None
     """Measure -> mean of the original query alone, its lists fused and not reranked (so not the paper's OQR if the results
-    are reranked: documents that only its lists have were not scored); None if runs were not kept."""
+    are reranked: documents that only its lists have were not scored); None if runs were not kept, or texts were searched
+    together."""
     intervals: dict[str, tuple[float, float]] | None
     """Measure -> 95 % interval of the mean of results - original; None without `original`, or with fewer than two queries."""
     not_committed: int = 0
@@ -67,6 +69,8 @@ class Evaluation:
     """If no judged key is in the log: a key of the judgements and one of the log, as examples."""
     key: Key = "log_id"
     """What the judgements name."""
+    joining: Sequence[str] = ()
+    """The retrievers that have no list of the original alone (`Config.joining`)."""
 
     @property
     def alone(self) -> str:
@@ -130,6 +134,7 @@ def evaluation(run: RunFolder, judgements: Judgements, values: PerQuery) -> Eval
         reranked=run.config.rerank.kind != "none",
         unmatched=values.unmatched,
         key=judgements.key,
+        joining=run.config.joining,
     )
 
 
@@ -199,7 +204,8 @@ def evaluation_notes(evaluation: Evaluation) -> list[str]:
         first = f"{100 * one.unjudged:.1f} % of the results' first {min(one.kept, DEPTH)}"
         notes.append(f"not judged, so not relevant: {first}{alone}")
     if one.original is None:
-        notes.append("original alone: not measured, since retrieve.keep_runs is false")
+        why = f"{' and '.join(one.joining)} searched it as one with its rewrites" if one.joining else ""
+        notes.append(f"original alone: not measured, since {why or 'retrieve.keep_runs is false'}")
     elif one.reranked:
         notes.append(f"{one.alone}: the results are reranked, so the difference is of rewriting and reranking together")
     if one.kept < DEPTH:

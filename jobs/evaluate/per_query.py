@@ -47,7 +47,8 @@ class PerQuery:
     results: Floats
     """(keys, measures): of the results; rejected rows are zero."""
     original: Floats | None
-    """(keys, measures): of the original query alone; None if it was not measured, or runs were not kept."""
+    """(keys, measures): of the original query alone; None if it was not measured, runs were not kept, or texts were searched
+    together."""
     without_results: int
     """Number of keys whose committed query has no result."""
     unjudged: float | None
@@ -108,7 +109,7 @@ def per_query(run: RunFolder, judgements: Judgements, *, alone: bool = True) -> 
         keys_of = _keys_of(query_of, judged_rows.not_committed(connection, run))
         results = measure(judgements, keys_of, judged_rows.results(connection, run, min(kept(run), DEPTH)))
         original = None
-        if alone and run.config.retrieve.keep_runs:
+        if alone and run.config.retrieve.keep_runs and not run.config.joining:
             original = measure(judgements, keys_of, judged_rows.originals(connection, run, kept(run)))
         unmatched = None if query_of else judged_rows.unmatched(connection, run, judgements)
     rejected = sorted(key for key, query_id in query_of.items() if query_id is None)

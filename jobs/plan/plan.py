@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +61,9 @@ def plan(prepared: Prepared, progress: LiveDisplay) -> dict[str, Any]:
         check_free(storage, time.time())
         check_engine(prepared)
     left = counts["queries"] - sum(manifest.counts["queries"] for manifest in done)
-    strategies = config.rewrite.planned
     calls = requests_per_query(prepared.rewriting)
-    searches = sum(len(config.retrieve.route(strategy)) for strategy in [ORIGINAL, *strategies])
+    texts_of = {ORIGINAL: 1} | {strategy.name: strategy.n for strategy in prepared.rewriting.pool}
+    searches = sum(_searches(config, retriever, texts_of) for retriever in config.retrieve.retrievers)
     expected = estimate(prepared, left, done, texts)
     tables = len(SHARD_TABLES) - len(unwritten_tables(config))
     pools, resources = _pools(prepared, progress)
@@ -153,6 +153,21 @@ def _estimate_rows(expected: dict[str, Any] | None) -> dict[str, str]:
     if expected["usd"] is not None:
         words["cost"] = f"{'at most' if expected['at_most'] else 'about'} ${expected['usd']:,.4f}"
     return words | {"": expected["basis"]}
+
+
+def _searches(config: Config, retriever: str, texts: Mapping[str, int]) -> int:
+    """Returns the most searches of a query by a retriever.
+
+    Args:
+        config: the job's config.
+        retriever: its name.
+        texts: strategy -> its texts of a query, at most.
+    """
+    routed = [strategy for strategy in texts if retriever in config.retrieve.route(strategy)]
+    if not config.retrieve.retrievers[retriever].together:
+        return sum(texts[strategy] for strategy in routed)
+    # where its texts as one have no hit, the original is searched by itself
+    return min(len(routed), 2 if ORIGINAL in routed and retriever in config.joining else 1)
 
 
 def _texts(files: Iterable[pq.ParquetFile]) -> list[str]:

@@ -13,6 +13,7 @@ from cluster.run.lease import lease_durations
 from cluster.run.shards import committed_tables, seconds_by_start
 from jobs.run.folder import RunFolder
 from jobs.tables import NOTES, ORIGINAL, RUNGS
+from retrievers.lists import TOGETHER
 
 
 @dataclass(frozen=True)
@@ -169,13 +170,23 @@ class Figures:
 
     @cached_property
     def lists(self) -> dict[str, dict[str, int]]:
-        """Returns retriever -> strategy -> number of lists: one per text that is routed to the retriever."""
+        """Returns retriever -> strategy -> number of lists: one per text that is routed to the retriever.
+
+        A retriever with `together` has one for a query of which any text is routed there.
+        """
+        config, found = self.run.config, {}
+        for retriever, settings in config.retrieve.retrievers.items():
+            texts = self.routed(retriever)
+            if settings.together:
+                name = TOGETHER if retriever in config.joining else ORIGINAL
+                texts = {name: min(self.queries, sum(texts.values()))}
+            found[retriever] = texts
+        return found
+
+    def routed(self, retriever: str) -> dict[str, int]:
+        """Returns strategy -> number of texts, of the strategies routed to a retriever."""
         texts = {ORIGINAL: self.queries} | {one.strategy: one.made for one in self.rungs}
-        retrieve = self.run.config.retrieve
-        return {
-            retriever: {name: n for name, n in texts.items() if retriever in retrieve.route(name)}
-            for retriever in retrieve.retrievers
-        }
+        return {name: n for name, n in texts.items() if retriever in self.run.config.retrieve.route(name)}
 
     @property
     def texts(self) -> int:

@@ -188,7 +188,7 @@ def stages(figures: Figures, spending: Spending) -> list[StageRow]:
             f"{number(figures.texts)} texts",
             [
                 f"{number(lists)} lists",
-                f"{number(total['searches'])} searches",
+                f"{number(total['searches'])} searches" + (f", {number(total['saved'])} saved" if total["saved"] else ""),
                 f"{number(hits)} hits" if hits else "",
                 _failed(figures, "retrieve"),
             ],

@@ -15,7 +15,8 @@ from jobs.report.figures import Figures
 from jobs.report.reading import database, files, portions, spread
 from jobs.run.folder import RunFolder
 from jobs.tables import ORIGINAL
-from retrievers.fusion import list_weight
+from retrievers.fusion import takes_part
+from retrievers.lists import TOGETHER
 
 MOST_QUERIES = 50_000
 TOP = 10
@@ -65,6 +66,8 @@ class ListStatistics:
     from_runs: bool
     left_out: list[str]
     """Lists of weight 0, as strategy/retriever: not among the sources of results, known only if runs were kept."""
+    joining: list[str]
+    """The retrievers that searched all texts of a query as one."""
     comparable: bool
     """Whether all documents found by the original are known."""
 
@@ -78,7 +81,7 @@ def lists(figures: Figures) -> ListStatistics | None:
     chosen = run.manifests
     if figures.queries > MOST_QUERIES:
         chosen = spread(run.manifests, max(1, MOST_QUERIES // largest))
-    names = [ORIGINAL, *figures.strategies]
+    names, joining = [ORIGINAL, *figures.strategies], run.config.joining
     from_runs, depth = run.config.retrieve.keep_runs, run.config.fuse.depth
     left_out = weightless(run, names)
     found: dict[tuple[bool, frozenset[str]], int] = {}
@@ -97,16 +100,19 @@ def lists(figures: Figures) -> ListStatistics | None:
                     found[key] = found.get(key, 0) + count
             if read := files(run, "runs" if from_runs else "results", portion):
                 _overlaps(connection, read, from_runs, depth, names, sums)
-    added = [_added(name, searched[name], found) for name in names]
+                if joining:
+                    searched[TOGETHER] = searched.get(TOGETHER, 0) + _queries_together(connection, read, from_runs)
+    added = [_added(name, searched[name], found) for name in [*names, *[TOGETHER] * bool(joining)]]
     return ListStatistics(
         queries=sum(manifest.counts["queries"] for manifest in chosen),
         of=figures.queries,
         documents=sum(found.values()),
         top_documents=sum(count for (top, _), count in found.items() if top),
         added=added,
-        overlaps=[_overlap(name, names, sums) for name in run.config.retrieve.retrievers if any(k[0] == name for k in sums)],
+        overlaps=[one for name in run.config.retrieve.retrievers if (one := _overlap(name, names, sums)).means],
         from_runs=from_runs,
         left_out=left_out,
+        joining=joining,
         comparable=comparable(run),
     )
 
@@ -115,6 +121,14 @@ def _queries_with(connection: duckdb.DuckDBPyConnection, names: list[str]) -> li
     query = "SELECT strategy, count(DISTINCT query_id) FROM read_parquet(?) GROUP BY strategy"
     rows: list[tuple[str, int]] = connection.execute(query, [names]).fetchall()
     return rows
+
+
+def _queries_together(connection: duckdb.DuckDBPyConnection, names: list[str], from_runs: bool) -> int:
+    """Returns the number of queries with a list of texts searched as one; without runs/ those with a result that it has."""
+    of = "strategy" if from_runs else "(SELECT unnest(list_transform(sources, lambda s: s.strategy)))"
+    query = f"SELECT count(DISTINCT query_id) FROM read_parquet($names) WHERE $together {'=' if from_runs else 'IN'} {of}"
+    ((count,),) = connection.execute(query, {"names": names, "together": TOGETHER}).fetchall()
+    return int(count)
 
 
 def _found_by(
@@ -210,13 +224,19 @@ def _overlap(retriever: str, names: list[str], sums: dict[tuple[str, str, str], 
 def comparable(run: RunFolder) -> bool:
     """Returns whether all documents found by the original are known.
 
-    They are known from its lists, or from the results' sources, which name every list but those of weight 0.
+    They are known from its lists, or from the results' sources, which name every list but those of weight 0. Where it was
+    searched as one with its rewrites they are not.
     """
-    return run.config.retrieve.keep_runs or not weightless(run, [ORIGINAL])
+    return not run.config.joining and (run.config.retrieve.keep_runs or not weightless(run, [ORIGINAL]))
 
 
 def weightless(run: RunFolder, names: list[str]) -> list[str]:
-    """Returns the lists of weight 0, as strategy/retriever."""
-    retrieve, weights = run.config.retrieve, run.config.fuse.weights
-    routed = [(name, retriever) for name in names for retriever in retrieve.route(name)]
-    return [f"{name}/{retriever}" for name, retriever in routed if list_weight(weights, name, retriever, 1.0) == 0]
+    """Returns the lists of weight 0, as strategy/retriever; a retriever with `together` has none but its original's."""
+    retrieve, fuse, joining = run.config.retrieve, run.config.fuse, run.config.joining
+    routed = [
+        (name, retriever)
+        for name in names
+        for retriever in retrieve.route(name)
+        if not retrieve.retrievers[retriever].together or (name == ORIGINAL and retriever not in joining)
+    ]
+    return [f"{name}/{retriever}" for name, retriever in routed if not takes_part(fuse, name, retriever, 1.0)]

@@ -186,7 +186,12 @@ def _fill(figures: Figures, rows: _Rows, found: Mapping[str, Sample]) -> None:
 
 
 def _fill_alone(run: RunFolder, rows: _Rows, found: Mapping[str, Sample]) -> None:
-    """Fills the original's documents: fused as measured, or, if lists were not kept, what the sources of results tell."""
+    """Fills the original's documents: fused as measured, or, if lists were not kept, what the sources of results tell.
+
+    There are none where it was searched as one with its rewrites.
+    """
+    if run.config.joining:
+        return None
     if not run.config.retrieve.keep_runs:
         return _fill_lists(rows("results", "query_id, doc_id, sources", order="query_id, rank"), found)
     condition = f"strategy = '{ORIGINAL}' AND rank <= {run.config.fuse.depth}"

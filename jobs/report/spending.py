@@ -1,8 +1,8 @@
 """The costs of a run: by stage, by strategy, and reconciled with its worker time.
 
 The figures of a stage are measured. Those of a strategy are shares of joint work: a joint request is divided equally, a
-retriever's searches by the number of lists. Costs common to all strategies (fusing, reranking, writing, start-up of workers)
-are not divided.
+retriever's searches by the number of lists. Costs common to all strategies (fusing, reranking, writing, start-up of workers,
+a retriever that searches all texts of a query as one) are not divided.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from cluster import costs
 from cluster.costs import START_UP, Prices
 from jobs.pipeline import COSTED
 from jobs.report.figures import Figures
+from retrievers.lists import TOGETHER
 
-TOGETHER = "all strategies together"
+COMMON = "all strategies together"
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def spending(figures: Figures, prices: Prices | None) -> Spending:
     for line in lines:
         for name, share in _shares(figures, line[0], line[1]).items():
             shared.setdefault(name, []).append((line[2], usd(*line), share, _is_start_up(line[1])))
-    names = ["original", *figures.strategies, TOGETHER]
+    names = ["original", *figures.strategies, COMMON]
     order = [name for name in names if name in shared] + [name for name in shared if name not in names]
     strategies = [_line(name, shared[name], everything) for name in order]
     quantities = [name for name in ("device_seconds", *costs.QUANTITIES) if everything[name]]
@@ -122,9 +123,9 @@ def _shares(figures: Figures, stage: str, key: str) -> dict[str, float]:
             return {name: 1 / len(figures.strategies) for name in figures.strategies}
         if stage == "retrieve":
             lists = figures.lists.get(component, {})
-            if total := sum(lists.values()):
+            if TOGETHER not in lists and (total := sum(lists.values())):
                 return {name: count / total for name, count in lists.items() if count}
-    return {TOGETHER: 1.0}
+    return {COMMON: 1.0}
 
 
 def _is_start_up(key: str) -> bool:

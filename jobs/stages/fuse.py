@@ -13,7 +13,7 @@ from cluster import costs
 from jobs.tables import CANDIDATE, ORIGINAL, SOURCE, nested, with_appended
 from retrievers.fusion import Fused, fuse
 from retrievers.lists import Lists, by_document
-from retrievers.ranking import encode, offsets_of, ranks
+from retrievers.ranking import encode, offsets_of
 from retrievers.redundancy import Similarity
 from retrievers.settings import FuseSettings
 
@@ -21,7 +21,7 @@ from retrievers.settings import FuseSettings
 class Fuse:
     """A worker of the fusing stage."""
 
-    NEEDS = ("rewrites", "runs", "similarity")
+    NEEDS = ("runs", "similarity")
     ADDS = pa.schema([("candidates", pa.list_(CANDIDATE))])
     DROPS = ("runs", "similarity")
 
@@ -74,44 +74,18 @@ def _lists(table: pa.Table, depth: int) -> Lists:
     column = table.column("runs").combine_chunks()
     runs = column.flatten()
     hits = pc.list_slice(runs.field("hits"), 0, depth)
-    query = np.repeat(np.arange(table.num_rows), pc.list_value_length(column).to_numpy())
-    text, weight = _texts(table, query, runs)
     return Lists(
-        query,
+        np.repeat(np.arange(table.num_rows), pc.list_value_length(column).to_numpy()),
         runs.field("strategy"),
         runs.field("position").to_numpy(),
         runs.field("retriever"),
-        text,
-        weight,
-        np.ones(len(query)),
+        runs.field("text").to_numpy(),
+        runs.field("weight").to_numpy(),
+        runs.field("position_weight").to_numpy(),
         offsets_of(pc.list_value_length(hits).to_numpy()),
         hits.flatten().field("doc_id"),
         hits.flatten().field("score").to_numpy(),
     )
-
-
-def _texts(table: pa.Table, row: np.ndarray, runs: pa.StructArray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the index and the weight of each list's text; indexes count the texts of a row as `similarity` does.
-
-    The original is text 0, the rewrites follow. Both arrays have shape (lists,).
-    """
-    column = table.column("rewrites").combine_chunks()
-    rewrites, lengths = column.flatten(), pc.list_value_length(column).to_numpy()
-    rows = np.arange(table.num_rows)
-    originals = pa.array([ORIGINAL] * len(rows), pa.string())
-    strategy, names = encode(pa.concat_arrays([originals, rewrites.field("strategy"), runs.field("strategy")]))
-    position = np.concatenate([np.ones(len(rows), np.int64), rewrites.field("position"), runs.field("position")])
-    key = np.concatenate([rows, np.repeat(rows, lengths), row]) * len(names) + strategy
-    key = key * (np.max(position, initial=0) + 1) + position
-    texts = len(rows) + len(rewrites)
-    found = pc.index_in(pa.array(key[texts:]), value_set=pa.array(key[:texts]))
-    if found.null_count:
-        run = runs[pc.index(found.is_null(), True).as_py()]
-        raise ValueError(f"a list of {run['strategy']} {run['position']} without its rewrite")
-    at = found.to_numpy()
-    place = np.concatenate([np.zeros(len(rows), np.int64), ranks(lengths)])
-    weight = np.concatenate([np.ones(len(rows)), rewrites.field("weight")])
-    return place[at], weight[at]
 
 
 def _similarity(table: pa.Table) -> Similarity:

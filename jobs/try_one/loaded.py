@@ -172,15 +172,20 @@ class LoadedConfig:
         return table
 
     def _lists(self, row: Row) -> list[Row]:
-        """Returns every routed list, in the order of the retrieval stage, with its stored hits."""
+        """Returns every routed list, in the order of the retrieval stage, with its stored hits.
+
+        A retriever with `together` has one list, whose name is stored with its hits.
+        """
+        retrieve = self.config.retrieve
         texts = [(ORIGINAL, 1), *((one["strategy"], one["position"]) for one in row["rewrites"])]
-        lists: dict[tuple[str, int, str], list[Row]] = {
-            (*text, retriever): [] for text in texts for retriever in self.config.retrieve.route(text[0])
-        }
+        stored: dict[tuple[str, int, str], list[Row]] = {}
         for file in row["stored"]:
             with self._prepared.storage.open(file["key"]) as opened_file:
                 for hit in pq.read_table(opened_file).to_pylist():
-                    lists[hit["strategy"], hit["position"], hit["retriever"]].append(hit)
+                    stored.setdefault((hit["strategy"], hit["position"], hit["retriever"]), []).append(hit)
+        single = [(*text, name) for text in texts for name in retrieve.route(text[0]) if not retrieve.retrievers[name].together]
+        lists = {of: hits for of, hits in stored.items() if retrieve.retrievers[of[2]].together}
+        lists |= {of: stored.get(of, []) for of in single}
         names = ("strategy", "position", "retriever")
         return [
             dict(zip(names, of, strict=True)) | {"hits": [{"doc_id": hit["doc_id"], "score": hit["score"]} for hit in hits]}

@@ -9,6 +9,7 @@ from rich.text import Text
 from jobs.tables import ORIGINAL
 from jobs.terminal.formats import one_line, shortened
 from jobs.try_one.trial import Row, Trial
+from retrievers.lists import TOGETHER
 
 SHOWN_RESULTS = 10
 NOT_THERE = "·"
@@ -27,6 +28,7 @@ class Results:
         texts = dict.fromkeys((one["strategy"], one["position"]) for one in trial.row["lists"])
         self._names = {text: f"{text[0]} {text[1]}" if text[0] in several else text[0] for text in texts}
         self._retrievers = list(trial.config.retrieve.retrievers)
+        self._known_original = TOGETHER not in {strategy for strategy, _ in searched}
         self._searched = {(one["strategy"], one["position"], one["retriever"]) for one in trial.row["lists"]}
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -59,7 +61,7 @@ class Results:
         words = Text.assemble((one_line(hit["doc_id"]), "bold"), f"  {hit['score']:.4f}")
         if trial.config.rerank.kind != "none":
             words.append(f"  fused {fused_ranks(trial.row)[hit['doc_id']]}", "dim")
-        if ORIGINAL not in {source["strategy"] for source in hit["sources"]}:
+        if self._known_original and ORIGINAL not in {source["strategy"] for source in hit["sources"]}:
             words.append("\nnot found by the original", "yellow")
         return words.append("\n" + shortened(one_line(trial.texts[hit["doc_id"]]), length), "dim")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from cluster import costs
 from jobs.config.config import Config
-from retrievers.fusion import list_weight
+from retrievers.fusion import takes_part
 
 Row = dict[str, Any]
 
@@ -43,7 +43,8 @@ def document_counts(config: Config, row: Row) -> dict[str, int]:
     The dropped ones and `results` add up to `found`.
     """
     depth = config.fuse.depth
-    own = {rewrite["strategy"]: rewrite["weight"] for rewrite in row["rewrites"]}
+    names = ("weight", "position_weight")
+    own = {(one["strategy"], one["position"]): [one[name] for name in names] for one in row["rewrites"]}
     found: set[str] = set()
     reached: set[str] = set()  # within fuse.depth of a list
     weighted: set[str] = set()  # and the list has a weight above 0
@@ -51,8 +52,8 @@ def document_counts(config: Config, row: Row) -> dict[str, int]:
         ids = [hit["doc_id"] for hit in run["hits"]]
         found.update(ids)
         reached.update(ids[:depth])
-        strategy = run["strategy"]
-        if list_weight(config.fuse.weights, strategy, run["retriever"], own.get(strategy, 1.0)) > 0:
+        weights = own.get((run["strategy"], run["position"]), [1.0])  # a list of several texts as one has a weight above 0
+        if takes_part(config.fuse, run["strategy"], run["retriever"], *weights):
             weighted.update(ids[:depth])
     candidates = {candidate["doc_id"] for candidate in row["candidates"]}
     weighted |= candidates  # if the original stood in

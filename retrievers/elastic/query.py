@@ -5,13 +5,17 @@ Never ``query_string``: it interprets operators, quotes and brackets, which logs
 
 from __future__ import annotations
 
+import re
 import zlib
+from collections import Counter
 from typing import Any
 
 import numpy as np
 
 from retrievers.analyzer import words
 from retrievers.elastic.settings import QuerySettings
+from retrievers.joined import joined_text, repetitions
+from retrievers.retriever import JoinedText
 
 MOST_HITS = 10_000
 """Hits that Elasticsearch returns at most (index.max_result_window; also the limit of num_candidates)."""
@@ -19,7 +23,11 @@ MOST_HITS = 10_000
 SLACK = 8
 """Hits requested beyond the depth where the server does not order equal scores by doc_id; the client orders and cuts."""
 
+MOST_CLAUSES = 1024
+"""Terms of a query that every server allows; more with more memory (indices.query.bool.max_clause_count)."""
+
 _COPIES = 16
+_TERM = re.compile(r"[^\W\u1100-\U0010ffff]+|\w")
 
 
 def header(text: str) -> dict[str, Any]:
@@ -55,16 +63,56 @@ def bm25_query(text: str, field: str, query: QuerySettings) -> dict[str, Any]:
     fields = dict(query.fields) or {field: 1.0}
     least = query.minimum_should_match
     if len(set(words(text))) > query.max_terms:
-        parts = [_top_terms(text, name, boost, query.max_terms, least) for name, boost in fields.items()]
-        if len(parts) == 1:
-            return parts[0]
-        return {"dis_max": {"queries": parts}} if query.type == "best_fields" else {"bool": {"should": parts}}
+        return _over_fields(
+            [_top_terms(text, name, boost, query.max_terms, least) for name, boost in fields.items()], query.type
+        )
     asked: dict[str, Any] = {"query": text}
     if least is not None:
         asked["minimum_should_match"] = least
     if not query.fields:
         return {"match": {field: asked}}
     return {"multi_match": asked | {"fields": [f"{name}^{boost:g}" for name, boost in fields.items()], "type": query.type}}
+
+
+def joined_bm25_query(text: JoinedText, field: str, query: QuerySettings) -> dict[str, Any]:
+    """Returns the BM25 query of a query's texts searched as one, over ``field``, or over ``query.fields``.
+
+    Each different word is one clause, boosted by how often it occurs: that is the score of the repeated text, which would have
+    a clause for each repetition. Every text may bring ``max_terms`` words, and together they may have `MOST_CLAUSES` terms, the
+    least that a server allows. Longer texts are searched as `bm25_query` would: the original, boosted by its repetitions, and
+    the rewrites with their most telling words, each counted once.
+
+    Words are separated by white space and analysed by the server; as for long texts, each field is searched separately, and
+    ``minimum_should_match`` is of the different words.
+    """
+    fields = dict(query.fields) or {field: 1.0}
+    counts = Counter(joined_text(text).split())
+    most_words = query.max_terms * len(text.texts)
+    if len(counts) <= most_words and sum(_most_terms(word) for word in counts) <= MOST_CLAUSES:
+        return _over_fields([_counted_words(counts, name, boost, query) for name, boost in fields.items()], query.type)
+    rewrites = bm25_query(" ".join(rewrite.text for rewrite in text.rewrites), field, query)
+    if text.original is None:
+        return rewrites
+    original = {"bool": {"must": bm25_query(text.original.text, field, query), "boost": repetitions(text)}}
+    return {"bool": {"should": [original, rewrites]}}
+
+
+def _counted_words(counts: Counter[str], field: str, boost: float, query: QuerySettings) -> dict[str, Any]:
+    clauses = [{"match": {field: {"query": word, "boost": count * boost}}} for word, count in counts.items()]
+    least = query.minimum_should_match
+    return {"bool": {"should": clauses, "minimum_should_match": 1 if least is None else least}}
+
+
+def _most_terms(word: str) -> int:
+    """Returns the most terms that the usual analysers make of a word: one for each character from U+1100 (CJK) on."""
+    return max(1, len(_TERM.findall(word)))
+
+
+def _over_fields(parts: list[dict[str, Any]], kind: str) -> dict[str, Any]:
+    """Returns the query of all fields, of one query for each."""
+    if len(parts) == 1:
+        return parts[0]
+    return {"dis_max": {"queries": parts}} if kind == "best_fields" else {"bool": {"should": parts}}
 
 
 def _top_terms(text: str, field: str, boost: float, terms: int, least: Any) -> dict[str, Any]:

@@ -19,12 +19,13 @@ from retrievers.elastic.connection import Connection
 from retrievers.elastic.documents import ElasticDocuments, text_field
 from retrievers.elastic.index import BUILD, ElasticIndex, field_of, ready_index
 from retrievers.elastic.probe import try_query
-from retrievers.elastic.query import MOST_HITS, SLACK, bm25_query, cosines, envelope, header, knn_query
+from retrievers.elastic.query import MOST_HITS, SLACK, bm25_query, cosines, envelope, header, joined_bm25_query, knn_query
 from retrievers.elastic.search import MultiSearch, SearchHits
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.encoder import Encoder, RecentVectors, encoder_differences, encoder_identity
+from retrievers.joined import joined_text, search_vectors
 from retrievers.local.index import identity_differences
-from retrievers.retriever import Alive, RankedLists, Retriever, SearchText, distinct, error_context, no_heartbeat
+from retrievers.retriever import Alive, JoinedText, RankedLists, Retriever, SearchText, distinct, error_context, no_heartbeat
 
 
 class ElasticBM25:
@@ -42,19 +43,23 @@ class ElasticBM25:
         """Returns the concrete index and the form of the query."""
         return self._identity
 
-    def search(self, texts: Sequence[SearchText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
-        """Returns the ``depth`` best documents of each text; a hit contains at least one of its terms."""
-        once, inverse = distinct([text[0] for text in texts])
-        asked = [place for place, text in enumerate(once) if text.strip()]
+    def search(self, texts: Sequence[SearchText | JoinedText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
+        """Returns the ``depth`` best documents of each text; a hit contains at least one of its terms.
+
+        A repeated term of a text counts as often as it occurs, as in local BM25, unless the text is too long for that
+        (`retrievers/elastic/query.py`).
+        """
+        once, inverse = distinct([text.text if isinstance(text, SearchText) else text for text in texts])
+        flat = [text if isinstance(text, str) else joined_text(text) for text in once]
+        asked = [place for place, text in enumerate(flat) if text.strip()]
         size = _size(depth, self._ordered)
         shape = envelope(size, self._ordered)
-        bodies = [
-            _lines(
-                once[place],
-                {"query": bm25_query(once[place], self._settings.searched_field, self._settings.bm25_query)} | shape,
-            )
-            for place in asked
-        ]
+        field, form = self._settings.searched_field, self._settings.bm25_query
+        bodies = []
+        for place in asked:
+            text = once[place]
+            query = bm25_query(text, field, form) if isinstance(text, str) else joined_bm25_query(text, field, form)
+            bodies.append(_lines(flat[place], {"query": query} | shape))
         found = dict(zip(asked, self._multi_search.run(bodies, alive), strict=True))
         none = SearchHits([], [])
         return _ranked([found.get(place, none) for place in inverse.tolist()], depth)
@@ -83,15 +88,15 @@ class ElasticDense:
         """Returns vectors of length 1, shape (n, dim), float32; texts of the last `embed` or `search` are not encoded again."""
         return self._vectors.encode(texts)
 
-    def search(self, texts: Sequence[SearchText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
+    def search(self, texts: Sequence[SearchText | JoinedText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
         """Returns the ``depth`` documents of highest cosine, rounded to 6 decimals; exact with a vector type ``flat``."""
-        once, inverse = distinct([SearchText(*text) for text in texts])
-        vectors = self.embed(once)
+        once, inverse = distinct(texts)
+        vectors = search_vectors(once, self.embed)
         size = _size(depth, False)  # kNN does not select among equal scores by doc_id, even where the hits are ordered
         shape = envelope(size, self._ordered)
         field, candidates, oversample = self._settings.searched_field, self._settings.num_candidates, self._settings.rescored
         bodies = [
-            _lines(text.text, {"knn": knn_query(field, vector, size, candidates, oversample)} | shape)
+            _lines(joined_text(text), {"knn": knn_query(field, vector, size, candidates, oversample)} | shape)
             for text, vector in zip(once, vectors, strict=True)
         ]
         found = self._multi_search.run(bodies, alive)

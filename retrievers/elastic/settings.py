@@ -89,6 +89,8 @@ class ElasticSettings(BaseModel):
     """Of BM25."""
     encoder: EncoderSettings | None = None
     """Of dense search."""
+    together: bool = False
+    """All texts of a query are searched as one: docs/strategies.md."""
     vector: VectorSettings | None = None
     """Of dense search."""
     num_candidates: Annotated[int, Field(gt=0, le=10_000)] | None = None

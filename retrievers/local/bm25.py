@@ -15,7 +15,17 @@ import numpy as np
 import pyarrow as pa
 
 from retrievers.analyzer import Analyzer
-from retrievers.retriever import Alive, RankedLists, SearchText, distinct, no_heartbeat, ranked_lists, top_rows
+from retrievers.joined import joined_text
+from retrievers.retriever import (
+    Alive,
+    JoinedText,
+    RankedLists,
+    SearchText,
+    distinct,
+    no_heartbeat,
+    ranked_lists,
+    top_rows,
+)
 
 METHOD, K1, B = "lucene", 1.2, 0.75
 _HEARTBEAT_TEXTS = 256  # texts between two heartbeats
@@ -73,12 +83,12 @@ class BM25Search:
         """Returns the corpus, the analyzer and the formula."""
         return self._identity
 
-    def search(self, texts: Sequence[SearchText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
+    def search(self, texts: Sequence[SearchText | JoinedText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
         """Returns the ``depth`` best documents of each text; a hit contains at least one of its terms.
 
         A repeated term of a text counts as often as it occurs, as in Lucene.
         """
-        unique, inverse = distinct([text[0] for text in texts])
+        unique, inverse = distinct([joined_text(text) for text in texts])
         found = []
         for number, text in enumerate(unique):
             found.append(self._search(text, depth))

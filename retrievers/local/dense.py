@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from retrievers.encoder import Encoder, RecentVectors
-from retrievers.retriever import Alive, RankedLists, SearchText, distinct, no_heartbeat, ranked_lists
+from retrievers.joined import search_vectors
+from retrievers.retriever import Alive, JoinedText, RankedLists, SearchText, distinct, no_heartbeat, ranked_lists
 
 _ROWS = 16_384  # documents per matrix product: with 384 dimensions 25 MB of vectors
 _TEXTS = 256  # texts per matrix product: 16 MB of scores
@@ -62,10 +63,10 @@ class DenseSearch:
         """Returns vectors of length 1, shape (n, dim), float32; texts of the last `embed` or `search` are not encoded again."""
         return self._vectors_of.encode(texts)
 
-    def search(self, texts: Sequence[SearchText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
+    def search(self, texts: Sequence[SearchText | JoinedText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
         """Returns the ``depth`` documents with the highest cosines, rounded to 6 decimals."""
-        unique, inverse = distinct([SearchText(*text) for text in texts])
-        vectors = self.embed(unique)
+        unique, inverse = distinct(texts)
+        vectors = search_vectors(unique, self.embed)
         found: list[tuple[np.ndarray, np.ndarray]] = []
         for start in range(0, len(unique), _TEXTS):
             found += nearest_rows(vectors[start : start + _TEXTS], self._vectors, depth)

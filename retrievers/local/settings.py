@@ -22,6 +22,8 @@ class LocalSettings(BaseModel):
     """Of BM25: stop words and stemming of English, or neither; english where nothing is said."""
     encoder: EncoderSettings | None = None
     """Of dense search."""
+    together: bool = False
+    """All texts of a query are searched as one: docs/strategies.md."""
 
     @model_validator(mode="before")
     @classmethod

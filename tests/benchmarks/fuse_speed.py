@@ -82,6 +82,9 @@ def block(queries: int, length: int) -> pa.Table:
             pa.array([strategy for strategy, _ in LISTS] * queries),
             pa.array([1] * lists, pa.int32()),
             pa.array([retriever for _, retriever in LISTS] * queries),
+            pa.array([STRATEGIES.index(strategy) for strategy, _ in LISTS] * queries, pa.int32()),
+            pa.array([1.0] * lists),
+            pa.array([1.0] * lists),
             pa.ListArray.from_arrays(
                 pa.array(np.arange(lists + 1, dtype=np.int32) * length), hits, type=RUN.field("hits").type
             ),
@@ -89,7 +92,9 @@ def block(queries: int, length: int) -> pa.Table:
         fields=list(RUN),
     )
     rewrites = [
-        dict.fromkeys((field.name for field in REWRITE), "x") | {"strategy": strategy, "position": 1, "weight": 1.0}
+        dict.fromkeys((field.name for field in REWRITE), "x")
+        | {"strategy": strategy, "position": 1}
+        | dict.fromkeys(("weight", "position_weight"), 1.0)
         for strategy in STRATEGIES[1:]
     ]
     spent = [entry("rewrite", strategy, 1.0, start=1) for strategy in STRATEGIES[1:]]

@@ -210,7 +210,8 @@ def make_shard(storage: Storage, shard: Shard, ids: list[str], asked: int, depth
                 errors.append(about | words)
             else:
                 text = " ".join(rng.choice(WORDS, 40 if strategy == "pseudo_answer" else 8))
-                made = {"strategy": strategy, "position": 1, "text": text, "weight": 1.0, "parsed_as": rung}
+                made = {"strategy": strategy, "position": 1, "text": text, "weight": 1.0}
+                made |= {"position_weight": 1.0, "parsed_as": rung}
                 rewrites.append({"query_id": query_id} | made)
     make_completions(storage, shard.number, ids, rng)
     runs = make_lists(ids, failed, depth, rng)

@@ -124,7 +124,14 @@ class RunMaker:
 
     def _row(self, n: int, query: Query, shard: int, config: Config) -> Row:
         rewrites = [
-            {"strategy": strategy, "position": 1, "text": text, "weight": 1.0, "parsed_as": query.parsed_as}
+            {
+                "strategy": strategy,
+                "position": 1,
+                "text": text,
+                "weight": 1.0,
+                "position_weight": 1.0,
+                "parsed_as": query.parsed_as,
+            }
             for strategy, text in query.texts.items()
         ]
         errors = [
@@ -137,8 +144,17 @@ class RunMaker:
         costs += [entry("retrieve", "dense", 2.0, start=1, searches=3, device_seconds=2.0)]
         costs += [entry("retrieve", "bm25", 0.25, start=1, searches=3)]
         costs += [entry("rewrite", "start_up", 4.0, start=1)] if not n else []
+        place = {name: number for number, name in enumerate(["original", *query.texts])} | {"together": -1}
         runs = [
-            {"strategy": strategy, "position": 1, "retriever": retriever, "hits": _hits(hits)}
+            {
+                "strategy": strategy,
+                "position": 1,
+                "retriever": retriever,
+                "text": place[strategy],
+                "weight": 1.0,
+                "position_weight": 1.0,
+                "hits": _hits(hits),
+            }
             for (strategy, retriever), hits in query.hits.items()
         ]
         return {

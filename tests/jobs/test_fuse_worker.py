@@ -34,14 +34,21 @@ def run(strategy: str, retriever: str, hits: Hits, position: int = 1) -> Row:
     return {"strategy": strategy, "position": position, "retriever": retriever, "hits": found}
 
 
-def rewrite(strategy: str, weight: float = 1.0) -> Row:
+def rewrite(strategy: str, weight: float = 1.0, position_weight: float = 1.0) -> Row:
     return {
         "strategy": strategy, "position": 1, "text": strategy, "weight": weight, "model": "m", "prompt_hash": "h",
-        "parsed_as": "json", "selected_reason": None,
+        "parsed_as": "json", "selected_reason": None, "position_weight": position_weight,
     }  # fmt: skip
 
 
 def query(query_id: str, rewrites: list[Row], runs: list[Row], cosines: list[list[float]] | None = None) -> Row:
+    """A row; its lists get the index and the weights of their texts, as the retrieval stage gives them."""
+    texts: list[Row] = [rewrite("original"), *rewrites]
+    place = {(one["strategy"], one["position"]): number for number, one in enumerate(texts)}
+    runs = [
+        {"text": number, "weight": texts[number]["weight"], "position_weight": texts[number]["position_weight"]} | one
+        for one in runs for number in [place.get((one["strategy"], one["position"]), 0)]
+    ]  # fmt: skip
     return {
         "shard": 0, "query_id": query_id, "query": "q", "log_count": 1, "costs": [entry("retrieve", "bm25", 1.0, start=1)],
         "errors": [], "rewrites": rewrites, "runs": runs,
@@ -55,15 +62,14 @@ def block(*rows: Row) -> pa.Table:
 
 def by_hand(row: Row, **options: Any) -> list[Candidate]:
     """The candidates of one row, from plain lists."""
-    weights = {"original": 1.0} | {one["strategy"]: one["weight"] for one in row["rewrites"]}
     lists = [
         RunList(one["strategy"], 1, one["retriever"], [hit["doc_id"] for hit in one["hits"]],
-                [hit["score"] for hit in one["hits"]], weights[one["strategy"]])
+                [hit["score"] for hit in one["hits"]], one["weight"], one["position_weight"])
         for one in row["runs"]
     ]  # fmt: skip
     similarity = None
     if row["similarity"] is not None:
-        texts = [(strategy, 1) for strategy in weights]
+        texts = [("original", 1), *((one["strategy"], 1) for one in row["rewrites"])]
         similarity = Similarity(texts, np.array(row["similarity"], dtype=np.float32).reshape(len(texts), len(texts)))
     return plain(lists, **settings(**options).model_dump(), similarity=similarity).candidates
 
@@ -86,6 +92,22 @@ ROWS = [
     query("one", [rewrite("keyword", 0.5)], BOTH, [[1, 0.8], [0.8, 1]]),
     query("two", [], [run("original", "bm25", [("x", 1.0)]), run("original", "dense", [])], [[1.0]]),
     query("three", [rewrite("general"), rewrite("keyword")], [run("general", "bm25", [("y", 2.0)])], np.eye(3).tolist()),
+    query(
+        "four",
+        [rewrite("general", 2.0, 0.5), rewrite("keyword", 3.0, 0.0)],
+        [run("general", "bm25", [("y", 2.0), ("z", 1.0)]), run("keyword", "bm25", [("w", 2.0)])],
+        np.eye(3).tolist(),
+    ),
+    query(
+        "five",
+        [rewrite("keyword")],
+        [
+            run("original", "dense", [("b", 0.9), ("d", 0.8)]),
+            run("keyword", "dense", [("c", 0.9), ("b", 0.1)]),
+            run("together", "bm25", [("b", 9.0), ("a", 8.0), ("c", 1.0)]) | {"text": -1, "weight": 2.0},
+        ],
+        [[1, 0.5], [0.5, 1]],
+    ),
 ]
 
 
@@ -100,6 +122,9 @@ ROWS = [
         {"depth": 1},
         {"keep": 2},
         {"weights": {"original/bm25": 0.0}},
+        {"weights": {"keyword": 1.0, "together/bm25": 5.0}},
+        {"redundancy": "overlap", "retriever_weights": {"bm25": 0.5}},
+        {"method": "best", "retriever_weights": {"dense": 0.0}},
     ],
     ids=str,
 )
@@ -161,9 +186,18 @@ def test_a_strategy_may_give_several_texts() -> None:
     assert candidates(after) == plain(lists, **settings().model_dump(), similarity=similarity).candidates
 
 
-def test_a_list_without_its_rewrite_is_a_mistake() -> None:
-    with pytest.raises(ValueError, match="a list of general 1 without its rewrite"):
-        Fuse(settings())(block(query("a", [rewrite("keyword")], [run("general", "bm25", [("a", 1.0)])])))
+def test_a_list_whose_text_is_not_in_similarity_is_a_mistake() -> None:
+    odd = run("general", "bm25", [("a", 1.0)]) | {"text": 2}
+    with pytest.raises(ValueError, match="a list of general, text 2 of query 0: there are 2 texts in similarity"):
+        Fuse(settings())(block(query("a", [rewrite("keyword")], [odd], [[1, 0.5], [0.5, 1]])))
+
+
+def test_position_weights_multiply_whatever_the_config_says_of_the_strategy() -> None:
+    lists = [run("general", "bm25", [("y", 2.0), ("z", 1.0)]), run("keyword", "bm25", [("w", 2.0)])]
+    row = query("a", [rewrite("general", 2.0, 0.5), rewrite("keyword", 3.0, 0.0)], lists)
+    for weights, best in (({}, 2.0 * 0.5), ({"general": 3.0, "keyword": 7.0}, 3.0 * 0.5)):
+        (after,) = Fuse(settings(weights=weights, redundancy="none"))(block(row)).to_pylist()
+        assert {one["doc_id"]: one["score"] for one in after["candidates"]} == {"y": best, "z": 0.0}
 
 
 def test_sources_say_which_list_which_rank_and_which_score() -> None:
@@ -177,7 +211,9 @@ def test_sources_say_which_list_which_rank_and_which_score() -> None:
 
 def test_every_query_has_a_cost_and_keeps_the_earlier_ones() -> None:
     rows = Fuse(settings(method="rrf"))(block(*ROWS)).column("costs").to_pylist()
-    assert [[(one["stage"], one["component"]) for one in row] for row in rows] == [[("retrieve", "bm25"), ("fuse", "rrf")]] * 3
+    assert [[(one["stage"], one["component"]) for one in row] for row in rows] == [
+        [("retrieve", "bm25"), ("fuse", "rrf")]
+    ] * len(ROWS)
 
 
 # ---------------------------------------------------------------- without hits

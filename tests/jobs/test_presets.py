@@ -36,7 +36,8 @@ ANSWERS: dict[str, Any] = {
         "general": "reason why bread rises", "keyword": "bread, rise, yeast", "core_content": "bread rise",
         "pseudo_answer": "Bread rises because yeast makes gas in the dough.",
     }),
-    "dmqr_adaptive": "Keyword Rewriting: bread, rise, yeast\nPseudo-Answer Rewriting: Yeast makes gas.\nreason: it is a short question",
+    "dmqr_adaptive": "Keyword Rewriting: bread, rise, yeast\nPseudo-Answer Rewriting: Yeast makes gas.\n"
+    "reason: it is a short question",
     "rag_fusion": "1. yeast in dough\n2. sourdough fermentation\n3. gas in bread\n4. rye bread rising",
     "hyde": "Yeast feeds on sugar and makes gas. The gas lifts the dough, so bread rises.",
     "step_back": "How does fermentation work?",
@@ -146,7 +147,7 @@ def test_classified_selection_by_rules(job: Run) -> None:
 
 def test_an_adaptive_number_of_rewrites(job: Run, tmp_path: Path) -> None:
     rules = yaml.safe_load((ROOT / "rewriters/rules/english.yaml").read_text())
-    rules["strategies"] = {name: 2 for name in rules["strategies"]} | {"keywords": "none", "comparison": 5}
+    rules["strategies"] = dict.fromkeys(rules["strategies"], 2) | {"keywords": "none", "comparison": 5}
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rules))
     folder, _ = job(
         "classified", "rewrite.strategies=[rag_fusion, step_back]",

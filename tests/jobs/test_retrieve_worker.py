@@ -7,49 +7,16 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from blocks import typed
-from in_flight import RETRIEVED, REWRITTEN
+from in_flight import RETRIEVED
+from retrieval import DEPTH, KINDS, Block, Row, block, passed, query, searches, worker, written
 
 from cluster.errors import RetrieverError
+from jobs.stages.list_columns import Cuts
 from jobs.stages.retrieve import Retrieve, without_lists
-from jobs.tables import STORED
 from retrievers.retriever import Retriever, SearchText, open_retriever, retriever_identity
-
-Row = dict[str, Any]
-Block = dict[str, Any]
-DEPTH = 5
-KINDS = {"pseudo_answer": "passage"}  # all others are searched as queries
-
-
-def worker(
-    retrievers: dict[str, Block],
-    routes: dict[str, list[str]] | None = None,
-    dense: str | None = None,
-    *,
-    fuse_depth: int = DEPTH,
-    weights: dict[str, float] | None = None,
-    run: Path | None = None,
-) -> Retrieve:
-    identities = {name: retriever_identity(name, typed(block)) for name, block in retrievers.items()}
-    where = None if run is None else str(run)
-    settings = {name: typed(block) for name, block in retrievers.items()}
-    return Retrieve(settings, identities, routes or {}, DEPTH, fuse_depth, weights or {}, dense, "cpu", where)
-
-
-def query(text: str, **rewrites: str) -> Row:
-    made = [
-        {"strategy": strategy, "position": 1, "text": rewrite, "weight": 1.0, "search_as": KINDS.get(strategy, "query"),
-         "model": "m", "prompt_hash": "h", "parsed_as": "json", "selected_reason": None}
-        for strategy, rewrite in rewrites.items()
-    ]  # fmt: skip
-    return {"shard": 0, "query_id": text, "query": text, "log_count": 1, "costs": [], "errors": [], "rewrites": made}
-
-
-def block(*rows: Row) -> pa.Table:
-    return pa.Table.from_pylist(list(rows), REWRITTEN)
-
+from retrievers.settings import FuseSettings
 
 ROWS = [
     query("light of a lamp", keyword="lighthouse, lamp, sea", pseudo_answer="A lens threw the light of a lamp over the sea."),
@@ -83,10 +50,8 @@ def check(result: pa.Table, retrievers: dict[str, Block], routes: dict[str, list
             assert [hit["doc_id"] for hit in run["hits"]] == [doc_id for doc_id, _ in hits]
             assert [hit["score"] for hit in run["hits"]] == pytest.approx([score for _, score in hits], abs=1e-5)
             assert run["position"] == 1
-
-
-def searches(result: pa.Table) -> list[dict[str, int]]:
-    return [{one["component"]: one["searches"] for one in row} for row in result.column("costs").to_pylist()]
+            index = [name for name, _ in texts_of(row)].index(run["strategy"])
+            assert (run["text"], run["weight"], run["position_weight"]) == (index, 1.0, 1.0)
 
 
 # ---------------------------------------------------------------- BM25
@@ -104,6 +69,7 @@ def test_a_text_that_several_queries_share_is_searched_once(bm25: Block) -> None
     distinct = {text for row in ROWS for _, text in texts_of(row)}
     assert sum(row["bm25"] for row in searches(result)) == len(distinct) == 7
     assert searches(result) == [{"bm25": 3}, {"bm25": 1}, {"bm25": 2}, {"bm25": 1}]  # charged to the first
+    assert searches(result, "saved") == [{"bm25": 0}, {"bm25": 0}, {"bm25": 2}, {"bm25": 0}]
 
 
 def test_the_time_of_the_searches_is_charged_to_who_asked_first(bm25: Block) -> None:
@@ -142,7 +108,9 @@ def test_a_block_without_any_hit(bm25: Block) -> None:
 def test_an_index_that_was_replaced_since_the_plan_is_refused(bm25: Block) -> None:
     identity = retriever_identity("bm25", typed(bm25))
     with pytest.raises(RetrieverError, match="was replaced since this run was planned"):
-        Retrieve({"bm25": typed(bm25)}, {"bm25": identity | {"corpus": "another"}}, {}, DEPTH, DEPTH, {}, None, "cpu", None)
+        Retrieve(
+            {"bm25": typed(bm25)}, {"bm25": identity | {"corpus": "another"}}, {}, DEPTH, FuseSettings(), None, "cpu", None
+        )
 
 
 # ---------------------------------------------------------------- with a dense retriever
@@ -173,39 +141,12 @@ def test_without_a_dense_retriever_to_compare_by_there_is_no_similarity(dense: B
 
 # ---------------------------------------------------------------- what is stored, and what is passed on
 
-Lists = dict[tuple[str, str, str], list[tuple[str, float]]]  # (query_id, strategy, retriever) -> hits
-
-
-def passed(result: pa.Table) -> Lists:
-    return {
-        (row["query_id"], run["strategy"], run["retriever"]): [(hit["doc_id"], hit["score"]) for hit in run["hits"]]
-        for row in result.select(["query_id", "runs"]).to_pylist() for run in row["runs"]
-    }  # fmt: skip
-
-
-def written(folder: Path, result: pa.Table) -> Lists:
-    """The lists in the one file that the block names, on its first row."""
-    first, *others = result.column("stored").to_pylist()
-    assert others == [[]] * (result.num_rows - 1)
-    ((table, key, count, size),) = [tuple(one.values()) for one in first]
-    path = folder / key
-    assert (table, size) == ("runs", path.stat().st_size)
-    assert [one.relative_to(folder).as_posix() for one in folder.rglob("*.parquet")] == [key]
-    rows = pq.read_table(path)
-    assert (rows.schema, rows.num_rows) == (STORED["runs"], count)
-    lists: Lists = {}
-    for row in rows.to_pylist():
-        hits = lists.setdefault((row["query_id"], row["strategy"], row["retriever"]), [])
-        hits.append((row["doc_id"], row["score"]))
-        assert (row["rank"], row["position"]) == (len(hits), 1)
-    return lists
-
 
 def test_all_lists_are_stored_and_only_what_takes_part_is_passed_on(bm25: Block, tmp_path: Path) -> None:
     retrievers = {"one": bm25, "two": bm25}
     whole = passed(worker(retrievers)(block(*ROWS)))
     weights = {"original": 0.0, "keyword": 0.0, "pseudo_answer/two": 0.0}
-    result = worker(retrievers, weights=weights, fuse_depth=2, run=tmp_path)(block(*ROWS))
+    result = worker(retrievers, weights=weights, depth=2, run=tmp_path)(block(*ROWS))
     assert result.schema == RETRIEVED
     assert written(tmp_path, result) == {of: hits for of, hits in whole.items() if hits}  # in whole, of weight 0, too
     left = {of: hits[:2] for of, hits in whole.items() if of[1] != "keyword" and of[1:] != ("pseudo_answer", "two")}
@@ -221,6 +162,40 @@ def test_a_rewrite_of_weight_0_by_itself_takes_no_part_unless_the_config_gives_i
     result = worker({"bm25": bm25}, weights={"general": 2.0}, run=tmp_path)(block(row))
     assert [strategy for _, strategy, _ in passed(result)] == ["original", "general"]
     assert {strategy for _, strategy, _ in written(tmp_path, result)} == {"original", "keyword", "general"}
+
+
+def test_a_weight_of_0_by_position_or_retriever_takes_no_part(bm25: Block, tmp_path: Path) -> None:
+    row = query("sea", keyword="lamp", general="bread")
+    row["rewrites"][0] |= {"weight": 3.0, "position_weight": 0.0}
+    row["rewrites"][1] |= {"position_weight": 0.5}
+    result = worker({"one": bm25, "two": bm25}, run=tmp_path, weights={"keyword": 2.0}, retriever_weights={"two": 0.0})(
+        block(row)
+    )
+    assert list(passed(result)) == [("sea", "original", "one"), ("sea", "original", "two"), ("sea", "general", "one")]
+    assert len(written(tmp_path, result)) == 6
+    ((*_, general),) = result.column("runs").to_pylist()
+    assert (general["text"], general["weight"], general["position_weight"]) == (2, 1.0, 0.5)
+
+
+def test_a_strategys_own_depth_and_score_floor_cut_what_takes_part_and_not_what_is_stored(bm25: Block, tmp_path: Path) -> None:
+    rows = [query("sea", keyword="sea", general="sea", core_content="sea moon"), query("zzz", keyword="zzz")]
+    whole = passed(worker({"bm25": bm25})(block(*rows)))
+    hits = whole["sea", "original", "bm25"]
+    moon = whole["sea", "core_content", "bm25"]
+    assert len(hits) == 2
+    assert hits[0][1] > hits[1][1]
+    assert moon[0][1] > moon[1][1]
+    cuts: Cuts = {"keyword": (1, None), "general": (None, hits[0][1]), "core_content": (1, moon[1][1])}
+    result = worker({"bm25": bm25}, run=tmp_path, cuts=cuts)(block(*rows))
+    assert result.schema == RETRIEVED
+    assert passed(result) == whole | {
+        ("sea", "keyword", "bm25"): hits[:1],
+        ("sea", "general", "bm25"): hits[:1],
+        ("sea", "core_content", "bm25"): moon[:1],
+    }
+    assert written(tmp_path, result) == {of: hits for of, hits in whole.items() if hits}
+    above: Cuts = {"keyword": (None, 1e9)}
+    assert passed(worker({"bm25": bm25}, cuts=above)(block(*rows)))["sea", "keyword", "bm25"] == []
 
 
 def test_lists_that_are_not_kept_are_not_written(bm25: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,7 +90,9 @@ def as_lists(queries: Sequence[Query]) -> Lists:
     texts = []
     for each, similarity in queries:
         known = [] if similarity is None else list(similarity.texts)
-        texts += [known.index(run[:2]) if run[:2] in known else len(known) for run in each]
+        texts += [
+            -1 if run.strategy == "together" else known.index(run[:2]) if run[:2] in known else len(known) for run in each
+        ]
     return Lists(
         np.repeat(np.arange(len(queries)), [len(each) for each, _ in queries]),
         pa.array([run.strategy for run in runs], pa.string()),
@@ -129,6 +131,7 @@ class _List(NamedTuple):
     weight: float
     doc_ids: list[str]
     scores: list[float]
+    retriever_weight: float
 
 
 def plain(
@@ -139,6 +142,7 @@ def plain(
     depth: int = 30,
     keep: int = 50,
     weights: Mapping[str, float] | None = None,
+    retriever_weights: Mapping[str, float] | None = None,
     redundancy: str = "cosine",
     similarity: Similarity | None = None,
 ) -> Fused:
@@ -146,12 +150,15 @@ def plain(
     if redundancy == "cosine" and similarity is None:
         redundancy = "overlap"
     runs = sorted(runs, key=lambda run: run[:3])
-    lists = [_cut(run, weights or {}, depth) for run in runs]
+    of_retrievers = retriever_weights or {}
+    lists = [_cut(run, weights or {}, depth, of_retrievers.get(run.retriever, 1.0)) for run in runs]
     lists = [each for each in lists if each.doc_ids]
-    taking_part = [each for each in lists if each.weight > 0]
+    taking_part = [each for each in lists if each.weight > 0 and each.retriever_weight > 0]
     stood_in = False
     if not taking_part:
-        taking_part = [each._replace(weight=1.0) for each in lists if each.run.strategy == "original"]
+        originals = [each._replace(weight=1.0) for each in lists if each.run.strategy == "original"]
+        taking_part = [each for each in originals if each.retriever_weight > 0]
+        taking_part = taking_part or [each._replace(retriever_weight=1.0) for each in originals]
         stood_in = bool(taking_part)
     shares = [_share(each, taking_part, lists, redundancy, similarity) for each in taking_part]
     taking_part = [each._replace(weight=each.weight * share) for each, share in zip(taking_part, shares, strict=True)]
@@ -168,20 +175,21 @@ def plain(
     return Fused(candidates, stood_in, redundancy)
 
 
-def _cut(run: RunList, weights: Mapping[str, float], depth: int) -> _List:
+def _cut(run: RunList, weights: Mapping[str, float], depth: int, retriever_weight: float) -> _List:
     weight = weights.get(f"{run.strategy}/{run.retriever}", weights.get(run.strategy, run.weight)) * run.position_weight
     first: dict[str, float] = {}
     for doc_id, score in zip(run.doc_ids, run.scores, strict=True):
         if len(first) < depth:
             first.setdefault(doc_id, score)
     lowest = min(filter(math.isfinite, first.values()), default=0.0)
-    return _List(run, weight, list(first), [score if math.isfinite(score) else lowest for score in first.values()])
+    scores = [score if math.isfinite(score) else lowest for score in first.values()]
+    return _List(run, weight, list(first), scores, retriever_weight)
 
 
 def _share(each: _List, taking_part: list[_List], there: list[_List], redundancy: str, similarity: Similarity | None) -> float:
-    if redundancy == "none":
+    if redundancy == "none" or each.run.strategy == "together":
         return 1.0
-    same = [other for other in taking_part if other.run.retriever == each.run.retriever]
+    same = [other for other in taking_part if other.run.retriever == each.run.retriever and other.run.strategy != "together"]
     if not any(other.run.strategy == "original" for other in same):
         same += [o for o in there if o.run.strategy == "original" and o.run.retriever == each.run.retriever]
     alike = 0.0
@@ -202,7 +210,7 @@ def _rrf(lists: Sequence[_List], k: float, method: str) -> dict[str, float]:
     scores: dict[str, float] = {}
     for each in lists:
         for rank, doc_id in enumerate(each.doc_ids, start=1):
-            scores[doc_id] = scores.get(doc_id, 0.0) + each.weight / (k + rank)
+            scores[doc_id] = scores.get(doc_id, 0.0) + each.weight * each.retriever_weight / (k + rank)
     return scores
 
 
@@ -212,7 +220,7 @@ def _minmax(lists: Sequence[_List], k: float, method: str) -> dict[str, float]:
         low, high = min(each.scores), max(each.scores)
         for doc_id, score in zip(each.doc_ids, each.scores, strict=True):
             part = (score - low) / (high - low) if high > low else 1.0
-            scores[doc_id] = scores.get(doc_id, 0.0) + each.weight * part
+            scores[doc_id] = scores.get(doc_id, 0.0) + each.weight * each.retriever_weight * part
     return scores
 
 
@@ -229,8 +237,9 @@ def _within_retrievers(lists: Sequence[_List], k: float, method: str) -> dict[st
     if len(found) == 1:
         return next(iter(found.values()))
     joined: dict[str, float] = {}
-    for _, scores in sorted(found.items()):
+    for retriever, scores in sorted(found.items()):
+        share = next(each.retriever_weight for each in lists if each.run.retriever == retriever)
         ranked = sorted((-round(score, 12), doc_id) for doc_id, score in scores.items())
         for rank, (_, doc_id) in enumerate(ranked, start=1):
-            joined[doc_id] = joined.get(doc_id, 0.0) + 1.0 / (k + rank)
+            joined[doc_id] = joined.get(doc_id, 0.0) + share / (k + rank)
     return joined

@@ -65,6 +65,50 @@ def test_weights_replace_the_strategys_own_and_positions_multiply() -> None:
     assert scores([own], method="weighted", weights={"keyword/dense": 9.0}) == {"b": 4.5, "d": 1.5}
 
 
+DENSE = run("original", ("d", 0.9), ("b", 0.8), retriever="dense")
+
+
+def test_a_retrievers_weight_multiplies_that_of_its_lists() -> None:
+    weights: dict[str, object] = {"weights": {"keyword": 3.0}, "retriever_weights": {"bm25": 0.5}}
+    found = scores([ORIGINAL, KEYWORD, DENSE], method="minmax", **weights)
+    assert found == {"a": 0.5, "b": 0.5 * 0.5 + 1.5 + 0.0, "c": 0.0, "d": 0.0 + 1.0}
+    found = scores([ORIGINAL, KEYWORD, DENSE], method="rrf", **weights)
+    assert found["b"] == pytest.approx(0.5 / 62 + 1.5 / 61 + 1 / 62, abs=1e-12)
+
+
+@pytest.mark.parametrize("method", ["weighted", "best"])
+def test_a_retrievers_weight_multiplies_its_term_of_the_join(method: str) -> None:
+    expected = {"a": 0.5 / 61, "b": 0.5 / 62 + 1 / 62, "c": 0.5 / 63, "d": 1 / 61}
+    assert scores([ORIGINAL, DENSE], method=method, retriever_weights={"bm25": 0.5}) == pytest.approx(expected, abs=1e-12)
+    alone = scores([ORIGINAL], method=method)
+    assert scores([ORIGINAL], method=method, retriever_weights={"bm25": 0.5}) == alone  # there is no join
+
+
+@pytest.mark.parametrize("method", ["rrf", "minmax", "weighted", "best"])
+def test_a_retriever_of_weight_0_is_left_out(method: str) -> None:
+    without = fuse([ORIGINAL, KEYWORD], method=method)
+    assert fuse([ORIGINAL, KEYWORD, DENSE], method=method, retriever_weights={"dense": 0}) == without
+    assert not without.stood_in
+
+
+def test_the_original_of_a_retriever_of_weight_0_stands_in_last() -> None:
+    weights = {"weights": {"original": 0}, "retriever_weights": {"dense": 0, "bm25": 0.5}}
+    fused = fuse([ORIGINAL, DENSE], redundancy="none", **weights)
+    assert fused.stood_in
+    assert {candidate.doc_id: candidate.score for candidate in fused.candidates} == {"a": 0.5, "b": 0.25, "c": 0.0}
+    fused = fuse([run("original"), DENSE], redundancy="none", **weights)
+    assert fused.stood_in
+    assert {candidate.doc_id: candidate.score for candidate in fused.candidates} == {"d": 1.0, "b": 0.0}
+
+
+def test_the_list_of_texts_searched_together_resembles_no_other() -> None:
+    together = ORIGINAL._replace(strategy="together", weight=5.0)
+    similarity = Similarity([("original", 1)], np.eye(1))
+    for redundancy in ("overlap", "cosine"):
+        found = fuse([together, ORIGINAL], method="rrf", redundancy=redundancy, similarity=similarity)
+        assert found.candidates[0].score == pytest.approx(5 / 61 + 1 / 61, abs=1e-12)
+
+
 def test_weight_0_leaves_a_list_out() -> None:
     fused = fuse([ORIGINAL, KEYWORD], method="rrf", weights={"original": 0})
     assert [candidate.doc_id for candidate in fused.candidates] == ["b", "d"]

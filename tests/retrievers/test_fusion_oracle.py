@@ -26,7 +26,8 @@ WEIGHTS = st.sampled_from([1.0, 1.0, 0.5, 0.37, 3.0, 0.0])
 
 @st.composite
 def queries(draw: st.DrawFn) -> Query:
-    keys = draw(st.lists(st.tuples(st.sampled_from(TEXTS), st.sampled_from(["bm25", "dense"])), unique=True, max_size=12))
+    texts = [*TEXTS, ("together", 1)]
+    keys = draw(st.lists(st.tuples(st.sampled_from(texts), st.sampled_from(["bm25", "dense"])), unique=True, max_size=12))
     runs = []
     for (strategy, position), retriever in keys:
         hits = draw(st.lists(st.tuples(st.sampled_from(DOC_IDS), SCORES), max_size=14))
@@ -49,6 +50,7 @@ SETTINGS = st.fixed_dictionaries(
         "weights": st.sampled_from(
             [{}, {"original": 0}, {"general": 3, "general/dense": 0.3}, {"keyword/bm25": 0}, dict.fromkeys(STRATEGIES, 0)]
         ),
+        "retriever_weights": st.sampled_from([{}, {}, {"bm25": 0.3}, {"dense": 0}, {"bm25": 0, "dense": 0}]),
     }
 )
 

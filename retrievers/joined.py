@@ -1,0 +1,57 @@
+"""The texts of one query searched as one: one BM25 query, or one vector.
+
+The original is repeated so that long rewrites do not drown it: max(1, words of the rewrites // (5 x its own words)) times.
+After MuGI (Zhang et al. 2024, "Exploring the Best Practices of Query Expansion with Large Language Models").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from retrievers.analyzer import words
+from retrievers.retriever import JoinedText, SearchText
+
+_REWRITES_TO_ORIGINAL = 5  # words of the rewrites for each word of an original
+
+
+def repetitions(text: JoinedText) -> int:
+    """Returns how often the original stands in the joined text."""
+    if text.original is None:
+        return 0
+    own = max(1, len(words(text.original.text)))
+    return max(1, sum(len(words(rewrite.text)) for rewrite in text.rewrites) // (_REWRITES_TO_ORIGINAL * own))
+
+
+def joined_text(text: SearchText | JoinedText) -> str:
+    """Returns the text of a BM25 query: the original, repeated, then the rewrites, separated by spaces."""
+    if isinstance(text, SearchText):
+        return text.text
+    originals = [] if text.original is None else [text.original.text] * repetitions(text)
+    return " ".join([*originals, *(rewrite.text for rewrite in text.rewrites)])
+
+
+def search_vectors(
+    texts: Sequence[SearchText | JoinedText], encode: Callable[[Sequence[SearchText]], np.ndarray]
+) -> np.ndarray:
+    """Returns the vector of each search, shape (n, dim), float32: the text's own, or the mean of the joined texts' vectors.
+
+    A mean is scaled to length 1, as the vectors that it is made of. Vectors that cancel out have none: that of the first text
+    is taken.
+
+    Args:
+        texts: Of the searches.
+        encode: Returns the vectors of texts, each encoded as what it is, query or passage.
+    """
+    parts = [(text,) if isinstance(text, SearchText) else text.texts for text in texts]
+    vectors = encode([part for of_text in parts for part in of_text])
+    begins = np.cumsum([0, *(len(of_text) for of_text in parts)])[:-1]
+    found: np.ndarray = vectors[begins]
+    for place, of_text in enumerate(parts):
+        if len(of_text) > 1:
+            mean = vectors[begins[place] : begins[place] + len(of_text)].astype(np.float64).mean(axis=0)
+            length = np.linalg.norm(mean)
+            if length > 1e-6:
+                found[place] = mean / length
+    return found
