@@ -57,8 +57,9 @@ class Rewrite:
     request of another.
     """
 
-    NEEDS = ("shard", "query_id", "query")
+    NEEDS = ("shard", "query_id", "query", "context", "values")
     ADDS = pa.schema([("rewrites", pa.list_(REWRITE))])
+    DROPS = ("context", "values")  # only prompts have them
 
     def __init__(
         self,
@@ -135,7 +136,7 @@ class Rewrite:
             spent.append(costs + [self._lost(request, lost) for request in of_query if (lost := store.lost[key_of(request)])])
         table = with_appended(with_appended(table, "errors", errors), "costs", spent)
         (field,) = self.ADDS
-        return table.append_column(field, pa.array(rewrites, field.type))
+        return table.drop_columns(list(self.DROPS)).append_column(field, pa.array(rewrites, field.type))
 
     def _complete(
         self, requests: Mapping[Key, Request], store: Completions, missing: list[Key]
