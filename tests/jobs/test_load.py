@@ -175,6 +175,9 @@ MESSAGES: list[tuple[str, object, str]] = [
         "retrieve.retrievers.x", {"kind": "local", "index": "i", "analyzer": "english", "encoder": {"model": "m"}},
         "retrieve.retrievers.x: has analyzer (BM25) and encoder (dense); make two retrievers of it",
     ),
+    ("log.columns", ["market", "language"], "log: columns: 'language' is a variable with a meaning of its own; rename that"),
+    ("log.columns", ["time of day"], "log: columns: 'time of day' cannot be a variable (letters, digits, _; no digit first)"),
+    ("log.columns", ["market", "market"], "log: columns: 'market' must not stand there twice; list it once"),
     # what is to come
     ("rewrite.select", "adaptive", "rewrite.select: selection 'adaptive' is not available yet; available: all, never"),
     ("rewrite.store", "s3://b/", "rewrite.store: the shared store (s3://b/) is not available yet; leave it null"),
