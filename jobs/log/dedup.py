@@ -93,7 +93,7 @@ def dedup(
             _refuse_ambiguous([storage.url(file.key) for file in query_map], columns.id_column)
         texts = [piece.texts for piece in pieces if piece.texts.rows]
         forms = [piece.forms for piece in pieces if piece.forms.rows]
-        merge = partial(merge_range, task, *([storage.url(file.key) for file in some] for some in (texts, forms)))
+        merge = partial(merge_range, task, [storage.url(file.key) for file in texts], [storage.url(file.key) for file in forms])
         queries = [file for range_ in spread(merge, _ranges([*texts, *forms]), local=local) for file in range_]
     except BaseException:
         _remove(storage, task, "queries", "query_map", "errors")
