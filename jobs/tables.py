@@ -84,6 +84,7 @@ RESULT = pa.struct(
         ("sources", pa.list_(SOURCE)),
     ]
 )
+VALUES = pa.map_(pa.string(), pa.string())  # column of the log -> the query's value, null if it has none
 FILE = pa.struct([("table", pa.string()), ("key", pa.string()), ("rows", pa.int64()), ("size", pa.int64())])
 
 # In flight: the input and the output of the first stage, and the output of the last. The other stages declare their columns
@@ -95,6 +96,8 @@ QUERIES = pa.schema(
         ("query_id", pa.string()),
         ("query", pa.string()),
         ("log_count", pa.int64()),
+        ("context", pa.string()),
+        ("values", VALUES),
         ("costs", COSTS),
         ("errors", pa.list_(ERROR)),
     ]
@@ -136,6 +139,8 @@ STORED: dict[str, pa.Schema] = {
     "costs": pa.schema([("query_id", pa.string()), *COST]),
     "errors": pa.schema([("query_id", pa.string()), ("log_id", pa.string()), *ERROR]),
 }
+# Columns of queries/ after those of STORED, each only where the config asks for it.
+OPTIONAL_QUERIES = pa.schema([("context", pa.string()), ("query_type", pa.string()), ("values", VALUES)])
 LOST = "lost"  # `costs.error` of requests that a killed attempt has sent, without an answer that was kept
 # Raw completions, stored as soon as they are made; private to the run.
 COMPLETIONS = pa.schema(

@@ -1,4 +1,7 @@
-"""The normal form of a query, by which the log is deduplicated and completions are found, and its hash, the `query_id`."""
+"""The normal form of a query, by which the log is deduplicated and completions are found, and its hash, the `query_id`.
+
+Earlier turns of the conversation are part of a query's identity: the same words after other turns are another query.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +31,27 @@ def normalise(query: str) -> str:
     return " ".join(folded.split())
 
 
-def query_id(query: str) -> str:
-    """Returns the `query_id` of a query, as in every table and every run: 32 hex digits."""
-    return id_bytes(normalise(query)).hex()
+def query_id(query: str, context: str | None = None) -> str:
+    """Returns the `query_id` of a query, as in every table and every run: 32 hex digits.
+
+    Args:
+        query: The query, in any form.
+        context: The earlier turns, in any form, as `log.context_column` has them: turns in a list are joined with line
+            breaks, and of a longer text the newest `log.max_context_chars` characters count. None, or only white space:
+            there are none.
+    """
+    return id_bytes(normalise(query), normalise(context or "")).hex()
 
 
-def id_bytes(normalised: str) -> bytes:
-    """Returns the 16 bytes whose hex form is the `query_id` of a query in normal form."""
-    return sha256(normalised.encode()).digest()[:ID_BYTES]
+def id_bytes(normalised: str, context: str = "") -> bytes:
+    """Returns the 16 bytes whose hex form is the `query_id`: the first half of a sha256 in UTF-8.
+
+    Hashed is the query alone, or query, line break, context. A normal form has no line break, so no two pairs, and no pair
+    and no query alone, are joined to the same text.
+
+    Args:
+        normalised: The query in normal form.
+        context: The earlier turns in normal form; empty: there are none.
+    """
+    whole = f"{normalised}\n{context}" if context else normalised
+    return sha256(whole.encode()).digest()[:ID_BYTES]

@@ -13,10 +13,10 @@ class Query(NamedTuple):
         query_id: Of every table.
         text: As it is shown and searched.
         context: The earlier turns of its conversation; None without any.
-        values: Column of the log -> this query's value, for prompts with a variable of that name.
+        values: Column of the log -> this query's value, for prompts with a variable of that name; None: no row has one.
     """
 
     query_id: str
     text: str
     context: str | None = None
-    values: Mapping[str, str] = {}
+    values: Mapping[str, str | None] = {}

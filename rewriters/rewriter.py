@@ -206,14 +206,14 @@ class Rewriter:
         return calls_of(self.strategies, of.calls, of.decoding, joint_prompt, of.language, of.context)
 
     def _request(self, call: Call, query: Query, sample: int) -> Request:
-        values = {**query.values, "query": query.text, CONTEXT: query.context or "(none)"}
-        used = {name: values.get(name, "") for name in sorted(call.variables)}
+        used = {name: query.values.get(name) or "(unknown)" for name in sorted(call.variables)}
+        values = {**used, "query": query.text, CONTEXT: query.context or "(none)"}
         decoding = dict(call.decoding) | ({"seed": call.decoding.get("seed", 0) + sample} if sample else {})
         return Request(
             query.query_id,
             query.text,
             call.name,
-            render(call.template, values | used),
+            render(call.template, values),
             call.prompt_hash,
             call.schema,
             decoding,

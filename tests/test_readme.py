@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from jobs.cli.arguments import VERBS, parser
-from jobs.tables import COMPLETIONS, SOURCE, STORED
+from jobs.tables import COMPLETIONS, OPTIONAL_QUERIES, SOURCE, STORED
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -23,7 +23,7 @@ PAGES = {
 }
 ALL = "\n".join(PAGES.values())
 MOST_LINES = 200
-TABLES = {**STORED, "completions": COMPLETIONS}
+TABLES = {**STORED, "queries": [*STORED["queries"], *OPTIONAL_QUERIES], "completions": COMPLETIONS}
 SOURCES = "Fields of `sources`:"
 
 
@@ -94,7 +94,8 @@ def documented(part: str) -> list[tuple[str, str]]:
 
 
 def as_documented(fields: Iterable[pa.Field]) -> list[tuple[str, str]]:
-    return [(field.name, "list of struct" if pa.types.is_list(field.type) else str(field.type)) for field in fields]
+    words = {pa.types.is_list: "list of struct", pa.types.is_map: "map of text"}
+    return [(one.name, next((words[kind] for kind in words if kind(one.type)), str(one.type))) for one in fields]
 
 
 @pytest.mark.parametrize("table", TABLES)

@@ -162,6 +162,9 @@ def _try(one: argparse.ArgumentParser) -> None:
     _config(one, nargs="+")
     words = "the query, in quotes; without one: asked for at a terminal, else read from standard input, one a line"
     one.add_argument("query", metavar="QUERY", nargs="?", help=words)
+    one.add_argument("--context", metavar="TEXT", help="the earlier turns of the conversation, as log.context_column has them")
+    words = "what the log's column NAME, a variable of a prompt, says of the query; once for each column"
+    one.add_argument("--value", action="append", default=[], metavar="NAME=TEXT", help=words)
     one.add_argument("--prompts", action="store_true", help="show the prompt and the raw answer of each request, too")
     _json(one)
 

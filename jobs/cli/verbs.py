@@ -46,10 +46,12 @@ def try_(options: argparse.Namespace) -> int:
     from jobs.config.load import load_config
     from jobs.terminal.log_files import logged
     from jobs.try_one.ask import greeting, queries
+    from jobs.try_one.given import Given, read_values
     from jobs.try_one.loaded import LoadedConfig
     from jobs.try_one.page import page
     from jobs.try_one.trial import trial_values
 
+    given = Given(options.context, read_values(options.value))
     configs = [load_config(path, options.set, options.date) for path in options.config]
     labels = [Path(path).stem for path in options.config]
     labels = labels if len(set(labels)) == len(labels) else list(options.config)
@@ -57,7 +59,7 @@ def try_(options: argparse.Namespace) -> int:
     asked = iter([options.query]) if single else queries()
     with ExitStack() as stack:
         with logged("try") as (progress, _):
-            loaded = [stack.enter_context(LoadedConfig(*of)) for of in zip(configs, options.config, labels, strict=True)]
+            loaded = [stack.enter_context(LoadedConfig(*of, given)) for of in zip(configs, options.config, labels, strict=True)]
             _warn(dict.fromkeys(words for one in loaded for words in one.warnings))
             for one in [] if single else loaded:
                 one.load(progress.phase)

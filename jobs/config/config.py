@@ -6,14 +6,15 @@ current folder.
 
 from __future__ import annotations
 
-import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from cluster.errors import nearest
 from cluster.run.settings import ClusterSettings
+from jobs.config.fields import FROZEN, NOT_IDENTITY
 from jobs.evaluate.judgements import Key
+from jobs.log.settings import LogSettings
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.lists import TOGETHER
 from retrievers.retriever import RetrieverSettings
@@ -22,29 +23,8 @@ from rewriters.engines.settings import EngineSettings
 from rewriters.pool import named
 from rewriters.settings import DecodingSettings, SelectAll, SelectNever, SelectSettings
 
-FROZEN = ConfigDict(extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True)
-NOT_IDENTITY = Field(json_schema_extra={"identity": False})
-"""Marks a field that does not count for a run's fingerprint (`jobs/keys.py`)."""
-
-
 MOST_LABEL = 64  # characters
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"  # what may stand in the name of a folder, here and on S3
-
-
-def day(value: Any) -> Any:
-    """Returns a date as YYYY-MM-DD; raises ValueError for a text that is none."""
-    if isinstance(value, datetime.date):  # as YAML reads one that is not quoted
-        return value.isoformat()
-    if isinstance(value, str) and value == _iso(value):
-        return value
-    raise ValueError(f"{value!r} is not a date; write it as 2026-01-31")
-
-
-def _iso(text: str) -> str | None:
-    try:
-        return datetime.datetime.strptime(text, "%Y-%m-%d").date().isoformat()
-    except ValueError:
-        return None
 
 
 def _kind(value: Any) -> Any:
@@ -60,33 +40,6 @@ def _named(value: Any) -> Any:
 def _no_store(value: Any) -> None:
     if value is not None:
         raise ValueError(f"the shared store ({value}) is not available yet; leave it null")
-
-
-def _path_or_paths(value: Any) -> Any:
-    if isinstance(value, str) or (isinstance(value, list) and all(isinstance(one, str) for one in value)):
-        return value
-    raise ValueError(f"should be a path or a list of paths, found {value!r}")
-
-
-class LogSettings(BaseModel):
-    """The query log: Parquet files of any columns."""
-
-    model_config = FROZEN
-
-    path: Annotated[str | list[str], BeforeValidator(_path_or_paths)]
-    """A file, a folder (hive partitions included) or a list of them."""
-    query_column: str
-    """The column of the queries."""
-    id_column: str | None = None
-    """The column that identifies log rows in `query_map`, qrels and errors; without one a row is `<file>#<row>`."""
-    count_column: str | None = None
-    """In a pre-aggregated log, the column with the number of times that a row's query was asked."""
-    context_column: str | None = None
-    """The column of the earlier turns of a conversation."""
-    max_chars: Annotated[int, Field(gt=0)] = 2000
-    """Longer queries are rejected (a row in errors/), not cut."""
-    date: Annotated[Annotated[str, BeforeValidator(day)] | None, NOT_IDENTITY] = None
-    """The day that the log is of; where `path` has `{date}`, the value of that."""
 
 
 class RewriteSettings(BaseModel):

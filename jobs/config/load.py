@@ -17,7 +17,8 @@ from pydantic import BaseModel, ValidationError
 
 from cluster.errors import ConfigError, nearest
 from cluster.run.settings import FORM
-from jobs.config.config import MOST_LABEL, NAME, Config, day
+from jobs.config.config import MOST_LABEL, NAME, Config
+from jobs.log.settings import day
 
 _CODES = {
     "extra_forbidden": "config-key",

@@ -30,9 +30,11 @@ def query_of(connection: duckdb.DuckDBPyConnection, run: RunFolder, judgements: 
     """Returns judged key in the log -> its query_id, None for a rejected row; registers the query_ids as table `wanted`."""
     table, column = _PLACES[judgements.key]
     connection.register("judged", pa.table({"judged": pa.array(list(judgements.grades), pa.string())}))
+    # a judged text is a query on its own: after earlier turns the same words are another one
+    alone = " WHERE context IS NULL" if judgements.key == "query" and run.config.log.context_column is not None else ""
     # a log_id may have several rows, some of them rejected: its query_id is the one that is not null
     found = connection.execute(
-        f"SELECT judged, max(query_id) FROM read_parquet(?) JOIN judged ON judged = {column} GROUP BY judged",
+        f"SELECT judged, max(query_id) FROM read_parquet(?) JOIN judged ON judged = {column}{alone} GROUP BY judged",
         [run.tables[table]],
     ).fetchall()
     wanted = sorted({query_id for _, query_id in found if query_id is not None})

@@ -24,7 +24,7 @@ from jobs.evaluate import judged_rows
 from jobs.evaluate.intervals import Floats
 from jobs.evaluate.judgements import Judgements
 from jobs.evaluate.measure import DEPTH, MEASURES, measure
-from jobs.log.dedup import connect
+from jobs.log.task import connect
 from jobs.run.folder import RunFolder
 
 MEMORY = "256MB"

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, count
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,14 +23,26 @@ MAGIC = b"PAR1"
 CHECKS_IN_FLIGHT = 16  # files; one by one, a thousand take minutes on an object store, by its latency
 
 
+class Classifier(Protocol):
+    """Tells the types of queries; a frozen value that can be pickled, since it goes to the machines that deduplicate."""
+
+    def types(self, queries: list[str]) -> list[str]:
+        """Returns the type of each query."""
+        ...
+
+
 @dataclass(frozen=True)
 class LogColumns:
-    """The columns to read (the config's `log:`), and the most code points of a query."""
+    """The columns to read (the config's `log:`), the limits of their texts, and what is made of them."""
 
     query_column: str
     id_column: str | None = None
     count_column: str | None = None
-    max_chars: int = 2000
+    max_chars: int = 2000  # most code points of a query; longer ones are rejected
+    context_column: str | None = None
+    max_context_chars: int = 8000  # code points of a context that count, the newest
+    values: tuple[str, ...] = ()  # columns of which each query gets its most frequent value
+    classify: Classifier | None = None  # gives each query its `query_type`
 
 
 class RowGroup(NamedTuple):
@@ -124,39 +136,58 @@ def one_line(error: object, limit: int = 200) -> str:
 
 
 def _check_columns(file: LogFile, schema: pa.Schema, columns: LogColumns) -> None:
-    for key, column, wanted, fits in (
-        ("query_column", columns.query_column, "text (string)", _is_text),
-        ("id_column", columns.id_column, "text, whole numbers, dates, times or UUIDs", _is_id),
-        ("count_column", columns.count_column, "whole numbers", pa.types.is_integer),
-    ):
+    for use, column, wanted, fits in (
+        ("log.query_column", columns.query_column, "text (string)", _is_text),
+        ("log.id_column", columns.id_column, "text, whole numbers, dates, times or UUIDs", _is_id),
+        ("log.count_column", columns.count_column, "whole numbers", pa.types.is_integer),
+        ("log.context_column", columns.context_column, "text (string) or lists of text", _is_context),
+        *(("used by a prompt or a selection", name, "text, lists of text, numbers, true or false, dates, times or UUIDs", _is_value)
+          for name in columns.values),
+    ):  # fmt: skip
         if column is None:
             continue
         if schema.names.count(column) > 1:
             raise LogError(
-                "log-column", f"log file {file.path}: column {column!r} (log.{key}) stands in it more than once; name another"
+                "log-column", f"log file {file.path}: column {column!r} ({use}) stands in it more than once; name another"
             )
         if column in schema.names:
             kind = schema.field(column).type
             if not fits(kind):
                 raise LogError(
                     "log-column",
-                    f"log file {file.path}: column {column!r} (log.{key}) holds {kind}, wanted {wanted}; {_REMEDY}",
+                    f"log file {file.path}: column {column!r} ({use}) holds {kind}, wanted {wanted}; {_REMEDY}",
                 )
         elif column in dict(file.partitions):
             value = dict(file.partitions)[column]
-            if key == "count_column" and value is not None and not re.fullmatch(r"-?\d{1,18}", value):
+            if column == columns.count_column and value is not None and not re.fullmatch(r"-?\d{1,18}", value):
                 raise LogError(
                     "log-column",
-                    f"log file {file.path}: partition {column!r} (log.{key}) is {value!r}, wanted {wanted}; {_REMEDY}",
+                    f"log file {file.path}: partition {column!r} ({use}) is {value!r}, wanted {wanted}; {_REMEDY}",
                 )
         else:
             names = [*schema.names, *(name for name, _ in file.partitions)]
-            raise LogError("log-column", f"log file {file.path}: no column {column!r} (log.{key}){nearest(column, names)}")
+            raise LogError("log-column", f"log file {file.path}: no column {column!r} ({use}){nearest(column, names)}")
 
 
 def _is_text(kind: pa.DataType) -> bool:
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_context(kind: pa.DataType) -> bool:
+    return _is_text(kind) or (is_list(kind) and _is_text(kind.value_type))
+
+
+def _is_value(kind: pa.DataType) -> bool:
+    types = pa.types
+    more = (types.is_float32, types.is_float64, types.is_boolean, types.is_time)
+    return _is_context(kind) or _is_id(kind) or any(is_kind(kind) for is_kind in more)
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Returns whether a column of this type holds lists."""
+    types = pa.types
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
 def _is_id(kind: pa.DataType) -> bool:

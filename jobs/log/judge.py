@@ -27,8 +27,8 @@ class Rejection(NamedTuple):
 NULL = Rejection("empty", "the query is null", None)
 
 
-def judge(text: str, max_chars: int) -> bytes | Rejection:
-    """Returns the 16 bytes whose hex form is the text's query_id, or the reason for rejecting the text."""
+def judge(text: str, max_chars: int, context: str = "") -> bytes | Rejection:
+    """Returns the 16 bytes whose hex form is the text's query_id after these earlier turns, or why the text is rejected."""
     if len(text) > max_chars and not text.isspace():
         message = f"the query has {len(text):,} characters, log.max_chars is {max_chars:,}"
         return Rejection("too_long", message, text[:RAW_SHOWN])
@@ -36,7 +36,7 @@ def judge(text: str, max_chars: int) -> bytes | Rejection:
     if not normalised:
         message = "the query is only white space" if text else "the query is empty"
         return Rejection("empty", message, text[:RAW_SHOWN])
-    return id_bytes(normalised)
+    return id_bytes(normalised, normalise(context))
 
 
 def judge_all(texts: pa.BinaryArray, max_chars: int) -> tuple[npt.NDArray[np.uint8], dict[int, Rejection]]:
@@ -55,6 +55,18 @@ def judge_all(texts: pa.BinaryArray, max_chars: int) -> tuple[npt.NDArray[np.uin
     ids = {place: entry for place, entry in judged.items() if isinstance(entry, bytes)}
     digests[list(ids)] = np.frombuffer(b"".join(ids.values()), np.uint8).reshape(-1, ID_BYTES)
     return digests, {place: entry for place, entry in judged.items() if isinstance(entry, Rejection)}
+
+
+def judge_contexts(contexts: pa.BinaryArray) -> tuple[list[str], dict[int, Rejection]]:
+    """Returns contexts in normal form ("": there is none), and index -> rejection of those that are not UTF-8."""
+    normalised, rejections = [], {}
+    for place, raw in enumerate(contexts.to_pylist()):
+        try:
+            normalised.append(normalise(raw.decode()))
+        except UnicodeDecodeError as error:
+            normalised.append("")
+            rejections[place] = _not_utf8("context", raw, error)
+    return normalised, rejections
 
 
 def hex_ids(digests: npt.NDArray[np.uint8]) -> pa.StringArray:
@@ -77,5 +89,9 @@ def _judge_raw(raw: bytes, max_chars: int) -> bytes | Rejection:
     try:
         return judge(raw.decode(), max_chars)
     except UnicodeDecodeError as error:
-        shown = raw.decode("utf-8", "replace")[:RAW_SHOWN]
-        return Rejection("not_utf8", f"the query is not UTF-8 (byte {error.start:,})", shown)
+        return _not_utf8("query", raw, error)
+
+
+def _not_utf8(what: str, raw: bytes, error: UnicodeDecodeError) -> Rejection:
+    shown = raw.decode("utf-8", "replace")[:RAW_SHOWN]
+    return Rejection("not_utf8", f"the {what} is not UTF-8 (byte {error.start:,})", shown)

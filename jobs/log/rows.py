@@ -13,17 +13,26 @@ import pyarrow.compute as pc
 from cluster.errors import LogError, UnavailableError
 from jobs.log.check import LogColumns, RowGroup, check_file_version, one_line, open_log_file
 from jobs.log.files import LogFile
+from jobs.log.variables import contexts, values
 
 ROWS = pa.schema([("log_id", pa.string()), ("text", pa.binary()), ("n", pa.int64())])
 BATCH_ROWS = 1 << 16  # read at a time
+WIDE_BATCH_ROWS = 1 << 13  # with more columns than ROWS: contexts are long
 PIECE_BYTES = 48 << 20  # of ROWS held in memory and grouped at a time; about a million rows of a web log
 
 
+def rows_schema(columns: LogColumns) -> pa.Schema:
+    """Returns ROWS, with `context` and `value.<name>` of the columns that are read besides."""
+    context = [pa.field("context", pa.binary())] if columns.context_column is not None else []
+    return pa.schema([*ROWS, *context, *(pa.field(f"value.{name}", pa.string()) for name in columns.values)])
+
+
 def read_rows(part: Iterable[RowGroup], columns: LogColumns) -> Iterator[pa.Table]:
-    """Yields the rows of row groups as ROWS, in order, about PIECE_BYTES at a time.
+    """Yields the rows of row groups as `rows_schema` has them, in order, about PIECE_BYTES at a time.
 
     `log_id` is never null: it is the id column as text, or `<file name>#<row from 0>` if there is no id. `text` is as in the
-    file, maybe null, maybe not UTF-8. `n`, 0 or more, is 1 without a count column and for a null count.
+    file, maybe null, maybe not UTF-8. `n`, 0 or more, is 1 without a count column and for a null count. Contexts and values are
+    as `jobs/log/variables.py` makes them.
 
     Raises:
         LogError: a file cannot be read to its end, or was replaced, or a count is negative.
@@ -42,18 +51,23 @@ def read_rows(part: Iterable[RowGroup], columns: LogColumns) -> Iterator[pa.Tabl
 
 
 def _batches(file: LogFile, groups: list[RowGroup], columns: LogColumns) -> Iterator[pa.RecordBatch]:
-    start = groups[0].start
+    start, schema = groups[0].start, rows_schema(columns)
+    size = BATCH_ROWS if len(schema) == len(ROWS) else min(BATCH_ROWS, WIDE_BATCH_ROWS)
     with open_log_file(file, columns) as parquet:
         names = parquet.schema_arrow.names
-        named = [columns.query_column, columns.id_column, columns.count_column]
+        named = [columns.query_column, columns.id_column, columns.count_column, columns.context_column, *columns.values]
         wanted = [name for name in dict.fromkeys(named) if name in names]
         numbers = [group.number for group in groups]
         try:
             # without any of the columns (all from partitions) read all columns, for the number of rows
-            for batch in parquet.iter_batches(BATCH_ROWS, row_groups=numbers, columns=wanted or names):
+            for batch in parquet.iter_batches(size, row_groups=numbers, columns=wanted or names):
                 texts = _column(batch, file, columns.query_column).cast(pa.string()).cast(pa.binary())
                 log_ids = _log_ids(batch, file, start, columns.id_column)
-                yield pa.record_batch([log_ids, texts, _counts(batch, file, start, columns.count_column)], schema=ROWS)
+                read = [log_ids, texts, _counts(batch, file, start, columns.count_column)]
+                if columns.context_column is not None:
+                    read.append(contexts(_column(batch, file, columns.context_column), columns.max_context_chars))
+                read += [values(_column(batch, file, name)) for name in columns.values]
+                yield pa.record_batch(read, schema=schema)
                 start += len(batch)
         except UnavailableError:
             raise

@@ -27,6 +27,7 @@ from retrievers.elastic.settings import ElasticSettings
 from retrievers.reranker import reranker_identity
 from rewriters.engines.settings import EngineSettings, OpenaiSettings
 from rewriters.rewriter import Rewriter, Rewriting
+from rewriters.settings import SelectClassified
 
 _CONTENT_KEYS = ("index", "uuid", "mapping", "corpus")  # identity keys of an Elasticsearch index that differ between indexes
 
@@ -69,10 +70,8 @@ def prepare(config: Config, config_path: str) -> Prepared:
     Raises:
         LogError, RewriterError, RetrieverError, ClusterError, ConfigError: the job cannot be run.
     """
-    log = config.log
-    files = find_log_files(log.path)
-    columns = LogColumns(log.query_column, log.id_column, log.count_column, log.max_chars)
-    check_log(files, columns)
+    files = find_log_files(config.log.path)
+    check_log(files, log_columns(config, read_rewriting(config)))
     judgements = read_qrels(config.evaluate.qrels, key=config.evaluate.key) if config.evaluate.qrels else None
     output = open_storage(config.output)
     check_writable(output, "output")
@@ -88,8 +87,6 @@ def _prepare(
     config: Config, config_path: str, files: list[LogFile], judgements: Judgements | None, output: Storage
 ) -> Prepared:
     config = with_precisions(config)
-    log = config.log
-    columns = LogColumns(log.query_column, log.id_column, log.count_column, log.max_chars)
     prices = load_prices(Path(config_path).with_name("prices.yaml"))
     if prices is None and config.limits.max_cost_usd is not None:
         raise ConfigError(
@@ -114,7 +111,7 @@ def _prepare(
         config,
         config_file,
         files,
-        columns,
+        log_columns(config, rewriting),
         identified_by,
         engine_settings,
         indexes,
@@ -125,6 +122,21 @@ def _prepare(
         facts,
         rewriting,
         warnings + unpriced_models(config, prices),
+    )
+
+
+def log_columns(config: Config, rewriting: Rewriting) -> LogColumns:
+    """Returns which columns of the log are read, and what is made of them."""
+    log, by_rules = config.log, isinstance(rewriting.select, SelectClassified) and rewriting.select.by == "rules"
+    return LogColumns(
+        log.query_column,
+        log.id_column,
+        log.count_column,
+        log.max_chars,
+        log.context_column,
+        log.max_context_chars,
+        values=rewriting.columns,
+        classify=rewriting.rules if by_rules else None,
     )
 
 

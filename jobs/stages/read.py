@@ -8,6 +8,8 @@ import pyarrow.parquet as pq
 from cluster.storage import open_storage
 from jobs.tables import QUERIES, SHARD
 
+_COLUMNS = ("query_id", "query", "log_count", "context", "values")  # the last two only where the config asks for them
+
 
 class Read:
     """A worker of the reading stage."""
@@ -23,9 +25,12 @@ class Read:
         """Returns the QUERIES of one row of SHARD."""
         (shard,) = table.to_pylist()
         with self._storage.open(shard["key"]) as file:
-            queries = pq.ParquetFile(file).read_row_group(shard["row_group"], columns=["query_id", "query", "log_count"])
+            parquet = pq.ParquetFile(file)
+            there = [name for name in _COLUMNS if name in parquet.schema_arrow.names]
+            queries = parquet.read_row_group(shard["row_group"], columns=there)
         rows = queries.num_rows
         columns = {name: queries.column(name) for name in queries.column_names}
+        columns |= {name: pa.nulls(rows, QUERIES.field(name).type) for name in _COLUMNS if name not in there}
         columns["shard"] = pa.repeat(pa.scalar(shard["shard"], pa.int32()), rows)
         for name in ("costs", "errors"):
             columns[name] = pa.array([[]] * rows, QUERIES.field(name).type)

@@ -61,8 +61,9 @@ class Rewrite:
     request of another.
     """
 
-    NEEDS = ("shard", "query_id", "query")
+    NEEDS = ("shard", "query_id", "query", "context", "values")
     ADDS = pa.schema([("rewrites", pa.list_(REWRITE)), ("selection", SELECTION)])
+    DROPS = ("context", "values")  # only prompts and selections have them
 
     def __init__(
         self,
@@ -140,6 +141,7 @@ class Rewrite:
             costs = [self._cost(request, made[key_of(request)]) for request in requests]
             spent.append(costs + [self._lost(request, lost) for request in requests if (lost := store.lost[key_of(request)])])
         table = with_appended(with_appended(table, "errors", errors), "costs", spent)
+        table = table.drop_columns(list(self.DROPS))
         for field, values in zip(self.ADDS, (rewrites, selections), strict=True):
             table = table.append_column(field, pa.array(values, field.type))
         return table
@@ -210,8 +212,10 @@ class Rewrite:
 
 def _queries(table: pa.Table) -> list[Query]:
     """Returns the queries of a block."""
-    columns = (table.column(name).to_pylist() for name in ("query_id", "query"))
-    return [Query(*row) for row in zip(*columns, strict=True)]
+    columns = (table.column(name).to_pylist() for name in ("query_id", "query", "context", "values"))
+    return [
+        Query(query_id, text, context, dict(values or ())) for query_id, text, context, values in zip(*columns, strict=True)
+    ]
 
 
 def _selection(choice: Choice) -> dict[str, Any]:

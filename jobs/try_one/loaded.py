@@ -24,6 +24,7 @@ from cluster.run.stage import Meter, Stage
 from jobs.config.config import Config
 from jobs.index.opening import open_documents
 from jobs.log.judge import Rejection, judge
+from jobs.log.variables import newest
 from jobs.pipeline import stages
 from jobs.run.engine import open_worker_engine
 from jobs.run.pools import requested_pools
@@ -32,9 +33,11 @@ from jobs.run.request_shares import worker_settings
 from jobs.stages.completions import Completions, key_of
 from jobs.tables import ORIGINAL, QUERIES
 from jobs.terminal.formats import unpriced
+from jobs.try_one.given import NOTHING, Given, check_utf8
 from jobs.try_one.trial import Row, Trial, document_counts
 from retrievers.retriever import DocumentStore
 from rewriters.engines.recorded import RecordedEngine
+from rewriters.normalise import normalise
 from rewriters.rewriter import Rewriter
 
 SKIPPED = ("read", "write")  # the query is given, and nothing is committed
@@ -46,24 +49,26 @@ Phase = Callable[[str], object]
 class LoadedConfig:
     """The stages of a config; use it in a `with`, or call `close`."""
 
-    def __init__(self, config: Config, config_file: str, label: str) -> None:
+    def __init__(self, config: Config, config_file: str, label: str, given: Given = NOTHING) -> None:
         """Checks the config and its engine; loads nothing yet.
 
         Args:
             config: the config to try.
             config_file: its path.
             label: names the config in the output.
+            given: what the log would say of each query.
 
         Raises:
-            DmqrError: `run` would refuse the config.
+            DmqrError: `run` would refuse the config, or its log does not have what is given.
         """
-        self.label, self._file = label, config_file
+        self.label, self._file, self._given = label, config_file, given
         config = config.model_copy(update={"retrieve": config.retrieve.model_copy(update={"keep_runs": True})})
         self._meters: list[Meter] = []
         self._tried = 0
         with ExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dmqr-try-"))
             self._prepared = prepare_query(config, config_file, folder)
+            given.check(self._prepared.columns, config_file)
             check_engine(self._prepared)
             self._opened = stack.pop_all()
         self.config, self.warnings = self._prepared.config, self._prepared.warnings
@@ -103,9 +108,16 @@ class LoadedConfig:
             ConfigError: the text is not a valid query.
             DmqrError: a model or an index cannot be loaded.
         """
-        query_id = self._query_id(query)
+        columns = self._prepared.columns
+        context = newest(self._given.context or "", columns.max_context_chars)
+        query_id = self._query_id(query, context)
         self._tried += 1  # the number of its shard, so that no query takes the completions of the one before
-        (row,) = self._run_stages(query_id, query, report_phase).to_pylist()
+        more = {
+            "context": context if normalise(context) else None,
+            "values": {name: self._given.values.get(name) for name in columns.values} if columns.values else None,
+        }
+        (row,) = self._run_stages(query_id, query, more, report_phase).to_pylist()
+        row |= more
         row["lists"] = self._lists(row)
         own = [entry for entry in row["costs"] if not entry["component"].startswith(costs.START_UP)]
         start_up: Counter[str] = Counter()
@@ -137,10 +149,9 @@ class LoadedConfig:
         with closing(open_worker_engine(self._prepared.engine)) as engine:
             return list(engine.queries()) if isinstance(engine, RecordedEngine) else []
 
-    def _query_id(self, query: str) -> str:
-        if query != query.encode("utf-8", "replace").decode():
-            raise ConfigError("argument", "QUERY: is not UTF-8; give it in a terminal that is")
-        query_id = judge(query, self.config.log.max_chars)
+    def _query_id(self, query: str, context: str) -> str:
+        check_utf8("QUERY", query)
+        query_id = judge(query, self.config.log.max_chars, context)
         if isinstance(query_id, Rejection):
             raise ConfigError(
                 "argument", f"QUERY: {query_id.message}; a run would reject such a log row as {query_id.reason!r}; give another"
@@ -155,8 +166,8 @@ class LoadedConfig:
         self._meters.append(Meter(stage, 1))
         self._opened.callback(self._meters[-1].close)
 
-    def _run_stages(self, query_id: str, query: str, report_phase: Phase) -> pa.Table:
-        values = {"shard": self._tried, "query_id": query_id, "query": query, "log_count": 1, "costs": [], "errors": []}
+    def _run_stages(self, query_id: str, query: str, more: Row, report_phase: Phase) -> pa.Table:
+        values = {"shard": self._tried, "query_id": query_id, "query": query, "log_count": 1, "costs": [], "errors": []} | more
         table = pa.Table.from_pylist([values], QUERIES)
         report_phase(f"{self.label}: {self._stages[0].name}")
         if not self._meters:

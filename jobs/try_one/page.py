@@ -18,13 +18,23 @@ from jobs.try_one.provenance import NOT_THERE, SHOWN_RESULTS, Results, fused_ran
 from jobs.try_one.trial import Trial
 
 SHOWN_IN_LISTS = 3  # hits per list
+SHOWN_GIVEN = 160  # characters of a context or value
 SHOWN_SIDE_BY_SIDE = 60  # characters per document in the table of several configs
 
 
 def page(trials: Sequence[Trial], prompts: bool = False) -> RenderableType:
     """Returns one trial in full, or several side by side; with `prompts` what was sent for each and what came back."""
     parts = _one(trials[0], prompts) if len(trials) == 1 else _several(trials, prompts)
-    return Group(Text(f"{one_line(trials[0].row['query'])}\n", style="bold"), *parts)
+    return Group(Text(one_line(trials[0].row["query"]), style="bold"), *_given(trials), Text(), *parts)
+
+
+def _given(trials: Sequence[Trial]) -> list[Text]:
+    """Returns a line for each thing that a prompt may know of the query besides its words."""
+    given: dict[str, str] = {}
+    for row in (trial.row for trial in trials):
+        given |= {"context": row["context"]} if row["context"] else {}
+        given |= {name: value for name, value in (row["values"] or {}).items() if value is not None}
+    return [Text(f"{name}: {shortened(one_line(text), SHOWN_GIVEN)}", style="dim") for name, text in given.items()]
 
 
 def _one(trial: Trial, prompts: bool) -> Iterator[RenderableType]:

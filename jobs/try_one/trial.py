@@ -19,7 +19,8 @@ class Trial:
     label: str
     config: Config
     row: Row
-    """The row before the last stage, as Python values: rewrites, candidates, hits, errors; and the retrieved `lists`."""
+    """The row before the last stage, as Python values: rewrites, candidates, hits, errors; and the retrieved `lists`, and
+    `context` and `values`, which prompts were given."""
     texts: dict[str, str]
     """doc_id -> indexed text, for the results."""
     document_counts: dict[str, int]
@@ -75,6 +76,8 @@ def trial_values(trial: Trial) -> dict[str, Any]:
         "config": trial.label,
         "query": row["query"],
         "query_id": row["query_id"],
+        "context": row["context"],
+        "values": row["values"],
         "requests": trial.requests,
         "rewrites": row["rewrites"],
         "errors": row["errors"],

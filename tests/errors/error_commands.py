@@ -48,7 +48,7 @@ def broken_strategy(patch: Patch) -> None:
 def no_room(patch: Patch) -> None:
     import duckdb
 
-    failing(duckdb.IOException("could not write: No space left on device"), "jobs.log.dedup.connect")(patch)
+    failing(duckdb.IOException("could not write: No space left on device"), "jobs.log.task.connect")(patch)
 
 
 def server(url: str = "http://{}", more: str = "", **options: Any) -> Spoil:

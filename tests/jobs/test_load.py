@@ -140,7 +140,8 @@ MESSAGES: list[tuple[str, object, str]] = [
         "retrieve.retrievers.mine", {"kind": "local", "index": "i", "encoder": {"model": "m", "poling": "cls"}},
         "retrieve.retrievers.mine.encoder.poling: unknown key; did you mean 'pooling'? (known: model, pooling, query_prefix, ",
     ),
-    ("log.zzz", 1, "log.zzz: unknown key (known: path, query_column, id_column, count_column, max_chars, date)"),
+    ("log.zzz", 1, "log.zzz: unknown key (known: path, query_column, id_column, count_column, context_column, columns, "
+                   "max_chars, max_context_chars, date)"),
     # wrong values
     ("log.max_chars", "many", "log.max_chars: input should be a valid integer, unable to parse string as an integer, found "
                               "'many'"),

@@ -8,8 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from cluster.run.border import check_border
 from jobs.stages.read import Read
-from jobs.tables import QUERIES, SHARD, STORED
+from jobs.tables import OPTIONAL_QUERIES, QUERIES, SHARD, STORED
 
 ROWS = [{"query_id": f"id{n}", "query": f"q {n} 東京", "log_count": n + 1} for n in range(5)]
 
@@ -30,7 +31,23 @@ def place(shard: int, row_group: int, key: str = "queries/plan-x.parquet") -> pa
 def test_a_shard_is_its_row_group(run: Path, row_group: int, rows: list[dict[str, object]]) -> None:
     table = Read(str(run))(place(17, row_group))
     assert table.schema == QUERIES
-    assert table.to_pylist() == [{"shard": 17, **row, "costs": [], "errors": []} for row in rows]
+    none = {"context": None, "values": None}
+    assert table.to_pylist() == [{"shard": 17, **row, **none, "costs": [], "errors": []} for row in rows]
+
+
+def test_contexts_and_values_are_read_where_the_plan_has_them(tmp_path: Path) -> None:
+    (tmp_path / "queries").mkdir()
+    more = [
+        {"context": None, "values": {"market": "is", "tier": None}},
+        {"context": "a\nb", "values": {"market": "de", "tier": ""}},
+    ]
+    rows = [row | {"query_type": "howto"} | own for row, own in zip(ROWS, more, strict=False)]
+    schema = pa.schema([*STORED["queries"], *OPTIONAL_QUERIES])
+    pq.write_table(pa.Table.from_pylist(rows, schema), tmp_path / "queries" / "plan-x.parquet", store_schema=False)
+    table = Read(str(tmp_path))(place(0, 0))
+    check_border("read", table.schema, QUERIES)
+    found = table.select(["context", "values"]).to_pylist(maps_as_pydicts="strict")
+    assert found == more
 
 
 def test_a_planned_file_that_is_gone_is_an_error(run: Path) -> None:

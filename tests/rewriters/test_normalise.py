@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewriters.normalise import PLAIN, normalise
+from rewriters.normalise import PLAIN, id_bytes, normalise, query_id
 
 ANY_TEXT = st.text(alphabet=st.characters(codec=None))  # lone surrogates included
 SPACES = st.text(alphabet=" \t\n\r\u00a0\u2003\u3000\x1f\x85\u2028", min_size=1, max_size=4)
@@ -108,3 +109,26 @@ def test_distinct_queries_of_the_real_logs(log: str, distinct: int) -> None:
     dataset = pytest.importorskip("pyarrow.dataset")
     column = dataset.dataset(Path(shared) / "logs" / log, format="parquet").to_table(columns=["query"])["query"]
     assert len({normalise(query) for query in column.to_pylist() if query and query.strip()}) == distinct
+
+
+pieces = st.lists(st.sampled_from(["a", "b", " ", "\n", "\r\n", "\u2028", "\x1c", "\x00", "\u0301", ""]), max_size=6).map(
+    "".join
+)
+
+
+@given(pieces, pieces, pieces, pieces)
+def test_two_pairs_share_an_id_only_where_their_normal_forms_are_equal(a: str, after_a: str, b: str, after_b: str) -> None:
+    same = (normalise(a), normalise(after_a)) == (normalise(b), normalise(after_b))
+    assert (query_id(a, after_a) == query_id(b, after_b)) == same
+
+
+@given(pieces)
+def test_without_earlier_turns_the_id_is_that_of_the_words(query: str) -> None:
+    alone = sha256(normalise(query).encode()).hexdigest()[:32]
+    assert {query_id(query), query_id(query, None), query_id(query, ""), query_id(query, " \n\u3000")} == {alone}
+
+
+def test_how_words_and_turns_are_joined() -> None:
+    whole = b"and on sundays?\nany trains to the coast? every hour"
+    assert query_id("And on  Sundays?", "Any trains to the coast?\nEvery hour") == sha256(whole).hexdigest()[:32]
+    assert id_bytes("and on sundays?", "any trains to the coast? every hour").hex() == sha256(whole).hexdigest()[:32]

@@ -51,8 +51,10 @@ def log(tmp_path: Path) -> str:
         rows = [f"Query {(n * n + number) % 97}" if n % 3 else f"query  {n % 97}" for n in range(400)]
         ids = [f"{number}-{n}" for n in range(401)]
         (tmp_path / "log").mkdir(exist_ok=True)
+        said = pa.array([None if n % 5 else [f"turn {n % 3}", "and"] for n in range(401)], pa.list_(pa.string()))
+        more = {"turns": said, "market": [("de", "is", None)[n % 7 % 3] for n in range(401)]}
         pq.write_table(
-            pa.table({"query": [*rows, None], "id": ids}), tmp_path / "log" / f"{number}.parquet", row_group_size=150
+            pa.table({"query": [*rows, None], "id": ids, **more}), tmp_path / "log" / f"{number}.parquet", row_group_size=150
         )
     return str(tmp_path / "log")
 
@@ -64,22 +66,30 @@ def tables(folder: Path, summary: LogSummary) -> dict[str, list[dict[str, Any]]]
     }
 
 
-@pytest.mark.usefixtures("two_nodes")
-def test_the_tables_are_those_of_one_process(log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("two_nodes", "log")
+@pytest.mark.parametrize(
+    ("columns", "distinct"),
+    [(LogColumns("query", "id"), 97), (LogColumns("query", "id", context_column="turns", values=("market",)), None)],
+    ids=["queries", "contexts and values"],
+)
+def test_the_tables_are_those_of_one_process(
+    columns: LogColumns, distinct: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(dedup_module, "PART_ROWS", 300)
     monkeypatch.setattr(dedup_module, "RANGE_ROWS", 200)
     monkeypatch.chdir(tmp_path)
     found = []
     for local, out in ((True, tmp_path / "here"), (False, tmp_path / "there")):
         # the path is relative: workers have another current folder
-        summary = dedup(find_log_files("log"), LogColumns("query", "id"), open_storage(str(out)), 10, local=local)
+        summary = dedup(find_log_files("log"), columns, open_storage(str(out)), 10, local=local)
         assert {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()} == {
             file.key for files in summary.tables.values() for file in files
         }
         found.append((tables(out, summary), [shard[2:] for shard in summary.shards], summary.rejected, summary.rows))
     assert found[0] == found[1]
     assert found[0][2:] == ({"empty": 6}, 6 * 401)
-    assert len(found[0][0]["queries"]) == 97
+    assert distinct is None or len(found[0][0]["queries"]) == distinct
+    assert len({row["query_id"] for row in found[0][0]["queries"]}) == len(found[0][0]["queries"])
 
 
 @pytest.mark.usefixtures("two_nodes")

@@ -18,6 +18,7 @@ from cluster.errors import LogError
 from cluster.storage import open_storage
 from jobs.log import dedup as dedup_module
 from jobs.log import rows as rows_module
+from jobs.log import task as task_module
 from jobs.log.check import LogColumns
 from jobs.log.dedup import dedup
 from jobs.log.files import find_log_files
@@ -122,7 +123,7 @@ def test_dedup_equals_a_plain_python_oracle(log: dict[str, Any]) -> None:
         patch.setattr(rows_module, "PIECE_BYTES", log["piece"])
         patch.setattr(dedup_module, "PART_ROWS", log["part"])
         patch.setattr(dedup_module, "RANGE_ROWS", log["range"])
-        patch.setitem(dedup_module.OPTIONS["plan"], "row_group_size", log["batch"])
+        patch.setitem(task_module.OPTIONS["plan"], "row_group_size", log["batch"])
         root, out = Path(folder, "log"), Path(folder, "out")
         for file, rows in enumerate(log["files"]):
             table = {"query": pa.array(rows, pa.string()).cast(log["type"])}

@@ -1,0 +1,115 @@
+"""Phase one of dedup: a part of the log becomes its query_map, its rejected rows, and files for phase two."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from cluster.run.shards import File
+from jobs.log.check import RowGroup
+from jobs.log.groups import Groups, Ints, encode, group_rows
+from jobs.log.judge import Rejection, hex_ids
+from jobs.log.rows import read_rows
+from jobs.log.task import OPTIONS, PLAN, DedupTask, put
+from jobs.tables import STORED
+
+CONTEXT = 0  # the column of forms that is the context; those of values are numbered from 1
+ROW_GROUP_BYTES = 1 << 20  # of forms, which may be long
+
+
+class PartFiles(NamedTuple):
+    """The files and counts that phase one makes of some rows."""
+
+    texts: File  # query_id, raw, n: the forms of queries
+    forms: File  # query_id, column, form, n: those of contexts and values; empty without them
+    query_map: File
+    errors: File
+    rejected: Counter[str]
+    total: int  # sum of the counts
+
+
+def read_part(task: DedupTask, part: tuple[int, list[RowGroup]]) -> list[PartFiles]:
+    """Runs phase one on the row groups of a part, PIECE_BYTES of rows at a time; returns the files written."""
+    number, groups = part
+    return [_dedup_rows(task, f"{number:05d}-{place:03d}", rows) for place, rows in enumerate(read_rows(groups, task.columns))]
+
+
+def _dedup_rows(task: DedupTask, name: str, rows: pa.Table) -> PartFiles:
+    groups = group_rows(rows, task.columns.max_chars)
+    codes, size = groups.codes, len(groups.raws) + 1
+    kept = np.delete(np.arange(size), list(groups.rejections))
+    digests = groups.digests[kept]
+    ids = hex_ids(digests)
+    places = np.full(size, -1, np.int32)
+    places[kept] = np.arange(len(kept))
+    places = places[codes]  # (rows,) index into ids; -1: rejected
+    query_ids = pa.DictionaryArray.from_arrays(pa.array(places, mask=places < 0), ids)
+
+    n = rows.column("n").to_numpy()
+    counts = np.zeros(size, np.int64)
+    np.add.at(counts, codes, n)
+    begins = digests.view(">u8")[:, 0].astype(np.uint64)  # the first 8 of 16 bytes, which is enough to split ranges
+    order = np.argsort(begins)
+    texts = groups.raws.take(pa.array(kept[order])).cast(pa.string())
+
+    rejected = np.flatnonzero(places < 0)
+    why = [groups.rejections[code] for code in codes[rejected].tolist()]
+    values: dict[str, Any] = {field: [getattr(one, field) for one in why] for field in Rejection._fields}
+    values |= {
+        "log_id": rows.column("log_id").take(pa.array(rejected)),
+        "stage": ["log"] * len(why),
+        "attempts": [1] * len(why),
+    }
+    schema = STORED["errors"]
+    errors = pa.table([values.get(field.name, pa.nulls(len(why), field.type)) for field in schema], schema=schema)
+    return PartFiles(
+        put(task, PLAN, name, pa.table({"query_id": ids.take(pa.array(order)), "raw": texts, "n": counts[kept[order]]})),
+        _put_forms(task, name, list(_forms(task, rows, groups, kept, counts[kept], places)), ids, begins),
+        put(task, "query_map", name, pa.table({"log_id": rows.column("log_id"), "query_id": query_ids})),
+        put(task, "errors", name, errors),
+        Counter(one.reason for one in why),
+        (int((n >> 32).sum()) << 32) + int((n & (2**32 - 1)).sum()),  # exact, where an int64 would overflow
+    )
+
+
+def _forms(
+    task: DedupTask, rows: pa.Table, groups: Groups, kept: Ints, counts: Ints, places: Ints
+) -> Iterator[tuple[Ints, int, pa.StringArray, Ints]]:
+    """Yields the forms of a column: index of the query, number of the column, form, sum of the counts."""
+    if groups.contexts is not None:
+        own = groups.contexts.take(pa.array(kept))
+        there = np.flatnonzero(own.is_valid())
+        yield there, CONTEXT, own.take(pa.array(there)).cast(pa.string()), counts[there]
+    n = rows.column("n").to_numpy()
+    for column, name in enumerate(task.columns.values, CONTEXT + 1):
+        codes, forms = encode(rows.column(f"value.{name}"))
+        there = np.flatnonzero((places >= 0) & (codes < len(forms)))
+        pairs, place = np.unique(places[there].astype(np.int64) * len(forms) + codes[there], return_inverse=True)
+        sums = np.zeros(len(pairs), np.int64)
+        np.add.at(sums, place, n[there])
+        query, form = np.divmod(pairs, max(1, len(forms)))
+        yield query, column, forms.take(pa.array(form)), sums
+
+
+def _put_forms(
+    task: DedupTask, name: str, found: list[tuple[Ints, int, pa.StringArray, Ints]], ids: pa.StringArray, begins: Ints
+) -> File:
+    """Writes the forms of all columns to one file, sorted as the texts are."""
+    if not found:
+        return File("", 0, 0)
+    place = np.concatenate([query for query, *_ in found])
+    columns = np.concatenate([np.full(len(query), column, np.int16) for query, column, *_ in found])
+    forms = pa.table(
+        {
+            "query_id": ids.take(pa.array(place)),
+            "column": columns,
+            "form": pa.concat_arrays([form for _, _, form, _ in found]),
+            "n": np.concatenate([n for *_, n in found]),
+        }
+    ).take(pa.array(np.argsort(begins[place])))
+    most, fitting = OPTIONS[PLAN]["row_group_size"], len(forms) * ROW_GROUP_BYTES // max(1, forms.nbytes)
+    return put(task, PLAN, f"{name}-forms", forms, row_group_size=max(1, min(most, fitting)))

@@ -1,0 +1,276 @@
+"""Dedup with earlier turns, values of more columns and types of queries: against a plain-Python oracle, and case by case."""
+
+from __future__ import annotations
+
+import datetime
+import tempfile
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster.storage import open_storage
+from jobs.log import dedup as dedup_module
+from jobs.log import parts as parts_module
+from jobs.log import rows as rows_module
+from jobs.log import task as task_module
+from jobs.log.check import LogColumns, check_log
+from jobs.log.dedup import LogSummary, dedup
+from jobs.log.files import find_log_files
+from jobs.tables import OPTIONAL_QUERIES, STORED
+from rewriters.normalise import normalise, query_id
+
+Row = dict[str, Any]
+AFTER = LogColumns("query", context_column="turns")
+
+
+def write(path: Path, columns: dict[str, Any], **options: object) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path, **options)
+    return path
+
+
+def run(log: Path, out: Path, columns: LogColumns, shard_size: int = 100) -> tuple[LogSummary, dict[str, list[Row]]]:
+    files = find_log_files(str(log))
+    check_log(files, columns)
+    summary = dedup(files, columns, open_storage(str(out)), shard_size)
+    return summary, {
+        table: [row for file in files for row in pq.read_table(out / file.key).to_pylist(maps_as_pydicts="strict")]
+        for table, files in summary.tables.items()
+    }
+
+
+# ---------------------------------------------------------------- any log
+
+queries = st.sampled_from(["a", "A", " a", "b", "B  c", "b c", "", None, "é", "E\u0301"])
+turns = st.sampled_from([None, "", " \u3000", "x", "X", "x ", "y", "\x00", "x\ny", "ß", "long " * 9])
+items = st.sampled_from([None, "", "de", "DE", "is", "\x00", "\x00b", "\U0001f600", "\uffff"])
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_dedup_equals_a_plain_python_oracle(data: st.DataObject) -> None:
+    row = st.tuples(
+        queries, st.one_of(st.none(), st.lists(turns, max_size=3)), items, st.sampled_from([None, 1, 5]), st.integers(0, 3)
+    )
+    files = data.draw(st.lists(st.lists(row, min_size=1, max_size=20), min_size=1, max_size=3))
+    columns = LogColumns("query", None, "n", context_column="turns", max_context_chars=20, values=("market", "tier"))
+    batch, piece = data.draw(st.integers(1, 9)), data.draw(st.sampled_from([1, 500, 10**6]))
+    limit = data.draw(st.sampled_from([2, 7, 1000]))
+    expected = oracle([one for file in files for one in file], 20)
+    if not expected:
+        return
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows_module, "BATCH_ROWS", batch)
+        patch.setattr(rows_module, "PIECE_BYTES", piece)
+        patch.setattr(dedup_module, "PART_ROWS", limit)
+        patch.setattr(dedup_module, "RANGE_ROWS", limit)
+        patch.setattr(parts_module, "ROW_GROUP_BYTES", 10 * limit)
+        patch.setitem(task_module.OPTIONS["plan"], "row_group_size", batch)
+        for number, file in enumerate(files):
+            names = ("query", "turns", "market", "tier", "n")
+            types = (pa.string(), pa.list_(pa.string()), pa.string(), pa.int16(), pa.int64())
+            made = zip(names, zip(*file, strict=True), types, strict=True)
+            rows = {name: pa.array(column, kind) for name, column, kind in made}
+            write(Path(folder, "log", f"{number}.parquet"), rows, row_group_size=batch)
+        _, found = run(Path(folder, "log"), Path(folder, "out"), columns, 3)
+        left = {path.relative_to(folder).parts[1] for path in Path(folder, "out").rglob("*.parquet")}
+    assert found["queries"] == expected
+    assert left <= {"queries", "query_map", "errors"}
+
+
+def oracle(rows: list[tuple[Any, ...]], most: int) -> list[Row]:
+    """The rows of queries/."""
+    texts: dict[str, Counter[str]] = defaultdict(Counter)
+    more: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for raw, said, market, tier, n in rows:
+        if raw is None or not raw.split():
+            continue
+        context = "\n".join(turn for turn in said or () if turn is not None)[-most:]
+        of = query_id(raw, context)
+        texts[of][raw] += n
+        values = {
+            "context": context if normalise(context) else None,
+            "market": market,
+            "tier": None if tier is None else str(tier),
+        }
+        for name, value in values.items():
+            if value is not None:
+                more[of, name][value] += n
+    shown = {key: min(forms, key=lambda one: (-forms[one], one)) for key, forms in more.items()}
+    return [
+        {
+            "query_id": of, "query": query, "normalised": normalise(query), "log_count": sum(forms.values()),
+            "context": shown.get((of, "context")), "values": {name: shown.get((of, name)) for name in ("market", "tier")},
+        }
+        for of, forms in sorted(texts.items())
+        for query in [min(forms, key=lambda raw: (-forms[raw], raw))]
+    ]  # fmt: skip
+
+
+# ---------------------------------------------------------------- contexts
+
+
+def test_the_same_words_after_other_turns_are_another_query(tmp_path: Path) -> None:
+    said = [None, "", " ", "any trains?", "Any  trains?", "any trains?", "any buses?"]
+    log = write(tmp_path / "log.parquet", {"query": ["And on Sunday?"] * 7, "turns": said})
+    summary, found = run(log, tmp_path / "out", AFTER)
+    assert {(row["context"], row["log_count"]) for row in found["queries"]} == {
+        (None, 3), ("any trains?", 3), ("any buses?", 1)
+    }  # fmt: skip
+    assert {row["normalised"] for row in found["queries"]} == {"and on sunday?"}
+    ids = [query_id("and on sunday?", context) for context in said]
+    assert [row["query_id"] for row in found["query_map"]] == ids
+    assert ids[0] == ids[1] == ids[2] == query_id("and on sunday?")
+    schema = pq.read_schema(tmp_path / "out" / summary.tables["queries"][0].key)
+    assert schema.names == [*STORED["queries"].names, "context"]
+
+
+def test_the_form_of_a_query_is_counted_over_all_forms_of_its_context(tmp_path: Path) -> None:
+    rows = {"query": ["Why?", "why?", "why?", "Why?", "Why?"], "turns": ["Sea", "Sea", "sea", "sea", "SEA"]}
+    _, found = run(write(tmp_path / "log.parquet", rows), tmp_path / "out", AFTER)
+    assert [(row["query"], row["context"]) for row in found["queries"]] == [("Why?", "Sea")]  # "Sea" and "sea" twice each
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.string()), pa.large_list(pa.large_string()), pa.list_(pa.string(), 2)])
+def test_a_list_of_turns_is_joined_oldest_first(tmp_path: Path, kind: pa.DataType) -> None:
+    said = [["any trains?", "yes"], None, [None, "any trains?"], [None, None]]
+    log = write(tmp_path / "log.parquet", {"query": ["q"] * 4, "turns": pa.array(said, kind)})
+    _, found = run(log, tmp_path / "out", AFTER)
+    assert {row["context"] for row in found["queries"]} == {"any trains?\nyes", None, "any trains?"}
+
+
+def test_of_a_long_context_the_newest_characters_count(tmp_path: Path) -> None:
+    said = ["old words " * 900 + "and then the näwest", "other words " * 900 + "and then the näwest", "the näwest"]
+    columns = LogColumns("query", context_column="turns", max_context_chars=10)
+    _, found = run(write(tmp_path / "log.parquet", {"query": ["q"] * 3, "turns": said}), tmp_path / "out", columns)
+    assert [(row["context"], row["log_count"]) for row in found["queries"]] == [("the näwest", 3)]
+    assert found["errors"] == []
+
+
+def test_a_row_with_a_context_that_is_not_utf8_is_rejected(tmp_path: Path) -> None:
+    raw = pa.array([b"fine", b"caf\xe9", None, b"caf\xe9" + b"x" * 9000], pa.binary()).view(pa.string())
+    rows = {"query": ["a", "b", "c", None], "turns": raw}
+    summary, found = run(write(tmp_path / "log.parquet", rows), tmp_path / "out", AFTER)
+    assert summary.rejected == {"empty": 1, "not_utf8": 1}
+    assert [(row["log_id"], row["message"], row["raw"]) for row in found["errors"]] == [
+        ("log.parquet#1", "the context is not UTF-8 (byte 3)", "caf\ufffd"), ("log.parquet#3", "the query is null", None)
+    ]  # fmt: skip
+    assert {row["query"] for row in found["queries"]} == {"a", "c"}
+
+
+# ---------------------------------------------------------------- values
+
+
+def test_a_query_has_the_value_that_its_rows_have_most_often(tmp_path: Path) -> None:
+    rows = {
+        "query": ["a", "A", "a", "b", "b", "c", None],
+        "market": ["de", "de", "is", None, "is", None, "de"],
+        "tier": [1, 2, None, 3, 3, None, 4],
+        "n": [1, 1, 3, 9, 0, 1, 100],
+    }
+    columns = LogColumns("query", None, "n", values=("tier", "market"))
+    summary, found = run(write(tmp_path / "log.parquet", rows), tmp_path / "out", columns)
+    assert {row["query"]: row["values"] for row in found["queries"]} == {
+        "a": {"tier": "1", "market": "is"},  # 1 and 2 once each
+        "b": {"tier": "3", "market": "is"},  # nothing weighs more than no market
+        "c": {"tier": None, "market": None},
+    }
+    schema = pq.read_schema(tmp_path / "out" / summary.tables["queries"][0].key)
+    assert schema.names == [*STORED["queries"].names, "values"]
+    assert schema.field("values").type == OPTIONAL_QUERIES.field("values").type
+
+
+def test_values_of_every_kind_become_text(tmp_path: Path) -> None:
+    uuid, when = UUID(int=7), datetime.datetime(2020, 1, 31, 12, 30)
+    kinds = {
+        "text": (pa.array(["é"]), "é"), "large": (pa.array(["x"], pa.large_string()), "x"),
+        "coded": (pa.array(["x"]).dictionary_encode(), "x"), "list": (pa.array([["a", None, "b"]]), "a; b"),
+        "empty": (pa.array([[]], pa.list_(pa.string())), None), "number": (pa.array([1.5]), "1.5"),
+        "whole": (pa.array([7], pa.uint8()), "7"), "yes": (pa.array([True]), "true"),
+        "day": (pa.array([when.date()]), "2020-01-31"), "clock": (pa.array([when.time()]), "12:30:00.000000"),
+        "uuid": (pa.array([uuid.bytes], pa.uuid()), str(uuid)), "none": (pa.array([None], pa.string()), None),
+        "bytes": (pa.array([b"caf\xe9"]).view(pa.string()), "caf\ufffd"),
+    }  # fmt: skip
+    log = write(tmp_path / "log.parquet", {"query": ["q"]} | {name: column for name, (column, _) in kinds.items()})
+    _, found = run(log, tmp_path / "out", LogColumns("query", values=tuple(kinds)))
+    assert found["queries"][0]["values"] == {name: text for name, (_, text) in kinds.items()}
+
+
+def test_a_partition_is_a_column_too(tmp_path: Path) -> None:
+    for market, times in (("de", 1), ("is", 2)):
+        write(tmp_path / "log" / f"market={market}" / "part.parquet", {"query": ["q"] * times, "turns": ["t"] * times})
+    _, found = run(tmp_path / "log", tmp_path / "out", LogColumns("query", values=("market",)))
+    assert [row["values"] for row in found["queries"]] == [{"market": "is"}]
+    _, found = run(tmp_path / "log", tmp_path / "other", LogColumns("query", context_column="market"))
+    assert {(row["context"], row["log_count"]) for row in found["queries"]} == {("de", 1), ("is", 2)}
+
+
+def test_more_values_than_a_range_holds_are_read_by_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobs.log.dedup.RANGE_ROWS", 500)
+    rows = {"query": [f"q {n % 40}" for n in range(2000)], "user": [f"u{n % 400:03}" for n in range(2000)]}
+    _, found = run(write(tmp_path / "log.parquet", rows), tmp_path / "out", LogColumns("query", values=("user",)))
+    assert {row["query"]: row["values"]["user"] for row in found["queries"]} == {f"q {n}": f"u{n:03}" for n in range(40)}
+
+
+# ---------------------------------------------------------------- types
+
+
+@dataclass(frozen=True)
+class ByLength:
+    """Queries by the number of their words."""
+
+    long: int
+
+    def types(self, queries: list[str]) -> list[str]:
+        """Returns short or long for each query."""
+        return ["long" if len(query.split()) >= self.long else "short" for query in queries]
+
+
+def test_a_classifier_tells_the_type_of_the_shown_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobs.log.dedup.RANGE_ROWS", 2)
+    rows = {"query": ["sea", "why is the sea salt", "Sea", "tides", "SEA  "], "market": ["de"] * 5}
+    columns = LogColumns("query", values=("market",), classify=ByLength(3))
+    summary, found = run(write(tmp_path / "log.parquet", rows), tmp_path / "out", columns)
+    assert {row["query"]: row["query_type"] for row in found["queries"]} == {
+        "why is the sea salt": "long", "SEA  ": "short", "tides": "short"
+    }  # fmt: skip
+    schema = pq.read_schema(tmp_path / "out" / summary.tables["queries"][0].key)
+    assert schema.names == [*STORED["queries"].names, "query_type", "values"]
+
+
+# ---------------------------------------------------------------- refused
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        (LogColumns("query", context_column="turn"), "no column 'turn' (log.context_column); did you mean 'turns'?"),
+        (LogColumns("query", values=("markt",)), "no column 'markt' (used by a prompt or a selection); did you mean 'market'?"),
+        (
+            LogColumns("query", context_column="n"),
+            "column 'n' (log.context_column) holds int64, wanted text (string) or lists of",
+        ),
+        (
+            LogColumns("query", values=("pair",)),
+            "column 'pair' (used by a prompt or a selection) holds struct<a: int64>, wanted text, lists of text,",
+        ),
+        (
+            LogColumns("query", values=("numbers",)),
+            "column 'numbers' (used by a prompt or a selection) holds list<element: int64>, wanted text,",
+        ),
+    ],
+)
+def test_columns_that_are_not_there_or_of_another_type(tmp_path: Path, columns: LogColumns, said: str) -> None:
+    rows = {"query": ["a"], "turns": ["b"], "market": ["c"], "n": [1], "pair": [{"a": 1}], "numbers": [[1]]}
+    log = write(tmp_path / "log.parquet", rows)
+    with pytest.raises(Exception, match=r"log file") as refused:
+        check_log(find_log_files(str(log)), columns)
+    assert said in str(refused.value)
