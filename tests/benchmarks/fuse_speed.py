@@ -25,8 +25,8 @@ from jobs.stages.fuse import Fuse
 from jobs.tables import HIT, REWRITE, RUN
 from retrievers.settings import FuseSettings
 
-for folder in ("retrievers", "jobs"):
-    sys.path.insert(0, str(Path(__file__).parents[1] / folder))
+sys.path.insert(0, str(Path(__file__).parents[1] / "retrievers"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "jobs"))
 from fusion_oracle import RunList, Similarity, plain
 from in_flight import FUSED, RETRIEVED
 
