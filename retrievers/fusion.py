@@ -65,7 +65,8 @@ class Fused(NamedTuple):
 class _Part(NamedTuple):
     """The hits to be fused, in order of lists; ``pair`` is of query and document, ``weight`` of the list.
 
-    ``retriever_weight`` is of each list, shape (lists,), and not included in ``weight``.
+    In methods that join retrievers ``weight`` is without that of the retriever; ``retriever_weight`` is of each list, shape
+    (lists,).
     """
 
     hit_list: np.ndarray
@@ -74,12 +75,6 @@ class _Part(NamedTuple):
     score: np.ndarray
     weight: np.ndarray
     retriever_weight: np.ndarray
-
-    @property
-    def whole_weight(self) -> np.ndarray:
-        """The weight of each hit's list, that of its retriever included, shape (hits,)."""
-        weight: np.ndarray = self.weight * self.retriever_weight[self.hit_list]
-        return weight
 
 
 def fuse(hits: Hits, settings: FuseSettings, similarity: Similarity | None = None) -> Fused:
@@ -111,6 +106,9 @@ def fuse(hits: Hits, settings: FuseSettings, similarity: Similarity | None = Non
             overlap = np.ones_like(overlap) if similarity is None else similarity.missing
         redundancies = list_redundancy(hits, is_fused, has_hits, depth, overlap, similarity)
         weight = np.where(is_fused, weight * (1.0 / redundancies), 0.0)
+
+    if settings.method not in JOINING:
+        weight = weight * retriever_weight
 
     used = is_fused[hits.hit_list] & (hits.rank <= depth)
     score = _finite(hits, used)
@@ -183,7 +181,7 @@ def _finite(hits: Hits, used: np.ndarray) -> np.ndarray:
 
 
 def _rrf(hits: Hits, part: _Part, k: float) -> np.ndarray:
-    return np.bincount(part.pair, part.whole_weight / (k + part.rank), len(hits.pair_query))
+    return np.bincount(part.pair, part.weight / (k + part.rank), len(hits.pair_query))
 
 
 def _minmax(hits: Hits, part: _Part, k: float) -> np.ndarray:
@@ -193,7 +191,7 @@ def _minmax(hits: Hits, part: _Part, k: float) -> np.ndarray:
     span = np.repeat(high - low, lengths)
     # with equal scores, or one hit, every hit is the best of its list, and the best of a list gets 1
     share = np.divide(part.score - np.repeat(low, lengths), span, out=np.ones_like(span), where=span > 0)
-    return np.bincount(part.pair, part.whole_weight * share, len(hits.pair_query))
+    return np.bincount(part.pair, part.weight * share, len(hits.pair_query))
 
 
 def _weighted(hits: Hits, part: _Part, k: float) -> np.ndarray:
@@ -230,3 +228,4 @@ def _joined(hits: Hits, part: _Part, k: float, within: Callable[[np.ndarray, np.
 
 
 METHODS = {"rrf": _rrf, "minmax": _minmax, "weighted": _weighted, "best": _best}
+JOINING = ("weighted", "best")  # fuse within each retriever, then join the retrievers

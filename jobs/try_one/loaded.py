@@ -185,7 +185,7 @@ class LoadedConfig:
     def _lists(self, row: Row) -> list[Row]:
         """Returns every routed list, in the order of the retrieval stage, with its stored hits.
 
-        A retriever with `together` has one list, whose name is stored with its hits.
+        A retriever with `together` has one list: the one that is stored, or without any hit the original's.
         """
         retrieve = self.config.retrieve
         texts = [(ORIGINAL, 1), *((one["strategy"], one["position"]) for one in row["rewrites"])]
@@ -194,9 +194,12 @@ class LoadedConfig:
             with self._prepared.storage.open(file["key"]) as opened_file:
                 for hit in pq.read_table(opened_file).to_pylist():
                     stored.setdefault((hit["strategy"], hit["position"], hit["retriever"]), []).append(hit)
-        single = [(*text, name) for text in texts for name in retrieve.route(text[0]) if not retrieve.retrievers[name].together]
-        lists = {of: hits for of, hits in stored.items() if retrieve.retrievers[of[2]].together}
-        lists |= {of: stored.get(of, []) for of in single}
+        routed = [(*text, name) for text in texts for name in retrieve.route(text[0])]
+        one_by_one = [of for of in routed if not retrieve.retrievers[of[2]].together]
+        found = {of: hits for of, hits in stored.items() if of not in one_by_one}
+        with_hits = {name for _, _, name in found}
+        nothing = [of for of in routed if of not in one_by_one and of[0] == ORIGINAL and of[2] not in with_hits]
+        lists = found | {of: stored.get(of, []) for of in [*nothing, *one_by_one]}
         names = ("strategy", "position", "retriever")
         return [
             dict(zip(names, of, strict=True)) | {"hits": [{"doc_id": hit["doc_id"], "score": hit["score"]} for hit in hits]}

@@ -22,11 +22,13 @@ import pyarrow.compute as pc
 
 from cluster.costs import entry
 from jobs.stages.fuse import Fuse
-from jobs.tables import FUSED, HIT, RETRIEVED, REWRITE, RUN
+from jobs.tables import HIT, REWRITE, RUN
 from retrievers.settings import FuseSettings
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "retrievers"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "jobs"))
 from fusion_oracle import RunList, Similarity, plain
+from in_flight import FUSED, RETRIEVED
 
 GOAL = 5
 STRATEGIES = ("original", "general", "keyword", "pseudo_answer", "core_content")
@@ -99,7 +101,16 @@ def block(queries: int, length: int) -> pa.Table:
     ]
     spent = [entry("rewrite", strategy, 1.0, start=1) for strategy in STRATEGIES[1:]]
     spent += [entry("retrieve", retriever, 1.0, start=1) for retriever in ("bm25", "dense")]
-    row = {"shard": 0, "query_id": "0" * 32, "query": "x", "log_count": 1, "costs": spent, "errors": [], "rewrites": rewrites}
+    row = {
+        "shard": 0,
+        "query_id": "0" * 32,
+        "query": "x",
+        "log_count": 1,
+        "costs": spent,
+        "errors": [],
+        "rewrites": rewrites,
+        "stored": [],
+    }
     vectors = rng.standard_normal((queries, len(STRATEGIES), 8))
     vectors /= np.linalg.norm(vectors, axis=2, keepdims=True)
     cosines = (vectors @ vectors.transpose(0, 2, 1)).round(6).astype(np.float32).reshape(queries, -1)

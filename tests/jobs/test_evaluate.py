@@ -210,6 +210,18 @@ def test_without_kept_runs_the_original_is_not_measured(run: Run) -> None:
     assert found.results == judged(run(0, 1, 2)).results
 
 
+def test_an_original_that_was_searched_with_its_rewrites_is_not_measured(run: Run) -> None:
+    (name, block), *others = CONFIG["retrieve"]["retrievers"].items()
+    joined = CONFIG["retrieve"] | {"retrievers": {name: block | {"together": True}} | dict(others)}
+    rewriting = {"engine": {"kind": "recorded", "path": "r"}, "strategies": ["keyword"]}
+    found = judged(run(0, 1, 2, retrieve=joined, rewrite=rewriting))
+    assert found.original is found.intervals is found.differences is None
+    said = " ".join(evaluation_notes(found))
+    assert f"original alone: not measured, since {name} searched it as one with its rewrites" in said
+    alone = judged(run(0, 1, 2, retrieve=joined, rewrite=rewriting | {"strategies": []}))
+    assert alone.original is not None
+
+
 @pytest.mark.parametrize(
     ("config", "kept", "reranked"),
     [({"rerank": {"keep": 1}}, 1, True), ({"rerank": {"kind": "none", "keep": 1}, "fuse": {"keep": 7}}, 7, False)],

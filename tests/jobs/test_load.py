@@ -127,7 +127,8 @@ def test_the_paper_s_setting_reranks_the_whole_union() -> None:
 MESSAGES: list[tuple[str, object, str]] = [
     # unknown keys, at every depth, with the nearest and the keys of that very place
     ("rerang", {}, "rerang: unknown key; did you mean 'rerank'? (known: name, label, log, corpus, rewrite, retrieve, fuse, "),
-    ("fuse.dept", 3, "fuse.dept: unknown key; did you mean 'depth'? (known: method, k, depth, keep, weights, redundancy)"),
+    ("fuse.dept", 3, "fuse.dept: unknown key; did you mean 'depth'? (known: method, k, depth, keep, weights, "
+     "retriever_weights, redundancy)"),
     ("rewrite.decoding.temprature", 1, "rewrite.decoding.temprature: unknown key; did you mean 'temperature'? (known: temp"),
     ("rewrite.engine.paht", "x", "rewrite.engine.paht: unknown key; did you mean 'path'? (known: kind, path)"),
     ("rewrite.engine", {"kind": "vlm"}, "rewrite.engine.kind: no kind 'vlm'; did you mean 'vllm'? (known: vllm, openai, rec"),
@@ -170,6 +171,9 @@ MESSAGES: list[tuple[str, object, str]] = [
     ("retrieve.routes", {"keywrd": ["bm25"]}, "retrieve.routes: 'keywrd' is not among the strategies; did you mean 'keyword'"),
     ("fuse.weights", {"pseudo": 1}, "fuse.weights: 'pseudo' is not among the strategies; did you mean 'pseudo_answer'?"),
     ("fuse.weights", {"keyword/dense": 1}, "fuse.weights: no retriever 'dense' (known: bm25)"),
+    ("fuse.weights", {"together": 1}, "fuse.weights: 'together' is not among the strategies"),
+    ("fuse.retriever_weights", {"bm": 1}, "fuse.retriever_weights: no retriever 'bm'; did you mean 'bm25'?"),
+    ("fuse.retriever_weights", {"bm25": -1}, "fuse.retriever_weights.bm25: input should be greater than or equal to 0, found "),
     ("rerank.kind", "bi_encoder", "rerank: bi_encoder needs rerank.encoder, since no retriever is dense"),
     (
         "retrieve.retrievers.x", {"kind": "local", "index": "i", "analyzer": "english", "encoder": {"model": "m"}},
@@ -185,6 +189,36 @@ MESSAGES: list[tuple[str, object, str]] = [
 def test_refused_by_name(config_file: Write, values: Values, key: str, value: object, words: str) -> None:
     put(values, key, value)
     assert refusal(config_file, values).startswith(words)
+
+
+def test_weights_of_texts_searched_together(config_file: Write, values: Values) -> None:
+    put(values, "retrieve.retrievers.bm25.together", True)
+    put(values, "retrieve.retrievers.dense", {"kind": "local", "index": "i", "encoder": {"model": "m"}})
+    put(values, "fuse.weights", {"together": 2, "together/bm25": 3})
+    config = load_config(config_file(values))
+    assert config.joining == ["bm25"]
+    put(values, "fuse.weights", {"together/dense": 2})
+    assert refusal(config_file, values).startswith(
+        "fuse.weights: together/dense: dense searches text by text; set its together"
+    )
+    put(values, "fuse.weights", {"together": 0})
+    assert refusal(config_file, values).startswith("fuse.weights: together: 0 leaves all texts out; set fuse.retriever_weights")
+    put(values, "fuse.weights", {})
+    put(values, "retrieve.routes", {"together": ["bm25"]})
+    assert refusal(config_file, values).startswith("retrieve.routes: 'together' is not among the strategies")
+
+
+@pytest.mark.parametrize("change", [{"rewrite.strategies": []}, {"fuse.retriever_weights": {"bm25": 0}},
+                                    {"retrieve.routes": {"general": ["dense"], "keyword": []}}])  # fmt: skip
+def test_where_nothing_is_joined_the_original_has_its_lists(
+    config_file: Write, values: Values, change: dict[str, object]
+) -> None:
+    put(values, "retrieve.retrievers.bm25.together", True)
+    put(values, "retrieve.retrievers.dense", {"kind": "local", "index": "i", "encoder": {"model": "m"}})
+    put(values, "rewrite.strategies", ["general", "keyword"])
+    for key, value in change.items():
+        put(values, key, value)
+    assert load_config(config_file(values)).joining == []
 
 
 @pytest.mark.parametrize("key", ["name", "log", "log.path", "log.query_column", "rewrite", "retrieve.retrievers", "output"])

@@ -177,6 +177,58 @@ def test_what_a_list_of_no_weight_found_is_not_guessed_where_lists_were_not_kept
     assert "marks documents that no list of the original has" not in text["samples"]
 
 
+JOINED = [
+    Query(
+        one.name, one.texts, one.failed,
+        {("together", "bm25") if one.texts else ("original", "bm25"): ["d01", "d02"]}
+        | {key: hits for key, hits in one.hits.items() if key[1] == "dense"},
+    )
+    for one in QUERIES
+]  # fmt: skip
+TOGETHER = {
+    "bm25": {"kind": "local", "index": "nowhere", "together": True},
+    "dense": {"kind": "local", "index": "nowhere"},
+}
+
+
+@pytest.mark.parametrize("keep_runs", [True, False])
+def test_texts_searched_together_have_no_list_of_the_original(make: Make, keep_runs: bool) -> None:
+    run = make(JOINED, keep_runs=keep_runs, retrieve={"keep_runs": keep_runs, "retrievers": TOGETHER})
+    found = measured(run)
+    assert (found.comparable, found.joining) == (False, ["bm25"])
+    assert found.left_out == []
+    together = found.added[-1]
+    assert (together.strategy, together.queries) == ("together", sum(bool(one.texts) for one in JOINED))
+    assert together.found > 0
+    assert "bm25" not in {one.retriever for one in found.overlaps}
+    assert Figures(run).lists["bm25"] == {"together": 3}
+    shares = {line.name: line for line in spending(Figures(run), None).strategies}
+    assert shares["all strategies together"]["searches"] == 9  # bm25's
+    text = page(run).sections
+    assert "bm25 searched all texts of a query as one" in text["added"]
+    assert "Not known: bm25 searched all texts of a query as one" in text["samples"]
+    assert "+ new" not in text["samples"]
+    alpha = samples(Figures(run), failures(Figures(run), texts=True), 9, texts=True).queries[0]
+    assert alpha.alone == []
+    assert not any(hit.new for hit in alpha.hits)
+    drawn = flow(Figures(run))
+    last = max(node.x for node in drawn.nodes)
+    for node in drawn.nodes:
+        if node.x > 1:
+            assert node.into == pytest.approx(node.size), node.label
+        if node.x < last and node.kind == "kept":
+            assert node.out == pytest.approx(node.size), node.label
+
+
+def test_saved_searches_are_shown_beside_those_that_were_made(make: Make) -> None:
+    run = make()
+    for manifest in run.manifests:
+        manifest.costs["retrieve"]["bm25@"]["saved"] = 4
+    text = page(run).sections
+    assert "18 searches, 12 saved" in " ".join(text.values())
+    assert "saved" in text["cost"]
+
+
 def test_a_part_of_a_long_run_is_measured_and_it_is_said(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["jobs.report.lists"], "MOST_QUERIES", 2)
     run = make()

