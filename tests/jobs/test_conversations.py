@@ -170,3 +170,14 @@ def test_a_query_alone_is_tried_as_before(job: str) -> None:
     assert trial.row["query_id"] == query_id("bread")
     with pytest.raises(ConfigError, match="the query is only white space"):
         tried(job, "  ", Given("a", {}))
+
+
+@pytest.mark.slow
+def test_on_ray_the_tables_are_the_same(job: str, capfd: pytest.CaptureFixture[str]) -> None:
+    found = []
+    for address in ("none", "local"):
+        assert main(["run", job, "--set", f"cluster.address={address}", "--set", f"output={address}"]) == 0
+        run = Path(capfd.readouterr().out.splitlines()[-1])
+        found.append({table: rows(run, table) for table in ("queries", "query_map", "rewrites", "results")})
+    assert found[0] == found[1]
+    assert {row["context"] for row in found[0]["queries"]} == {None, "A  lighthouse\nlamp"}
