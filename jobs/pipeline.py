@@ -119,7 +119,7 @@ def _settings(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> dict
             "run": run if config.retrieve.keep_runs else None,
             "cuts": {strategy.name: (strategy.depth, strategy.score_floor) for strategy in prepared.rewriting.pool},
         },
-        "fuse": {"settings": config.fuse},
+        "fuse": {"settings": config.fuse, "documents": next(iter(retrievers.items()))},
         "order": {"combine": config.rerank.combine, "keep": config.rerank.keep},
         "write": {"run": run, "planned": len(config.rewrite.planned), "start": start},
     }

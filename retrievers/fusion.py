@@ -114,7 +114,8 @@ def fuse(hits: Hits, settings: FuseSettings, similarity: Similarity | None = Non
     score = _finite(hits, used)
     selection = slice(None) if used.all() else used  # a slice copies nothing
     hit_list = hits.hit_list[selection]
-    part = _Part(hit_list, hits.pair[selection], hits.rank[selection], score[selection], weight[hit_list], retriever_weight)
+    used_score = _divided(score[selection], hit_list) if settings.divide == "max" else score[selection]
+    part = _Part(hit_list, hits.pair[selection], hits.rank[selection], used_score, weight[hit_list], retriever_weight)
     total = METHODS[settings.method](hits, part, settings.k)
 
     list_counts = np.bincount(part.pair, minlength=len(hits.pair_query))  # of each pair
@@ -174,6 +175,14 @@ def _finite(hits: Hits, used: np.ndarray) -> np.ndarray:
     np.minimum.at(lowest, hits.hit_list[finite], hits.score[finite])
     lowest[np.isinf(lowest)] = 0.0
     return np.where(not_finite, lowest[hits.hit_list], hits.score)
+
+
+def _divided(score: np.ndarray, hit_list: np.ndarray) -> np.ndarray:
+    """Returns the scores divided by the highest of their list; those of a list whose highest is not above 0 stay."""
+    begins = np.flatnonzero(np.diff(hit_list, prepend=-1))
+    high = np.maximum.reduceat(score, begins) if len(begins) else score
+    divided: np.ndarray = score / np.repeat(np.where(high > 0, high, 1.0), np.diff(begins, append=len(score)))
+    return divided
 
 
 # Each method returns the score of every pair of query and document, shape (pairs,). np.bincount adds in the order of the hits,

@@ -75,6 +75,12 @@ class FuseSettings(BaseModel):
     retriever_weights: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = {}
     """retriever -> weight (default 1) by which those of its lists are multiplied; of weighted and best its term in the join of
     the retrievers. 0 leaves its lists out."""
+    divide: Literal["none", "max"] = "none"
+    """Of weighted and best; max: the scores of each list are divided by its highest."""
+    duplicates: Literal["keep", "drop"] = "keep"
+    """drop: of candidates with the same text under several ids only the best stays."""
+    duplicate_chars: Annotated[int, Field(gt=0)] | None = None
+    """How much of the texts is compared; null: all."""
     redundancy: Literal["none", "overlap", "cosine"] = "cosine"
     """Lists that look alike share a vote: by the documents in both, or by the cosine of their texts."""
 

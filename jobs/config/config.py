@@ -235,6 +235,11 @@ class Config(BaseModel):
         return self.label or self.log.date
 
     @property
+    def reads_texts(self) -> bool:
+        """Returns whether a stage reads the texts of documents."""
+        return self.rerank.kind != "none" or self.fuse.duplicates == "drop"
+
+    @property
     def used_redundancy(self) -> str:
         """Returns the redundancy method in use: cosine needs a dense retriever, else overlap replaces it."""
         configured = self.fuse.redundancy

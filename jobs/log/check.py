@@ -135,13 +135,16 @@ def one_line(error: object, limit: int = 200) -> str:
     return " ".join(str(error).split())[:limit]
 
 
+_USED = "used by a prompt or a selection"
+
+
 def _check_columns(file: LogFile, schema: pa.Schema, columns: LogColumns) -> None:
     for use, column, wanted, fits in (
         ("log.query_column", columns.query_column, "text (string)", _is_text),
         ("log.id_column", columns.id_column, "text, whole numbers, dates, times or UUIDs", _is_id),
         ("log.count_column", columns.count_column, "whole numbers", pa.types.is_integer),
         ("log.context_column", columns.context_column, "text (string) or lists of text", _is_context),
-        *(("used by a prompt or a selection", name, "text, lists of text, numbers, true or false, dates, times or UUIDs", _is_value)
+        *((_USED, name, "text, lists of text, numbers, true or false, dates, times or UUIDs", _is_value)
           for name in columns.values),
     ):  # fmt: skip
         if column is None:

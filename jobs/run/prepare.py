@@ -93,14 +93,14 @@ def _prepare(
             "prices", f"limits.max_cost_usd needs prices, and there is no prices.yaml beside {config_path}; put one there"
         )
     indexes = _indexes(config)
-    if config.rerank.kind != "none" and len({index.get("corpus") for index in indexes.values()}) > 1:
+    if config.reads_texts and len({index.get("corpus") for index in indexes.values()}) > 1:
         raise ConfigError(
             "index-shared",
-            f"retrieve.retrievers: {', '.join(indexes)} search indexes of different corpora, but the reranker takes its texts "
-            "from one; build all from one corpus for all, or set rerank.kind: none",
+            f"retrieve.retrievers: {', '.join(indexes)} search indexes of different corpora, but texts are taken from one; "
+            "build all from one corpus for all, or set rerank.kind: none and fuse.duplicates: keep",
         )
     name, first = next(iter(config.retrieve.retrievers.items()))
-    if config.rerank.kind != "none" and isinstance(first, ElasticSettings):  # refuses an index without texts
+    if config.reads_texts and isinstance(first, ElasticSettings):  # refuses an index without texts
         open_documents(name, first.model_copy(update={"index": indexes[name]["index"]}))
     facts = {name: retriever_facts(name, one, indexes[name]) for name, one in config.retrieve.retrievers.items()}
     engine_settings, rewriting, rewriting_identity, warnings = _rewriting(config)

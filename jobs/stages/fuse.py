@@ -10,11 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cluster import costs
+from cluster.run.stage import heartbeat
+from jobs.index.opening import open_documents
 from jobs.tables import CANDIDATE, ORIGINAL, SOURCE, nested, with_appended
+from retrievers.duplicates import without_duplicates
 from retrievers.fusion import Fused, fuse
 from retrievers.lists import Lists, by_document
 from retrievers.ranking import encode, offsets_of
 from retrievers.redundancy import Similarity
+from retrievers.retriever import RetrieverSettings, distinct
 from retrievers.settings import FuseSettings
 
 
@@ -25,14 +29,24 @@ class Fuse:
     ADDS = pa.schema([("candidates", pa.list_(CANDIDATE))])
     DROPS = ("runs", "similarity")
 
-    def __init__(self, settings: FuseSettings) -> None:
-        """Keeps the config's `fuse`."""
+    def __init__(self, settings: FuseSettings, documents: tuple[str, RetrieverSettings] | None = None) -> None:
+        """Opens the documents, if duplicates are dropped.
+
+        Args:
+            settings: the config's `fuse`.
+            documents: (name, settings) of the retriever whose index has the texts.
+        """
         self._settings = settings
+        self._documents = open_documents(*documents, patient=True) if documents and settings.duplicates == "drop" else None
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with candidates; a query without any, or with the original standing in, gets a row in errors."""
         lists = _lists(table, self._settings.depth)
         fused = fuse(by_document(lists, table.num_rows), self._settings, _similarity(table))
+        if self._documents is not None:
+            unique, place = distinct(fused.doc_ids.to_pylist())
+            texts = self._documents.texts(unique, heartbeat)
+            fused = without_duplicates(fused, [texts[i] for i in place], self._settings.duplicate_chars)
         table = with_appended(table, "errors", _notes(fused))
         table = with_appended(table, "costs", [[costs.entry("fuse", self._settings.method)]] * table.num_rows)
         (field,) = self.ADDS

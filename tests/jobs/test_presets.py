@@ -19,6 +19,7 @@ from jobs.config.load import load_config
 from jobs.run.prepare import prepare
 from jobs.run.run import run
 from jobs.terminal.live_display import LiveDisplay
+from rewriters.normalise import query_id
 
 RISE, LAMP, YEAST = "why does bread rise", "compare a lamp and a lens of a lighthouse", "yeast"
 VIEWS = [
@@ -242,3 +243,23 @@ def test_a_passage_with_the_original_is_one_text(job: Run) -> None:
     assert found["hyde(include_original=1)"] == [f"{RISE} {ANSWERS['hyde']}"]
     assert found["query2doc(include_original=5)"] == [" ".join([RISE] * 5 + [ANSWERS["query2doc"]])]
     assert found["expand"] == [f"{RISE} {ANSWERS['expand']}"]
+
+
+def test_the_same_passage_under_two_ids_counts_once(job: Run, passages: dict[str, str]) -> None:
+    settings = ["fuse.depth=100", "fuse.duplicates=drop"]
+    whole, begun = job("rag_fusion", *settings)[0], job("rag_fusion", *settings, "fuse.duplicate_chars=5")[0]
+    found = [
+        [passages[row["doc_id"]][:5] for row in sorted(rows(folder, "results"), key=lambda row: row["rank"])
+         if row["query_id"] == query_id(RISE)]
+        for folder in (whole, begun)
+    ]  # fmt: skip
+    assert found[1] == list(dict.fromkeys(found[0]))  # of passages that begin alike the best alone
+    assert len(found[1]) < len(found[0])
+
+
+def test_scores_are_divided_by_the_highest(job: Run) -> None:
+    settings = ["fuse.method=weighted", "fuse.redundancy=none", "retrieve.routes={original: [bm25], step_back: [bm25]}"]
+    folder, _ = job("rag_fusion", "rewrite.strategies=[step_back]", *settings, "fuse.divide=max")
+    for row in rows(folder, "results"):
+        assert row["score"] <= 2.0
+        assert row["rank"] > 1 or row["score"] >= 1.0
