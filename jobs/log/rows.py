@@ -17,7 +17,7 @@ from jobs.log.variables import contexts, values
 
 ROWS = pa.schema([("log_id", pa.string()), ("text", pa.binary()), ("n", pa.int64())])
 BATCH_ROWS = 1 << 16  # read at a time
-WIDE_BATCH_ROWS = 1 << 13  # with more columns than ROWS: contexts are long
+WIDE_BATCH_ROWS = 1 << 11  # with more columns than ROWS: contexts of 42 KB took 2.0 GB with 1 << 13 of them, 0.7 GB so
 PIECE_BYTES = 48 << 20  # of ROWS held in memory and grouped at a time; about a million rows of a web log
 
 
