@@ -114,7 +114,8 @@ def fuse(hits: Hits, settings: FuseSettings, similarity: Similarity | None = Non
     score = _finite(hits, used)
     selection = slice(None) if used.all() else used  # a slice copies nothing
     hit_list = hits.hit_list[selection]
-    used_score = _divided(score[selection], hit_list) if settings.divide == "max" else score[selection]
+    divides = settings.divide == "max" and settings.method in ("weighted", "best")
+    used_score = _divided(score[selection], hit_list) if divides else score[selection]
     part = _Part(hit_list, hits.pair[selection], hits.rank[selection], used_score, weight[hit_list], retriever_weight)
     total = METHODS[settings.method](hits, part, settings.k)
 

@@ -50,6 +50,7 @@ SETTINGS = st.fixed_dictionaries(
         "weights": st.sampled_from(
             [{}, {"original": 0}, {"general": 3, "general/dense": 0.3}, {"keyword/bm25": 0}, dict.fromkeys(STRATEGIES, 0)]
         ),
+        "divide": st.sampled_from(["none", "max"]),
         "retriever_weights": st.sampled_from([{}, {}, {"bm25": 0.3}, {"dense": 0}, {"bm25": 0, "dense": 0}]),
     }
 )
