@@ -155,9 +155,9 @@ def _texts_and_lists(figures: Figures, drawing: _Drawing, worked: Node) -> list[
     nodes = drawing.column("lists", retrievers.values())
     for key, end in ends.items():
         for name, node in retrievers.items():
-            texts = figures.routed(name)
-            routed = sum(n for strategy, to, n in flows if to == key and key[0] != LOST and strategy in texts)
-            of_lists = node.count / sum(texts.values()) if node.count else 0.0  # below 1 where texts are searched as one
+            of_texts = figures.routed(name)
+            routed = sum(n for strategy, to, n in flows if to == key and key[0] != LOST and strategy in of_texts)
+            of_lists = node.count / sum(of_texts.values()) if node.count else 0.0  # below 1 where texts are searched as one
             drawing.link(end, node, routed * unit, routed * unit * of_lists)
     return nodes
 

@@ -46,8 +46,8 @@ def flat_lists(found: Mapping[str, Found]) -> FlatLists:
     sizes = np.concatenate([np.diff(one.lists.offsets)[one.place] for one in found.values()])
     of = [(text, name) for name, one in found.items() for text in one.texts]
     retriever = np.repeat(np.arange(len(found)), [len(one.texts) for one in found.values()])
-    row, index = (np.array([getattr(text, field) for text, _ in of], dtype=np.int64) for field in ("row", "index"))
-    order = np.lexsort((retriever, index, row))
+    row, number = (np.array([getattr(text, field) for text, _ in of], dtype=np.int64) for field in ("row", "number"))
+    order = np.lexsort((retriever, number, row))
     doc_ids = pa.concat_arrays([one.lists.doc_ids for one in found.values()])
     scores = np.concatenate([one.lists.scores for one in found.values()])
     return FlatLists([of[i] for i in order.tolist()], sizes[order], ranges(begins[order], sizes[order]), doc_ids, scores)
@@ -94,7 +94,7 @@ def runs_column(rows: int, flat: FlatLists, is_fused: np.ndarray, depth: int, cu
         take = take[above]
     hits = pa.StructArray.from_arrays([flat.doc_ids.take(pa.array(take)), pa.array(flat.scores[take])], fields=list(HIT))
     columns = _names(of) | {
-        "text": pa.array([text.index for text, _ in of], pa.int32()),
+        "text": pa.array([text.number for text, _ in of], pa.int32()),
         "weight": pa.array([text.weight for text, _ in of], pa.float64()),
         "position_weight": pa.array([text.position_weight for text, _ in of], pa.float64()),
         "hits": nested(offsets_of(sizes), hits, RUN.field("hits").type),

@@ -126,7 +126,7 @@ class Retrieve:
         made = list(zip(texts, place.tolist(), strict=True))
         if name in self._together:
             originals = {text.row: text for text in routed if text.strategy == ORIGINAL}
-            empty = [i for i, (text, number) in enumerate(made) if text.index != 0 and not len(lists[number].scores)]
+            empty = [i for i, (text, number) in enumerate(made) if text.number != 0 and not len(lists[number].scores)]
             empty = [i for i in empty if texts[i].row in originals]
             standing = [originals[texts[i].row] for i in empty]
             their_place, more = self._search(name, standing)

@@ -21,7 +21,7 @@ class Text(NamedTuple):
 
     Attributes:
         row: Of the query in the block.
-        index: Among the texts of the row: the original 0, then the rewrites in order; -1: several of them as one.
+        number: Among the texts of the row: the original 0, then the rewrites in order; -1: several of them as one.
         strategy: Of the text.
         position: Of the text within its strategy, from 1.
         weight: Of the strategy; `fuse.weights` may replace it.
@@ -30,7 +30,7 @@ class Text(NamedTuple):
     """
 
     row: int
-    index: int
+    number: int
     strategy: str
     position: int
     weight: float
@@ -49,9 +49,9 @@ def block_texts(table: pa.Table) -> list[Text]:
     rows = zip(table.column("query").to_pylist(), table.column("rewrites").to_pylist(), strict=True)
     for row, (query, rewrites) in enumerate(rows):
         texts.append(Text(row, 0, ORIGINAL, 1, 1.0, 1.0, SearchText(query, "query")))
-        for index, one in enumerate(rewrites, start=1):
+        for number, one in enumerate(rewrites, start=1):
             search = SearchText(one["text"], one["search_as"])
-            texts.append(Text(row, index, one["strategy"], one["position"], one["weight"], one["position_weight"], search))
+            texts.append(Text(row, number, one["strategy"], one["position"], one["weight"], one["position_weight"], search))
     return texts
 
 
