@@ -85,18 +85,12 @@ def calls_of(
 
 
 def _own_schema(strategy: Strategy) -> dict[str, Any] | None:
-    """Returns the JSON schema of the answer to a request for an array or an object; None for text and lines.
+    """Returns the JSON schema of the answer to a request for an object; None for the other outputs.
 
-    As in the joint schema, a value that the schema cut is longer than `max_chars`, and fails.
+    A schema whose root is an array is refused by OpenAI's own server. As in the joint schema, a value that the schema cut is
+    longer than `max_chars`, and fails.
     """
-    text = {"type": "string", "maxLength": strategy.max_chars + 1}
-    if strategy.output == "object":
-        properties = dict.fromkeys(strategy.keys, text)
-        return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
-    if strategy.output == "array":
-        item: dict[str, Any] = text
-        if strategy.keys:
-            properties = dict.fromkeys(strategy.keys, text)
-            item = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
-        return {"type": "array", "items": item, "minItems": 1, "maxItems": strategy.n}
-    return None
+    if strategy.output != "object":
+        return None
+    properties = dict.fromkeys(strategy.keys, {"type": "string", "maxLength": strategy.max_chars + 1})
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
