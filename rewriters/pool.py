@@ -159,8 +159,6 @@ def load(entry: Entry, language: str | None = None, context: bool = False, read:
     prompt = with_context(prompt) if context else prompt
     if not context and CONTEXT in variables(prompt):
         raise RewriterError("strategy", f"{where}: prompt has {{context}}, and log.context_column is not set; set it")
-    if strategy.samples > 1 and decoding.get("temperature", 1) == 0:
-        raise RewriterError("strategy", f"{where}: n {strategy.n} samples at temperature 0 are all the same; raise it")
     changed: dict[str, Any] = {"prompt": prompt} | ({"any_language": True} if language else {})
     return strategy.model_copy(update=changed)
 
