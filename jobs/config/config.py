@@ -106,7 +106,7 @@ class RewriteSettings(BaseModel):
     """The pool: names (docs/strategies.md), paths of YAML files, or either with parameters: `{rag_fusion: {n: 2}}`. [] = the
     original only."""
     select: Annotated[SelectSettings, BeforeValidator(_kind)] = SelectAll(kind="all")
-    """Which strategies of the pool rewrite a query: all, adaptive, classified, random_k, column or never; some have settings."""
+    """Which strategies of the pool rewrite a query: all, adaptive, classified, random_k, column, never."""
     calls: Literal["joint", "separate"] = "joint"
     """joint: one request for all strategies that can share it (the four of DMQR-RAG); separate: one each."""
     language: Annotated[str, Field(min_length=1)] | None = None

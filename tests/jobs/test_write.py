@@ -58,6 +58,7 @@ ROW = struct(
             strategy=NAMES, position=st.just(1), text=st.text("ab ", max_size=5), weight=SCORES,
             search_as=st.sampled_from(["query", "passage"]), model=st.just("m"),
             prompt_hash=st.just("h"), parsed_as=st.sampled_from(["json", "salvage"]), selected_reason=st.none(),
+            position_weight=st.sampled_from([1.0, 0.5]),
         )
     ),
     stored=st.just([]),

@@ -94,7 +94,7 @@ def test_a_missing_field_is_named(key: str) -> None:
         ("label: [", "is not YAML: while parsing a flow node"),
         ("label: a: b", "is not YAML: mapping values are not allowed here"),
         ("label: \x00", "is not YAML: "),
-        ("1: 2\nlabel: a b\nprompt: '{query}'", "1: unknown key"),
+        ("1: 2\nlabel: a b\nprompt: '{query}'", "1: keys should be strings, found 1"),
     ],
 )
 def test_a_file_that_is_no_strategy_says_so(text: str, said: str) -> None:
