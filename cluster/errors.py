@@ -147,6 +147,10 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "included and must not be listed.",
             "Use one of the known strategies, or correct the file: [Adding a strategy](strategies.md#adding-a-strategy).",
         ),
+        "selection": (
+            "A file of rules or demonstrations cannot be read or is wrong, or names a strategy that the pool does not have.",
+            "Correct the file or `rewrite.select`, or add the strategy to `rewrite.strategies`.",
+        ),
         "prompt": (
             "The joint prompt cannot be read, has an unknown variable, or does not end with `{query}`.",
             "Correct the file; the rules: [A joint prompt of your own](strategies.md#a-joint-prompt-of-your-own).",

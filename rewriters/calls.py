@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+from cluster.errors import RewriterError
 from rewriters.joint import REQUEST_NAME, joint_schema, joint_template
 from rewriters.strategy import CONTEXT, Strategy, template_hash, variables
 
@@ -65,7 +66,14 @@ def calls_of(
         joint_prompt: Of the joint request.
         language: That rewrites are written in; None: the query's.
         context: Whether queries have earlier turns.
+
+    Raises:
+        RewriterError: A strategy samples several answers at temperature 0.
     """
+    for one in strategies:
+        if one.samples > 1 and {**decoding, **one.decoding}.get("temperature", 0) == 0:
+            line = f"strategy {one.name!r}: its {one.n} samples at temperature 0 are all the same; raise temperature, or n: 1"
+            raise RewriterError("strategy", line)
     joint: tuple[Strategy, ...] = ()
     for strategy in strategies if calls == "joint" else ():
         if strategy.is_joint and strategy.recorded_as not in {one.recorded_as for one in joint}:

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from cluster.errors import RewriterError, nearest
 from rewriters.reading.answer import label_key
 from rewriters.settings import DecodingSettings
-from rewriters.strategy import CONTEXT, RESERVED, Strategy, render, variables
+from rewriters.strategy import CONTEXT, PLAIN_NAME, RESERVED, Strategy, plain_name, render, variables
 
 Entry = str | Mapping[str, Mapping[str, Any]]
 """A strategy as the config names it: a name, a path, or one of them with parameters."""
@@ -155,14 +155,15 @@ def load(entry: Entry, language: str | None = None, context: bool = False, read:
         elif key != "name":
             known = [*_FIELDS, *DecodingSettings.model_fields, *declared, *variants, "name"]
             raise RewriterError("strategy", f"strategy {wanted.stem!r}: no parameter {key!r}{nearest(key, known)}")
+    if "name" in wanted.parameters and not plain_name(wanted.name):
+        line = f"strategy {wanted.stem!r}: name {wanted.name!r} must be {PLAIN_NAME}, and none of {', '.join(sorted(RESERVED))}"
+        raise RewriterError("strategy", line)
     fields |= overrides | {"decoding": _checked_decoding(decoding, where)}
     strategy = _made(fields | {"name": wanted.name, "base": wanted.stem, "own_file": is_path(wanted.source)}, where)
     prompt = render(strategy.prompt, declared | {"n": str(strategy.n), "language": language or OF_THE_QUERY})
     prompt = with_context(prompt) if context else prompt
     if not context and CONTEXT in variables(prompt):
         raise RewriterError("strategy", f"{where}: prompt has {{context}}, and log.context_column is not set; set it")
-    if strategy.samples > 1 and decoding.get("temperature", 1) == 0:
-        raise RewriterError("strategy", f"{where}: n {strategy.n} samples at temperature 0 are all the same; raise it")
     changed: dict[str, Any] = {"prompt": prompt} | ({"any_language": True} if language else {})
     return strategy.model_copy(update=changed)
 
@@ -234,10 +235,10 @@ def _refusal(where: str, error: ValidationError, prefix: str = "") -> RewriterEr
     first = error.errors()[0]
     place = prefix + ".".join(str(part) for part in first["loc"])
     message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "missing":
+        return RewriterError("strategy", f"{where}: {place}: is missing; add it")
     if first["type"] == "extra_forbidden":
         message = f"unknown key{nearest(str(first['loc'][-1]), _known(first['loc'][:-1]))}"
-    elif first["type"] == "missing":
-        message = "is missing; add it"
     elif first["type"] != "value_error":
         message = f"{message[0].lower()}{message[1:]}, found {first['input']!r}"
     return RewriterError("strategy", f"{where}: {place + ': ' if place else ''}{message}; correct it")

@@ -84,7 +84,7 @@ class Rewriter:
             calls = rewriting.calls
             raise RewriterError("config-value", f"unknown value of rewrite.calls {calls!r}{nearest(calls, CALLS)}")
         self.strategies: tuple[Strategy, ...] = tuple(sorted(rewriting.pool, key=lambda s: (s.order, s.name)))
-        self._by_type = classifier.ByType(rewriting.rules, rewriting.pool) if rewriting.rules else None
+        self._by_type = classifier.ByType(rewriting.rules, rewriting.pool) if rewriting.rules and rewriting.pool else None
         self._selector = self._opened_selector()
         self._asks_type = isinstance(rewriting.select, SelectClassified) and rewriting.select.by == "llm"
         self._calls = self._planned()
@@ -185,6 +185,8 @@ class Rewriter:
 
     def _opened_selector(self) -> Selector:
         select, pool = self._of.select, self._of.pool
+        if not pool:
+            return All(pool)
         if isinstance(select, SelectRandom):
             return RandomK(pool, select.k, select.seed)
         if isinstance(select, SelectColumn):

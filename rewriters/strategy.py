@@ -29,6 +29,7 @@ EXAMPLE_QUERY = (
 ANY_PLACEHOLDER = re.compile(r"\{\s*[A-Za-z_]\w*\s*\}")
 RESERVED = {"original", "together", "dmqr", "dmqr_adaptive", "classify", "reason"}
 """Names that no strategy may have: lists and requests that are not a strategy's, and a key of adaptive answers."""
+PLAIN_NAME = "a letter, then letters, digits and _, in lower case"
 
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -151,11 +152,7 @@ class Strategy(BaseModel):
         return self
 
     def _rules(self) -> Iterator[tuple[str, bool]]:
-        yield (
-            "name must begin with a letter and have letters, digits and _ alone, in lower case",
-            bool(re.fullmatch(r"[a-z][a-z0-9_]*", self.base or self.name)),
-        )
-        yield f"name is taken; these are: {', '.join(sorted(RESERVED))}", (self.base or self.name) not in RESERVED
+        yield f"name must be {PLAIN_NAME}, and none of {', '.join(sorted(RESERVED))}", plain_name(self.base or self.name)
         yield (
             "label and aliases must have a letter and no colon, brace or line break",
             all(any(map(str.isalpha, one)) and not re.search(r"[:：{}\r\n]", one) for one in (self.label, *self.aliases)),
@@ -174,6 +171,11 @@ class Strategy(BaseModel):
                 f"letters or more with it: {EXAMPLE_QUERY!r}; found: {self.example!r}",
                 bool(_content_words(self.example) & _content_words(EXAMPLE_QUERY)),
             )
+
+
+def plain_name(name: str) -> bool:
+    """Returns whether a strategy may have this name: PLAIN_NAME, and not RESERVED."""
+    return re.fullmatch(r"[a-z][a-z0-9_]*", name) is not None and name not in RESERVED
 
 
 def one_line(text: str) -> bool:

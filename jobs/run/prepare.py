@@ -22,7 +22,7 @@ from jobs.run import engine
 from jobs.run.folder import find_runs, run_id
 from jobs.run.pools import with_precisions
 from jobs.run.request_shares import worker_settings
-from jobs.run.rewriting import read_rewriting
+from jobs.run.rewriting import config_error, read_rewriting
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.reranker import reranker_identity
 from rewriters.engines.settings import EngineSettings, OpenaiSettings
@@ -218,7 +218,7 @@ def _rewriting(config: Config) -> tuple[EngineSettings | None, Rewriting, dict[s
     try:
         rewriter = Rewriter(rewriting)
     except RewriterError as error:
-        raise ConfigError(error.code, f"rewrite.strategies: {error}") from error
+        raise config_error(error) from error
     settings, identity = engine.resolve(rewrite.engine)
     own = {s.name: engine.resolve(s.engine) for s in rewriting.pool if s.engine is not None}
     pool = tuple(s.model_copy(update={"engine": own[s.name][0]}) if s.name in own else s for s in rewriting.pool)

@@ -37,8 +37,13 @@ def read_rewriting(config: Config) -> Rewriting:
             load_demonstrations(select.demonstrations, read_text) if isinstance(select, SelectAdaptive) else (),
         )
     except RewriterError as error:
-        where = {"strategy": "rewrite.strategies: ", "selection": "rewrite.select: "}.get(error.code, "")
-        raise ConfigError(error.code, f"{where}{error}") from error
+        raise config_error(error) from error
+
+
+def config_error(error: RewriterError) -> ConfigError:
+    """Returns the error of a pool, a selection or a prompt with its place in the config."""
+    places = {"strategy": "rewrite.strategies: ", "selection": "rewrite.select: ", "prompt": "rewrite.joint_prompt: "}
+    return ConfigError(error.code, f"{places.get(error.code, '')}{error}")
 
 
 def read_text(path: str) -> str:

@@ -38,6 +38,7 @@ from jobs.try_one.trial import Row, Trial, document_counts
 from retrievers.retriever import DocumentStore
 from rewriters.engines.recorded import RecordedEngine
 from rewriters.normalise import normalise
+from rewriters.query import Query
 from rewriters.rewriter import Rewriter
 
 SKIPPED = ("read", "write")  # the query is given, and nothing is committed
@@ -217,13 +218,21 @@ class LoadedConfig:
 
     def _requests(self, row: Row) -> list[Row]:
         """Returns each request with its prompt and its raw answer, or the error in place of one."""
-        requests = self._rewriter.requests(row["query_id"], row["query"])
-        answered = Completions(self._prepared.storage, self._tried, 1, 0.0).get([key_of(request) for request in requests])
-        spent = {entry["component"]: entry for entry in row["costs"] if entry["stage"] == "rewrite"}
+        query = Query(row["query_id"], row["query"])
+        stored = Completions(self._prepared.storage, self._tried, 1, 0.0)
+        question = self._rewriter.question(query)
+        told_type = stored.get([key_of(question)]).get(key_of(question)) if question else None
+        choice = self._rewriter.choose(query, told_type.completion if told_type else None)
+        requests = [*filter(None, [question]), *self._rewriter.requests(query, choice)]
+        answered = stored.get([key_of(request) for request in requests])
+        spent: dict[str, list[Row]] = {}  # of the samples of a request, in their order
+        for entry in row["costs"]:
+            if entry["stage"] == "rewrite":
+                spent.setdefault(entry["component"], []).append(entry)
         told = {error["reason"]: error for error in row["errors"] if error["stage"] == "rewrite"}
         found = []
         for request in requests:
-            made, cost = answered.get(key_of(request)), spent[request.name]
+            made, cost = answered.get(key_of(request)), spent[request.name].pop(0)
             values: dict[str, Any] = {"request": request.name, "prompt": request.prompt, "prompt_hash": request.prompt_hash}
             values |= {"schema": request.schema, "decoding": dict(request.decoding)}
             values |= {"answer": None, "finish_reason": None, "error": cost["error"], "message": None}

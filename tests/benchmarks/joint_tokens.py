@@ -27,7 +27,9 @@ def main() -> None:
     from vllm_rate import queries
 
     from rewriters.engines.vllm.engine import VllmEngine
-    from rewriters.rewriter import Rewriter
+    from rewriters.pool import load_pool
+    from rewriters.query import Query
+    from rewriters.rewriter import Rewriter, Rewriting
 
     options = argparse.ArgumentParser()
     options.add_argument("--queries", type=int, default=200)
@@ -39,8 +41,9 @@ def main() -> None:
         try:
             for calls, tokens in (("joint", 256), ("separate", 64)):
                 decoding = {"temperature": 0.0, "max_tokens": tokens, "chat_template_kwargs": {"enable_thinking": False}}
-                rewriter = Rewriter(STRATEGIES, calls, decoding)
-                asked = [request for number, text in enumerate(texts) for request in rewriter.requests(str(number), text)]
+                rewriter = Rewriter(Rewriting(load_pool(STRATEGIES), calls, decoding))
+                asked_queries = [Query(str(number), text) for number, text in enumerate(texts)]
+                asked = [request for query in asked_queries for request in rewriter.requests(query)]
                 said = [completion for _, completion in engine.complete(asked)]
                 prompt, cached, written = (
                     sum(getattr(completion, name) for completion in said) / count

@@ -48,10 +48,13 @@ def decoding(tokens: int) -> dict[str, object]:
 
 
 def prompts(texts: list[str], tokens: int) -> list[str]:
-    from rewriters.rewriter import Rewriter
+    from rewriters.pool import load_pool
+    from rewriters.query import Query
+    from rewriters.rewriter import Rewriter, Rewriting
 
-    rewriter = Rewriter(["keyword"], "separate", decoding(tokens))
-    return [request.prompt for number, text in enumerate(texts) for request in rewriter.requests(str(number), text)]
+    rewriter = Rewriter(Rewriting(load_pool(["keyword"]), "separate", decoding(tokens)))
+    queries = [Query(str(number), text) for number, text in enumerate(texts)]
+    return [request.prompt for query in queries for request in rewriter.requests(query)]
 
 
 def rendered(model: str, texts: list[str], tokens: int) -> list[str]:

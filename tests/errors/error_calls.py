@@ -48,6 +48,7 @@ from retrievers.retriever import retriever_identity
 from retrievers.settings import RerankSettings
 from rewriters.engines.vllm.engine import VllmEngine
 from rewriters.engines.vllm.lora import adapter_folder
+from rewriters.rewriter import Rewriting
 
 AGAIN = "dmqr run job.yaml"
 
@@ -270,7 +271,7 @@ def drive(patch: Patch, received: int | None = None, lost: bool = False) -> None
     patch.setattr(run, "RayRunner", FakeRunner)
     patch.setattr(run, "stages", lambda *_: [])
     config = anything(limits=LimitSettings(), rewrite=anything(planned=[]))
-    prepared = anything(config=config, prices=None, storage=storage())
+    prepared = anything(config=config, prices=None, storage=storage(), rewriting=Rewriting(()))
     plan = anything(shards=[anything(number=0, key="a", row_group=0)], counts={"queries": 3})
     lease, signals = anything(number=1, lost=lambda: lost, taken_over=lambda: False), anything(received=received, working=False)
     session, record, display = anything(pools={}), anything(), LiveDisplay(sys.stderr)

@@ -38,13 +38,6 @@ def without_output(_: Patch) -> None:
     Path("job.yaml").write_text(yaml.safe_dump({key: value for key, value in JOB.items() if key != "output"}))
 
 
-def broken_strategy(patch: Patch) -> None:
-    from rewriters import strategies
-
-    file("more/broken.py", "def (")(patch)
-    patch.setattr(strategies, "__path__", [*strategies.__path__, os.path.abspath("more")])
-
-
 def no_room(patch: Patch) -> None:
     import duckdb
 
@@ -170,7 +163,11 @@ LOG = [
 ]
 ENGINES = [
     job("strategy", "unknown strategy 'generl'", "rewrite.strategies=[generl]"),
-    job("strategy", "correct that file", "rewrite.strategies=[broken]", spoil=broken_strategy),
+    job("strategy", "is not YAML", "rewrite.strategies=[./broken.yaml]", spoil=file("broken.yaml", "label: [")),
+    job("strategy", "at temperature 0 are all the same", "rewrite.strategies=[{rewrite: {n: 3}}]"),
+    job("selection", "'decompose' is not among rewrite.strategies", "rewrite.select=classified"),
+    job("selection", "correct rewrite.select.demonstrations", "rewrite.select={kind: adaptive, demonstrations: none.yaml}"),
+    job("config-value", "rewrite.select.k is 9, and there are", "rewrite.select={kind: random_k, k: 9}"),
     job("prompt", "as its last word", "rewrite.joint_prompt=p.txt", spoil=file("p.txt", "Rewrite {query} as keywords.")),
     job("engine-setting", "base_url must be like", f"rewrite.engine={{{OPENAI}}}", "rewrite.engine.base_url=host:8000/v1"),
     job("engine-model", "no model 'tiny'", spoil=server(models=["another"])),

@@ -34,6 +34,8 @@ APART = {
 # What it resolves to counts in its place: prompts, weights, the content of a file or an index (test_prepare.py).
 RESOLVED = {
     "RewriteSettings": {"strategies", "joint_prompt"},
+    "SelectAdaptive": {"demonstrations"},
+    "SelectClassified": {"rules"},
     "VllmSettings": {"model", "revision", "lora", "args"},
     "RecordedSettings": {"path"},
     "EncoderSettings": {"model"},

@@ -48,6 +48,8 @@ def tables(**changes: int) -> dict[str, list[File]]:
 
 # ---------------------------------------------------------------- balances
 
+PLANNED = "queries x planned strategies (6) are not those with rewrites + with an error + not selected"
+
 
 def test_balances_that_hold(prepared: Prepared) -> None:
     check_balances(prepared, PLAN, COUNTS, tables())
@@ -59,7 +61,21 @@ def test_balances_that_hold(prepared: Prepared) -> None:
         ({}, {"query_map": 4}, "log rows (5) are not rows of query_map (4)"),
         ({}, {"queries": 4}, "distinct queries (3) are not rows of queries (4)"),
         ({"queries": 2}, {}, "distinct queries (3) are not queries committed (2)"),
-        ({"rewrite_errors": 0}, {}, "queries x planned strategies (6) are not rewrites + rewrite errors (5)"),
+        (
+            {"rewrite_errors": 0},
+            {},
+            f"{PLANNED} (5)",
+        ),
+        (
+            {"not_selected": 1},
+            {},
+            f"{PLANNED} (7)",
+        ),
+        (
+            {"further_texts": 1},
+            {},
+            f"{PLANNED} (5)",
+        ),
         ({}, {"rewrites": 6}, "rewrites committed (5) are not rows of rewrites (6)"),
         ({"queries_with_results": 1}, {}, "queries (3) are not queries with results + without hits (2)"),
         ({"error/fuse//no_hits": 0}, {}, "queries (3) are not queries with results + without hits (2)"),
@@ -71,6 +87,11 @@ def test_a_balance_that_does_not_hold_is_named(
     with pytest.raises(ClusterError) as refused:
         check_balances(prepared, PLAN, COUNTS | counts, tables(**changed))
     assert f"{prepared.storage.root}: {words}; the run is not closed; start it anew under another name" == str(refused.value)
+
+
+def test_texts_of_one_strategy_and_strategies_that_were_not_selected_balance(prepared: Prepared) -> None:
+    counts = COUNTS | {"rewrites": 7, "further_texts": 3, "not_selected": 1}
+    check_balances(prepared, PLAN, counts, tables(rewrites=7))
 
 
 def test_rejected_rows_must_have_their_errors(prepared: Prepared) -> None:
@@ -113,7 +134,8 @@ def test_a_closed_run_has_what_was_committed_and_one_file_for_an_empty_table(pre
         assert pq.read_table(file).equals(STORED["runs"].empty_table())
     success = json.loads(prepared.storage.get(SUCCESS) or b"")
     assert success["counts"] == COUNTS | {"log_rows": 5, "rejected": 1}
-    for table in STORED:
+    assert success["tables"].keys() == STORED.keys() - {"selections"}  # every strategy rewrites every query
+    for table in success["tables"]:
         assert files_of(prepared, table) == sorted(success["tables"][table]), table
     assert len(success["tables"]["results"]) == 1
     put_latest(prepared)

@@ -32,9 +32,11 @@ import pyarrow as pa
 from jobs.stages.rewrite import Rewrite
 from jobs.tables import QUERIES
 from rewriters.engines.settings import OpenaiSettings
+from rewriters.pool import load_pool
+from rewriters.rewriter import Rewriting
 run, address, start = sys.argv[1:]
 engine = OpenaiSettings(kind="openai", model="tiny", base_url=address, max_in_flight=8)
-worker = Rewrite(engine, ["keyword"], "separate", {{"max_tokens": 16}}, run, int(start))
+worker = Rewrite(engine, Rewriting(load_pool(["keyword"]), "separate", {{"max_tokens": 16}}), run, int(start))
 more = {{"shard": 3, "log_count": 1, "costs": [], "errors": []}}
 rows = [more | {{"query_id": f"id-{{n}}", "query": f"question {{n}}"}} for n in range({COUNT})]
 print(json.dumps(worker(pa.Table.from_pylist(rows, QUERIES)).column("costs").to_pylist()))

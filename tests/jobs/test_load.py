@@ -39,11 +39,12 @@ def refusal(write: Write, content: Any, *settings: str, date: str | None = None)
 
 # DESIGN, "The config": its values are the defaults except what is required, `store`, and cluster.
 DEFAULTS = """
-log: {id_column: null, count_column: null, max_chars: 2000}
+log: {id_column: null, count_column: null, context_column: null, max_chars: 2000}
 rewrite:
   decoding: {temperature: 0.0, top_p: 1.0, max_tokens: 512, seed: 0, chat_template_kwargs: {enable_thinking: false}}
   strategies: [general, keyword, pseudo_answer, core_content]
-  select: all
+  select: {kind: all}
+  language: null
   calls: joint
   joint_prompt: null
   store: null
@@ -141,8 +142,7 @@ MESSAGES: list[tuple[str, object, str]] = [
         "retrieve.retrievers.mine", {"kind": "local", "index": "i", "encoder": {"model": "m", "poling": "cls"}},
         "retrieve.retrievers.mine.encoder.poling: unknown key; did you mean 'pooling'? (known: model, pooling, query_prefix, ",
     ),
-    ("log.zzz", 1, "log.zzz: unknown key (known: path, query_column, id_column, count_column, context_column, columns, "
-                   "max_chars, max_context_chars, date)"),
+    ("log.zzz", 1, "log.zzz: unknown key (known: path, query_column, id_column, count_column, context_column, "),
     # wrong values
     ("log.max_chars", "many", "log.max_chars: input should be a valid integer, unable to parse string as an integer, found "
                               "'many'"),
@@ -179,8 +179,16 @@ MESSAGES: list[tuple[str, object, str]] = [
         "retrieve.retrievers.x", {"kind": "local", "index": "i", "analyzer": "english", "encoder": {"model": "m"}},
         "retrieve.retrievers.x: has analyzer (BM25) and encoder (dense); make two retrievers of it",
     ),
+    # strategies and their selection
+    ("rewrite.select", "adaptiv", "rewrite.select.kind: no kind 'adaptiv'; did you mean 'adaptive'? (known: all, "),
+    ("rewrite.select", {"kind": "random_k", "k": 0}, "rewrite.select.k: input should be greater than or equal to 1, found 0"),
+    ("rewrite.select", {"kind": "random_k", "kk": 1}, "rewrite.select.kk: unknown key; did you mean 'k'?"),
+    ("rewrite.select", "column", "rewrite.select.column: is missing; add it"),
+    ("rewrite.select", {"k": 2}, "rewrite.select.kind: is missing (known: all, never, adaptive, classified, random_k, column)"),
+    ("rewrite.strategies", [3], "rewrite.strategies.0: should be a name, a path or {name: {parameter: value}}, found 3"),
+    ("rewrite.strategies", [{"rag_fusion": 2}], "rewrite.strategies.0: should be a name, a path or {name: {parameter: value}}"),
+    ("rewrite.strategies", ["hyde", {"rewrite": {"name": "hyde"}}], "rewrite: strategies: 'hyde' must not stand there twice"),
     # what is to come
-    ("rewrite.select", "adaptive", "rewrite.select: selection 'adaptive' is not available yet; available: all, never"),
     ("rewrite.store", "s3://b/", "rewrite.store: the shared store (s3://b/) is not available yet; leave it null"),
 ]  # fmt: skip
 

@@ -14,10 +14,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
+import rewriters
 from jobs.__main__ import main
 from jobs.cli.arguments import VERBS, parser, program
-from rewriters.strategy import SHIPPED_PROMPTS, template_hash
 
 ROOT = Path(__file__).parents[2]
 
@@ -195,9 +196,11 @@ def test_plan_says_what_a_run_would_do_and_writes_nothing(
 
 def test_a_prompt_that_no_request_sends_is_warned_of(
     here: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str],
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    monkeypatch.setitem(SHIPPED_PROMPTS, "keyword", template_hash("as it was, before somebody edited it: {query}"))
+    ours = yaml.safe_load((Path(rewriters.__file__).parent / "strategies" / "keyword.yaml").read_text())
+    (here / "keyword.yaml").write_text(yaml.safe_dump(ours | {"prompt": "Only keywords, please: {query}"}))
+    values["rewrite"]["strategies"] = ["general", "./keyword.yaml", "pseudo_answer", "core_content"]
     pq.write_table(pa.table({"query": ["sea"]}), "log.parquet")
     answers = dict.fromkeys(("dmqr", "general", "keyword", "pseudo_answer", "core_content"), "{}")
     (here / "recorded.jsonl").write_text(json.dumps({"query": "sea", "completions": answers}) + "\n")
@@ -211,8 +214,8 @@ def test_a_prompt_that_no_request_sends_is_warned_of(
 
     for words in (["plan", config], ["try", config, "sea"], ["run", config]):
         (said,) = warnings(*words)
-        assert said.startswith("strategy 'keyword': its prompt is not sent, since rewrite.calls is joint: ")
-        assert said.endswith("set rewrite.calls: separate, or joint=False in its file")
+        assert said.startswith("strategy 'keyword': its prompt is not sent, since one request asks for several strategies: ")
+        assert said.endswith("set rewrite.calls: separate, or joint: false in its file")
     assert warnings("plan", config, "--set", "rewrite.calls=separate") == []
     (folder,) = (here / "runs").glob("small-*")
     assert main(["report", str(folder)]) == 0

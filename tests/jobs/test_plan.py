@@ -27,6 +27,7 @@ from jobs.run.prepare import Prepared, prepare
 from jobs.run.run import run
 from jobs.terminal.live_display import LiveDisplay
 from rewriters.engines.openai.token_count import TokenCounter
+from rewriters.query import Query
 from rewriters.rewriter import Rewriter
 
 Values = dict[str, Any]
@@ -53,9 +54,7 @@ def manifest(shard: int, queries: int, **sums: float) -> Manifest:
 def test_prompts_are_counted_where_nothing_was_done_yet(prepared: Prepared) -> None:
     expected = estimate(prepared, 1000, [], ["sea", "bread"])
     assert expected is not None
-    requests = [
-        r for text in ("sea", "bread") for r in Rewriter(prepared.config.rewrite.strategies, "joint", {}).requests("", text)
-    ]
+    requests = [r for text in ("sea", "bread") for r in Rewriter(prepared.rewriting).requests(Query("", text))]
     assert expected.prompt_tokens == 500 * sum(TokenCounter("tiny").count(request.prompt) for request in requests)
     assert (expected.completion_tokens, expected.at_most) == (512 * 1000, True)
     assert expected.usd == pytest.approx(expected.prompt_tokens * 2e-6)
@@ -63,7 +62,9 @@ def test_prompts_are_counted_where_nothing_was_done_yet(prepared: Prepared) -> N
 
 
 def test_of_a_joint_prompt_from_a_file_its_own_tokens_are_counted(prepared: Prepared) -> None:
-    expected = estimate(replace(prepared, joint_prompt="Go: {query}"), 2, [], ["sea", "bread"])
+    expected = estimate(
+        replace(prepared, rewriting=replace(prepared.rewriting, joint_prompt="Go: {query}")), 2, [], ["sea", "bread"]
+    )
     assert expected is not None
     assert expected.prompt_tokens == TokenCounter("tiny").count("Go: sea") + TokenCounter("tiny").count("Go: bread")
 

@@ -15,6 +15,8 @@ from in_flight import REWRITTEN
 from jobs.stages.rewrite import Rewrite
 from jobs.tables import COMPLETIONS, QUERIES
 from rewriters.engines.settings import RecordedSettings
+from rewriters.pool import load_pool
+from rewriters.rewriter import Rewriting
 
 STRATEGIES = ["general", "keyword"]
 QUERY_TEXTS = ["why is the sky blue", "how long to boil an egg"]
@@ -50,7 +52,7 @@ def nothing(record: Callable[..., str]) -> str:
 def worker(tmp_path: Path) -> Callable[..., Rewrite]:
     def build(recording: str, calls: str = "joint", start: int = 1, strategies: list[str] = STRATEGIES) -> Rewrite:
         engine = RecordedSettings(kind="recorded", path=recording)
-        return Rewrite(engine, strategies, calls, {"max_tokens": 512}, str(tmp_path / "run"), start)
+        return Rewrite(engine, Rewriting(load_pool(strategies), calls, {"max_tokens": 512}), str(tmp_path / "run"), start)
 
     return build
 
@@ -111,7 +113,8 @@ def test_every_strategy_of_every_query_ends_as_a_rewrite_or_an_error(
 
 def test_a_joint_prompt_of_one_s_own_is_sent_and_found_under_dmqr(tmp_path: Path, record: Callable[..., str]) -> None:
     engine = RecordedSettings(kind="recorded", path=record({query: answer(query) for query in QUERY_TEXTS}))
-    made = Rewrite(engine, STRATEGIES, "joint", {}, str(tmp_path / "run"), 1, joint_prompt="Go: {query}")
+    rewriting = Rewriting(load_pool(STRATEGIES), joint_prompt="Go: {query}")
+    made = Rewrite(engine, rewriting, str(tmp_path / "run"), 1)
     assert texts(made(block(*QUERY_TEXTS))) == EXPECTED
     assert {(row["request"], row["prompt"]) for row in stored(tmp_path)} == {("dmqr", f"Go: {query}") for query in QUERY_TEXTS}
 

