@@ -9,6 +9,7 @@ from jobs.report.wording import masked
 from jobs.run.folder import RunFolder
 from rewriters.adaptive import REQUEST_NAME as ADAPTIVE
 from rewriters.joint import REQUEST_NAME as JOINT
+from rewriters.pool import named
 
 
 class Change(NamedTuple):
@@ -32,7 +33,7 @@ def _given(run: RunFolder) -> dict[str, dict[str, Any]]:
     rewriting = identity.get("rewrite", {})
     return {
         # not as run.json has it: a key that is newer than the run is at its default there
-        "config": run.config.model_dump(),
+        "config": _config(run),
         "prompts": _strategies(run, rewriting.get("rewriter", {})),
         "models": {"rewrite": rewriting.get("engine", {}), "rerank": identity.get("rerank", {})},
         "indexes": run.record.get("indexes", {}) | {"order": identity.get("order")},
@@ -43,6 +44,13 @@ def _given(run: RunFolder) -> dict[str, dict[str, Any]]:
         },
         "log": {"rows": run.plan.counts, "files": {str(file.get("path")): file for file in run.plan.inputs}},
     }
+
+
+def _config(run: RunFolder) -> dict[str, Any]:
+    """Returns the config, with strategies by their names."""
+    values = run.config.model_dump()
+    values["rewrite"]["strategies"] = [named(entry).name for entry in run.config.rewrite.strategies]
+    return values
 
 
 def _strategies(run: RunFolder, rewriter: Mapping[str, Any]) -> dict[str, Any]:

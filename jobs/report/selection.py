@@ -83,10 +83,9 @@ def selection(figures: Figures, evaluation: Evaluation | None, *, texts: bool) -
     if chosen is None:
         return None
     by_type = {name: one for name, one in figures.selected_by_type.items() if name}
-    histograms = [
-        histogram("selected strategies per query", chosen.numbers, len(figures.strategies)),
-        histogram("rewrites per query", chosen.texts, 0),
-    ]
+    histograms = [histogram("selected strategies per query", chosen.numbers, len(figures.strategies))]
+    if chosen.texts != chosen.numbers:
+        histograms.append(histogram("rewrites per query", chosen.texts, 0))
     # a type says why, and so does chance
     told = texts and not by_type and run.config.rewrite.select.kind != "random_k"
     reasons = _reasons(figures) if told else []
