@@ -100,5 +100,5 @@ def _own_schema(strategy: Strategy) -> dict[str, Any] | None:
     """
     if strategy.output != "object":
         return None
-    properties = dict.fromkeys(strategy.keys, {"type": "string", "maxLength": strategy.max_chars + 1})
+    properties = {key: {"type": "string", "maxLength": strategy.max_chars + 1} for key in strategy.keys}
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}

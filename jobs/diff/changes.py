@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 from jobs.report.wording import masked
 from jobs.run.folder import RunFolder
-from rewriters.joint import REQUEST_NAME
+from rewriters.adaptive import REQUEST_NAME as ADAPTIVE
+from rewriters.joint import REQUEST_NAME as JOINT
+from rewriters.pool import named
 
 
 class Change(NamedTuple):
@@ -22,14 +24,8 @@ def changes(a: RunFolder, b: RunFolder) -> dict[str, list[Change]]:
     """Returns the values that differ, by section, in the order of the sections; a section may be empty."""
     of_a, of_b = masked(_given(a)), masked(_given(b))
     found = {section: _differing(of_a[section], of_b[section]) for section in of_a}
-    found["prompts"] = _by_strategy(of_a["prompts"], of_b["prompts"])
+    found["prompts"] = _by_strategy(of_a["prompts"], of_b["prompts"]) + _differing(_rules(a), _rules(b), "rules.")
     return found
-
-
-def requests(run: RunFolder) -> dict[str, dict[str, Any]]:
-    """Returns request name -> `prompt_hash` and `schema_hash`; none in a run without rewrites."""
-    rewriter = run.record.get("identity", {}).get("rewrite", {}).get("rewriter", {})
-    return {one["name"]: one for one in rewriter.get("requests", ())}
 
 
 def _given(run: RunFolder) -> dict[str, dict[str, Any]]:
@@ -37,7 +33,7 @@ def _given(run: RunFolder) -> dict[str, dict[str, Any]]:
     rewriting = identity.get("rewrite", {})
     return {
         # not as run.json has it: a key that is newer than the run is at its default there
-        "config": run.config.model_dump(),
+        "config": _config(run),
         "prompts": _strategies(run, rewriting.get("rewriter", {})),
         "models": {"rewrite": rewriting.get("engine", {}), "rerank": identity.get("rerank", {})},
         "indexes": run.record.get("indexes", {}) | {"order": identity.get("order")},
@@ -50,15 +46,30 @@ def _given(run: RunFolder) -> dict[str, dict[str, Any]]:
     }
 
 
+def _config(run: RunFolder) -> dict[str, Any]:
+    """Returns the config, with strategies by their names."""
+    values = run.config.model_dump()
+    values["rewrite"]["strategies"] = [named(entry).name for entry in run.config.rewrite.strategies]
+    return values
+
+
 def _strategies(run: RunFolder, rewriter: Mapping[str, Any]) -> dict[str, Any]:
     """Returns strategy -> its settings and the hashes of the request that asks for it, alone or among others."""
-    sent = requests(run)
+    sent = run.requests
+    common = sent.get(JOINT, sent.get(ADAPTIVE, {}))
     found = {}
     for one in rewriter.get("strategies", ()):
-        request = sent.get(one["name"], sent.get(REQUEST_NAME, {}))
+        request = sent.get(one["name"], common)
         hashes = {"prompt": request.get("prompt_hash"), "schema": request.get("schema_hash")}
         found[one["name"]] = {name: value for name, value in one.items() if name != "name"} | hashes
     return found
+
+
+def _rules(run: RunFolder) -> Mapping[str, Any]:
+    """Returns the rules of a selection by type, as `run.json` has them."""
+    rewriter = run.record.get("identity", {}).get("rewrite", {}).get("rewriter", {})
+    rules: Mapping[str, Any] = rewriter.get("select", {}).get("rules") or {}
+    return rules
 
 
 def _by_strategy(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Change]:

@@ -41,6 +41,12 @@ class Diff(NamedTuple):
     quality: Paired | None
     """None without judgements."""
 
+    @property
+    def texts(self) -> tuple[float, float]:
+        """Returns the mean number of rewrites of a query in A and in B, over the committed queries of each."""
+        a, b = (run.counts["rewrites"] / (run.counts["queries"] or 1) for run in (self.a, self.b))
+        return a, b
+
 
 def diff(a: RunFolder, b: RunFolder, judgements: Judgements | None, prices: Prices | None, count: int) -> Diff:
     """Returns the comparison of two runs.
@@ -76,6 +82,7 @@ def diff_values(found: Diff) -> dict[str, Any]:
         "prompts": found.prompt_lines,
         "queries": {name: getattr(moved, name)._asdict() for name in ("only_a", "only_b", "both")},
         "rewrites": moved.rewrites._asdict()
+        | {"per_query": dict(zip("ab", found.texts, strict=True))}
         | {"strategies": [{name: _plain(value) for name, value in one._asdict().items()} for one in moved.strategies]},
         "documents": moved.documents._asdict()
         | {name: _plain(getattr(moved, name)) for name in ("depth", "others", "first", "overlap")},

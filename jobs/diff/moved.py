@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import duckdb
@@ -39,6 +39,14 @@ FROM shared LEFT JOIN documents USING (query_id)
 LEFT JOIN (SELECT query_id, bool_or(moved AND list_contains($both, strategy)) AS rewritten FROM texts GROUP BY query_id)
     USING (query_id)
 """
+_CHOICES = """
+CREATE OR REPLACE TABLE choices AS
+SELECT query_id, strategy, x.strategy IS NOT NULL AS of_a
+FROM (SELECT query_id, unnest(strategies) AS strategy FROM a_selections SEMI JOIN shared USING (query_id)) AS x
+FULL JOIN (SELECT query_id, unnest(strategies) AS strategy FROM b_selections SEMI JOIN shared USING (query_id)) AS y
+    USING (query_id, strategy)
+WHERE (x.strategy IS NULL OR y.strategy IS NULL) AND list_contains($both, strategy)
+"""
 _SHARES = {  # field of `Moves` -> table and condition of its queries
     "only_a": "a_queries ANTI JOIN b_queries USING (query_id)",
     "only_b": "b_queries ANTI JOIN a_queries USING (query_id)",
@@ -49,9 +57,11 @@ _SHARES = {  # field of `Moves` -> table and condition of its queries
     "first": "moved WHERE first_a IS DISTINCT FROM first_b",
 }
 _BY_STRATEGY = """
-SELECT strategy, count(*) FILTER (of_a), sum(log_count) FILTER (of_a), count(*) FILTER (of_b), sum(log_count) FILTER (of_b),
-    count(*) FILTER (moved), sum(log_count) FILTER (moved)
-FROM texts JOIN shared USING (query_id) GROUP BY strategy
+SELECT strategy, count(*) FILTER (texts.of_a), sum(log_count) FILTER (texts.of_a),
+    count(*) FILTER (texts.of_b), sum(log_count) FILTER (texts.of_b), count(*) FILTER (moved), sum(log_count) FILTER (moved),
+    count(*) FILTER (choices.of_a), sum(log_count) FILTER (choices.of_a),
+    count(*) FILTER (NOT choices.of_a), sum(log_count) FILTER (NOT choices.of_a)
+FROM texts FULL JOIN choices USING (query_id, strategy) JOIN shared USING (query_id) GROUP BY strategy
 """
 
 
@@ -72,6 +82,10 @@ class StrategyMoves(NamedTuple):
     """With a text in B."""
     moved: Share
     """With other texts, or with a text in one of them only."""
+    selected_a: Share
+    """Selected in A only, of strategies that both runs have."""
+    selected_b: Share
+    """Selected in B only."""
 
 
 class MovedQuery(NamedTuple):
@@ -87,7 +101,9 @@ class MovedQuery(NamedTuple):
     first: tuple[str | None, str | None]
     """The first document of A and of B."""
     rewrites: dict[str, tuple[str | None, str | None]]
-    """Strategy -> its text in A and in B, where they differ; of several texts the first that differs."""
+    """Strategy, with the position where it has several texts -> its text in A and in B, where they differ."""
+    selected: dict[str, str]
+    """Strategy -> A or B, which alone selected it."""
 
 
 class Moves(NamedTuple):
@@ -128,7 +144,7 @@ def moves(a: RunFolder, b: RunFolder, count: int) -> Moves:
     planned = a.config.rewrite.planned, b.config.rewrite.planned
     both = [name for name in planned[0] if name in planned[1]]
     shares = {name: Share(0, 0) for name in _SHARES}
-    by_strategy = {name: [0] * 6 for name in dict.fromkeys([*planned[0], *planned[1]])}
+    by_strategy = {name: [0] * 10 for name in dict.fromkeys([*planned[0], *planned[1]])}
     overlaps, traffic = 0.0, 0.0  # sums, the first by traffic
     plain = 0.0  # the sum of the overlaps of queries, where nobody asked anything
     listed: list[MovedQuery] = []
@@ -141,11 +157,12 @@ def moves(a: RunFolder, b: RunFolder, count: int) -> Moves:
             connection.execute(_TEXTS)
             connection.execute(_DOCUMENTS.format(depth=depth))
             connection.execute(_MOVED, {"both": both})
+            connection.execute(_CHOICES, {"both": both})
             for name, rows in _SHARES.items():
                 more = _row(connection, f"SELECT count(*), sum(log_count) FROM {rows}")
                 shares[name] = Share(*(have + int(add or 0) for have, add in zip(shares[name], more, strict=True)))
             for strategy, *numbers in connection.execute(_BY_STRATEGY).fetchall():
-                so_far = by_strategy.setdefault(strategy, [0] * 6)
+                so_far = by_strategy.setdefault(strategy, [0] * 10)
                 by_strategy[strategy] = [have + int(add or 0) for have, add in zip(so_far, numbers, strict=True)]
             sums = _row(connection, "SELECT sum(overlap * log_count), sum(log_count), sum(overlap) FROM moved")
             overlaps, traffic, plain = (have + (add or 0) for have, add in zip((overlaps, traffic, plain), sums, strict=True))
@@ -154,7 +171,10 @@ def moves(a: RunFolder, b: RunFolder, count: int) -> Moves:
     return Moves(
         **shares,
         depth=depth,
-        strategies=[StrategyMoves(name, Share(*n[:2]), Share(*n[2:4]), Share(*n[4:])) for name, n in by_strategy.items()],
+        strategies=[
+            StrategyMoves(name, *(Share(*n[place : place + 2]) for place in range(0, len(n), 2)))
+            for name, n in by_strategy.items()
+        ],
         overlap=overlaps / traffic if traffic else plain / queries if queries else None,
         listed=listed,
     )
@@ -177,22 +197,40 @@ def _listed(connection: duckdb.DuckDBPyConnection, both: list[str], count: int) 
         " ORDER BY log_count DESC, overlap, query_id LIMIT $n",
         {"n": count},
     )
-    rewrites: dict[str, dict[str, tuple[str | None, str | None]]] = {}
+    found: dict[str, dict[tuple[str, int], tuple[str | None, str | None]]] = {}
     texts = connection.execute(
-        "SELECT query_id, strategy, x.text, y.text FROM (FROM a_rewrites SEMI JOIN listed USING (query_id)) AS x"
+        "SELECT query_id, strategy, position, x.text, y.text FROM (FROM a_rewrites SEMI JOIN listed USING (query_id)) AS x"
         " FULL JOIN (FROM b_rewrites SEMI JOIN listed USING (query_id)) AS y USING (query_id, strategy, position)"
-        " WHERE x.text IS DISTINCT FROM y.text ORDER BY query_id, position"
+        " ORDER BY query_id, position"
     ).fetchall()
-    for query_id, strategy, left, right in texts:
-        if strategy in both:
-            rewrites.setdefault(query_id, {}).setdefault(strategy, (left, right))
+    for query_id, strategy, position, left, right in texts:
+        found.setdefault(query_id, {})[strategy, position] = (left, right)
+    selected: dict[str, dict[str, str]] = {}
+    choices = connection.execute("SELECT query_id, strategy, of_a FROM choices SEMI JOIN listed USING (query_id)").fetchall()
+    for query_id, strategy, of_a in choices:
+        selected.setdefault(query_id, {})[strategy] = "A" if of_a else "B"
     rows = connection.execute(
         "SELECT query_id, query, listed.log_count, moved, overlap, first_a, first_b FROM listed JOIN b_queries USING (query_id)"
     ).fetchall()
     return [
-        MovedQuery(query_id, query, asked, moved, overlap, (first_a, first_b), _in_order(rewrites.get(query_id, {}), both))
+        MovedQuery(
+            query_id, query, asked, moved, overlap, (first_a, first_b),
+            _differing(found.get(query_id, {}), both), _in_order(selected.get(query_id, {}), both),
+        )
         for query_id, query, asked, moved, overlap, first_a, first_b in rows
-    ]
+    ]  # fmt: skip
+
+
+def _differing(
+    texts: Mapping[tuple[str, int], tuple[str | None, str | None]], strategies: Sequence[str]
+) -> dict[str, tuple[str | None, str | None]]:
+    """Returns the texts of a query that differ by their names, in the order of the strategies and positions."""
+    several = {strategy for strategy, position in texts if position > 1}
+    named = {
+        (strategy, position): f"{strategy} {position}" if strategy in several else strategy for strategy, position in texts
+    }
+    order = sorted((one for one in texts if one[0] in strategies), key=lambda one: (strategies.index(one[0]), one[1]))
+    return {named[one]: texts[one] for one in order if texts[one][0] != texts[one][1]}
 
 
 def _in_order(values: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:

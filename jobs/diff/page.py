@@ -36,6 +36,8 @@ def _parts(found: Diff) -> Iterator[RenderableType]:
     yield _in(_given(found))
     yield _title("came out", "by query, and by traffic: how often the log has the query")
     yield _in(_moves(found.moves))
+    if found.texts[0] != found.texts[1]:
+        yield _in(Text("rewrites of a query, on average: A {:.2f}, B {:.2f}".format(*found.texts)))
     if found.moves.listed:
         yield _title("moved", "the queries that were asked most often, of those that moved")
         yield _in(Group(*(_moved(one, found.moves.depth) for one in found.moves.listed)))
@@ -97,6 +99,9 @@ def _moves(moved: Moves) -> RenderableType:
     for one in moved.strategies:
         alone = "" if bool(one.a.queries) == bool(one.b.queries) else f", only in {'A' if one.a.queries else 'B'}"
         row(f"  {one.strategy}{alone}", one.moved)
+        for name, share in (("A", one.selected_a), ("B", one.selected_b)):
+            if share.queries:
+                row(f"    selected in {name} only", share)
     row(f"first {moved.depth} documents moved", moved.documents)
     row("  other documents", moved.others)
     row("  another first document", moved.first)
@@ -114,7 +119,10 @@ def _moved(one: MovedQuery, depth: int) -> RenderableType:
         words += "" if first[0] == first[1] else f", the first {first[0]} -> {first[1]}"
     asked = "once" if one.asked == 1 else f"{one.asked:,} times"
     lines = [Text.assemble((_text(one.query), "bold"), f"  ({asked}; {words})")]
-    lines += [Text(f"  {strategy}: {_text(a)} -> {_text(b)}", overflow="fold") for strategy, (a, b) in one.rewrites.items()]
+    lines += [Text(f"  {name}: {_text(a)} -> {_text(b)}", overflow="fold") for name, (a, b) in one.rewrites.items()]
+    for run in ("A", "B"):
+        if names := [strategy for strategy, of in one.selected.items() if of == run]:
+            lines.append(Text(f"  selected in {run} only: {', '.join(names)}", overflow="fold"))
     return Group(*lines)
 
 

@@ -17,7 +17,7 @@ from jobs.run.folder import RunFolder
 from jobs.tables import STORED
 
 QUERIES = 1 << 15  # of a portion; 1,000,000 queries at once did not fit into 256 MB (tests/benchmarks/diff_speed.py)
-TABLES = ("rewrites", "results")
+TABLES = ("rewrites", "results", "selections")
 LAST = "\U0010ffff"
 
 
@@ -32,8 +32,8 @@ class _Range(NamedTuple):
 def portions(connection: duckdb.DuckDBPyConnection, a: RunFolder, b: RunFolder) -> Iterator[None]:
     """Goes through the queries of two runs; at each step the connection has views of a portion of their committed rows.
 
-    They are `a_queries`, `b_queries` (query_id, query, log_count), `a_rewrites`, `b_rewrites`, `a_results` and `b_results`; the
-    last four may hold rows of other queries, too.
+    They are `a_queries`, `b_queries` (query_id, query, log_count), and of each run `rewrites`, `results` and `selections`
+    (query_id, strategies: the planned ones where the run does not select); the last three may hold rows of other queries, too.
     """
     sides = [("a", a, _ranges(connection, a)), ("b", b, _ranges(connection, b))]
     cuts = _cuts(max((ranges for _, _, ranges in sides), key=lambda ranges: sum(one.shard.rows for one in ranges)))
@@ -96,3 +96,9 @@ def _views(connection: duckdb.DuckDBPyConnection, name: str, run: RunFolder, sha
             connection.read_parquet(files).create_view(f"{name}_{table}", replace=True)
         else:
             connection.from_arrow(STORED[table].empty_table()).create_view(f"{name}_{table}", replace=True)
+    if not run.config.rewrite.selects:
+        planned = pa.table({"strategies": pa.array([run.config.rewrite.planned], pa.list_(pa.string()))})
+        connection.register(f"{name}_planned", planned)
+        connection.execute(
+            f"CREATE OR REPLACE VIEW {name}_selections AS SELECT query_id, strategies FROM {name}_queries, {name}_planned"
+        )

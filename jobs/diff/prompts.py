@@ -7,7 +7,6 @@ from itertools import islice
 
 import pyarrow.parquet as pq
 
-from jobs.diff.changes import requests
 from jobs.evaluate.per_query import database
 from jobs.run.folder import RunFolder
 from rewriters.strategy import PLACEHOLDER, template_hash
@@ -20,7 +19,7 @@ def prompt_lines(a: RunFolder, b: RunFolder) -> dict[str, list[str]]:
 
     A request whose prompts are equal, or of which a run stored no answer, is left out.
     """
-    of_a, of_b = requests(a), requests(b)
+    of_a, of_b = a.requests, b.requests
     changed = [name for name in of_a if name in of_b and of_a[name]["prompt_hash"] != of_b[name]["prompt_hash"]]
     templates = [_templates(run, {name: of[name]["prompt_hash"] for name in changed}) for run, of in ((a, of_a), (b, of_b))]
     found = {}

@@ -25,6 +25,7 @@ from jobs.report.glance import headline, notices, quality, stages, tiles
 from jobs.report.judged import LEADING, Judged
 from jobs.report.lists import lists
 from jobs.report.samples import DOCUMENT_CHARACTERS, samples
+from jobs.report.selection import selection
 from jobs.report.spending import spending
 from jobs.report.trend import trend
 from jobs.run.folder import RunFolder
@@ -96,6 +97,7 @@ def _values(
         "stages": stages(figures, spent),
         "spending": spent,
         "failures": failed,
+        "selection": selection(figures, evaluation, texts=texts),
         "lists": lists(figures),
         "samples": samples(figures, failed, max_samples, texts=texts, judged=judged),
         "document_characters": DOCUMENT_CHARACTERS,

@@ -12,6 +12,7 @@ from cluster import costs
 from cluster.run.lease import lease_durations
 from cluster.run.shards import committed_tables, seconds_by_start
 from jobs.run.folder import RunFolder
+from jobs.stages.selection_counts import Selected, selected_by_type
 from jobs.tables import NOTES, ORIGINAL, RUNGS
 from retrievers.lists import TOGETHER
 
@@ -52,20 +53,29 @@ class Case:
 
 @dataclass(frozen=True)
 class Rungs:
-    """The outcome of one strategy: number of rewrites by parser fallback step (rung), and of failures by reason."""
+    """The outcome of one strategy: number of texts by parser fallback step (rung), and of queries that failed, by reason."""
 
     strategy: str
     rungs: dict[str, int]
     failed: dict[str, int]
+    further: int = 0
+    """Texts beside the first of a query."""
+    not_selected: int = 0
+    """Queries for which the strategy was not selected."""
 
     @property
     def made(self) -> int:
-        """Returns the number of rewrites."""
+        """Returns the number of texts."""
         return sum(self.rungs.values())
 
     @property
+    def queries(self) -> int:
+        """Returns the number of queries with a text."""
+        return self.made - self.further
+
+    @property
     def failures(self) -> int:
-        """Returns the number of planned rewrites that failed."""
+        """Returns the number of queries for which it failed."""
         return sum(self.failed.values())
 
 
@@ -149,19 +159,53 @@ class Figures:
         return sorted(cases, key=lambda one: (one.note, -(one.queries or 0), one.stage, one.reason))
 
     @cached_property
+    def selected_by_type(self) -> dict[str, Selected]:
+        """Returns query type (empty without types) -> what was selected; empty in a run that does not select."""
+        return selected_by_type(self.counts, self.strategies)
+
+    @cached_property
+    def selected(self) -> Selected | None:
+        """Returns what was selected for all queries; None in a run that does not select."""
+        return sum(self.selected_by_type.values(), start=Selected()) if self.selected_by_type else None
+
+    @property
+    def several(self) -> bool:
+        """Returns whether a strategy gave a query several texts."""
+        return self.counts["further_texts"] > 0
+
+    @cached_property
+    def sharing(self) -> list[str]:
+        """Returns the strategies that the joint request asks for: those without a request of their own."""
+        own = self.run.requests or {key.partition("@")[0] for key in self.run.spent.get("rewrite", {})}
+        return [name for name in self.strategies if name not in own]
+
+    @cached_property
     def rungs(self) -> list[Rungs]:
-        """Returns the outcome of each strategy, in the order of the config."""
+        """Returns the outcome of each strategy, in the order of the config.
+
+        Its queries with a text, those that failed and those for which it was not selected are all committed queries.
+        """
         made: dict[str, dict[str, int]] = {strategy: {} for strategy in self.strategies}
         failed: dict[str, dict[str, int]] = {strategy: {} for strategy in self.strategies}
         for key, count in self.counts.items():
             if key.startswith("rung/"):
-                _, strategy, *rung = key.split("/")
-                made.setdefault(strategy, {})["/".join(rung)] = count
+                strategy, _, rung = key.removeprefix("rung/").rpartition("/")
+                made.setdefault(strategy, {})[rung] = count
         for one in self.reasons:
             if one.stage == "rewrite" and one.component and not one.note:
                 failed.setdefault(one.component, {})[one.reason] = one.count
         names = list(made) + [strategy for strategy in failed if strategy not in made]
-        return [Rungs(name, _in_order(made.get(name, {})), failed.get(name, {})) for name in names]
+        chosen = self.selected
+        return [
+            Rungs(
+                name,
+                _in_order(made.get(name, {})),
+                failed.get(name, {}),
+                self.counts[f"further_texts/{name}"],
+                chosen.queries - chosen.strategies[name] if chosen else 0,
+            )
+            for name in names
+        ]
 
     @cached_property
     def rung_names(self) -> list[str]:

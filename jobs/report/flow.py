@@ -6,7 +6,7 @@ only within a column; a band that widens shows such a change of unit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from jobs.report.figures import Figures
@@ -22,6 +22,11 @@ TOP = 34.0  # height of the headings
 MOST_REASONS = 3
 
 LOST, KEPT, PLAIN = "lost", "kept", "plain"
+
+End = tuple[str, str]  # kind and name of what a planned text became
+AS_IT_IS = ("", ORIGINAL)
+NOT_SELECTED = (PLAIN, "not selected")
+OTHERS = "other reasons"
 
 
 @dataclass
@@ -121,45 +126,62 @@ def flow(figures: Figures) -> Flow:
 
 
 def _texts_and_lists(figures: Figures, drawing: _Drawing, worked: Node) -> list[Node]:
-    """Draws the columns from queries to texts and to the lists of each retriever; returns the nodes of the lists."""
+    """Draws the columns from queries to texts and to the lists of each retriever; returns the nodes of the lists.
+
+    A strategy that gave several texts for a query has a band that widens: from its queries to its texts.
+    """
     queries, names = figures.queries, [ORIGINAL, *figures.strategies]
     unit = HEIGHT / (queries * len(names))
-    texts = {name: Node(name, queries, KEPT, queries * unit) for name in names}
-    for node in drawing.column("planned texts", texts.values()):
+    planned = {name: Node(name, queries, KEPT, queries * unit) for name in names}
+    for node in drawing.column("planned texts", planned.values()):
         drawing.link(worked, node, worked.size / len(names), node.size)
-    ends: dict[tuple[str, str], Node] = {}
+    ends: dict[End, Node] = {}
     if figures.strategies:
-        frequent = _frequent_reasons(figures)
-        keys = [("", ORIGINAL), *((KEPT, rung) for rung in figures.rung_names), *((LOST, reason) for reason in frequent)]
-        if any(reason not in frequent for one in figures.rungs for reason in one.failed):
-            keys.append((LOST, "other reasons"))
-        counts = dict.fromkeys(keys, 0)
-        counts["", ORIGINAL] = queries
-        flows: list[tuple[str, tuple[str, str], int]] = [(ORIGINAL, ("", ORIGINAL), queries)]
-        for one in figures.rungs:
-            flows += [(one.strategy, (KEPT, rung), count) for rung, count in one.rungs.items()]
-            for reason, count in one.failed.items():
-                flows.append((one.strategy, (LOST, reason if reason in frequent else "other reasons"), count))
-        for _, key, count in flows[1:]:
-            counts[key] += count
-        words = {("", ORIGINAL): "as it is"}
+        flows = _texts(figures)
+        counts = dict.fromkeys(_ends(figures, flows), 0)
+        for _, end, _, count in flows:
+            counts[end] += count
+        unit = HEIGHT / max(queries * len(names), sum(counts.values()))
+        words = {AS_IT_IS: "as it is", (KEPT, ORIGINAL): "the original instead"}
         ends = {key: Node(words.get(key, key[1]), n, key[0] or KEPT, n * unit) for key, n in counts.items()}
-        drawing.column("read as (or failed)", ends.values())
-        for name, key, count in flows:
-            if name in texts:
-                drawing.link(texts[name], ends[key], count * unit)
+        drawing.column("read as (or no text)", ends.values())
+        for name, key, pairs, count in flows:
+            if name in planned:
+                drawing.link(planned[name], ends[key], planned[name].size * pairs / queries, count * unit)
     else:
-        flows, ends = [(ORIGINAL, ("", ORIGINAL), queries)], {("", ORIGINAL): texts[ORIGINAL]}
+        flows, ends = [(ORIGINAL, AS_IT_IS, float(queries), queries)], {AS_IT_IS: planned[ORIGINAL]}
     unit /= len(figures.lists)
     retrievers = {name: Node(name, sum(of.values()), KEPT, sum(of.values()) * unit) for name, of in figures.lists.items()}
     nodes = drawing.column("lists", retrievers.values())
     for key, end in ends.items():
         for name, node in retrievers.items():
             of_texts = figures.routed(name)
-            routed = sum(n for strategy, to, n in flows if to == key and key[0] != LOST and strategy in of_texts)
+            routed = sum(n for one, to, _, n in flows if to == key and key[0] in ("", KEPT) and one in of_texts)
             of_lists = node.count / sum(of_texts.values()) if node.count else 0.0  # below 1 where texts are searched as one
             drawing.link(end, node, routed * unit, routed * unit * of_lists)
     return nodes
+
+
+def _texts(figures: Figures) -> list[tuple[str, End, float, int]]:
+    """Returns strategy, end, number of queries and number of texts of each band; what is not there counts as one text."""
+    frequent = _frequent_reasons(figures)
+    flows: list[tuple[str, End, float, int]] = [(ORIGINAL, AS_IT_IS, float(figures.queries), figures.queries)]
+    for one in figures.rungs:
+        flows += [(one.strategy, (KEPT, rung), one.queries * n / one.made, n) for rung, n in one.rungs.items() if n]
+        flows += [
+            (one.strategy, (LOST, reason if reason in frequent else OTHERS), float(n), n) for reason, n in one.failed.items()
+        ]
+        if one.not_selected:
+            flows.append((one.strategy, NOT_SELECTED, float(one.not_selected), one.not_selected))
+    return flows
+
+
+def _ends(figures: Figures, flows: Sequence[tuple[str, End, float, int]]) -> list[End]:
+    """Returns the ends of the bands, from top to bottom."""
+    keys = [AS_IT_IS, *((KEPT, rung) for rung in figures.rung_names), NOT_SELECTED]
+    keys += [(LOST, reason) for reason in [*_frequent_reasons(figures), OTHERS]]
+    used = {end for _, end, _, _ in flows}
+    return [key for key in keys if key in used]
 
 
 def _hits_and_results(figures: Figures, drawing: _Drawing, lists: list[Node]) -> None:

@@ -12,7 +12,7 @@ from jobs.report.figures import Figures
 from jobs.report.spending import Spending
 from jobs.report.wording import duration, money, number, percent
 from jobs.tables import NOTES
-from jobs.terminal.formats import queries
+from jobs.terminal.formats import planned_rewrites, queries
 
 WARN_SHARE = 0.5  # of limits.error_rate: from this share on a notice is shown
 
@@ -91,6 +91,7 @@ def tiles(figures: Figures, spending: Spending) -> list[Tile]:
     allowed = f"{percent(figures.error_rate)}, {'above the limit of' if over else 'limit'} {percent(limit)}"
     log = f"of {number(planned['log_rows'])} log rows, {number(planned['rejected'])} rejected"
     worker_time = f"{duration(total['seconds'] + total.start_up)} of worker time"
+    made, _, detail = planned_rewrites(counts).partition(" ")
     found = [
         Tile(
             "distinct queries",
@@ -98,7 +99,7 @@ def tiles(figures: Figures, spending: Spending) -> list[Tile]:
             f"{number(figures.queries)} committed; {log}" if figures.waiting else log,
             bool(figures.waiting),
         ),
-        Tile("rewrites", number(counts["rewrites"]), f"of {number(counts['planned'])} planned"),
+        Tile("rewrites", made, detail),
         Tile("queries with errors", number(counts["failed_queries"]), allowed, over),
         Tile("results", number(counts["results"]), f"for {queries(counts['queries_with_results'])}"),
         Tile("wall time", duration(wall), f"in {starts} starts; {worker_time}" if starts > 1 else worker_time),
@@ -200,7 +201,9 @@ def stages(figures: Figures, spending: Spending) -> list[StageRow]:
         ),
     }
     if counts["planned"]:
-        made = [f"{number(counts['rewrites'])} rewrites", f"{number(counts['rewrite_errors'])} failed"]
+        made = [f"{number(counts['rewrites'])} {'texts' if figures.several else 'rewrites'}"]
+        made += [f"{number(counts['not_selected'])} not selected" if figures.selected else ""]
+        made += [f"{number(counts['rewrite_errors'])} failed"]
         words["rewrite"] = f"{queries(worked)}, {number(counts['planned'])} rewrites planned", made
     if reranked:
         went = [f"{number(counts['results'])} results", _failed(figures, "rerank")]

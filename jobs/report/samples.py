@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,7 +39,7 @@ class Hit:
     score: float | None = None
     fused_score: float | None = None
     sources: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
-    """Strategy (with its position from 2 on) -> retriever and rank in each list that has the document."""
+    """Strategy (with the position where a query has several of its texts) -> retriever and rank in each list that has the document."""
     new: bool = False
     """Whether no list of the original has the document within the depth of fusion."""
 
@@ -52,6 +52,9 @@ class Sample:
     query: str
     log_count: int
     rewrites: list[dict[str, Any]] = field(default_factory=list)
+    """With the `name` of each text: its strategy, with the position where the strategy has several."""
+    selection: dict[str, Any] | None = None
+    """Query type, strategies and reason; None in a run that does not select."""
     requests: list[SampledRequest] = field(default_factory=list)
     alone: list[Hit] = field(default_factory=list)
     """The first documents of the original alone, its lists fused as `evaluate` measures them; without kept lists empty."""
@@ -169,6 +172,13 @@ def _fill(figures: Figures, rows: _Rows, found: Mapping[str, Sample]) -> None:
         found[row["query_id"]].rewrites.append(row)
     for row in rows("errors", "query_id, stage, component, reason, message"):
         found[row["query_id"]].errors.append(row)
+    for row in rows("selections", "query_id, query_type, strategies, reason"):
+        not_selected = [name for name in figures.strategies if name not in row["strategies"]]
+        found[row["query_id"]].selection = row | {"not_selected": not_selected}
+    several = {(one.query_id, row["strategy"]) for one in found.values() for row in one.rewrites if row["position"] > 1}
+    for one in found.values():
+        for row in one.rewrites:
+            row["name"] = _named(row["strategy"], row["position"], (one.query_id, row["strategy"]) in several)
     known = {
         (row["query_id"], row["doc_id"])
         for row in rows("runs", "query_id, doc_id", f"strategy = '{ORIGINAL}' AND rank <= {run.config.fuse.depth}")
@@ -176,7 +186,7 @@ def _fill(figures: Figures, rows: _Rows, found: Mapping[str, Sample]) -> None:
     known_original = comparable(run)  # not if fusion left the original out and no list was kept
     results = "query_id, rank, doc_id, score, fused_score, sources"
     for row in rows("results", results, f"rank <= {TOP}", "query_id, rank"):
-        sources = _sources(row, place)
+        sources = _sources(row, place, several)
         new = known_original and ORIGINAL not in sources and (row["query_id"], row["doc_id"]) not in known
         hit = Hit(row["rank"], row["doc_id"], row["score"], row["fused_score"], sources, new)
         found[row["query_id"]].hits.append(hit)
@@ -220,12 +230,20 @@ def _fill_lists(rows: list[dict[str, Any]], found: Mapping[str, Sample]) -> None
         sample.lists = {name: sorted(hits, key=lambda hit: hit.rank) for name, hits in sorted(sample.lists.items())}
 
 
-def _sources(row: dict[str, Any], place: Mapping[str, int]) -> dict[str, list[tuple[str, int]]]:
+def _sources(
+    row: dict[str, Any], place: Mapping[str, int], several: Container[tuple[str, str]]
+) -> dict[str, list[tuple[str, int]]]:
     sources: dict[str, list[tuple[str, int]]] = {}
     for source in sorted(row["sources"] or [], key=lambda one: place.get(one["strategy"], len(place))):
-        name = source["strategy"] if source["position"] == 1 else f"{source['strategy']}/{source['position']}"
+        strategy = source["strategy"]
+        name = _named(strategy, source["position"], (row["query_id"], strategy) in several)
         sources.setdefault(name, []).append((source["retriever"], source["rank"]))
     return sources
+
+
+def _named(strategy: str, position: int, several: bool) -> str:
+    """Returns the name of a text; in tables and in `fuse.weights` a slash comes before a retriever."""
+    return f"{strategy} {position}" if several else strategy
 
 
 def _documents(run: RunFolder, found: Iterable[Sample]) -> tuple[dict[str, str], str | None]:

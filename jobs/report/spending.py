@@ -1,8 +1,9 @@
 """The costs of a run: by stage, by strategy, and reconciled with its worker time.
 
-The figures of a stage are measured. Those of a strategy are shares of joint work: a joint request is divided equally, a
-retriever's searches by the number of lists. Costs common to all strategies (fusing, reranking, writing, start-up of workers,
-a retriever that searches all texts of a query as one) are not divided.
+The figures of a stage are measured. Those of a strategy are shares of joint work: a request of several strategies is divided
+by the number of queries for which each was selected (equally where every strategy is), a retriever's searches by the number of
+lists. Costs common to all strategies (fusing, reranking, writing, start-up of workers, a retriever that searches all texts of
+a query as one) are not divided.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from cluster.costs import START_UP, Prices
 from jobs.pipeline import COSTED
 from jobs.report.figures import Figures
 from retrievers.lists import TOGETHER
+from rewriters.adaptive import REQUEST_NAME as ADAPTIVE
+from rewriters.joint import REQUEST_NAME as JOINT
 
 COMMON = "all strategies together"
 
@@ -117,15 +120,25 @@ def _shares(figures: Figures, stage: str, key: str) -> dict[str, float]:
     """Returns strategy -> its share of a component's costs; the shares add up to 1."""
     component = key.partition("@")[0]
     if not component.startswith(START_UP):
-        if stage == "rewrite" and figures.strategies:
-            if component in figures.strategies:
-                return {component: 1.0}
-            return {name: 1 / len(figures.strategies) for name in figures.strategies}
+        if stage == "rewrite":
+            return _requested(figures, component) or {component: 1.0}
         if stage == "retrieve":
             lists = figures.lists.get(component, {})
             if TOGETHER not in lists and (total := sum(lists.values())):
                 return {name: count / total for name, count in lists.items() if count}
     return {COMMON: 1.0}
+
+
+def _requested(figures: Figures, request: str) -> dict[str, float]:
+    """Returns strategy -> its share of a request of several strategies, by the queries for which it was selected.
+
+    Empty for a request of one strategy, for the question of which type a query is, and where nothing was selected.
+    """
+    strategies = {JOINT: figures.sharing, ADAPTIVE: figures.strategies}.get(request, [])
+    chosen = figures.selected
+    weights = {name: chosen.strategies[name] if chosen else 1 for name in strategies}
+    total = sum(weights.values())
+    return {name: weight / total for name, weight in weights.items() if weight}
 
 
 def _is_start_up(key: str) -> bool:

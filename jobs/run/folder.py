@@ -121,6 +121,12 @@ class RunFolder:
         """Returns the costs of the committed shards."""
         return spent(self.manifests)
 
+    @cached_property
+    def requests(self) -> dict[str, dict[str, Any]]:
+        """Returns request -> `prompt_hash` and `schema_hash`; none in a run without rewrites."""
+        rewriter = self.record.get("identity", {}).get("rewrite", {}).get("rewriter", {})
+        return {one["name"]: one for one in rewriter.get("requests", ())}
+
     @property
     def state(self) -> str:
         """Returns 'finished', or the status and the number of committed shards."""

@@ -15,6 +15,7 @@ from cluster import costs
 from cluster.run.shards import File, Manifest, commit, write_table
 from cluster.run.stage import shard_of
 from cluster.storage import open_storage
+from jobs.stages.selection_counts import further_texts, not_selected, selection_counts
 from jobs.tables import COMMITTED, LOST, NOTES, STORED
 from retrievers.ranking import ranks
 from rewriters.lengths import longer_cores
@@ -94,9 +95,11 @@ def shard_counts(table: pa.Table, tables: dict[str, pa.Table], planned: int) -> 
     counts["log_rows"] = pc.sum(table.column("log_count")).as_py()
     counts["planned"] = planned * table.num_rows
     counts["rewrites"] = tables["rewrites"].num_rows
-    pairs = tables["rewrites"].group_by(["query_id", "strategy"]).aggregate([])
-    counts["further_texts"] = tables["rewrites"].num_rows - pairs.num_rows  # beside the first of a query and strategy
-    counts["not_selected"] = _not_selected(tables, planned)
+    further = further_texts(tables["rewrites"])
+    counts["further_texts"] = sum(further.values())
+    counts["not_selected"] = not_selected(tables, planned)
+    counts.update({f"further_texts/{strategy}": n for strategy, n in further.items()})
+    counts.update(selection_counts(tables))
     counts["rewrite_errors"] = sum(error["stage"] == "rewrite" for error in failures)
     counts["results"] = tables["results"].num_rows
     counts["queries_with_results"] = pc.count_distinct(tables["results"].column("query_id")).as_py()
@@ -112,14 +115,6 @@ def shard_counts(table: pa.Table, tables: dict[str, pa.Table], planned: int) -> 
     for _, stage, reason in {(error["query_id"], error["stage"], error["reason"]) for error in errors}:
         counts[f"error_queries/{stage}/{reason}"] += 1  # one answer may fail several strategies
     return dict(counts)
-
-
-def _not_selected(tables: dict[str, pa.Table], planned: int) -> int:
-    """Returns the number of (query, strategy) pairs that the selection left out."""
-    if "selections" not in tables:
-        return 0
-    chosen: int = pc.sum(pc.list_value_length(tables["selections"].column("strategies"))).as_py() or 0
-    return planned * len(tables["selections"]) - chosen
 
 
 Columns = dict[str, Any]

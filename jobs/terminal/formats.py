@@ -20,6 +20,21 @@ def queries(number: int) -> str:
     return f"{number:,} quer{'y' if number == 1 else 'ies'}"
 
 
+def planned_rewrites(counts: Mapping[str, int]) -> str:
+    """Returns '398 of 400 planned', '1,592 texts for 398 of 400 planned', '150 of 400 planned, 250 not selected'.
+
+    Planned is a rewrite by each strategy of each query, whether it has one text or several.
+
+    Args:
+        counts: sums of the manifests' counts.
+    """
+    texts, further = counts.get("rewrites", 0), counts.get("further_texts", 0)
+    words = f"{texts:,} texts for " if further else ""
+    words += f"{texts - further:,} of {counts.get('planned', 0):,} planned"
+    left_out = counts.get("not_selected", 0)
+    return words + (f", {left_out:,} not selected" if left_out else "")
+
+
 def plain(text: str) -> str:
     """Returns the text with a question mark for every control character and change of direction."""
     return "".join(char if char.isprintable() else "?" for char in text)

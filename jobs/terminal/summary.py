@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -16,8 +16,9 @@ from jobs.evaluate.measure import SHOWN
 from jobs.pipeline import COSTED
 from jobs.run.folder import REPORT, RunFolder
 from jobs.stages.error_counts import by_reason
+from jobs.stages.selection_counts import Selected, selected_by_type
 from jobs.tables import RUNGS
-from jobs.terminal.formats import clock, queries, unpriced
+from jobs.terminal.formats import clock, planned_rewrites, queries, unpriced
 
 
 def closing_table(run: RunFolder, prices: Prices | None, evaluation: Evaluation | None) -> RenderableType:
@@ -31,7 +32,7 @@ def closing_table(run: RunFolder, prices: Prices | None, evaluation: Evaluation 
     table.add_row("queries", f"{planned['queries']:,} distinct")
     table.add_row("rewrites", _rewrites(counts))
     longer = f"; longer than keyword for {queries(counts['longer_cores'])}" if run.config.rewrite.compares_cores else ""
-    for strategy, words in _by_strategy(counts).items():
+    for strategy, words in _by_strategy(counts, run.config.rewrite.planned).items():
         table.add_row(f"  {strategy}", words + (longer if strategy == "core_content" else ""))
     table.add_row("results", f"{counts.get('results', 0):,} for {counts.get('queries_with_results', 0):,} queries")
     table.add_row("errors", _errors(counts))
@@ -79,16 +80,24 @@ def _rewrites(counts: Mapping[str, int]) -> str:
         rung: sum(n for key, n in counts.items() if key.startswith("rung/") and key.endswith(f"/{rung}")) for rung in RUNGS
     }
     by_rung = ", ".join(f"{rung} {n:,}" for rung, n in rungs.items() if n)
-    return f"{counts.get('rewrites', 0):,} of {counts.get('planned', 0):,} planned" + (f" ({by_rung})" if by_rung else "")
+    return planned_rewrites(counts) + (f" ({by_rung})" if by_rung else "")
 
 
-def _by_strategy(counts: Mapping[str, int]) -> dict[str, str]:
-    found: dict[str, list[str]] = {}
+def _by_strategy(counts: Mapping[str, int], strategies: Sequence[str]) -> dict[str, str]:
+    found: dict[str, dict[str, int]] = {}
     for key, n in sorted(counts.items()):
         if key.startswith("rung/"):
-            _, strategy, rung = key.split("/")
-            found.setdefault(strategy, []).append(f"{rung} {n:,}")
-    return {strategy: ", ".join(words) for strategy, words in found.items()}
+            strategy, _, rung = key.removeprefix("rung/").rpartition("/")
+            found.setdefault(strategy, {})[rung] = n
+    words = {strategy: ", ".join(f"{rung} {n:,}" for rung, n in rungs.items()) for strategy, rungs in found.items()}
+    for strategy, rungs in found.items():
+        if further := counts.get(f"further_texts/{strategy}", 0):
+            words[strategy] += f"; texts for {queries(sum(rungs.values()) - further)}"
+    chosen = sum(selected_by_type(counts, strategies).values(), start=Selected())
+    for strategy in strategies if chosen.queries else ():
+        selected = f"selected for {queries(chosen.strategies[strategy])}"
+        words[strategy] = "; ".join(filter(None, [words.get(strategy), selected]))
+    return words
 
 
 def _errors(counts: Mapping[str, int]) -> str:

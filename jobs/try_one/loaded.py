@@ -12,7 +12,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from functools import cached_property
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -31,7 +30,7 @@ from jobs.run.pools import requested_pools
 from jobs.run.prepare import check_engine, prepare_query
 from jobs.run.request_shares import worker_settings
 from jobs.stages.completions import Completions, key_of
-from jobs.tables import ORIGINAL, QUERIES
+from jobs.tables import LOST, ORIGINAL, QUERIES
 from jobs.terminal.formats import unpriced
 from jobs.try_one.given import NOTHING, Given, check_utf8
 from jobs.try_one.trial import Row, Trial, document_counts
@@ -217,29 +216,36 @@ class LoadedConfig:
         return open_documents(name, worker_settings(retriever, self._prepared.indexes[name], 1))
 
     def _requests(self, row: Row) -> list[Row]:
-        """Returns each request with its prompt and its raw answer, or the error in place of one."""
-        query = Query(row["query_id"], row["query"])
-        stored = Completions(self._prepared.storage, self._tried, 1, 0.0)
-        question = self._rewriter.question(query)
-        told_type = stored.get([key_of(question)]).get(key_of(question)) if question else None
-        choice = self._rewriter.choose(query, told_type.completion if told_type else None)
-        requests = [*filter(None, [question]), *self._rewriter.requests(query, choice)]
-        answered = stored.get([key_of(request) for request in requests])
-        spent: dict[str, list[Row]] = {}  # of the samples of a request, in their order
+        """Returns each request with its prompt and its raw answer, or the error in place of one; in the order of the costs."""
+        given = {name: value for name, value in (row.get("values") or {}).items() if value is not None}
+        query = Query(row["query_id"], row["query"], row.get("context"), given)
+        store = Completions(self._prepared.storage, self._tried, 1, 0.0)
+        asked = self._rewriter.question(query)
+        told = store.get([key_of(asked)]).get(key_of(asked)) if asked else None
+        choice = self._rewriter.choose(query, told.completion if told else None)
+        requests = [*([asked] if asked else []), *self._rewriter.requests(query, choice)]
+        answered = store.get([key_of(request) for request in requests])
+        spent: dict[str, list[Row]] = {}  # request -> the costs of its samples
         for entry in row["costs"]:
-            if entry["stage"] == "rewrite":
+            if entry["stage"] == "rewrite" and entry["error"] != LOST:
                 spent.setdefault(entry["component"], []).append(entry)
-        told = {error["reason"]: error for error in row["errors"] if error["stage"] == "rewrite"}
         found = []
         for request in requests:
             made, cost = answered.get(key_of(request)), spent[request.name].pop(0)
-            values: dict[str, Any] = {"request": request.name, "prompt": request.prompt, "prompt_hash": request.prompt_hash}
-            values |= {"schema": request.schema, "decoding": dict(request.decoding)}
+            values: Row = {"request": request.name, "prompt": request.prompt, "prompt_hash": request.prompt_hash}
+            values |= {"schema": request.schema, "decoding": dict(request.decoding), "sample": request.sample}
             values |= {"answer": None, "finish_reason": None, "error": cost["error"], "message": None}
             if made is not None:
                 values |= {"answer": made.completion.text, "finish_reason": made.completion.finish_reason}
-            elif (error := told.get(cost["error"])) is not None:
+            elif (error := _error_of(row["errors"], request.name, cost["error"])) is not None:
                 values |= {"answer": error["raw"], "message": error["message"]}
             names = ("model", "prompt_tokens", "cached_tokens", "completion_tokens", "seconds", "requests")
             found.append(values | {name: cost[name] for name in names})
         return found
+
+
+def _error_of(errors: list[Row], request: str, reason: str | None) -> Row | None:
+    """Returns the error of a request that was not answered: its own strategy's, else one of the same reason."""
+    of_rewriting = [error for error in errors if error["stage"] == "rewrite"]
+    own = [error for error in of_rewriting if error["component"] == request]
+    return next(iter([*own, *(error for error in of_rewriting if error["reason"] == reason)]), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
@@ -15,7 +16,7 @@ from jobs.tables import NOTES, ORIGINAL
 from jobs.terminal.formats import clock, one_line, printable, shortened
 from jobs.terminal.summary import counted
 from jobs.try_one.provenance import NOT_THERE, SHOWN_RESULTS, Results, fused_ranks
-from jobs.try_one.trial import Trial
+from jobs.try_one.trial import TextId, Trial, text_names
 
 SHOWN_IN_LISTS = 3  # hits per list
 SHOWN_GIVEN = 160  # characters of a context or value
@@ -50,7 +51,10 @@ def _one(trial: Trial, prompts: bool) -> Iterator[RenderableType]:
     yield _section("results", _method(trial) + (f"; the first {SHOWN_RESULTS} of {len(row['hits'])}" if more > 0 else ""))
     if row["hits"]:
         yield Padding(Results(trial), (0, 0, 0, 2))
-        yield Padding(Text(f"numbers: rank in each list; {NOT_THERE}: not among its first {part}", style="dim"), (0, 0, 1, 2))
+        words = f"numbers: rank in each list; {NOT_THERE}: not among its first {part}"
+        if any(run["position"] > 1 for run in row["lists"]):
+            words += "; several numbers: of the strategy's texts, in order"
+        yield Padding(Text(words, style="dim"), (0, 0, 1, 2))
     else:
         yield Padding(Text("nothing was found"), (0, 0, 1, 2))
     found, results = trial.document_counts["found"], trial.document_counts["results"]
@@ -71,12 +75,8 @@ def _several(trials: Sequence[Trial], prompts: bool) -> Iterator[RenderableType]
         table.add_row(Text(words, style="bold cyan"))
 
     title("rewrites")
-    strategies = list(dict.fromkeys(strategy for trial in trials for strategy in trial.config.rewrite.planned))
-    written = [_rewrite_texts(trial) for trial in trials]
-    for strategy in strategies:
-        table.add_row(strategy, *(Text(each.get(strategy, ("-", ""))[0]) for each in written))
-    if any(map(_failures, trials)):
-        table.add_row("none", *(Text("\n".join(map(_failure, _failures(trial).items()))) for trial in trials))
+    for name, cells in _side_by_side(trials):
+        table.add_row(name, *cells)
     title("results")
     first = {hit["doc_id"]: rank for rank, hit in enumerate(trials[0].row["hits"], start=1)}
     longest = max(len(trial.row["hits"]) for trial in trials)
@@ -93,6 +93,23 @@ def _several(trials: Sequence[Trial], prompts: bool) -> Iterator[RenderableType]
         yield from requests(trial)
 
 
+def _side_by_side(trials: Sequence[Trial]) -> Iterator[tuple[str, list[Text]]]:
+    """Yields a line per text: its name, and the text of each trial; then what was not selected, and what failed."""
+    written = [_rewrite_texts(trial) for trial in trials]
+    for strategy in dict.fromkeys(strategy for trial in trials for strategy in trial.config.rewrite.planned):
+        texts = sorted({text for of in written for text in of if text[0] == strategy}) or [(strategy, 1)]
+        for text, name in text_names(texts).items():
+            cells = []
+            for trial, of in zip(trials, written, strict=True):
+                absent = "not selected" if strategy in trial.not_selected else "-"
+                cells.append(Text(of[text][0]) if text in of else Text(absent, style="dim"))
+            yield name, cells
+    if any(trial.why_selected for trial in trials):
+        yield "why", [Text(one_line(trial.why_selected) or "-", style="dim") for trial in trials]
+    if any(map(_failures, trials)):
+        yield "none", [Text("\n".join(map(_failure, _failures(trial).items()))) for trial in trials]
+
+
 def _section(name: str, words: str) -> Text:
     return Text.assemble((f"{name}  ", "bold cyan"), (words, "dim"))
 
@@ -105,9 +122,9 @@ def _grid(*ratios: int) -> Table:
     return table
 
 
-def _rewrite_texts(trial: Trial) -> dict[str, tuple[str, str]]:
-    """Returns strategy -> its text and parser step."""
-    return {one["strategy"]: (one_line(one["text"]), one["parsed_as"]) for one in trial.row["rewrites"]}
+def _rewrite_texts(trial: Trial) -> dict[TextId, tuple[str, str]]:
+    """Returns (strategy, position) -> the text and its parser step."""
+    return {(one["strategy"], one["position"]): (one_line(one["text"]), one["parsed_as"]) for one in trial.row["rewrites"]}
 
 
 def _failures(trial: Trial) -> dict[tuple[str, str], list[str]]:
@@ -128,9 +145,15 @@ def _rewrites(trial: Trial) -> Table:
     table = _grid(0, 1, 0)
     query = one_line(trial.row["query"])
     table.add_row(ORIGINAL, Text(query), "")
-    for strategy, (text, read_as) in _rewrite_texts(trial).items():
+    written = _rewrite_texts(trial)
+    names = text_names(written)
+    for of, (text, read_as) in written.items():
         same = " (the query as it is)" if text == query else ""
-        table.add_row(strategy, Text.assemble(text, (same, "dim")), Text(read_as, style="dim"))
+        table.add_row(names[of], Text.assemble(text, (same, "dim")), Text(read_as, style="dim"))
+    if trial.not_selected:
+        table.add_row(Text("not selected", style="dim"), Text(", ".join(trial.not_selected)), "")
+    if trial.why_selected:
+        table.add_row(Text("why", style="dim"), Text(one_line(trial.why_selected), style="dim"), "")
     for failure in _failures(trial).items():
         table.add_row(Text("none", style="red"), Text(_failure(failure)), Text(failure[0][0], style="dim"))
     if trial.similar:
@@ -140,10 +163,13 @@ def _rewrites(trial: Trial) -> Table:
 
 def requests(trial: Trial) -> Iterator[RenderableType]:
     """Yields each request: its prompt and its answer as they were sent and received."""
+    samples = Counter(one["request"] for one in trial.requests)
     for one in trial.requests:
+        number = samples[one["request"]]
+        sample = f" {one['sample'] + 1} of {number}" if number > 1 else ""
         tokens = f"{one['prompt_tokens']:,} prompt tokens, {one['completion_tokens']:,} written" if one["prompt_tokens"] else ""
         words = ", ".join(filter(None, [one["model"], tokens, one["finish_reason"], one["error"]]))
-        yield _section(f"request {one['request']}", words)
+        yield _section(f"request {one['request']}{sample}", words)
         for name in ("prompt", "answer"):
             yield Padding(Text(name, style="dim"), (0, 0, 0, 2))
             text = one[name] if one[name] is not None else f"none: {one['message']}"
@@ -167,14 +193,15 @@ def _lists(trial: Trial) -> Table:
     table.add_column("")
     for name in names:
         table.add_column(name, overflow="fold")
-    cells: dict[str, dict[str, str]] = {}
+    cells: dict[TextId, dict[str, str]] = {}
     for run in trial.row["lists"]:
         ids = [hit["doc_id"] for hit in run["hits"]]
         shown = " ".join(one_line(doc_id) for doc_id in ids[:SHOWN_IN_LISTS])
         words = f"{shown}{' ...' * (len(ids) > SHOWN_IN_LISTS)}  ({len(ids)})" if ids else "nothing"
-        cells.setdefault(run["strategy"], {})[run["retriever"]] = words
-    for strategy, by_name in cells.items():
-        table.add_row(strategy, *(Text(by_name.get(name, "-")) for name in names))
+        cells.setdefault((run["strategy"], run["position"]), {})[run["retriever"]] = words
+    shown = text_names(cells)
+    for text, by_name in cells.items():
+        table.add_row(shown[text], *(Text(by_name.get(name, "-")) for name in names))
     return table
 
 

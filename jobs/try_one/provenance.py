@@ -18,23 +18,26 @@ _SHARE = 0.55  # of the width that the matrix may take with the strategies side 
 
 
 class Results:
-    """The first results; strategies are the rows of the matrix, or its columns where the terminal is wide enough."""
+    """The first results; strategies are the rows of the matrix, or its columns where the terminal is wide enough.
+
+    The ranks of several texts of a strategy stand side by side.
+    """
 
     def __init__(self, trial: Trial) -> None:
         """Takes the trial."""
         self._trial = trial
-        searched = {(one["strategy"], one["position"]) for one in trial.row["lists"]}
-        several = {strategy for strategy, position in searched if position > 1}
-        texts = dict.fromkeys((one["strategy"], one["position"]) for one in trial.row["lists"])
-        self._names = {text: f"{text[0]} {text[1]}" if text[0] in several else text[0] for text in texts}
+        self._positions: dict[str, list[int]] = {}  # strategy -> of its texts; a line for each would fill pages
+        for strategy, position in dict.fromkeys((one["strategy"], one["position"]) for one in trial.row["lists"]):
+            self._positions.setdefault(strategy, []).append(position)
         self._retrievers = list(trial.config.retrieve.retrievers)
         self._known_original = TOGETHER not in {strategy for strategy, _ in searched}
         self._searched = {(one["strategy"], one["position"], one["retriever"]) for one in trial.row["lists"]}
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yields a table with a row per result."""
-        texts, names = list(self._names), list(self._names.values())
-        across = max(map(len, self._retrievers)) + sum(2 + len(name) for name in names)
+        names = list(self._positions)
+        widths = {name: 3 * len(positions) - 1 for name, positions in self._positions.items()}
+        across = max(map(len, self._retrievers)) + sum(2 + max(len(name), widths[name]) for name in names)
         wide = across <= _SHARE * options.max_width
         rows, columns = (self._retrievers, names) if wide else (names, self._retrievers)
         table = Table(box=None, show_edge=False, padding=(0, 2, 0, 0), header_style="dim", expand=True)
@@ -43,18 +46,20 @@ class Results:
         table.add_column("", no_wrap=True, style="dim")
         for column in columns:
             table.add_column(column, justify="right", no_wrap=True)
-        taken = across if wide else max(map(len, names)) + sum(2 + max(4, len(name)) for name in columns)
+        taken = across if wide else max(map(len, names)) + len(columns) * (2 + max(4, *widths.values(), *map(len, columns)))
         room = max(20, options.max_width - taken - 8) * max(2, len(rows) - 1) * 9 // 10  # lines break between words
         for rank, hit in enumerate(self._trial.row["hits"][:SHOWN_RESULTS], start=1):
             ranks = {(one["strategy"], one["position"], one["retriever"]): str(one["rank"]) for one in hit["sources"]}
-            cells = [[self._cell(ranks, (*text, name)) for text in texts] for name in self._retrievers]
+            cells = [[self._cell(ranks, strategy, name) for strategy in names] for name in self._retrievers]
             lines = [list(line) for line in zip(*cells, strict=True)] if wide else cells
             matrix = [Text("\n".join(line), style="") for line in lines]
             table.add_row(str(rank), self._document(hit, min(_TEXT, room)), "\n".join(rows), *matrix)
         yield table
 
-    def _cell(self, ranks: dict[tuple[str, int, str], str], of: tuple[str, int, str]) -> str:
-        return ranks.get(of, NOT_THERE if of in self._searched else "")
+    def _cell(self, ranks: dict[tuple[str, int, str], str], strategy: str, retriever: str) -> str:
+        """Returns the ranks in the lists of a strategy's texts, in order of position."""
+        lists = [(strategy, position, retriever) for position in self._positions[strategy]]
+        return " ".join(ranks.get(one, NOT_THERE) for one in lists if one in self._searched)
 
     def _document(self, hit: Row, length: int) -> Text:
         trial = self._trial

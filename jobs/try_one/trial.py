@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +37,29 @@ class Trial:
     """Queries that are recorded, where this one is not."""
     unpriced: str = ""
     """Why there is no `usd`."""
+
+    @property
+    def not_selected(self) -> list[str]:
+        """Returns the planned strategies that were not selected for the query."""
+        selected = self.row["selection"]
+        return [] if selected is None else [name for name in self.config.rewrite.planned if name not in selected["strategies"]]
+
+    @property
+    def why_selected(self) -> str:
+        """Returns the query type and the reason for what was selected; empty where nothing was said."""
+        selected = self.row["selection"] or {"query_type": None, "reason": None}
+        query_type, reason = selected["query_type"] or "", selected["reason"] or ""
+        return reason if reason.startswith(query_type) else ": ".join(filter(None, [query_type, reason]))
+
+
+TextId = tuple[str, int]  # strategy and position
+
+
+def text_names(texts: Iterable[TextId]) -> dict[TextId, str]:
+    """Returns (strategy, position) -> its name: the strategy's, with the position where the strategy has several texts."""
+    texts = list(texts)
+    several = {strategy for strategy, position in texts if position > 1}
+    return {text: f"{text[0]} {text[1]}" if text[0] in several else text[0] for text in texts}
 
 
 def document_counts(config: Config, row: Row) -> dict[str, int]:
@@ -79,6 +103,7 @@ def trial_values(trial: Trial) -> dict[str, Any]:
         "context": row["context"],
         "values": row["values"],
         "requests": trial.requests,
+        "selection": None if row["selection"] is None else row["selection"] | {"not_selected": trial.not_selected},
         "rewrites": row["rewrites"],
         "errors": row["errors"],
         "similar_recorded": trial.similar,
