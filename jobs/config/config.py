@@ -19,7 +19,7 @@ from retrievers.retriever import RetrieverSettings
 from retrievers.settings import CorpusSettings, EncoderSettings, FuseSettings, RerankSettings
 from rewriters.engines.settings import EngineSettings
 from rewriters.pool import named
-from rewriters.settings import DecodingSettings, SelectAll, SelectNever, SelectSettings
+from rewriters.settings import DecodingSettings, GuardSettings, SelectAll, SelectNever, SelectSettings
 
 FROZEN = ConfigDict(extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True)
 NOT_IDENTITY = Field(json_schema_extra={"identity": False})
@@ -113,6 +113,8 @@ class RewriteSettings(BaseModel):
     """That rewrites are written in, in words such as German; null: the query's."""
     joint_prompt: Annotated[str | None, NOT_IDENTITY] = None
     """A text file that replaces our joint prompt (`rewriters/joint.py`); its text counts for the fingerprint, not its name."""
+    guards: GuardSettings = GuardSettings()
+    """What is masked, checked, left out and replaced around the LLM."""
     store: Annotated[None, BeforeValidator(_no_store), NOT_IDENTITY] = None
     """A store of completions shared by runs and jobs; not available yet."""
 

@@ -206,7 +206,8 @@ def _rewriting(config: Config) -> tuple[EngineSettings | None, Rewriting, dict[s
     try:
         rewriter = Rewriter(rewriting)
     except RewriterError as error:
-        raise ConfigError(error.code, f"rewrite.strategies: {error}") from error
+        where = "" if error.code == "guard-file" else "rewrite.strategies: "
+        raise ConfigError(error.code, f"{where}{error}") from error
     settings, identity = engine.resolve(rewrite.engine)
     own = {s.name: engine.resolve(s.engine) for s in rewriting.pool if s.engine is not None}
     pool = tuple(s.model_copy(update={"engine": own[s.name][0]}) if s.name in own else s for s in rewriting.pool)
