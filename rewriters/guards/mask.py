@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 MAIL = re.compile(r"(?<![\w.+%-])[\w.+%-]+@[\w-]+(?:\.[\w-]+)*\.[^\W\d_]{2,}")
-CARD = re.compile(r"(?<![\w.,+/-])\d(?:[ -]?\d){12,18}(?![\w/-]|[.,]\d)")
+CARD = re.compile(r"(?<![\w.,+/-])\d(?:[ -]?\d){12,40}(?![\w/]|[.,]\d)")
 PHONE = re.compile(
     r"""(?<![\w.,/+-])(?:
         (?:\+|00)\ ?[1-9](?:[ ./-]?(?:\(\d{1,5}\)|\d)){6,14}      # +49 30 1234567, 0044 (20) 7946 0000
@@ -57,11 +57,13 @@ class Mask:
 
     def _masked(self, text: str, kind: str, pattern: re.Pattern[str]) -> str:
         def replace(found: re.Match[str]) -> str:
-            value = found["number"] if "number" in pattern.groupindex else found.group()
-            if kind == "CARD" and not has_check_digit(value):
-                return found.group()
-            before = found.group()[: found.group().rindex(value)]
-            return f"{before}<{self._placeholder(kind, value, text)}>"
+            done, rest = "", found.group()
+            value = found["number"] if "number" in pattern.groupindex else rest
+            while value := _card_in(rest) if kind == "CARD" else value:
+                before, _, rest = rest.rpartition(value) if kind == "PHONE" else rest.partition(value)
+                done += f"{before}<{self._placeholder(kind, value, text)}>"
+                value = ""
+            return done + rest
 
         return pattern.sub(replace, text)
 
@@ -83,6 +85,14 @@ def unmasked(text: str, values: Mapping[str, str]) -> str:
         pattern = rf"(?:&lt;|[<\[{{(])\s?{spelling}\s?(?:&gt;|[>\]}})])|(?<!\w){spelling}(?!\w)"
         text = re.sub(pattern, lambda _, value=value: value, text, flags=re.IGNORECASE)
     return text
+
+
+def _card_in(digits: str) -> str:
+    """Returns the first card number in groups of digits, of which others may stand beside it; "" for none."""
+    starts = [0, *(found.end() for found in re.finditer("[ -]", digits))]
+    ends = [*(found.start() for found in re.finditer("[ -]", digits)), len(digits)]
+    parts = (digits[start:end] for start in starts for end in reversed(ends) if end > start)
+    return next((part for part in parts if 13 <= sum(map(str.isdigit, part)) <= 19 and has_check_digit(part)), "")
 
 
 def has_check_digit(number: str) -> bool:
