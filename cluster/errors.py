@@ -155,6 +155,11 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "The joint prompt cannot be read, has an unknown variable, or does not end with `{query}`.",
             "Correct the file; the rules: [A joint prompt of your own](strategies.md#a-joint-prompt-of-your-own).",
         ),
+        "guard-file": (
+            "The overrides or the vocabulary cannot be read, a row is wrong or contradicts another, or the file was changed "
+            "while the job ran.",
+            "Correct the file as the line says; the rules: [Guards](strategies.md#guards).",
+        ),
         "engine-setting": (
             "The engine lacks a setting or does not accept one, or the environment names a proxy that is not an http proxy.",
             "Correct or remove it. `base_url` is like http://host:8000/v1; `api_key_env` is the name of the environment "

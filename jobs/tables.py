@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cluster.costs import COST, COSTS
+from rewriters.reasons import GUARDED, MASKED
 
 ORIGINAL = "original"  # the strategy name of the query as it was asked
 RUNGS = (
@@ -21,6 +22,7 @@ RUNGS = (
     "lines",
     "salvage",
     "original",
+    "override",
 )  # values of `parsed_as`: the parser's fallback steps, best first
 
 ERROR = pa.struct(
@@ -34,7 +36,7 @@ ERROR = pa.struct(
     ]
 )
 # Reasons in errors/ that are notes, not failures: the query was answered as well as possible.
-NOTES = ("no_hits", "original_stands_in", "texts_dropped", "not_classified")
+NOTES = ("no_hits", "original_stands_in", "texts_dropped", "not_classified", MASKED, *GUARDED)
 
 REWRITE = pa.struct(
     [
@@ -48,6 +50,17 @@ REWRITE = pa.struct(
         ("parsed_as", pa.string()),
         ("selected_reason", pa.string()),
         ("position_weight", pa.float64()),  # multiplies the weight, also one of `fuse.weights`
+        ("guards", pa.list_(pa.string())),  # flags of `rewriters/guards/guards.py`
+    ]
+)
+# What guards left out of the texts of a query; only counted.
+LEFT_OUT = pa.struct(
+    [
+        ("strategy", pa.string()),
+        ("guard", pa.string()),
+        ("texts", pa.int32()),
+        ("unsearched", pa.int32()),
+        ("requests", pa.int32()),
     ]
 )
 # What was chosen for a query: the strategies, in the order of the pool; null in runs where every strategy rewrites every query.

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 # Thai, Lao, Tibetan, Burmese, Khmer, kana, Han, half-width kana: scripts without spaces between their words.
-_UNSPACED = re.compile(
+UNSPACED = re.compile(
     "[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f"
     "\U0001b000-\U0001b16f\U00020000-\U0003ffff]"
 )
@@ -15,7 +15,7 @@ _SEPARATORS = re.compile(r"[\s,;،、，；]+")
 
 def length(text: str) -> int:
     """Returns the number of words in a text; in scripts without spaces between words, the number of characters."""
-    separate = _UNSPACED.sub(r" \g<0> ", text)
+    separate = UNSPACED.sub(r" \g<0> ", text)
     return sum(any(map(str.isalnum, word)) for word in _SEPARATORS.split(separate))
 
 

@@ -34,3 +34,13 @@ MESSAGES: dict[Reason, str] = {
     "too_short": "the rewrite is shorter than the strategy's words allow",
     "banned": "the rewrite has a word that the strategy bans",
 }
+
+GUARDED: dict[str, str] = {
+    "not_preserved": "it lacks a number, a name or a quoted phrase of the query",
+    "near_duplicate": "it says nearly the same as an earlier text of the query",
+    "no_vocabulary": "it has none of the vocabulary's terms",
+    "overridden": "the overrides ban it",
+}
+"""The reasons for which a guard leaves a text out: by choice, so that no strategy failed."""
+MASKED = "masked"
+"""The reason of a note on a query whose personal data were masked before it was sent."""

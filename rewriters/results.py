@@ -20,9 +20,11 @@ class RewriteResult:
         search_as: "query" or "passage".
         model: As the engine names it.
         prompt_hash: Of the prompt template, 16 hex digits.
-        parsed_as: The reader that found it: json, labelled, numbered, lines, salvage; or original, which stands in.
+        parsed_as: The reader that found it: json, labelled, numbered, lines, salvage; original, which stands in; or
+            override: a person wrote it.
         selected_reason: Why the strategy was selected for this query; None without selection.
         position_weight: Multiplies the weight.
+        guards: What the guards found and did, a word each (`guards/guards.py`); sorted.
     """
 
     strategy: str
@@ -35,6 +37,7 @@ class RewriteResult:
     parsed_as: str
     selected_reason: str | None = None
     position_weight: float = 1.0
+    guards: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,24 @@ class RewriteFailure:
     attempts: int
 
 
+class Guarded(NamedTuple):
+    """What a guard left out of the texts of a query.
+
+    Attributes:
+        strategy: Whose texts.
+        guard: The guard's reason.
+        texts: How many.
+        unsearched: How many of these are searched for no other strategy either.
+        requests: Requests that were not made, since people have written all of their texts.
+    """
+
+    strategy: str
+    guard: str
+    texts: int = 0
+    unsearched: int = 0
+    requests: int = 0
+
+
 class Rewritten(NamedTuple):
     """All that came of one query.
 
@@ -63,8 +84,10 @@ class Rewritten(NamedTuple):
         rewrites: In the order of the pool, then by position.
         failures: One for each chosen strategy without a rewrite, and notes.
         choice: The strategies that were chosen, by the LLM where the selection is adaptive.
+        guarded: What guards left out.
     """
 
     rewrites: list[RewriteResult]
     failures: list[RewriteFailure]
     choice: Choice
+    guarded: tuple[Guarded, ...] = ()

@@ -7,7 +7,8 @@ The caller sends the requests to an engine: `Rewriter.question` (only where the 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,12 +16,16 @@ from cluster.errors import RewriterError, nearest
 from rewriters import adaptive, classifier
 from rewriters.calls import Call, calls_of
 from rewriters.engines import Completion, Request
+from rewriters.guards.guards import MASKED as MASKED_FLAG
+from rewriters.guards.guards import OVERRIDDEN, OVERRIDE, GuardRules, Guards, Overridden
+from rewriters.guards.mask import Mask, unmasked
 from rewriters.joint import JOINT_PROMPT
+from rewriters.pool import shipped
 from rewriters.query import Query
 from rewriters.reading.answers import Answers, read_adaptive, read_joint, read_own
 from rewriters.reading.ladder import PARSE_VERSION
-from rewriters.reasons import MESSAGES
-from rewriters.results import RewriteFailure, RewriteResult, Rewritten
+from rewriters.reasons import GUARDED, MASKED, MESSAGES
+from rewriters.results import Guarded, RewriteFailure, RewriteResult, Rewritten
 from rewriters.selection import All, Choice, Column, RandomK, Selector
 from rewriters.settings import SelectAdaptive, SelectAll, SelectClassified, SelectColumn, SelectRandom, SelectSettings
 from rewriters.strategy import CONTEXT, Strategy, render, template_hash
@@ -42,6 +47,7 @@ class Rewriting:
         select: The config's `rewrite.select`.
         rules: Of a selection by type.
         demonstrations: Of adaptive selection.
+        guards: What is masked, checked, left out and replaced.
     """
 
     pool: tuple[Strategy, ...]
@@ -53,6 +59,7 @@ class Rewriting:
     select: SelectSettings = field(default_factory=lambda: SelectAll(kind="all"))
     rules: classifier.Rules | None = None
     demonstrations: tuple[adaptive.Demonstration, ...] = ()
+    guards: GuardRules = field(default_factory=GuardRules)
 
     @property
     def selects(self) -> bool:
@@ -77,7 +84,7 @@ class Rewriter:
         """Builds the templates.
 
         Raises:
-            RewriterError: `calls` is unknown, or the selection does not fit the pool.
+            RewriterError: `calls` is unknown, the selection does not fit the pool, or a file of the guards is wrong.
         """
         self._of = rewriting
         if rewriting.calls not in CALLS:
@@ -88,6 +95,7 @@ class Rewriter:
         self._selector = self._opened_selector()
         self._asks_type = isinstance(rewriting.select, SelectClassified) and rewriting.select.by == "llm"
         self._calls = self._planned()
+        self._guards = Guards(rewriting.guards, self.strategies, shipped())
 
     def question(self, query: Query) -> Request | None:
         """Returns the request whose answer `choose` needs; None if it needs none."""
@@ -95,7 +103,7 @@ class Rewriter:
             return None
         template = self._by_type.rules.prompt()
         decoding = {**self._of.decoding, "temperature": 0.0}
-        prompt = render(template, {"query": query.text})
+        prompt = render(template, {"query": self._guards.masked(query)[0].text})
         return Request(query.query_id, query.text, classifier.REQUEST_NAME, prompt, template_hash(template), None, decoding)
 
     def choose(self, query: Query, answer: Completion | None = None) -> Choice:
@@ -105,11 +113,12 @@ class Rewriter:
             query: The query.
             answer: To the question, if there was one; the rules decide where it names no type.
         """
+        said = self._guards.overridden(query)
         if self._by_type is not None and answer is not None and answer.text is not None:
             named = self._by_type.rules.read(answer.text)
             if named is not None:
-                return self._by_type.of_type(named)._replace(answered=True)
-        return self._selector.choose(query)
+                return self._guards.chosen(self._by_type.of_type(named)._replace(answered=True), said)
+        return self._guards.chosen(self._selector.choose(query), said)
 
     def requests(self, query: Query, choice: Choice | None = None) -> list[Request]:
         """Returns the requests for one query; empty without strategies.
@@ -119,14 +128,13 @@ class Rewriter:
             choice: The strategies that rewrite it; None: what `choose` says without an answer.
         """
         choice = self.choose(query) if choice is None else choice
-        found = []
-        for call in self._calls:
-            chosen = [strategy for strategy in call.strategies if strategy.name in choice.texts]
-            if not chosen:
-                continue
-            samples = min(call.samples, choice.texts[chosen[0].name] or call.samples) if call.samples > 1 else 1
-            found += [self._request(call, query, sample) for sample in range(samples)]
-        return found
+        shown, mask = self._guards.masked(query)
+        return [
+            self._request(call, query, shown, mask, sample)
+            for call, needed in self._asked(choice, self._guards.overridden(query))
+            if needed
+            for sample in range(_samples(call, choice))
+        ]
 
     def unsent_prompts(self) -> list[str]:
         """Returns the strategies whose prompt the user wrote, and which no request sends, being joint or adaptive."""
@@ -145,43 +153,54 @@ class Rewriter:
             choice: As `requests` was given.
         """
         choice = self.choose(query) if choice is None else choice
+        said = self._guards.overridden(query)
+        shown, mask = self._guards.masked(query)
         by_name: dict[str, list[tuple[Request, Completion]]] = {}
         for request, completion in sorted(answered, key=lambda one: one[0].sample):
             by_name.setdefault(request.name, []).append((request, completion))
         outcomes: dict[str, Answers] = {}
-        for call in self._calls:
-            chosen = tuple(strategy for strategy in call.strategies if strategy.name in choice.texts)
-            if not chosen:
-                continue
-            if call.kind == "adaptive":
-                found, choice = read_adaptive(call, by_name.get(call.name, []), query, choice)
-                outcomes |= found
+        saved = 0
+        for call, needed in self._asked(choice, said):
+            if not needed:
+                saved += _samples(call, choice)
+            elif call.kind == "adaptive":
+                outcomes, choice = read_adaptive(call, by_name.get(call.name, []), shown, choice)
+                choice = self._guards.chosen(choice, said)
             elif call.kind == "joint":
-                outcomes |= read_joint(call, by_name.get(call.name, []), query, chosen, self.strategies)
+                outcomes |= read_joint(call, by_name.get(call.name, []), shown, needed, self.strategies)
             else:
-                outcomes[chosen[0].name] = read_own(call, by_name.get(call.name, []), query, self.strategies)
-        rewrites: list[RewriteResult] = []
-        failures: list[RewriteFailure] = []
+                outcomes[needed[0].name] = read_own(call, by_name.get(call.name, []), shown, self.strategies)
+        found: list[RewriteResult] = []
         for strategy in self.strategies:
-            if strategy.name in outcomes:
-                one = outcomes[strategy.name]
-                rewrites += self._results(strategy, one, choice)
-                failures += self._failures(strategy, one)
-        return Rewritten(rewrites, failures, choice)
+            if strategy.name in said.never or strategy.name not in choice.texts:
+                outcomes.pop(strategy.name, None)
+            elif strategy.name in said.texts:
+                outcomes.pop(strategy.name, None)
+                found += _written(strategy, said, choice)
+            elif strategy.name in outcomes:
+                found += self._results(strategy, outcomes[strategy.name], choice, mask)
+        rewrites, guarded = self._guards.checked(query, said, found)
+        guarded += [Guarded(name, OVERRIDDEN) for name in choice.texts if name in said.never]
+        failures = self._failures(outcomes, rewrites, guarded)
+        if mask.values and answered:
+            masked = ", ".join(f"{kind} {count}" for kind, count in sorted(mask.counts.items()))
+            failures.append(RewriteFailure("", MASKED, f"sent with placeholders for {masked}", None, 0))
+        guarded += [Guarded("", OVERRIDE, requests=saved)] if saved else []
+        return Rewritten(rewrites, failures, choice, tuple(guarded))
 
     def identity(self) -> dict[str, Any]:
         """Returns what determines the rewrites apart from the engine, as JSON values; independent of the config's order."""
-        selection = self._selection_identity()
+        selection, guards = self._selection_identity(), self._guards.identity()
         return {
             "calls": self._of.calls,
             "decoding": dict(self._of.decoding),
             "parser": PARSE_VERSION,
-            "strategies": [_strategy_identity(strategy) for strategy in self.strategies],
+            "strategies": [strategy.identity() for strategy in self.strategies],
             "requests": [
                 {"name": call.name, "prompt_hash": call.prompt_hash, "schema_hash": _schema_hash(call.schema)}
                 for call in self._calls
             ],
-        } | ({"select": selection} if selection else {})
+        } | {name: value for name, value in (("select", selection), ("guards", guards)) if value}
 
     def _opened_selector(self) -> Selector:
         select, pool = self._of.select, self._of.pool
@@ -207,9 +226,19 @@ class Rewriter:
         joint_prompt = of.joint_prompt or JOINT_PROMPT
         return calls_of(self.strategies, of.calls, of.decoding, joint_prompt, of.language, of.context)
 
-    def _request(self, call: Call, query: Query, sample: int) -> Request:
-        used = {name: query.values.get(name) or "(unknown)" for name in sorted(call.variables)}
-        values = {**used, "query": query.text, CONTEXT: query.context or "(none)"}
+    def _asked(self, choice: Choice, said: Overridden) -> Iterator[tuple[Call, tuple[Strategy, ...]]]:
+        """Yields the requests for chosen strategies, each with those that need an answer: none if people wrote all texts."""
+        for call in self._calls:
+            chosen = [strategy for strategy in call.strategies if strategy.name in choice.texts]
+            if chosen:
+                known = call.kind != "adaptive"  # there the answer says what is selected
+                yield call, tuple(one for one in chosen if not said.settles(one.name, selected=known))
+
+    def _request(self, call: Call, query: Query, shown: Query, mask: Mask, sample: int) -> Request:
+        """Returns a request; `shown` is the query as the prompt has it."""
+        used = {name: shown.values.get(name) or "(unknown)" for name in sorted(call.variables)}
+        values = {**used, "query": shown.text, CONTEXT: shown.context or "(none)"}
+        told = used | ({"": sorted(mask.counts)} if mask.values else {})  # another prompt, so another completion
         decoding = dict(call.decoding) | ({"seed": call.decoding.get("seed", 0) + sample} if sample else {})
         return Request(
             query.query_id,
@@ -222,29 +251,44 @@ class Rewriter:
             call.recorded_as,
             sample,
             call.engine,
-            template_hash(json.dumps(used, sort_keys=True, ensure_ascii=False)) if used else "",
+            template_hash(json.dumps(told, sort_keys=True, ensure_ascii=False)) if told else "",
         )
 
-    def _results(self, strategy: Strategy, answers: Answers, choice: Choice) -> list[RewriteResult]:
+    def _results(self, strategy: Strategy, answers: Answers, choice: Choice, mask: Mask) -> list[RewriteResult]:
         most = choice.texts.get(strategy.name) or strategy.n
         return [
             RewriteResult(
-                strategy.name, position, text, strategy.weight, strategy.search_as, answers.model, answers.prompt_hash,
-                parsed_as, choice.reason, strategy.position_weight(position),
+                strategy.name, position, unmasked(text, mask.values), strategy.weight, strategy.search_as, answers.model,
+                answers.prompt_hash, parsed_as, choice.reason, strategy.position_weight(position),
+                (MASKED_FLAG,) if mask.values else (),
             )
             for position, text, parsed_as in answers.texts[:most]
         ]  # fmt: skip
 
-    def _failures(self, strategy: Strategy, answers: Answers) -> list[RewriteFailure]:
-        if answers.texts:
-            if not answers.dropped:
-                return []
-            why = ", ".join(dict.fromkeys(answers.dropped))
-            message = f"{len(answers.dropped)} of {len(answers.dropped) + len(answers.texts)} texts are left out: {why}"
-            return [RewriteFailure(strategy.name, "texts_dropped", message, answers.raw, answers.attempts)]
-        reason = answers.reason or "empty"
-        message = answers.message or MESSAGES.get(reason, reason)  # type: ignore[call-overload]
-        return [RewriteFailure(strategy.name, reason, message, answers.raw, answers.attempts)]
+    def _failures(
+        self, outcomes: Mapping[str, Answers], rewrites: Sequence[RewriteResult], guarded: Sequence[Guarded]
+    ) -> list[RewriteFailure]:
+        """Returns a failure or note for each strategy without a text, and a note for each with fewer texts than it had."""
+        made = Counter(one.strategy for one in rewrites)
+        failures = []
+        for strategy in self.strategies:
+            answers, left = outcomes.get(strategy.name), [one for one in guarded if one.strategy == strategy.name]
+            raw, attempts = (None, 0) if answers is None else (answers.raw, answers.attempts)
+            dropped = [] if answers is None else list(answers.dropped)
+            if left and not made[strategy.name]:
+                reason, message = left[0].guard, GUARDED[left[0].guard]
+            elif answers is not None and not answers.texts:
+                reason = answers.reason or "empty"
+                message = answers.message or MESSAGES.get(reason, reason)  # type: ignore[call-overload]
+            elif dropped or left:
+                dropped += [one.guard for one in left for _ in range(one.texts)]
+                why = ", ".join(dict.fromkeys(dropped))
+                reason = "texts_dropped"
+                message = f"{len(dropped)} of {len(dropped) + made[strategy.name]} texts are left out: {why}"
+            else:
+                continue
+            failures.append(RewriteFailure(strategy.name, reason, message, raw, attempts))
+        return failures
 
     def _selection_identity(self) -> dict[str, Any]:
         select = self._of.select
@@ -254,16 +298,20 @@ class Rewriter:
         return found
 
 
-_ALWAYS = ("name", "search_as", "weight", "max_chars", "list_separator")
-_NOT = {
-    *_ALWAYS, "base", "label", "aliases", "definition", "usage", "example", "prompt", "order", "joint", "own_file", "preserve",
-}  # fmt: skip
+def _samples(call: Call, choice: Choice) -> int:
+    """Returns the number of requests of a call."""
+    return min(call.samples, choice.texts[call.strategies[0].name] or call.samples) if call.samples > 1 else 1
 
 
-def _strategy_identity(strategy: Strategy) -> dict[str, Any]:
-    """Returns the fields that decide texts and lists; those beside the first five only where they are not at their default."""
-    more = strategy.model_dump(mode="json", exclude_defaults=True, exclude=_NOT)
-    return {name: getattr(strategy, name) for name in _ALWAYS} | more
+def _written(strategy: Strategy, said: Overridden, choice: Choice) -> list[RewriteResult]:
+    """Returns the texts that people wrote for a strategy."""
+    return [
+        RewriteResult(
+            strategy.name, position, text, strategy.weight, strategy.search_as, OVERRIDE, "", OVERRIDE, choice.reason,
+            strategy.position_weight(position), (OVERRIDE,),
+        )
+        for position, text in enumerate(said.texts[strategy.name], 1)
+    ]  # fmt: skip
 
 
 def _schema_hash(schema: dict[str, Any] | None) -> str | None:

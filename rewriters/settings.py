@@ -103,3 +103,33 @@ class SelectColumn(BaseModel):
 SelectSettings = Annotated[
     SelectAll | SelectNever | SelectAdaptive | SelectClassified | SelectRandom | SelectColumn, Field(discriminator="kind")
 ]
+
+
+class VocabularySettings(BaseModel):
+    """A controlled vocabulary, of which rewrites should have a term."""
+
+    model_config = FROZEN
+
+    path: Annotated[str, NOT_IDENTITY]
+    """A text file with a term per line, here or on S3; its content counts for the fingerprint."""
+    action: Literal["count", "drop"] = "count"
+    """What becomes of a rewrite without any term: it is flagged, or not searched."""
+
+
+class GuardSettings(BaseModel):
+    """Guards around the LLM; each only counts unless it is told to do more."""
+
+    model_config = FROZEN
+
+    preserve: Literal["count", "drop", "repair"] = "count"
+    """What becomes of a rewrite that has lost a number, a name or a quoted phrase of the query, in strategies that should keep
+    them: it is flagged, not searched, or gets what is missing at its end."""
+    near_duplicates: Literal["count", "drop"] = "count"
+    """What becomes of a text that says nearly the same as an earlier one of its query: it is flagged, or not searched."""
+    vocabulary: VocabularySettings | None = None
+    """A controlled vocabulary, for rewrites that are searched as queries."""
+    mask: list[Literal["mail", "phone", "card"]] = []
+    """Personal data that placeholders replace in whatever is sent; they are put back in the rewrites."""
+    overrides: Annotated[str | None, NOT_IDENTITY] = None
+    """A Parquet, CSV or JSONL file of approved, pinned and banned rewrites, here or on S3; its content counts for the
+    fingerprint."""

@@ -31,6 +31,11 @@ RESERVED = {"original", "together", "dmqr", "dmqr_adaptive", "classify", "reason
 """Names that no strategy may have: lists and requests that are not a strategy's, and a key of adaptive answers."""
 PLAIN_NAME = "a letter, then letters, digits and _, in lower case"
 
+_ALWAYS = ("name", "search_as", "weight", "max_chars", "list_separator")
+_NO_IDENTITY = {
+    *_ALWAYS, "base", "label", "aliases", "definition", "usage", "example", "prompt", "order", "joint", "own_file", "preserve",
+}  # fmt: skip
+
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -143,6 +148,11 @@ class Strategy(BaseModel):
     def position_weight(self, position: int) -> float:
         """Returns the weight of a position, from 1."""
         return self.position_weights[min(position, len(self.position_weights)) - 1] if self.position_weights else 1.0
+
+    def identity(self) -> dict[str, Any]:
+        """Returns the fields that decide texts and lists; those beside the first five only where not at their default."""
+        more = self.model_dump(mode="json", exclude_defaults=True, exclude=_NO_IDENTITY)
+        return {name: getattr(self, name) for name in _ALWAYS} | more
 
     @model_validator(mode="after")
     def _rules_hold(self) -> Strategy:

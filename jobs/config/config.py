@@ -21,7 +21,7 @@ from retrievers.retriever import RetrieverSettings
 from retrievers.settings import CorpusSettings, EncoderSettings, FuseSettings, RerankSettings
 from rewriters.engines.settings import EngineSettings
 from rewriters.pool import named
-from rewriters.settings import DecodingSettings, SelectAll, SelectNever, SelectSettings
+from rewriters.settings import DecodingSettings, GuardSettings, SelectAll, SelectNever, SelectSettings
 
 MOST_LABEL = 64  # characters
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"  # what may stand in the name of a folder, here and on S3
@@ -67,6 +67,8 @@ class RewriteSettings(BaseModel):
     """That rewrites are written in, in words such as German; null: the query's."""
     joint_prompt: Annotated[str | None, NOT_IDENTITY] = None
     """A text file that replaces our joint prompt (`rewriters/joint.py`); its text counts for the fingerprint, not its name."""
+    guards: GuardSettings = GuardSettings()
+    """What is masked, checked, left out and replaced around the LLM."""
     store: Annotated[None, BeforeValidator(_no_store), NOT_IDENTITY] = None
     """A store of completions shared by runs and jobs; not available yet."""
 

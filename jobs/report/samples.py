@@ -39,7 +39,7 @@ class Hit:
     score: float | None = None
     fused_score: float | None = None
     sources: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
-    """Strategy (with the position where a query has several of its texts) -> retriever and rank in each list that has the document."""
+    """Strategy, with the position where a query has several of its texts -> retriever and rank in each list with the document."""
     new: bool = False
     """Whether no list of the original has the document within the depth of fusion."""
 

@@ -86,9 +86,9 @@ def check_balances(prepared: Prepared, plan: Plan, counts: Mapping[str, int], ta
         ("distinct queries", plan.counts["queries"], "queries committed", counts.get("queries", 0)),
         (
             "queries x planned strategies", plan.counts["queries"] * len(prepared.config.rewrite.planned),
-            "those with rewrites + with an error + not selected",
+            "those with rewrites + with an error + not selected + left out by a guard",
             counts.get("rewrites", 0) - counts.get("further_texts", 0)
-            + counts.get("rewrite_errors", 0) + counts.get("not_selected", 0),
+            + counts.get("rewrite_errors", 0) + counts.get("not_selected", 0) + counts.get("guarded", 0),
         ),
         ("rewrites committed", counts.get("rewrites", 0), "rows of rewrites", rows["rewrites"]),
         (

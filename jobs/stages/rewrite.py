@@ -18,7 +18,7 @@ from jobs.stages.allowance import Allowance
 from jobs.stages.completions import CompletionRecord, Completions, key_of
 from jobs.stages.fill import fill
 from jobs.stages.journal import JournalKeeper, Key
-from jobs.tables import LOST, REWRITE, SELECTION, with_appended
+from jobs.tables import LEFT_OUT, LOST, REWRITE, SELECTION, with_appended
 from rewriters.classifier import REQUEST_NAME
 from rewriters.engines import Completion, Engine, Request
 from rewriters.engines.settings import EngineSettings
@@ -62,7 +62,7 @@ class Rewrite:
     """
 
     NEEDS = ("shard", "query_id", "query", "context", "values")
-    ADDS = pa.schema([("rewrites", pa.list_(REWRITE)), ("selection", SELECTION)])
+    ADDS = pa.schema([("rewrites", pa.list_(REWRITE)), ("selection", SELECTION), ("guarded", pa.list_(LEFT_OUT))])
     DROPS = ("context", "values")  # only prompts and selections have them
 
     def __init__(
@@ -113,7 +113,7 @@ class Rewrite:
             self._keeper.close()
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """Returns the block with `rewrites`, `selection`, errors and costs.
+        """Returns the block with `rewrites`, `selection`, `guarded`, errors and costs.
 
         Raises:
             BlockHalted: the run's budget does not allow all requests; those that were answered are stored.
@@ -129,12 +129,13 @@ class Rewrite:
         by_query = [self._rewriter.requests(query, choice) for query, choice in zip(queries, choices, strict=True)]
         made = types | self._answers(store, by_query)
         store.merge()
-        rewrites, selections, errors, spent = [], [], [], []
+        rewrites, selections, guarded, errors, spent = [], [], [], [], []
         for query, choice, question, of_query in zip(queries, choices, asked, by_query, strict=True):
             answers = [(request, made[key_of(request)].completion) for request in of_query]
             written = self._rewriter.read(query, answers, choice)
             rewrites.append([vars(rewrite) for rewrite in written.rewrites])
             selections.append(_selection(written.choice) if self._rewriting.selects else None)
+            guarded.append([one._asdict() for one in written.guarded])
             notes = [_not_classified(made[key_of(question)].completion, choice)] if question else []
             errors.append([*filter(None, notes), *map(_error, written.failures)])
             requests = [*filter(None, [question]), *of_query]
@@ -142,7 +143,7 @@ class Rewrite:
             spent.append(costs + [self._lost(request, lost) for request in requests if (lost := store.lost[key_of(request)])])
         table = with_appended(with_appended(table, "errors", errors), "costs", spent)
         table = table.drop_columns(list(self.DROPS))
-        for field, values in zip(self.ADDS, (rewrites, selections), strict=True):
+        for field, values in zip(self.ADDS, (rewrites, selections, guarded), strict=True):
             table = table.append_column(field, pa.array(values, field.type))
         return table
 
@@ -226,7 +227,7 @@ def _selection(choice: Choice) -> dict[str, Any]:
 def _error(failure: RewriteFailure) -> dict[str, Any]:
     """Returns a failure as an ERROR."""
     return {
-        "stage": "rewrite", "component": failure.strategy, "reason": failure.reason, "message": failure.message,
+        "stage": "rewrite", "component": failure.strategy or None, "reason": failure.reason, "message": failure.message,
         "raw": failure.raw, "attempts": failure.attempts,
     }  # fmt: skip
 

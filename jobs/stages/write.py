@@ -15,10 +15,12 @@ from cluster import costs
 from cluster.run.shards import File, Manifest, commit, write_table
 from cluster.run.stage import shard_of
 from cluster.storage import open_storage
+from jobs.stages.guard_counts import guard_counts
 from jobs.stages.selection_counts import further_texts, not_selected, selection_counts
 from jobs.tables import COMMITTED, LOST, NOTES, STORED
 from retrievers.ranking import ranks
 from rewriters.lengths import longer_cores
+from rewriters.reasons import GUARDED
 
 ARM = "run"  # the only arm of a plain run
 
@@ -26,7 +28,7 @@ ARM = "run"  # the only arm of a plain run
 class Write:
     """A worker of the last stage."""
 
-    NEEDS = ("shard", "query_id", "log_count", "rewrites", "selection", "stored", "hits", "costs", "errors")
+    NEEDS = ("shard", "query_id", "log_count", "rewrites", "selection", "guarded", "stored", "hits", "costs", "errors")
     GIVES = COMMITTED
 
     def __init__(self, run: str, planned: int, start: int) -> None:
@@ -101,6 +103,7 @@ def shard_counts(table: pa.Table, tables: dict[str, pa.Table], planned: int) -> 
     counts.update({f"further_texts/{strategy}": n for strategy, n in further.items()})
     counts.update(selection_counts(tables))
     counts["rewrite_errors"] = sum(error["stage"] == "rewrite" for error in failures)
+    counts["guarded"] = sum(error["stage"] == "rewrite" and error["reason"] in GUARDED for error in errors)
     counts["results"] = tables["results"].num_rows
     counts["queries_with_results"] = pc.count_distinct(tables["results"].column("query_id")).as_py()
     counts["failed_queries"] = len({error["query_id"] for error in failures})
@@ -110,6 +113,7 @@ def shard_counts(table: pa.Table, tables: dict[str, pa.Table], planned: int) -> 
     counts["longer_cores"] = longer_cores(*(tables["rewrites"].column(n).to_pylist() for n in ("query_id", "strategy", "text")))
     for row in tables["rewrites"].group_by(["strategy", "parsed_as"]).aggregate([([], "count_all")]).to_pylist():
         counts[f"rung/{row['strategy']}/{row['parsed_as']}"] += row["count_all"]
+    counts.update(guard_counts(table, tables["rewrites"]))
     for error in errors:
         counts[f"error/{error['stage']}/{error['component'] or ''}/{error['reason']}"] += 1
     for _, stage, reason in {(error["query_id"], error["stage"], error["reason"]) for error in errors}:

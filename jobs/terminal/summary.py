@@ -16,6 +16,7 @@ from jobs.evaluate.measure import SHOWN
 from jobs.pipeline import COSTED
 from jobs.run.folder import REPORT, RunFolder
 from jobs.stages.error_counts import by_reason
+from jobs.stages.guard_counts import REQUESTS, found_by_guards, searches_saved
 from jobs.stages.selection_counts import Selected, selected_by_type
 from jobs.tables import RUNGS
 from jobs.terminal.formats import clock, planned_rewrites, queries, unpriced
@@ -34,6 +35,8 @@ def closing_table(run: RunFolder, prices: Prices | None, evaluation: Evaluation 
     longer = f"; longer than keyword for {queries(counts['longer_cores'])}" if run.config.rewrite.compares_cores else ""
     for strategy, words in _by_strategy(counts, run.config.rewrite.planned).items():
         table.add_row(f"  {strategy}", words + (longer if strategy == "core_content" else ""))
+    if guards := guard_words(run):
+        table.add_row("guards", guards)
     table.add_row("results", f"{counts.get('results', 0):,} for {counts.get('queries_with_results', 0):,} queries")
     table.add_row("errors", _errors(counts))
     table.add_row("cost", _cost(spent, prices, list(spent)))
@@ -98,6 +101,17 @@ def _by_strategy(counts: Mapping[str, int], strategies: Sequence[str]) -> dict[s
         selected = f"selected for {queries(chosen.strategies[strategy])}"
         words[strategy] = "; ".join(filter(None, [words.get(strategy), selected]))
     return words
+
+
+def guard_words(run: RunFolder) -> str:
+    """Returns what the guards found and did, on one line; "" for nothing."""
+    found = [f"{one.name} {one.total:,}{' left out' if one.left_out else ''}" for one in found_by_guards(run.counts)]
+    saved = searches_saved(run.counts, run.config.retrieve.route)
+    if saved:
+        found.append(f"{counted('searches', saved)} saved")
+    if requests := run.counts.get(REQUESTS, 0):
+        found.append(f"{counted('requests', requests)} not made")
+    return ", ".join(found)
 
 
 def _errors(counts: Mapping[str, int]) -> str:

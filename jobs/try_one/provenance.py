@@ -30,7 +30,7 @@ class Results:
         for strategy, position in dict.fromkeys((one["strategy"], one["position"]) for one in trial.row["lists"]):
             self._positions.setdefault(strategy, []).append(position)
         self._retrievers = list(trial.config.retrieve.retrievers)
-        self._known_original = TOGETHER not in {strategy for strategy, _ in searched}
+        self._known_original = TOGETHER not in self._positions
         self._searched = {(one["strategy"], one["position"], one["retriever"]) for one in trial.row["lists"]}
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

@@ -1,0 +1,173 @@
+"""Numbers, names and quoted phrases of a query that a rewrite has lost.
+
+By rule, and rather too few than too many, since a false alarm costs trust:
+
+- numbers: runs of digits, with or without separators; a date or range is several. Written out, as an ordinal, a Roman numeral
+  or the name of a month they are not lost, nor is their unit compared.
+- names: words with a capital letter that begin no sentence, and words of letters with digits or with a capital inside (B57,
+  iPhone); not in queries where capitals say nothing: without any, in capitals throughout, or with most words in capitals. An
+  inflection, an abbreviation by initials or a corrected spelling is not lost. Scripts without case have no names.
+- quoted phrases: word by word. What is inside counts as the phrase alone.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from difflib import SequenceMatcher
+from functools import lru_cache
+from typing import NamedTuple
+
+from rewriters.guards.numbers import DIGITS, ROMAN, forms, numbers
+from rewriters.guards.words import words
+from rewriters.normalise import normalise
+
+NUMBER, NAME, PHRASE = "lost_number", "lost_name", "lost_phrase"
+FLAGS = (NUMBER, NAME, PHRASE)
+
+_QUOTED = re.compile(
+    r"""(?<!\w)["“„](\S(?:[^"“”„]*\S)?)["”“](?!\w) | «\s?([^«»]+?)\s?» | 「([^「」]+)」 | 『([^『』]+)』""", re.VERBOSE
+)
+_TOKEN = re.compile(r"\S+")
+_ADDRESS = re.compile(r"@|://|^www\.", re.IGNORECASE)
+_EDGES = re.compile(r"^[^\w$€£¥#+-]+|[^\w%°€$£¥+#]+$")
+_NAME = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
+# Letters first: B57, H2O, covid-19.
+_MIXED = re.compile(r"(?=\w*\d)(?=\w*[^\W\d_])(?<!\w)[^\W\d_]\w*|(?<!\w)[^\W\d_]{1,12}-\d\w*")
+_INSIDE = re.compile(r"[^\W\d_][^\W\d_]*[A-ZÀ-ÞΑ-ΩА-Я][^\W\d_]*")
+_BRACKETS = re.compile(r"\([^()]*\)")
+_BEFORE_BRACKETS = 40  # characters
+_SEVERAL = re.compile(r"(?<!\w)[^\W\d_a-zß-ÿ][^\W\d_]+(?: [^\W\d_a-zß-ÿ][^\W\d_]+)+(?!\w)")
+_ARTICLE = re.compile(r"^(?:the|an?) (?=\S)", re.IGNORECASE)
+_OPENS = re.compile(r"(?:^|[.!?:;…|/\\(\[{\"“”„«»—–]|[-*•])\s*$")
+_SMALL = set(  # words that are in capitals for emphasis, or in titles
+    "a all an and any are at by for from how in is no not of on only or the to vs what when where which who why with".split()  # noqa: SIM905
+)
+_LEAST_RATIO = 0.75  # of a corrected spelling
+
+
+class Part(NamedTuple):
+    """A number, name or phrase of a query; `shown` is appended where it is to be repaired."""
+
+    flag: str
+    value: str
+    shown: str
+    instead: str = ""
+    """What may stand for it: initials, or what the query adds in brackets."""
+
+
+def parts(query: str) -> list[Part]:
+    """Returns what a rewrite of the query should have, in the order of the query; phrases first."""
+    found, rest = [], query
+    for quoted in _QUOTED.finditer(query):
+        phrase = next(filter(None, quoted.groups()))
+        if words(phrase) and words(phrase) != words(query):
+            found.append(Part(PHRASE, _ARTICLE.sub("", phrase), quoted.group()))
+        rest = rest.replace(quoted.group(), " " * len(quoted.group()), 1)
+    cased = _has_names(query)
+    brackets = [found for found in _BRACKETS.finditer(rest) if any(map(str.isupper, found.group()))]
+    rest = _BRACKETS.sub(
+        lambda found: found.group() if found.group().strip("()").isdecimal() else " " * len(found.group()), rest
+    )
+    for token in _TOKEN.finditer(rest):
+        if not _ADDRESS.search(token.group()):
+            near = (one.group() for one in brackets if 0 < one.start() - token.start() <= _BEFORE_BRACKETS)
+            found += [part._replace(instead=next(near, "")) for part in _of_token(rest, token, cased)]
+    for names in _SEVERAL.finditer(rest):
+        initials = "".join(word[0] for word in names.group().split())
+        inside = set(names.group().split())
+        found = [part._replace(instead=part.instead or initials) if part.value in inside else part for part in found]
+    return list({(part.flag, normalise(part.value)): part for part in reversed(found)}.values())[::-1]
+
+
+def lost(text: str, wanted: list[Part]) -> list[Part]:
+    """Returns the parts that a text does not have."""
+    if not wanted:
+        return []
+    found = _Text(text)
+    return [part for part in wanted if not found.has(part)]
+
+
+def repaired(text: str, missing: list[Part], separator: str | None) -> str:
+    """Returns the text with the missing parts after it, as the query writes them."""
+    return (separator or " ").join([text, *dict.fromkeys(part.shown for part in missing)])
+
+
+def _of_token(query: str, token: re.Match[str], cased: bool) -> Iterator[Part]:
+    """Yields the parts of a word between spaces."""
+    bare = _EDGES.sub("", token.group())
+    mixed = [match for match in _MIXED.finditer(bare) if not _is_address(bare)]
+    for one in mixed:
+        yield Part(NAME, one.group(), bare)
+    for number in DIGITS.finditer(bare):
+        if not any(one.start() <= number.start() < one.end() for one in mixed):
+            yield Part(NUMBER, number.group(), bare)
+    for name in _NAME.finditer(bare):
+        word = re.sub(r"['’]s$", "", name.group())
+        inside = _INSIDE.fullmatch(word) is not None and not word.isupper()
+        at = token.start() + token.group().find(bare) + name.start()
+        if any(one.start() <= name.start() < one.end() for one in mixed) or (name.start() and bare[name.start() - 1].isdigit()):
+            continue
+        capital = cased and len(word) > 1 and word[0].isupper() and not _OPENS.search(query[:at])
+        if (inside and cased) or (capital and word.casefold() not in _SMALL and not ROMAN.fullmatch(word)):
+            yield Part(NAME, word, word)
+
+
+def _is_address(bare: str) -> bool:
+    return bare.count(".") > 1 and not bare.replace(".", "").isdigit()
+
+
+def _has_names(query: str) -> bool:
+    """Returns whether capital letters tell names: the query has small letters, too, and most longer words begin with one."""
+    heads = [word[0] for word in re.findall(r"[^\W\d_]{4,}", query)] or [word[0] for word in re.findall(r"[^\W\d_]+", query)]
+    capitals = sum(map(str.isupper, heads))
+    return any(map(str.islower, query)) and capitals * 2 <= len(heads) + 1
+
+
+class _Text:
+    """A rewrite, as parts are looked for in it."""
+
+    def __init__(self, text: str) -> None:
+        self._words = [_folded(word) for word in words(text)]
+        self._spaced = f" {' '.join(words(text))} "
+        self._joined = "".join(self._words)
+        self._text = text
+        self._numbers: set[str] | None = None
+
+    def has(self, part: Part) -> bool:
+        if part.flag == PHRASE:
+            return f" {' '.join(words(part.value))} " in self._spaced
+        if part.flag == NUMBER:
+            if self._numbers is None:
+                self._numbers = numbers(self._text)
+            return bool(forms(part.value) & self._numbers) or _joined(part.shown) in self._joined
+        instead = " ".join(words(part.instead))
+        return self._has_name(_folded(part.value)) or (instead != "" and f" {instead} " in self._spaced)
+
+    def _has_name(self, name: str) -> bool:
+        joined = _joined(name)
+        if joined in self._joined or self._initials(joined):
+            return True
+        least = max(3, -(-len(joined) * 3 // 5))
+        return any(
+            word[:least] == joined[:least]
+            or (word[:1] == joined[:1] and len(joined) > 3 and SequenceMatcher(None, joined, word).ratio() >= _LEAST_RATIO)
+            for word in self._words
+            if len(word) >= min(3, len(joined))
+        )
+
+    def _initials(self, name: str) -> bool:
+        """Returns whether a short name is the initials of words of the text, or a word of the text those of the name's."""
+        initials = "".join(word[0] for word in self._words)
+        return 2 <= len(name) <= 6 and name in initials
+
+
+@lru_cache(maxsize=8192)
+def _folded(word: str) -> str:
+    """Returns the normal form of a word without accents."""
+    return "".join(char for char in unicodedata.normalize("NFD", normalise(word)) if not unicodedata.combining(char))
+
+
+def _joined(text: str) -> str:
+    return "".join(char for char in _folded(text) if char.isalnum())

@@ -1,0 +1,44 @@
+"""The words of a text, as guards compare them."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+
+from rewriters.lengths import UNSPACED
+from rewriters.normalise import normalise
+
+_ASCII = re.compile(r"[a-z0-9]+")
+
+
+def words(text: str) -> list[str]:
+    """Returns the runs of letters, marks and digits of the normal form, in order, without apostrophes.
+
+    In scripts without spaces between words, a run gives its overlapping pairs of characters.
+    """
+    found = []
+    for run in runs(text):
+        found += [run] if run.isascii() or not UNSPACED.search(run) else _pairs(run)
+    return found
+
+
+def runs(text: str) -> list[str]:
+    """Returns the same without cutting any run."""
+    normal = normalise(text).replace("'", "").replace("’", "")
+    if normal.isascii():
+        return _ASCII.findall(normal)
+    return "".join(char if _is_kept(char) else " " for char in normal).split()
+
+
+@lru_cache(maxsize=8192)
+def _is_kept(char: str) -> bool:
+    return unicodedata.category(char)[0] in "LMN"
+
+
+def _pairs(run: str) -> list[str]:
+    found = []
+    for part in re.findall(f"{UNSPACED.pattern}+|(?:(?!{UNSPACED.pattern}).)+", run):
+        spaced = len(part) == 1 or not UNSPACED.match(part)
+        found += [part] if spaced else [part[i : i + 2] for i in range(len(part) - 1)]
+    return found
