@@ -170,6 +170,10 @@ LOG = [
 ]
 ENGINES = [
     job("strategy", "unknown strategy 'generl'", "rewrite.strategies=[generl]"),
+    job(
+        "guard-file", "row 1: unknown strategy 'generl'; did you mean 'general'?", "rewrite.guards.overrides=o.csv",
+        spoil=file("o.csv", "query,strategy,text,status\na,generl,b,approved\n"),
+    ),
     job("strategy", "correct that file", "rewrite.strategies=[broken]", spoil=broken_strategy),
     job("prompt", "as its last word", "rewrite.joint_prompt=p.txt", spoil=file("p.txt", "Rewrite {query} as keywords.")),
     job("engine-setting", "base_url must be like", f"rewrite.engine={{{OPENAI}}}", "rewrite.engine.base_url=host:8000/v1"),
