@@ -170,7 +170,8 @@ class Guards:
     ) -> tuple[list[RewriteResult], list[RewriteResult]]:
         """Returns the texts to search and those to leave out: near-duplicates of earlier ones, or of a person's."""
         first = [compared(query, "query")] + [compared(one.text, one.search_as) for one in rewrites if OVERRIDE in one.guards]
-        kept, left = [], []
+        kept: list[RewriteResult] = []
+        left: list[RewriteResult] = []
         for one in rewrites:
             mine = compared(one.text, one.search_as)
             if OVERRIDE not in one.guards and any(near_duplicates(mine, other) for other in first):

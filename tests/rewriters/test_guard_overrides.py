@@ -63,7 +63,7 @@ def test_many_rows_are_found_each(tmp_path: Path) -> None:
         ([ROWS[0], ("q", "general", "x", "aproved")], "row 2: unknown status 'aproved'; did you mean 'approved'?"),
         ([("  ", "general", "x", "approved")], "row 1: has no query"),
         ([("q", "general", " ", "pinned")], "row 1: is pinned without a text"),
-        ([("q", "general", "x", "banned"), ("Q ", "general", "X", "banned")], "row 2: has the query, strategy and text of row 1"),
+        ([("q", "general", "x", "banned"), ("Q ", "general", "X", "banned")], "row 2: has the query, strategy and text of row"),
         ([("q", "general", "x", "banned"), ("q", "keyword", "x", "approved")], "row 2: is approved, and row 1 with the same"),
         ([("q", "general", "x", "approved"), ("q", "general", "", "banned")], "row 1: row 2 bans its strategy for this query"),
         ([("q", "general", "x", "approved"), ("q", "general", "y", "pinned")], "row 2: is one of 2 texts for its query, and "
