@@ -94,7 +94,9 @@ def documented(part: str) -> list[tuple[str, str]]:
 
 
 def as_documented(fields: Iterable[pa.Field]) -> list[tuple[str, str]]:
-    return [(field.name, "list of struct" if pa.types.is_list(field.type) else str(field.type)) for field in fields]
+    lists = {one.name: "struct" if pa.types.is_struct(one.type.value_type) else str(one.type.value_type)
+             for one in fields if pa.types.is_list(one.type)}  # fmt: skip
+    return [(one.name, f"list of {lists[one.name]}" if one.name in lists else str(one.type)) for one in fields]
 
 
 @pytest.mark.parametrize("table", TABLES)
