@@ -94,8 +94,11 @@ def documented(part: str) -> list[tuple[str, str]]:
 
 
 def as_documented(fields: Iterable[pa.Field]) -> list[tuple[str, str]]:
-    words = {pa.types.is_list: "list of struct", pa.types.is_map: "map of text"}
-    return [(one.name, next((words[kind] for kind in words if kind(one.type)), str(one.type))) for one in fields]
+    lists = {one.name: "struct" if pa.types.is_struct(one.type.value_type) else str(one.type.value_type)
+             for one in fields if pa.types.is_list(one.type)}  # fmt: skip
+    words = {name: f"list of {kind}" for name, kind in lists.items()}
+    words |= {one.name: "map of text" for one in fields if pa.types.is_map(one.type)}
+    return [(one.name, words.get(one.name, str(one.type))) for one in fields]
 
 
 @pytest.mark.parametrize("table", TABLES)

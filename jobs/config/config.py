@@ -159,6 +159,8 @@ class EvaluateSettings(BaseModel):
     """Judgements: `key`, doc_id, relevance in tab-separated columns, or TREC's four."""
     key: Key = "log_id"
     """What their first column holds: log_id (of one log), query_id or query (of every log that has the query)."""
+    answers: str | None = None
+    """Gold answers: `key`, answer in tab-separated columns; the report counts the pseudo-answers that have one."""
 
 
 class ReportSettings(BaseModel):

@@ -22,6 +22,7 @@ from jobs.report.failures import failures
 from jobs.report.figures import Figures
 from jobs.report.flow import flow
 from jobs.report.glance import headline, notices, quality, stages, tiles
+from jobs.report.guards import guards
 from jobs.report.judged import LEADING, Judged
 from jobs.report.lists import lists
 from jobs.report.samples import DOCUMENT_CHARACTERS, samples
@@ -99,6 +100,7 @@ def _values(
         "failures": failed,
         "selection": selection(figures, evaluation, texts=texts),
         "lists": lists(figures),
+        "guards": guards(figures),
         "samples": samples(figures, failed, max_samples, texts=texts, judged=judged),
         "document_characters": DOCUMENT_CHARACTERS,
         "config": _yaml(run.record["config"]),

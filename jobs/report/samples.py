@@ -9,11 +9,10 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from cluster.errors import ClusterError, RetrieverError
 from cluster.run.shards import Manifest
 from jobs.evaluate.per_query import kept
-from jobs.index.opening import open_documents
 from jobs.report.choosing import choose
+from jobs.report.documents import texts_of
 from jobs.report.failures import Failures
 from jobs.report.figures import Figures
 from jobs.report.judged import Judged
@@ -21,7 +20,6 @@ from jobs.report.lists import comparable
 from jobs.report.reading import database, files
 from jobs.report.sampled_requests import SampledRequest, sampled_requests
 from jobs.run.folder import RunFolder
-from jobs.run.request_shares import worker_settings
 from jobs.stages.fuse import fuse_original
 from jobs.tables import NOTES, ORIGINAL
 
@@ -250,17 +248,5 @@ def _documents(run: RunFolder, found: Iterable[Sample]) -> tuple[dict[str, str],
     """Returns doc_id -> beginning of the text, and the reason if the texts cannot be read: the index is gone or replaced."""
     # not of the missed documents: those that are judged may be of another corpus
     wanted = sorted({hit.doc_id for one in found for hits in (one.hits, one.alone, *one.lists.values()) for hit in hits})
-    if not wanted:
-        return {}, None
-    name, retriever = next(iter(run.config.retrieve.retrievers.items()))
-    index = run.record["indexes"].get(name, {})
-    try:
-        documents = open_documents(name, worker_settings(retriever, index, 1), cached_only=True)
-        corpus = index.get("corpus")
-        current = getattr(documents, "entry", {}).get("corpus")
-        if corpus and current and corpus != current:
-            return {}, f"the index of {name} ({retriever.index}) holds other documents now than those that were searched"
-        texts = documents.texts(wanted)
-    except (RetrieverError, ClusterError, OSError) as error:
-        return {}, " ".join(str(error).split())
-    return {doc_id: text[: DOCUMENT_CHARACTERS + 1] for doc_id, text in zip(wanted, texts, strict=True)}, None
+    texts, without = texts_of(run, wanted)
+    return {doc_id: text[: DOCUMENT_CHARACTERS + 1] for doc_id, text in texts.items()}, without

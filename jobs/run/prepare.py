@@ -13,6 +13,7 @@ from cluster.run.session import IN_PROCESS
 from cluster.run.shards import SUCCESS
 from cluster.storage import Storage, check_writable, open_storage
 from jobs.config.config import Config
+from jobs.evaluate.answers import read_answers
 from jobs.evaluate.evaluate import Judgements, read_qrels
 from jobs.index.opening import open_documents, retriever_facts, retriever_identity
 from jobs.keys import identity
@@ -73,6 +74,8 @@ def prepare(config: Config, config_path: str) -> Prepared:
     files = find_log_files(config.log.path)
     check_log(files, log_columns(config, read_rewriting(config)))
     judgements = read_qrels(config.evaluate.qrels, key=config.evaluate.key) if config.evaluate.qrels else None
+    if config.evaluate.answers:
+        read_answers(config.evaluate.answers, config.evaluate.key)
     output = open_storage(config.output)
     check_writable(output, "output")
     return _prepare(config, config_path, files, judgements, output)

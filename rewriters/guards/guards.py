@@ -168,7 +168,7 @@ class Guards:
     def _without_duplicates(
         self, query: str, rewrites: Sequence[RewriteResult]
     ) -> tuple[list[RewriteResult], list[RewriteResult]]:
-        """Returns the texts to search, and those to leave out: near-duplicates of earlier ones, or of one written by a person."""
+        """Returns the texts to search and those to leave out: near-duplicates of earlier ones, or of a person's."""
         first = [compared(query, "query")] + [compared(one.text, one.search_as) for one in rewrites if OVERRIDE in one.guards]
         kept: list[RewriteResult] = []
         left: list[RewriteResult] = []

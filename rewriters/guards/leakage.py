@@ -15,7 +15,7 @@ def copies(text: str, passage: str) -> bool:
     """
     if _share_run(tuple(runs(text)), tuple(runs(passage)), COPIED_WORDS):
         return True
-    return _share_run(*("".join(UNSPACED.findall(side)) for side in (text, passage)), COPIED_CHARS)
+    return _share_run("".join(UNSPACED.findall(text)), "".join(UNSPACED.findall(passage)), COPIED_CHARS)
 
 
 def has_answer(text: str, answer: str) -> bool:

@@ -83,7 +83,7 @@ def unmasked(text: str, values: Mapping[str, str]) -> str:
         kind, _, number = name.partition("_")
         spelling = rf"{kind}[ _-]?{number}"
         pattern = rf"(?:&lt;|[<\[{{(])\s?{spelling}\s?(?:&gt;|[>\]}})])|(?<!\w){spelling}(?!\w)"
-        text = re.sub(pattern, lambda _, value=value: value, text, flags=re.IGNORECASE)
+        text = re.sub(pattern, value.replace("\\", r"\\"), text, flags=re.IGNORECASE)
     return text
 
 

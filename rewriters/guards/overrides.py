@@ -8,14 +8,15 @@ for a query with the same normal form and without earlier turns:
 - banned: the text is never searched for the query, whichever strategy writes it; with an empty text the strategy is never
   used for the query.
 
-Rows stay in Arrow; a query is found by the hash of its normal form. A million rows: about 4 s to read, 130 MB.
+Rows stay in Arrow; a query is found by the hash of its normal form. A million rows: 15 s to read and check on
+a core that others share, 96 MB; a query is found in 0.1 ms.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
@@ -49,7 +50,7 @@ class Override(NamedTuple):
 class Overrides:
     """The rows of a file, by query."""
 
-    def __init__(self, table: pa.Table, texts: Mapping[str, int], known: Sequence[str], where: str) -> None:
+    def __init__(self, table: pa.Table, texts: Mapping[str, int], known: Set[str], where: str) -> None:
         """Checks and indexes the rows.
 
         Args:
@@ -63,8 +64,10 @@ class Overrides:
         """
         keys = np.empty(table.num_rows, np.uint64)
         for number, (query, strategy, text, status) in enumerate(_rows(table)):
-            _check(f"{where}: row {number + 1}", query, strategy, text, status, known)
-            keys[number] = _hash(normalise(query))
+            normal = normalise(query or "")
+            if problem := _problem(normal, strategy, text, status, known):
+                raise _wrong(f"{where}: row {number + 1}", problem)
+            keys[number] = _hash(normal)
         order = np.argsort(keys, kind="stable")
         self._keys, self._table = keys[order], table.take(pa.array(order)).combine_chunks()
         numbered = zip(self._keys.tolist(), (order + 1).tolist(), _rows(self._table), strict=True)
@@ -80,7 +83,7 @@ class Overrides:
         normal = normalise(query)
         key = np.uint64(_hash(normal))
         low, high = (int(np.searchsorted(self._keys, key, side)) for side in ("left", "right"))
-        rows = _rows(self._table.slice(low, high - low))
+        rows = _rows(self._table.slice(low, high - low)) if high > low else ()
         return [Override(strategy, text or "", status) for other, strategy, text, status in rows if normalise(other) == normal]
 
 
@@ -91,7 +94,7 @@ def load_overrides(file: GuardFile, texts: tuple[tuple[str, int], ...], known: t
     Raises:
         RewriterError: It cannot be read, or a row is wrong.
     """
-    return Overrides(_table(file), dict(texts), known, file.where)
+    return Overrides(_table(file), dict(texts), set(known), file.where)
 
 
 def _table(file: GuardFile) -> pa.Table:
@@ -129,16 +132,17 @@ def _jsonl(data: io.BytesIO) -> pa.Table:
 _READERS: dict[str, Any] = {"parquet": pa.parquet.read_table, "csv": _csv, "jsonl": _jsonl}
 
 
-def _check(place: str, query: str | None, strategy: str | None, text: str | None, status: str | None,
-           known: Sequence[str]) -> None:  # fmt: skip
-    if not normalise(query or ""):
-        raise _wrong(place, "has no query; write one, or remove the row")
+def _problem(query: str, strategy: str | None, text: str | None, status: str | None, known: Set[str]) -> str:
+    """Returns what is wrong with one row, or ""."""
+    if not query:
+        return "has no query; write one, or remove the row"
     if strategy not in known:
-        raise _wrong(place, f"unknown strategy {strategy!r}{nearest(strategy or '', known)}")
+        return f"unknown strategy {strategy!r}{nearest(strategy or '', known)}"
     if status not in STATUSES:
-        raise _wrong(place, f"unknown status {status!r}{nearest(status or '', STATUSES)}")
-    if status != "banned" and not normalise(text or ""):
-        raise _wrong(place, f"is {status} without a text; write one, or ban the strategy")
+        return f"unknown status {status!r}{nearest(status or '', STATUSES)}"
+    if status != "banned" and not (text or "").strip():
+        return f"is {status} without a text; write one, or ban the strategy"
+    return ""
 
 
 def _check_together(where: str, rows: Sequence[tuple[int, Row]], texts: Mapping[str, int]) -> None:

@@ -40,7 +40,7 @@ _BRACKETS = re.compile(r"\([^()]*\)")
 _BEFORE_BRACKETS = 40  # characters
 _SEVERAL = re.compile(r"(?<!\w)[^\W\d_a-zß-ÿ][^\W\d_]+(?: [^\W\d_a-zß-ÿ][^\W\d_]+)+(?!\w)")
 _ARTICLE = re.compile(r"^(?:the|an?) (?=\S)", re.IGNORECASE)
-_OPENS = re.compile(r"(?:^|[.!?:;…|/\\(\[{\"“”„«»—–]|[-*•])\s*$")
+_OPENERS = set('.!?:;…|/\\([{"“”„«»—–-*•')  # what a sentence or an item may follow
 _SMALL = set(  # words that are in capitals for emphasis, or in titles
     "a all an and any are at by for from how in is no not of on only or the to vs what when where which who why with".split()  # noqa: SIM905
 )
@@ -97,10 +97,11 @@ def repaired(text: str, missing: list[Part], separator: str | None) -> str:
 def _of_token(query: str, token: re.Match[str], cased: bool) -> Iterator[Part]:
     """Yields the parts of a word between spaces."""
     bare = _EDGES.sub("", token.group())
-    mixed = [match for match in _MIXED.finditer(bare) if not _is_address(bare)]
+    numbered = any(map(str.isdigit, bare))
+    mixed = list(_MIXED.finditer(bare)) if numbered and not _is_address(bare) else []
     for one in mixed:
         yield Part(NAME, one.group(), bare)
-    for number in DIGITS.finditer(bare):
+    for number in DIGITS.finditer(bare) if numbered else ():
         if not any(one.start() <= number.start() < one.end() for one in mixed):
             yield Part(NUMBER, number.group(), bare)
     for name in _NAME.finditer(bare):
@@ -109,9 +110,15 @@ def _of_token(query: str, token: re.Match[str], cased: bool) -> Iterator[Part]:
         at = token.start() + token.group().find(bare) + name.start()
         if any(one.start() <= name.start() < one.end() for one in mixed) or (name.start() and bare[name.start() - 1].isdigit()):
             continue
-        capital = cased and len(word) > 1 and word[0].isupper() and not _OPENS.search(query[:at])
+        capital = cased and len(word) > 1 and word[0].isupper() and not _opens(query[:at])
         if (inside and cased) or (capital and word.casefold() not in _SMALL and not ROMAN.fullmatch(word)):
             yield Part(NAME, word, word)
+
+
+def _opens(before: str) -> bool:
+    """Returns whether a sentence may begin after this."""
+    before = before.rstrip()
+    return not before or before[-1] in _OPENERS
 
 
 def _is_address(bare: str) -> bool:

@@ -168,6 +168,10 @@ ENGINES = [
     job("selection", "'decompose' is not among rewrite.strategies", "rewrite.select=classified"),
     job("selection", "correct rewrite.select.demonstrations", "rewrite.select={kind: adaptive, demonstrations: none.yaml}"),
     job("config-value", "rewrite.select.k is 9, and there are", "rewrite.select={kind: random_k, k: 9}"),
+    job(
+        "guard-file", "row 1: unknown strategy 'generl'; did you mean 'general'?", "rewrite.guards.overrides=o.csv",
+        spoil=file("o.csv", "query,strategy,text,status\na,generl,b,approved\n"),
+    ),
     job("prompt", "as its last word", "rewrite.joint_prompt=p.txt", spoil=file("p.txt", "Rewrite {query} as keywords.")),
     job("engine-setting", "base_url must be like", f"rewrite.engine={{{OPENAI}}}", "rewrite.engine.base_url=host:8000/v1"),
     job("engine-model", "no model 'tiny'", spoil=server(models=["another"])),

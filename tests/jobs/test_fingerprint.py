@@ -36,6 +36,8 @@ RESOLVED = {
     "RewriteSettings": {"strategies", "joint_prompt"},
     "SelectAdaptive": {"demonstrations"},
     "SelectClassified": {"rules"},
+    "GuardSettings": {"overrides"},
+    "VocabularySettings": {"path"},
     "VllmSettings": {"model", "revision", "lora", "args"},
     "RecordedSettings": {"path"},
     "EncoderSettings": {"model"},
@@ -106,6 +108,15 @@ def test_fields_at_their_default_are_left_out(values: dict[str, Any]) -> None:
     assert not {"fuse", "rerank", "limits", "cluster", "name", "output"} & set(plain)
     assert identity_fields(a_config(values, fuse={"k": 60, "depth": 30})) == plain
     assert identity_fields(a_config(values, fuse={"k": 61}))["fuse"] == {"k": 61}
+
+
+def test_guards_that_only_count_rename_no_run(values: dict[str, Any]) -> None:
+    plain = identity_fields(a_config(values))
+    rewrite = values["rewrite"]
+    counting = {"preserve": "count", "near_duplicates": "count", "mask": [], "overrides": None}
+    assert identity_fields(a_config(values, rewrite=rewrite | {"guards": counting})) == plain
+    changed = identity_fields(a_config(values, rewrite=rewrite | {"guards": {"preserve": "drop"}}))
+    assert changed["rewrite"]["guards"] == {"preserve": "drop"}
 
 
 def test_a_version_of_an_algorithm_counts(values: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,7 +80,7 @@ def test_balances_that_hold(prepared: Prepared) -> None:
         ({"queries_with_results": 1}, {}, "queries (3) are not queries with results + without hits (2)"),
         ({"error/fuse//no_hits": 0}, {}, "queries (3) are not queries with results + without hits (2)"),
     ],
-)
+)  # fmt: skip
 def test_a_balance_that_does_not_hold_is_named(
     prepared: Prepared, counts: dict[str, int], changed: dict[str, int], words: str
 ) -> None:
@@ -92,6 +92,13 @@ def test_a_balance_that_does_not_hold_is_named(
 def test_texts_of_one_strategy_and_strategies_that_were_not_selected_balance(prepared: Prepared) -> None:
     counts = COUNTS | {"rewrites": 7, "further_texts": 3, "not_selected": 1}
     check_balances(prepared, PLAN, counts, tables(rewrites=7))
+
+
+def test_pairs_that_a_guard_left_out_are_accounted_for(prepared: Prepared) -> None:
+    counts = COUNTS | {"rewrites": 4, "guarded": 1}
+    check_balances(prepared, PLAN, counts, tables(rewrites=4))
+    with pytest.raises(ClusterError, match="left out by a guard"):
+        check_balances(prepared, PLAN, counts | {"guarded": 0}, tables(rewrites=4))
 
 
 def test_rejected_rows_must_have_their_errors(prepared: Prepared) -> None:

@@ -49,7 +49,7 @@ ROW = struct(
     errors=some(
         struct(
             stage=st.sampled_from(["rewrite", "fuse"]), component=NAMES | st.none(),
-            reason=st.sampled_from(["truncated", "no_hits", "original_stands_in"]), message=TEXTS, raw=TEXTS,
+            reason=st.sampled_from(["truncated", "no_hits", "original_stands_in", "near_duplicate"]), message=TEXTS, raw=TEXTS,
             attempts=st.integers(1, 2),
         )
     ),
@@ -59,8 +59,11 @@ ROW = struct(
             search_as=st.sampled_from(["query", "passage"]), model=st.just("m"),
             prompt_hash=st.just("h"), parsed_as=st.sampled_from(["json", "salvage"]), selected_reason=st.none(),
             position_weight=SCORES,
+            guards=st.lists(st.sampled_from(["lost_name", "near_duplicate"]), unique=True),
         )
     ),
+    guarded=some(struct(strategy=NAMES, guard=st.just("near_duplicate"), texts=st.just(2), unsearched=st.integers(0, 1),
+                        requests=st.integers(0, 1))),
     stored=st.just([]),
     candidates=some(struct(doc_id=DOCS, score=SCORES, sources=SOURCES)),
     scores=st.none() | some(struct(doc_id=DOCS, model=st.just("r"), score=SCORES)),
@@ -137,7 +140,14 @@ def test_counts_are_the_sums_of_the_rows(rows: list[Row], planned: int) -> None:
     reasons = Counter(f"error/{one['stage']}/{one['component'] or ''}/{one['reason']}" for one in flat["errors"])
     failing = {(one["query_id"], one["stage"], one["reason"]) for one in flat["errors"]}
     queries = Counter(f"error_queries/{stage}/{reason}" for _, stage, reason in failing)
-    assert {name: n for name, n in found.items() if "/" in name} == rungs | reasons | queries
+    flags = Counter(f"guard/{one['strategy']}/{flag}" for one in flat["rewrites"] for flag in one["guards"])
+    left: Counter[str] = Counter()
+    for one in (one for row in rows for one in row["guarded"]):
+        left[f"left_out/{one['strategy']}/near_duplicate"] += 2
+        left[f"unsearched/{one['strategy']}"] += one["unsearched"]
+    assert {name: n for name, n in found.items() if "/" in name} == rungs | reasons | queries | flags | +left
+    assert found.get("override_requests", 0) == sum(one["requests"] for row in rows for one in row["guarded"])
+    assert found["guarded"] == sum(one["stage"] == "rewrite" and one["reason"] == "near_duplicate" for one in flat["errors"])
 
 
 # ---------------------------------------------------------------- the worker
