@@ -34,7 +34,7 @@ ERROR = pa.struct(
     ]
 )
 # Reasons in errors/ that are notes, not failures: the query was answered as well as possible.
-NOTES = ("no_hits", "original_stands_in", "texts_dropped", "not_classified")
+NOTES = ("no_hits", "original_stands_in", "texts_dropped", "not_classified", "wrong_cell")
 
 REWRITE = pa.struct(
     [
