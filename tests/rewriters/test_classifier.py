@@ -88,9 +88,8 @@ def test_the_type_s_strategies_rewrite_and_the_choice_says_why() -> None:
     assert choice.reason == "how_to: multi_query, step_back"
     requests = one.requests(query, choice)
     assert [request.name for request in requests] == ["multi_query", "step_back"]
-    made = one.read(
-        query, [(requests[0], said("1. tie a necktie\n2. necktie knots")), (requests[1], said("kinds of knots"))], choice
-    )
+    answers = map(said, ("1. tie a necktie\n2. necktie knots", "kinds of knots"))
+    made = one.read(query, list(zip(requests, answers, strict=True)), choice)
     assert {rewrite.selected_reason for rewrite in made.rewrites} == {"how_to: multi_query, step_back"}
     assert made.failures == []
 
