@@ -36,7 +36,7 @@ ERROR = pa.struct(
     ]
 )
 # Reasons in errors/ that are notes, not failures: the query was answered as well as possible.
-NOTES = ("no_hits", "original_stands_in", "texts_dropped", "not_classified", MASKED, *GUARDED)
+NOTES = ("no_hits", "original_stands_in", "texts_dropped", "not_classified", "wrong_cell", MASKED, *GUARDED)
 
 REWRITE = pa.struct(
     [

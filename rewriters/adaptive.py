@@ -44,6 +44,7 @@ _OURS = Path(__file__).parent / "demonstrations.yaml"
 _REASON = re.compile(
     r"(?im)^[\s>*_#`-]{0,12}(?:\"reason\"|reason|reasons|reasoning)[*_`]{0,3}\s?[:：]\s?[*_`\"]{0,3}(?P<text>.+)$"
 )
+_JSON_REASON = re.compile(r'(?i)[{,]\s{0,9}"reason"\s{0,9}:\s{0,9}"(?P<text>(?:[^"\\\n]|\\.)+)"')  # JSON on one line
 _MOST_REASON = 500  # characters
 
 
@@ -117,6 +118,7 @@ def adaptive_template(
 def reason_in(answer: str) -> str | None:
     """Returns the reason that an answer gives, on one line; None without one."""
     found = next(reversed(list(_REASON.finditer(answer))), None)  # drafts come first
+    found = found or next(reversed(list(_JSON_REASON.finditer(answer))), None)
     return " ".join(found["text"].split()).rstrip('"*_}, ')[:_MOST_REASON] or None if found else None
 
 

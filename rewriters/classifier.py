@@ -120,8 +120,9 @@ class Rules(BaseModel):
 
     def read(self, answer: str) -> str | None:
         """Returns the type that an answer names, or None; of several the last, since reasoning comes before it."""
-        found = re.findall(_any_of(tuple(self.descriptions)), normalise(answer).replace("-", "_"))
-        return found[-1] if found else None
+        names = {_spaced(name): name for name in self.descriptions}
+        found = re.findall(_any_of(tuple(names)), _spaced(answer))
+        return names[found[-1]] if found else None
 
 
 class ByType(NamedTuple):
@@ -165,6 +166,11 @@ def load_rules(source: str, read: Callable[[str], str] = read_local) -> Rules:
         place = ".".join(str(part) for part in first["loc"])
         message = first["msg"].removeprefix("Value error, ")
         raise RewriterError("selection", f"{source}: {place + ': ' if place else ''}{message}; correct it") from error
+
+
+def _spaced(text: str) -> str:
+    """Returns a text in normal form with spaces for hyphens and underscores: an LLM writes How-to for how_to."""
+    return normalise(re.sub(r"[\s_-]+", " ", text))
 
 
 def _any_of(phrases: tuple[str, ...]) -> str:

@@ -27,12 +27,14 @@ class Choice(NamedTuple):
         query_type: By classification; else None.
         reason: Why these, in words; None where all are taken.
         answered: Whether the LLM told the type.
+        note: What is wrong with the query's cell in the log, so that all strategies are taken.
     """
 
     texts: Mapping[str, int | None]
     query_type: str | None = None
     reason: str | None = None
     answered: bool = False
+    note: str | None = None
 
 
 class Selector(Protocol):
@@ -83,16 +85,17 @@ class Column:
         self._pool, self._column = pool, column
 
     def choose(self, query: Query) -> Choice:
-        """Returns the strategies of the query's cell.
-
-        Raises:
-            RewriterError: The cell names a strategy that the pool does not have.
-        """
-        cell = query.values.get(self._column) or ""
-        wanted = int(cell) if cell.strip().isdecimal() else [one.strip() for one in _BETWEEN.split(cell)]
-        if not cell.strip():
-            return Choice({strategy.name: None for strategy in self._pool})
-        return Choice(chosen(wanted, self._pool, f"column {self._column!r}"), None, f"{self._column}: {cell.strip()}")
+        """Returns the strategies of the query's cell; all with a note if it names one that the pool does not have."""
+        cell = (query.values.get(self._column) or "").strip()
+        whole = Choice({strategy.name: None for strategy in self._pool})
+        if not cell:
+            return whole
+        wanted = int(cell) if cell.isdecimal() else [one.strip() for one in _BETWEEN.split(cell)]
+        try:
+            texts = chosen(wanted, self._pool, f"column {self._column!r}")
+        except RewriterError as error:  # one wrong cell must not end a night
+            return whole._replace(note=f"{error}; all strategies are taken")
+        return Choice(texts, None, f"{self._column}: {cell}")
 
 
 def chosen(wanted: Sequence[str] | str | int | None, pool: Sequence[Strategy], where: str) -> dict[str, int | None]:

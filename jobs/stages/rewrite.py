@@ -137,6 +137,7 @@ class Rewrite:
             selections.append(_selection(written.choice) if self._rewriting.selects else None)
             guarded.append([one._asdict() for one in written.guarded])
             notes = [_not_classified(made[key_of(question)].completion, choice)] if question else []
+            notes += [_wrong_cell(choice.note)] if choice.note else []
             errors.append([*filter(None, notes), *map(_error, written.failures)])
             requests = [*filter(None, [question]), *of_query]
             costs = [self._cost(request, made[key_of(request)]) for request in requests]
@@ -230,6 +231,11 @@ def _error(failure: RewriteFailure) -> dict[str, Any]:
         "stage": "rewrite", "component": failure.strategy or None, "reason": failure.reason, "message": failure.message,
         "raw": failure.raw, "attempts": failure.attempts,
     }  # fmt: skip
+
+
+def _wrong_cell(message: str) -> dict[str, Any]:
+    """Returns the note on a query whose cell in the log names no strategy of the pool."""
+    return _error(RewriteFailure("select", "wrong_cell", message, None, 0))
 
 
 def _not_classified(answer: Completion, choice: Choice) -> dict[str, Any] | None:

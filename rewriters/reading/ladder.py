@@ -101,9 +101,9 @@ def parse_texts(text: str, query: str, strategy: Strategy, instructions: str, tr
     answer = _answer(text, query, (strategy,), (), truncated)
     found = read_texts(answer, strategy)
     checked = [
-        _checked(value, found.parsed_as, strategy, answer, instructions)
+        _checked(value, found.parsed_as, strategy, answer, instructions) if is_long_enough else Unread("empty")
         for value in found.values
-        if len(value.text or "") >= strategy.min_chars
+        if (is_long_enough := len(value.text or "") >= strategy.min_chars) or strategy.output == "object"  # keeps its place
     ]
     return checked or [Unread(_missing_reason({}, answer))]
 

@@ -26,6 +26,9 @@ _MARK = re.compile(
     )\s{0,4}(?P<text>\S.*)""",
     re.VERBOSE,
 )
+_MAX_BEFORE_JSON = 4000  # characters
+# JSON begins a line, or stands after an introduction; elsewhere it may be a quotation in a text.
+_JSON = re.compile(r"^[ `]{0,12}(?:json)?[ ]{0,12}(?=[\[{])|\A[^\d\n][^\n]{0,200}[:：] {0,3}(?=[\[{])", re.MULTILINE)
 _INTRODUCTION = re.compile(r"[^\n]{0,200}[:：]\s*\Z")
 
 
@@ -42,13 +45,13 @@ def read_texts(answer: LlmAnswer, strategy: Strategy) -> Texts:
     if found:
         return Texts(found, JSON)
     if answer.text.lstrip(" `\n").removeprefix("json").lstrip()[:1] in ("{", "["):
-        return Texts([Value(text) for text in _closed_strings(answer.text, strategy)], "salvage")
+        return Texts([Value(text) for text in _closed_strings(answer, strategy)], "salvage")
     return _lines(answer)
 
 
 def _json_texts(text: str, strategy: Strategy) -> Iterator[Value]:
     """Yields the texts of the first JSON array or object that has any."""
-    for start in (found.start() for found in re.finditer(r"[\[{]", text[:4000])):
+    for start in (found.end() for found in _JSON.finditer(text[:_MAX_BEFORE_JSON])):
         decoded = decode(text, start)
         texts = _texts_in(decoded[0], strategy) if decoded else []
         if texts:
@@ -82,11 +85,12 @@ def _texts_of_object(content: Pairs, strategy: Strategy) -> list[str]:
     return _texts_in(lists[0], strategy) if len(lists) == 1 else []
 
 
-def _closed_strings(text: str, strategy: Strategy) -> Iterator[str]:
+def _closed_strings(answer: LlmAnswer, strategy: Strategy) -> Iterator[str]:
     """Yields the closed strings of broken JSON that are no keys; none of an array of objects, whose parts belong together."""
     if strategy.keys:
         return
-    for found in re.finditer(r'"(?:[^"\\\n]|\\.)*"(?=\s*[,\]}])', text):
+    end = "(?!)" if answer.truncated else r"\Z"  # where it was cut, a mark within a string looks like its end
+    for found in re.finditer(rf'"(?:[^"\\\n]|\\.)*"(?=[\s`]*(?:[,\]}}]|{end}))', answer.text):
         decoded = decode(found.group(), 0)
         if decoded and isinstance(decoded[0], str):
             yield decoded[0]

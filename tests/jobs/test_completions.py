@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+
+import pyarrow.parquet as pq
 
 from cluster.storage.files import FileStorage
 from jobs.stages.completions import CompletionRecord, Completions
 from jobs.stages.fill import Portion
-from jobs.stages.journal import Key
+from jobs.stages.journal import Key, read_journal
 from rewriters.engines import Completion
 
 
@@ -47,3 +50,23 @@ def test_what_failed_is_not_kept_and_a_portion_of_failures_makes_no_file(tmp_pat
     put(store(tmp_path), [])
     assert set(store(tmp_path).get([A, B, C])) == {B}
     assert len(list(tmp_path.rglob("*.parquet"))) == 1
+
+
+def test_samples_and_values_of_variables_are_completions_of_their_own(tmp_path: Path) -> None:
+    keys = [A, A._replace(sample=1), A._replace(variables="0f"), A._replace(sample=1, variables="0f")]
+    put(store(tmp_path), [(key, made(str(number))) for number, key in enumerate(keys)])
+    found = store(tmp_path).get([*keys, A._replace(sample=2)])
+    assert {key: kept.completion.text for key, kept in found.items()} == {key: str(number) for number, key in enumerate(keys)}
+
+
+def test_rows_of_before_samples_and_variables_are_still_found(tmp_path: Path) -> None:
+    put(store(tmp_path), [(A, made("one"))])
+    (path,) = tmp_path.rglob("*.parquet")
+    pq.write_table(pq.read_table(path).drop_columns(["sample", "variables"]), path)
+    assert set(store(tmp_path).get([A, A._replace(sample=1)])) == {A}
+    journal = path.with_suffix(".jsonl")
+    row = {"query_id": "b", "request": "dmqr", "prompt_hash": "h", "attempts": 1}
+    lines: list[dict[str, object]] = [{"sent": ["b", "dmqr", "h"]}, {"row": row}, {"sent": ["c", "dmqr", "h"]}]
+    journal.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    rows, sends = read_journal(journal)
+    assert (set(rows), sends) == ({B}, {B: 1, C: 1})

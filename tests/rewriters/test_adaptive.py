@@ -1,0 +1,197 @@
+"""Adaptive selection: one request shows the pool, and the LLM writes the rewrites of the strategies that it chooses."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+from pools import FOUR, a_file, answered, asked, cut, rewriter
+
+from cluster.errors import RewriterError
+from rewriters.adaptive import Demonstration, load_demonstrations, reason_in
+from rewriters.engines import Completion
+from rewriters.pool import Entry, load_pool
+from rewriters.results import Rewritten
+from rewriters.rewriter import Rewriter, Rewriting
+from rewriters.settings import SelectAdaptive
+
+QUERY = "hello how much caffeine has green tea please"
+ADAPTIVE = SelectAdaptive(kind="adaptive")
+POOL: list[Entry] = [*FOUR, "rag_fusion"]
+
+
+def adaptive(pool: list[Entry] = POOL, demonstrations: tuple[Demonstration, ...] = ()) -> Rewriter:
+    return rewriter(pool, select=ADAPTIVE, demonstrations=demonstrations)
+
+
+def read(answer: str | Completion) -> Rewritten:
+    return answered(adaptive(), QUERY, answer)
+
+
+def texts(made: Rewritten) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for one in made.rewrites:
+        found.setdefault(one.strategy, []).append(one.text)
+    return found
+
+
+# ---------------------------------------------------------------- the request
+
+
+def test_the_prompt_has_names_definitions_and_guidelines_and_ends_with_the_query() -> None:
+    _, (request,) = asked(adaptive(), QUERY)
+    assert (request.name, request.recorded_as, request.schema) == ("dmqr_adaptive", "dmqr_adaptive", None)
+    for strategy in load_pool(POOL):
+        more = " (up to 4 lines)" if strategy.name == "rag_fusion" else ""
+        assert f"- {strategy.label}: {strategy.definition}{more}. For {strategy.usage}." in request.prompt
+    assert request.prompt.endswith(f"Query: {QUERY}")
+
+
+def test_demonstrations_stand_before_the_query_with_the_strategies_of_the_pool() -> None:
+    ours = load_demonstrations(None)
+    assert any(not one.rewrites for one in ours)  # a query that needs none
+    _, (request,) = asked(adaptive(["keyword", "core_content"], ours), QUERY)
+    shown = request.prompt.partition("nothing else.")[2]
+    for one in ours:
+        named = [name for name in ("keyword", "core_content") if name in one.rewrites]
+        assert (f"Query: {one.query}\n" in shown) == (bool(named) or not one.rewrites)
+    assert "Pseudo-Answer Rewriting" not in shown
+    assert shown.count("reason: ") == shown.count("Query: ") - 1
+
+
+def test_other_demonstrations_are_another_prompt() -> None:
+    one = Demonstration(query="a b", rewrites={"rag_fusion": ("c d", "e f")}, reason="several aspects")
+    _, (request,) = asked(adaptive(demonstrations=(one,)), QUERY)
+    assert "Query: a b\nQuery Variants: c d\nQuery Variants: e f\nreason: several aspects\n\nQuery: hello" in request.prompt
+    assert request.prompt_hash != asked(adaptive(), QUERY)[1][0].prompt_hash
+    assert adaptive(demonstrations=(one,)).identity() != adaptive().identity()
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ({"keyword": {"weight": 0.5}}, "adaptive selection offers each file's strategy once; remove one of them"),
+        (
+            "./sub_query.yaml",
+            "strategy 'sub_query': adaptive selection needs its definition and usage, each on one line",
+        ),
+    ],
+)
+def test_what_cannot_be_offered_is_refused(entry: Entry, said: str) -> None:
+    pool = (*load_pool(["keyword"]), a_file() if isinstance(entry, str) else load_pool([entry])[0])
+    with pytest.raises(RewriterError) as refused:
+        Rewriter(Rewriting(pool, select=ADAPTIVE))
+    assert said in str(refused.value)
+
+
+# ---------------------------------------------------------------- its answer
+
+
+def test_labelled_lines_are_the_choice_and_the_last_line_the_reason() -> None:
+    made = read("Keyword Rewriting: green tea, caffeine\nPseudo-Answer Rewriting: It has 30 mg.\nreason: names and a number.")
+    assert texts(made) == {"keyword": ["green tea, caffeine"], "pseudo_answer": ["It has 30 mg."]}
+    assert made.failures == []
+    assert (list(made.choice.texts), made.choice.reason) == (["keyword", "pseudo_answer"], "names and a number.")
+    assert {one.selected_reason for one in made.rewrites} == {"names and a number."}
+
+
+def test_a_label_on_several_lines_gives_several_texts_up_to_n() -> None:
+    lines = [f"Query Variants: green tea {word}" for word in ("caffeine", "milligrams", "cup", "leaves", "kinds")]
+    made = read("\n".join([*lines, "Reason: several sides"]))
+    assert [(one.position, one.text) for one in made.rewrites] == [
+        (1, "green tea caffeine"), (2, "green tea milligrams"), (3, "green tea cup"), (4, "green tea leaves"),
+    ]  # fmt: skip
+    assert made.failures == []
+
+
+def test_json_is_read_too() -> None:
+    answer = {"keyword": "green tea, caffeine", "core_content": "caffeine green tea", "reason": "short and clear"}
+    for indent in (None, 1):
+        made = read(json.dumps(answer, indent=indent))
+        assert texts(made) == {"keyword": ["green tea, caffeine"], "core_content": ["caffeine green tea"]}
+        assert made.choice.reason == "short and clear"
+        assert {one.parsed_as for one in made.rewrites} == {"json"}
+
+
+@pytest.mark.parametrize("answer", ["reason: It is short and clear.", "None.\n\n**Reason:** It is short and clear."])
+def test_none_may_be_chosen(answer: str) -> None:
+    made = read(answer)
+    assert (made.rewrites, made.failures) == ([], [])
+    assert (dict(made.choice.texts), made.choice.reason) == ({}, "It is short and clear.")
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [("Let me think about that.", "unparsable"), ("", "empty"), (cut("Let me thi"), "truncated")],
+)
+def test_where_nothing_can_be_read_every_strategy_fails_once(answer: str | Completion, reason: str) -> None:
+    made = read(answer)
+    assert made.rewrites == []
+    assert [(one.strategy, one.reason) for one in made.failures] == [(name, reason) for name in POOL]
+    assert list(made.choice.texts) == POOL
+
+
+def test_a_failed_request_fails_every_strategy() -> None:
+    made = read(Completion(None, None, "m", error_reason="timed_out", error_message="no answer in 60 s"))
+    assert [(one.strategy, one.reason) for one in made.failures] == [(name, "timed_out") for name in POOL]
+
+
+def test_a_cut_answer_keeps_its_whole_lines() -> None:
+    made = read(cut("Keyword Rewriting: green tea, caffeine\nCore Content Extraction: caffeine gre"))
+    assert texts(made) == {"keyword": ["green tea, caffeine"]}
+    assert [(one.strategy, one.reason) for one in made.failures] == [("core_content", "truncated")]
+    assert list(made.choice.texts) == ["keyword", "core_content"]
+
+
+def test_a_chosen_strategy_without_a_usable_text_fails_and_the_others_do_not() -> None:
+    made = read("Keyword Rewriting: ...\nCore Content Extraction: caffeine green tea\nreason: short")
+    assert texts(made) == {"core_content": ["caffeine green tea"]}
+    assert [(one.strategy, one.reason) for one in made.failures] == [("keyword", "echo")]
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ("reason: a", "a"),
+        ("**Reason:** a b ", "a b"),
+        ("Reasoning: draft\nreason: the last\n", "the last"),
+        ('{"keyword": "x", "reason": "a b"}', "a b"),
+        ('{\n "reason": "a b",\n}', "a b"),
+        ("no reason here: x", None),
+        ("reason:", None),
+        ("reason: " + "x" * 900, "x" * 500),
+    ],
+)
+def test_the_reason_is_one_line(answer: str, reason: str | None) -> None:
+    assert reason_in(answer) == reason
+
+
+# ---------------------------------------------------------------- files of demonstrations
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "(a list of query, rewrites, reason); correct it"),
+        ("[]", "(a list of query, rewrites, reason); correct it"),
+        ("a: 1", "(a list of query, rewrites, reason); correct it"),
+        ("- {query: a, rewrites: {}}", "0.reason: Field required"),
+        ("- {query: a, rewrites: {}, reason: b, more: c}", "0.more: "),
+        ("- {query: a, rewrites: [b], reason: c}", "0.rewrites: "),
+        ("- [", "is not YAML: "),
+    ],
+)
+def test_a_wrong_file_is_refused_in_one_line(text: str, said: str) -> None:
+    with pytest.raises(RewriterError) as refused:
+        load_demonstrations("d.yaml", lambda _: text)
+    assert refused.value.code == "selection"
+    assert str(refused.value).startswith("d.yaml: ")
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_file_of_the_user_s_is_read() -> None:
+    one = {"query": "a b", "rewrites": {"keyword": "a, b", "rag_fusion": ["c", "d"]}, "reason": "terms"}
+    (read,) = load_demonstrations("d.yaml", lambda _: yaml.safe_dump([one]))
+    assert read == Demonstration(query="a b", rewrites={"keyword": "a, b", "rag_fusion": ("c", "d")}, reason="terms")

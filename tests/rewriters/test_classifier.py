@@ -1,0 +1,230 @@
+"""Types of queries: by our rules, by a file of the user, by the LLM."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+from pools import FOUR, rewriter, said
+
+from cluster.errors import RewriterError
+from rewriters.classifier import Rules, load_rules
+from rewriters.engines import Completion
+from rewriters.pool import Entry
+from rewriters.query import Query
+from rewriters.rewriter import Rewriter
+from rewriters.settings import SelectClassified
+
+ENGLISH = load_rules("english")
+POOL: list[Entry] = ["hyde", "multi_query", "step_back", "decompose"]
+
+
+@pytest.mark.parametrize(
+    ("query", "query_type"),
+    [
+        ("postgres vs mysql", "comparison"),
+        ("Compare tea and coffee", "comparison"),
+        ("what is the difference between a moth and a butterfly", "comparison"),
+        ("why is a heat pump better than a boiler", "comparison"),
+        ("compare error handling in go and rust", "comparison"),  # before debugging
+        ("fix slow wifi", "debugging"),
+        ("printer not working", "debugging"),
+        ("how to troubleshoot a modem", "debugging"),  # before how-to
+        ("what is error 404", "debugging"),  # before factual
+        ("how to tie a tie", "how_to"),
+        ("How do I boil an egg", "how_to"),
+        ("how can birds sleep", "how_to"),
+        ("how to bake bread with rye and seeds", "complex"),
+        ("how do I paint a wall using a roller", "complex"),
+        ("how to prune roses, and when", "complex"),
+        ("what is a quark", "factual"),
+        ("who is the mayor of lima", "factual"),
+        ("when was the first bicycle built", "factual"),
+        ("where do eels breed", "factual"),
+        ("which planet has rings", "factual"),
+        ("why is the sky blue", "conceptual"),
+        ("explain tides", "conceptual"),
+        ("describe the water cycle", "conceptual"),
+        ("a hotel with pool and sauna in the alps", "complex"),
+        ("train and bus and ferry from oslo to bergen", "complex"),
+        ("cheap shoes for running", "keywords"),
+        ("population tartu", "keywords"),
+        ("tea", "keywords"),
+        ("the best shoes for running in the rain", "simple"),
+        ("i need shoes", "simple"),
+        ("shoes that i can run in without slipping on wet stones", "simple"),
+        ("showhow vsync", "keywords"),  # words count, not letters within them
+        ("terrors of the deep sea in old novels", "simple"),
+        ("", "keywords"),
+    ],
+)
+def test_the_type_of_an_english_query(query: str, query_type: str) -> None:
+    assert ENGLISH.type_of(query) == query_type
+
+
+def test_every_type_has_strategies_as_the_notes_on_each_say() -> None:
+    assert ENGLISH.strategies == {
+        "factual": ("hyde",),
+        "how_to": ("multi_query", "step_back"),
+        "simple": ("multi_query",),
+        "comparison": ("decompose",),
+        "complex": ("decompose",),
+        "debugging": ("step_back",),
+        "conceptual": ("step_back",),
+        "keywords": "none",
+    }
+
+
+def classified(by: str = "rules", rules: Rules = ENGLISH, pool: list[Entry] = POOL) -> Rewriter:
+    return rewriter(pool, select=SelectClassified(kind="classified", by=by), rules=rules)  # type: ignore[arg-type]
+
+
+def test_the_type_s_strategies_rewrite_and_the_choice_says_why() -> None:
+    one = classified()
+    query = Query("id1", "how to tie a tie")
+    choice = one.choose(query)
+    assert (choice.query_type, list(choice.texts)) == ("how_to", ["multi_query", "step_back"])
+    assert choice.reason == "how_to: multi_query, step_back"
+    requests = one.requests(query, choice)
+    assert [request.name for request in requests] == ["multi_query", "step_back"]
+    answers = map(said, ("1. tie a necktie\n2. necktie knots", "kinds of knots"))
+    made = one.read(query, list(zip(requests, answers, strict=True)), choice)
+    assert {rewrite.selected_reason for rewrite in made.rewrites} == {"how_to: multi_query, step_back"}
+    assert made.failures == []
+
+
+def test_bare_keywords_need_no_request() -> None:
+    one = classified()
+    query = Query("id1", "population tartu")
+    assert one.requests(query) == []
+    assert one.question(query) is None
+    assert one.choose(query).reason == "keywords: no rewriting"
+    assert one.read(query, [])[:2] == ([], [])
+
+
+# ---------------------------------------------------------------- rules of one's own
+
+GOOD: dict[str, Any] = {
+    "rules": [{"type": "vergleich", "contains": ["oder", "Unterschied zwischen"]}, {"type": "kurz", "at_most_words": 2}],
+    "otherwise": "frage",
+    "descriptions": {"vergleich": "wägt ab", "kurz": "wenige Wörter", "frage": "sonst"},
+    "strategies": {"vergleich": ["keyword", "general"], "kurz": None, "frage": 2},
+}
+
+
+def own(**changes: Any) -> Rules:
+    return load_rules("./r.yaml", lambda _: yaml.safe_dump(GOOD | changes))
+
+
+@pytest.mark.parametrize(
+    ("query", "query_type", "strategies"),
+    [
+        ("Tee oder Kaffee", "vergleich", ["general", "keyword"]),
+        ("UNTERSCHIED  zwischen Tee und Kaffee", "vergleich", ["general", "keyword"]),
+        ("Modern", "kurz", []),
+        ("wie viel Koffein hat Tee", "frage", ["general", "keyword"]),
+    ],
+)
+def test_a_file_has_types_of_its_own(query: str, query_type: str, strategies: list[str]) -> None:
+    choice = classified(rules=own(), pool=FOUR).choose(Query("id1", query))
+    assert (choice.query_type, list(choice.texts)) == (query_type, strategies)
+
+
+def test_conditions_of_a_rule_hold_together() -> None:
+    rule = {"type": "frage", "starts": ["wie"], "without": ["viel"], "pattern": r"\d", "at_most_words": 4}
+    rules = own(rules=[rule, *GOOD["rules"]], otherwise="vergleich")
+    missing_one_each = ["wie viel ist 67", "wie alt ist er", "so wie 67 und", "wie alt mit 67 und mehr"]
+    assert rules.types(["wie alt mit 67", *missing_one_each]) == ["frage", *["vergleich"] * 4]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"descriptions": {"vergleich": "a", "frage": "b"}}, "descriptions: the type 'kurz' is missing; add it"),
+        ({"strategies": {"vergleich": "none", "kurz": "none"}}, "strategies: the type 'frage' is missing; add it"),
+        (
+            {"strategies": GOOD["strategies"] | {"lang": "none"}},
+            "strategies: no rule gives the type 'lang'; add",
+        ),
+        ({"rules": []}, "rules: Tuple should have at least 1 item"),
+        ({"rules": [{"type": "kurz", "contain": ["x"]}]}, "rules.0.contain: Extra inputs are not permitted"),
+        ({"rules": [{"type": "kurz", "pattern": "("}]}, "rules.0: pattern '(' is no regular expression: "),
+        ({"rules": [{"contains": ["x"]}]}, "rules.0.type: Field required"),
+        ({"more": 1}, "more: Extra inputs are not permitted"),
+    ],
+)
+def test_wrong_rules_are_refused_in_one_line(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(RewriterError) as refused:
+        own(**changes)
+    assert refused.value.code == "selection"
+    assert str(refused.value).startswith("./r.yaml: ")
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("text", "said"), [("- a", "should hold rules, otherwise, descriptions"), ("a: [", "is not YAML: ")])
+def test_a_file_that_holds_no_rules_is_refused(text: str, said: str) -> None:
+    with pytest.raises(RewriterError, match=said):
+        load_rules("./r.yaml", lambda _: text)
+
+
+def test_a_strategy_that_the_pool_does_not_have_is_refused_before_any_query() -> None:
+    with pytest.raises(RewriterError) as refused:
+        classified(pool=FOUR)
+    assert str(refused.value).startswith("rules: strategies.comparison: 'decompose' is not among rewrite.strategies (known: ")
+
+
+# ---------------------------------------------------------------- by the LLM
+
+
+def test_the_llm_is_asked_for_the_type_by_a_request_of_its_own() -> None:
+    one = rewriter(
+        POOL,
+        decoding={"temperature": 0.7, "max_tokens": 9},
+        rules=ENGLISH,
+        select=SelectClassified(kind="classified", by="llm"),
+    )
+    request = one.question(Query("id1", "how tall is {query}"))
+    assert request is not None
+    assert (request.name, request.schema, request.decoding) == ("classify", None, {"temperature": 0.0, "max_tokens": 9})
+    assert request.prompt.endswith("Query: how tall is {query}")
+    assert all(f"- {name}: {text}" in request.prompt for name, text in ENGLISH.descriptions.items())
+    assert one.identity() != classified().identity()
+
+
+@pytest.mark.parametrize(
+    ("answer", "query_type"),
+    [
+        ("factual", "factual"),
+        ("Type: **Factual**.", "factual"),
+        ("how_to", "how_to"),
+        ("How-to", "how_to"),
+        ("how to", "how_to"),
+        ("It is not simple, since it weighs two things: comparison", "comparison"),
+        ("<think>simple?</think>complex", "complex"),
+    ],
+)
+def test_its_answer_decides(answer: str, query_type: str) -> None:
+    choice = classified("llm").choose(Query("id1", "printer not working"), said(answer))
+    assert (choice.query_type, choice.answered) == (query_type, True)
+    assert list(choice.texts) == list(ENGLISH.strategies[query_type])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "answer", [said("a question"), said(""), said(None), Completion(None, None, "m", error_reason="timed_out"), None]
+)
+def test_where_it_names_no_type_the_rules_do(answer: Completion | None) -> None:
+    choice = classified("llm").choose(Query("id1", "printer not working"), answer)
+    assert (choice.query_type, choice.answered) == ("debugging", False)
+
+
+def test_names_of_types_may_be_in_any_script_and_case() -> None:
+    rules = own(
+        rules=[{"type": "Wie-Geht"}, {"type": "比較"}], otherwise="Frage",
+        descriptions={"Wie-Geht": "a", "比較": "b", "Frage": "c"},
+        strategies={"Wie-Geht": ["keyword"], "比較": ["general"], "Frage": "none"},
+    )  # fmt: skip
+    one = classified("llm", rules, FOUR)
+    for answer, expected in (("wie geht", "Wie-Geht"), ("比較", "比較"), ("FRAGE", "Frage")):
+        assert one.choose(Query("id1", "x"), said(answer)).query_type == expected
