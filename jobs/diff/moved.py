@@ -172,7 +172,8 @@ def moves(a: RunFolder, b: RunFolder, count: int) -> Moves:
         **shares,
         depth=depth,
         strategies=[
-            StrategyMoves(name, *(Share(*n[place : place + 2]) for place in range(0, len(n), 2))) for name, n in by_strategy.items()
+            StrategyMoves(name, *(Share(*n[place : place + 2]) for place in range(0, len(n), 2)))
+            for name, n in by_strategy.items()
         ],
         overlap=overlaps / traffic if traffic else plain / queries if queries else None,
         listed=listed,
