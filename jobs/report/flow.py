@@ -133,7 +133,7 @@ def _texts_and_lists(figures: Figures, drawing: _Drawing, worked: Node) -> list[
     queries, names = figures.queries, [ORIGINAL, *figures.strategies]
     unit = HEIGHT / (queries * len(names))
     planned = {name: Node(name, queries, KEPT, queries * unit) for name in names}
-    for node in drawing.column("planned texts", planned.values()):
+    for node in drawing.column("planned", planned.values()):
         drawing.link(worked, node, worked.size / len(names), node.size)
     ends: dict[End, Node] = {}
     if figures.strategies:

@@ -191,7 +191,7 @@ def pool(job: Callable[..., str], values: Values, tmp_path: Path) -> Callable[..
 def test_texts_of_one_strategy_have_a_line_each_and_their_ranks_stand_in_one(pool: Callable[..., str]) -> None:
     trial = tried(pool())
     assert [(one["strategy"], one["position"]) for one in trial.row["rewrites"]][2:] == [("rag_fusion", n) for n in (1, 2, 3)]
-    before, after = shown(trial).split("results  ")
+    before, after = shown(trial, width=70).split("results  ")
     lines = [" ".join(line.split()) for line in before.splitlines()]
     assert "rag_fusion 1 lens of a lamp numbered" in lines
     assert "rag_fusion 3 light at sea numbered" in lines
@@ -202,7 +202,9 @@ def test_texts_of_one_strategy_have_a_line_each_and_their_ranks_stand_in_one(poo
     row = next(line for line in after.splitlines() if "rag_fusion" in line and "keyword" not in line)
     assert row.split("rag_fusion")[1].split() == [ranks.get(n, "·") for n in (1, 2, 3)]
     assert "several numbers: of the strategy's texts, in order" in " ".join(after.split())
-    assert max(map(len, shown(trial).splitlines())) <= 80
+    wide = shown(trial, width=100).split("results  ")[1].splitlines()
+    place = next(place for place, line in enumerate(wide) if line.split() == ["original", "keyword", "hyde", "rag_fusion"])
+    assert wide[place + 1].split()[-3:] == [ranks.get(n, "·") for n in (1, 2, 3)]
 
 
 def test_what_was_not_selected_is_said_with_the_reason(pool: Callable[..., str]) -> None:
