@@ -139,8 +139,8 @@ def _texts_and_lists(figures: Figures, drawing: _Drawing, worked: Node) -> list[
     if figures.strategies:
         flows = _texts(figures)
         counts = dict.fromkeys(_ends(figures, flows), 0)
-        for _, end, _, count in flows:
-            counts[end] += count
+        for _, became, _, count in flows:
+            counts[became] += count
         unit = HEIGHT / max(queries * len(names), sum(counts.values()))
         words = {AS_IT_IS: "as it is", (KEPT, ORIGINAL): "the original instead"}
         ends = {key: Node(words.get(key, key[1]), n, key[0] or KEPT, n * unit) for key, n in counts.items()}

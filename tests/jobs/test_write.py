@@ -58,6 +58,7 @@ ROW = struct(
             strategy=NAMES, position=st.just(1), text=st.text("ab ", max_size=5), weight=SCORES,
             search_as=st.sampled_from(["query", "passage"]), model=st.just("m"),
             prompt_hash=st.just("h"), parsed_as=st.sampled_from(["json", "salvage"]), selected_reason=st.none(),
+            position_weight=st.sampled_from([1.0, 0.5]),
         )
     ),
     stored=st.just([]),
@@ -136,7 +137,11 @@ def test_counts_are_the_sums_of_the_rows(rows: list[Row], planned: int) -> None:
     reasons = Counter(f"error/{one['stage']}/{one['component'] or ''}/{one['reason']}" for one in flat["errors"])
     failing = {(one["query_id"], one["stage"], one["reason"]) for one in flat["errors"]}
     queries = Counter(f"error_queries/{stage}/{reason}" for _, stage, reason in failing)
-    assert {name: n for name, n in found.items() if "/" in name} == rungs | reasons | queries
+    texts = Counter((one["query_id"], one["strategy"]) for one in flat["rewrites"])
+    further: Counter[str] = Counter()
+    for (_, strategy), n in texts.items():
+        further[f"further_texts/{strategy}"] += n - 1
+    assert {name: n for name, n in found.items() if "/" in name} == rungs | reasons | queries | further
 
 
 # ---------------------------------------------------------------- the worker
