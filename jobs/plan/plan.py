@@ -26,7 +26,7 @@ from jobs.run.finish import unwritten_tables
 from jobs.run.pools import requested_pools
 from jobs.run.prepare import Prepared, check_engine, check_indexes_unchanged
 from jobs.run.request_shares import check_shares
-from jobs.run.spending import requests_per_query
+from jobs.run.spending import expected_requests, requests_per_query
 from jobs.tables import ORIGINAL
 from jobs.terminal.formats import clock, money, unpriced
 from jobs.terminal.live_display import LiveDisplay
@@ -64,6 +64,7 @@ def plan(prepared: Prepared, progress: LiveDisplay) -> dict[str, Any]:
     calls = requests_per_query(prepared.rewriting)
     texts_of = {ORIGINAL: 1} | {strategy.name: strategy.n for strategy in prepared.rewriting.pool}
     searches = sum(_searches(config, retriever, texts_of) for retriever in config.retrieve.retrievers)
+    some = expected_requests(prepared.rewriting, texts)
     expected = estimate(prepared, left, done, texts)
     tables = len(SHARD_TABLES) - len(unwritten_tables(config))
     pools, resources = _pools(prepared, progress)
@@ -79,6 +80,8 @@ def plan(prepared: Prepared, progress: LiveDisplay) -> dict[str, Any]:
             "queries": left,
             "requests": left * calls,
             "requests_per_query": calls,
+            "requests_vary": config.rewrite.select.kind in ("classified", "random_k", "column"),  # adaptive: one a query
+            "requests_expected": None if some is None else round(left * some),
             "searches": left * searches,
             "pairs": left * config.fuse.keep if config.rerank.kind != "none" else 0,
             "files": (shards - len(done)) * (tables + 1 + bool(calls)) + (0 if stored else PLAN_FILES),
@@ -107,7 +110,11 @@ def plan_table(planned: dict[str, Any]) -> Table:
         table.add_row("folder", planned["folder"])
         return table
     a_query = left["requests_per_query"]
-    table.add_row("requests", f"up to {left['requests']:,} ({a_query} a query)" if a_query else "none: the original alone")
+    bound = "at most " if left.get("requests_vary") else ""
+    words = f"up to {left['requests']:,} ({bound}{a_query} a query)" if a_query else "none: the original alone"
+    if left.get("requests_expected") is not None:
+        words += f"; about {left['requests_expected']:,}, as select chooses for some of the queries"
+    table.add_row("requests", words)
     for name, words in _estimate_rows(planned["expected"]).items():
         table.add_row(name, words)
     if (warning := over_budget(planned)) is not None:

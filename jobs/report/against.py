@@ -90,8 +90,8 @@ def against(run: RunFolder, evaluation: Evaluation | None) -> Against | None:
 def _against(other: RunFolder, values: Mapping[str, Any], run: RunFolder, evaluation: Evaluation) -> Against:
     kind = run.config.rewrite.select.kind
     pairs = [_pair(SHOWN[name], values["measures"][name]["results"], evaluation.results[name], kind, 4) for name in COMPARED]
-    all_texts, texts = (one.counts["rewrites"] / one.counts["queries"] for one in (other, run))
-    pairs.append(_pair(TEXTS, all_texts, texts, kind, 2))
+    of_all, selected = (one.counts["rewrites"] / one.counts["queries"] for one in (other, run))
+    pairs.append(_pair(TEXTS, of_all, selected, kind, 2))
     return Against(other.record["run_id"], other.storage.root, pairs)
 
 

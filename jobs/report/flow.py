@@ -133,14 +133,14 @@ def _texts_and_lists(figures: Figures, drawing: _Drawing, worked: Node) -> list[
     queries, names = figures.queries, [ORIGINAL, *figures.strategies]
     unit = HEIGHT / (queries * len(names))
     planned = {name: Node(name, queries, KEPT, queries * unit) for name in names}
-    for node in drawing.column("planned texts", planned.values()):
+    for node in drawing.column("planned", planned.values()):
         drawing.link(worked, node, worked.size / len(names), node.size)
     ends: dict[End, Node] = {}
     if figures.strategies:
         flows = _texts(figures)
         counts = dict.fromkeys(_ends(figures, flows), 0)
-        for _, key, _, count in flows:
-            counts[key] += count
+        for _, became, _, count in flows:
+            counts[became] += count
         unit = HEIGHT / max(queries * len(names), sum(counts.values()))
         words = {AS_IT_IS: "as it is", (KEPT, ORIGINAL): "the original instead"}
         ends = {key: Node(words.get(key, key[1]), n, key[0] or KEPT, n * unit) for key, n in counts.items()}

@@ -37,7 +37,7 @@ class Hit:
     score: float | None = None
     fused_score: float | None = None
     sources: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
-    """Strategy, with the position where a query has several of its texts -> retriever and rank in each list with the document."""
+    """Name of the text, as in `Sample.rewrites` -> retriever and rank in each list that has the document."""
     new: bool = False
     """Whether no list of the original has the document within the depth of fusion."""
 
@@ -50,7 +50,7 @@ class Sample:
     query: str
     log_count: int
     rewrites: list[dict[str, Any]] = field(default_factory=list)
-    """With the `name` of each text: its strategy, with the position where the strategy has several."""
+    """With the `name` of each: its strategy, with the position where that has several texts."""
     selection: dict[str, Any] | None = None
     """Query type, strategies and reason; None in a run that does not select."""
     requests: list[SampledRequest] = field(default_factory=list)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from cluster import costs
 from jobs.run.prepare import Prepared
 from jobs.run.tally import Tally
 from jobs.stages.completions import uncommitted
+from rewriters.normalise import query_id
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter, Rewriting
-from rewriters.settings import SelectAdaptive, SelectAll, SelectClassified
+from rewriters.settings import SelectAdaptive, SelectAll, SelectClassified, SelectRandom
 
 GRANTED = "rewrite"  # the stage whose workers ask before they spend
 
@@ -57,6 +59,23 @@ def requests_per_query(rewriting: Rewriting) -> int:
     whole = rewriting if isinstance(select, SelectAdaptive) else replace(rewriting, select=SelectAll(kind="all"), rules=None)
     asks_type = isinstance(select, SelectClassified) and select.by == "llm"
     return len(Rewriter(whole).requests(Query("", ""))) + asks_type
+
+
+def expected_requests(rewriting: Rewriting, texts: Sequence[str]) -> float | None:
+    """Returns the mean number of requests of some queries.
+
+    None where every query has as many, or where only the LLM or the log can say which strategies rewrite a query.
+
+    Args:
+        rewriting: of the job.
+        texts: the queries.
+    """
+    select = rewriting.select
+    by_rules = isinstance(select, SelectClassified) and select.by == "rules"
+    if not texts or not (by_rules or isinstance(select, SelectRandom)):
+        return None
+    rewriter = Rewriter(rewriting)
+    return sum(len(rewriter.requests(Query(query_id(text), text))) for text in texts) / len(texts)
 
 
 def _other(spent: costs.Totals) -> costs.Totals:

@@ -199,9 +199,9 @@ def _lists(trial: Trial) -> Table:
         shown = " ".join(one_line(doc_id) for doc_id in ids[:SHOWN_IN_LISTS])
         words = f"{shown}{' ...' * (len(ids) > SHOWN_IN_LISTS)}  ({len(ids)})" if ids else "nothing"
         cells.setdefault((run["strategy"], run["position"]), {})[run["retriever"]] = words
-    titles = text_names(cells)
+    names_of = text_names(cells)
     for text, by_name in cells.items():
-        table.add_row(titles[text], *(Text(by_name.get(name, "-")) for name in names))
+        table.add_row(names_of[text], *(Text(by_name.get(name, "-")) for name in names))
     return table
 
 

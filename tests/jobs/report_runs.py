@@ -23,7 +23,7 @@ from jobs.run.folder import RunFolder, open_run
 from jobs.stages.fuse import Fuse
 from jobs.stages.order import Order
 from jobs.stages.write import Write
-from jobs.tables import COMPLETIONS, STORED, with_appended
+from jobs.tables import COMPLETIONS, SELECTION, STORED, with_appended
 
 PRICES = Prices(
     cpu_worker_hour=36.0, device_hour=360.0, tokens={"writer": {"prompt": 10.0, "cached": 1.0, "completion": 100.0}}
@@ -35,15 +35,28 @@ Row = dict[str, Any]
 
 @dataclass
 class Query:
-    """A query as the test wants it: texts by strategy, failures by strategy, hits by (strategy, retriever)."""
+    """A query as the test wants it: texts by strategy, failures by strategy, hits by (strategy, retriever).
+
+    `selected`: query type, strategies and reason, in runs that select.
+    """
 
     name: str
-    texts: dict[str, str] = field(default_factory=dict)
+    texts: dict[str, str | list[str]] = field(default_factory=dict)
     failed: dict[str, tuple[str, str]] = field(default_factory=dict)  # strategy -> message, raw
     hits: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     asked: int = 1
     parsed_as: str = "json"
     finish_reason: str = "stop"
+    selected: tuple[str | None, list[str], str | None] | None = None
+
+    @property
+    def positions(self) -> list[tuple[str, int, str]]:
+        """Strategy, position and text of each rewrite."""
+        return [
+            (strategy, position, text)
+            for strategy, of in self.texts.items()
+            for position, text in enumerate([of] if isinstance(of, str) else of, start=1)
+        ]
 
 
 QUERIES = [
@@ -86,12 +99,14 @@ class RunMaker:
         index: str = "nowhere",
         calls: str = "joint",
         rejected: list[Row] | None = None,
+        select: str = "all",
         **settings: Any,
     ) -> RunFolder:
         values = {
             "name": "small", "output": "runs", "log": {"path": "log.parquet", "query_column": "query"},
             "rewrite": {
                 "engine": {"kind": "recorded", "path": "r.jsonl"}, "strategies": list(strategies), "calls": calls,
+                "select": select,
             },
             "retrieve": {
                 "keep_runs": keep_runs,
@@ -126,19 +141,20 @@ class RunMaker:
         rewrites = [
             {
                 "strategy": strategy,
-                "position": 1,
+                "position": position,
                 "text": text,
                 "weight": 1.0,
                 "position_weight": 1.0,
                 "parsed_as": query.parsed_as,
             }
-            for strategy, text in query.texts.items()
+            for strategy, position, text in query.positions
         ]
         errors = [
             {"stage": "rewrite", "component": strategy, "reason": "truncated", "message": said, "raw": raw, "attempts": 1}
             for strategy, (said, raw) in query.failed.items()
         ]
-        names = list(query.texts) if config.rewrite.calls == "separate" else ["dmqr"] if query.texts else []
+        common = "dmqr_adaptive" if config.rewrite.select.kind == "adaptive" else "dmqr"
+        names = list(query.texts) if config.rewrite.calls == "separate" else [common] if query.texts else []
         tokens = {"requests": 1, "prompt_tokens": 100, "cached_tokens": 40, "completion_tokens": 7}
         costs = [entry("rewrite", name, 1.5, model="writer", start=1, **tokens) for name in names]
         costs += [entry("retrieve", "dense", 2.0, start=1, searches=3, device_seconds=2.0)]
@@ -160,6 +176,7 @@ class RunMaker:
         return {
             "shard": shard, "query_id": query_id(n), "query": query.name, "log_count": query.asked, "costs": costs,
             "errors": errors, "rewrites": rewrites, "runs": runs, "similarity": None, "stored": [],
+            "selection": dict(zip(SELECTION.names, query.selected, strict=True)) if query.selected else None,
         }  # fmt: skip
 
     def _lists(self, shard: int, rows: list[Row]) -> Row:

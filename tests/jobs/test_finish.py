@@ -48,9 +48,7 @@ def tables(**changes: int) -> dict[str, list[File]]:
 
 # ---------------------------------------------------------------- balances
 
-PLANNED = (
-    "queries x planned strategies (6) are not those with rewrites + with an error + not selected + left out by a guard"
-)
+PLANNED = "queries x planned strategies (6) are not those with rewrites + with an error + not selected + left out by a guard"
 
 
 def test_balances_that_hold(prepared: Prepared) -> None:

@@ -24,7 +24,9 @@ from jobs.plan.estimate import estimate
 from jobs.plan.plan import over_budget, plan, plan_table
 from jobs.run.pools import requested_pools
 from jobs.run.prepare import Prepared, prepare
+from jobs.run.rewriting import read_rewriting
 from jobs.run.run import run
+from jobs.run.spending import expected_requests, requests_per_query
 from jobs.terminal.live_display import LiveDisplay
 from rewriters.engines.openai.token_count import TokenCounter
 from rewriters.query import Query
@@ -62,9 +64,8 @@ def test_prompts_are_counted_where_nothing_was_done_yet(prepared: Prepared) -> N
 
 
 def test_of_a_joint_prompt_from_a_file_its_own_tokens_are_counted(prepared: Prepared) -> None:
-    expected = estimate(
-        replace(prepared, rewriting=replace(prepared.rewriting, joint_prompt="Go: {query}")), 2, [], ["sea", "bread"]
-    )
+    rewriting = replace(prepared.rewriting, joint_prompt="Go: {query}")
+    expected = estimate(replace(prepared, rewriting=rewriting), 2, [], ["sea", "bread"])
     assert expected is not None
     assert expected.prompt_tokens == TokenCounter("tiny").count("Go: sea") + TokenCounter("tiny").count("Go: bread")
 
@@ -153,6 +154,54 @@ def test_a_reranker_that_a_run_would_fetch_is_said_with_what_does_without(
         "somebody/reranker, 2.3 GB from its hub, on every machine that reranks; --set rerank.kind=none does without one"
     )
     assert plan(prepared, LiveDisplay(io.StringIO()))["downloads"] == {}
+
+
+POOL = ["general", "hyde", {"rag_fusion": {"n": 3}}]
+
+
+@pytest.mark.parametrize(
+    ("select", "requests", "words"),
+    [
+        ("all", (3, None), "up to 6 (3 a query)"),  # rag_fusion has one answer of three lines
+        ("adaptive", (1, None), "up to 2 (1 a query)"),
+        (
+            {"kind": "random_k", "k": 1},
+            (3, 2),
+            "up to 6 (at most 3 a query); about 2, as select chooses for some of the queries",
+        ),
+        ({"kind": "column", "column": "x"}, (3, None), "up to 6 (at most 3 a query)"),
+    ],
+)
+def test_requests_of_a_selection_are_a_bound_and_what_is_known_before_the_llm(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, select: Any, requests: tuple[int, int | None], words: str
+) -> None:
+    monkeypatch.setattr("jobs.plan.plan.check_engine", lambda prepared: None)
+    rewrite = prepared.config.rewrite.model_dump() | {"strategies": POOL, "select": select}
+    config = Config.model_validate(prepared.config.model_dump() | {"rewrite": rewrite})
+    planned = plan(replace(prepared, config=config, rewriting=read_rewriting(config)), LiveDisplay(io.StringIO()))
+    left = planned["left"]
+    assert (left["requests_per_query"], left["requests_expected"]) == requests
+    assert left["searches"] == 2 * (1 + 1 + 1 + 3)  # three texts of one strategy
+    table = plan_table(planned)
+    assert dict(zip(*(list(column.cells) for column in table.columns), strict=True))["requests"] == words
+
+
+def test_rules_say_how_many_requests_are_made() -> None:
+    select = {"kind": "classified"}
+    config = Config.model_validate(
+        {
+            "name": "p", "log": {"path": "l", "query_column": "q"}, "output": "o",
+            "retrieve": {"retrievers": {"bm25": {"kind": "local", "index": "i"}}},
+            "rewrite": {
+                "engine": {"kind": "recorded", "path": "r"}, "select": select,
+                "strategies": ["decompose", "step_back", "multi_query", "hyde"],
+            },
+        }
+    )  # fmt: skip
+    rewriting = read_rewriting(config)
+    texts = ["iceland", "who is the mayor of bergen", "why is the sea salt"]
+    chosen = [Rewriter(rewriting).choose(Query("", text)).texts for text in texts]
+    assert expected_requests(rewriting, texts) == sum(map(len, chosen)) / 3 < requests_per_query(rewriting)
 
 
 @pytest.mark.parametrize(("gpus", "words"), [(0, "cores here"), (2, "cores and 2 GPUs here; they go to the last stages first")])

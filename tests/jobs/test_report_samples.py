@@ -206,4 +206,4 @@ def test_rounded_cells_carry_their_value(make: Make) -> None:
 def test_the_flow_is_a_list_too_for_narrow_screens(make: Make) -> None:
     found = page(make())
     text = re.sub(r"\s+", " ", found.sections["flow"])
-    assert "planned texts original3 general3 keyword3" in text
+    assert "planned original3 general3 keyword3" in text

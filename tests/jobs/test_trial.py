@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -182,11 +181,102 @@ def test_beside_each_result_stands_where_it_was_found(job: Callable[..., str], b
     assert "numbers: rank in each list; ·: not among its first 30" in text
 
 
-def test_two_texts_of_one_strategy_have_a_line_each(job: Callable[..., str]) -> None:
-    trial = tried(job())
-    trial.row["lists"].append(trial.row["lists"][1] | {"position": 2})
-    lines = shown(trial).split("results  ")[1].splitlines()
-    assert {"general 1", "general 2"} <= {" ".join(two) for line in lines for two in pairwise(line.split())}
+FUSED = "1. lens of a lamp\n2. lamp of a lighthouse\n3. light at sea"
+
+
+@pytest.fixture
+def pool(job: Callable[..., str], values: Values, tmp_path: Path) -> Callable[..., str]:
+    """The config of a job with a pool, whose answers are recorded, and with changes to `rewrite`."""
+    adaptive = "Keyword Rewriting: lighthouse lens\nRAG-Fusion: lamp lens\nRAG-Fusion: lamp sea\nreason: short\x1b and clear"
+    completions = {
+        "dmqr": json.dumps(ANSWER),
+        "dmqr_adaptive": adaptive,
+        "rag_fusion": FUSED,
+        "hyde": "A lens.",
+        "classify": "how_to",
+    }
+    line = json.dumps({"query": QUERY, "completions": completions})
+    (tmp_path / "recorded.jsonl").write_text(line + "\n")
+
+    def write(**changes: Any) -> str:
+        return job(rewrite=values["rewrite"] | {"strategies": ["keyword", "rag_fusion", "hyde"]} | changes)
+
+    return write
+
+
+def test_texts_of_one_strategy_have_a_line_each_and_their_ranks_stand_in_one(pool: Callable[..., str]) -> None:
+    trial = tried(pool())
+    assert [(one["strategy"], one["position"]) for one in trial.row["rewrites"]][2:] == [("rag_fusion", n) for n in (1, 2, 3)]
+    before, after = shown(trial, width=70).split("results  ")
+    lines = [" ".join(line.split()) for line in before.splitlines()]
+    assert "rag_fusion 1 lens of a lamp numbered" in lines
+    assert "rag_fusion 3 light at sea numbered" in lines
+    (found,) = [line for line in before.split("lists  ")[1].splitlines() if line.strip().startswith("rag_fusion 2")]
+    assert found.rstrip().endswith(")")
+    first = trial.row["hits"][0]
+    ranks = {one["position"]: str(one["rank"]) for one in first["sources"] if one["strategy"] == "rag_fusion"}
+    row = next(line for line in after.splitlines() if "rag_fusion" in line and "keyword" not in line)
+    assert row.split("rag_fusion")[1].split() == [ranks.get(n, "·") for n in (1, 2, 3)]
+    assert "several numbers: of the strategy's texts, in order" in " ".join(after.split())
+    wide = shown(trial, width=100).split("results  ")[1].splitlines()
+    place = next(place for place, line in enumerate(wide) if line.split() == ["original", "keyword", "hyde", "rag_fusion"])
+    assert wide[place + 1].split()[-3:] == [ranks.get(n, "·") for n in (1, 2, 3)]
+
+
+def test_what_was_not_selected_is_said_with_the_reason(pool: Callable[..., str]) -> None:
+    trial = tried(pool(select="adaptive"))
+    assert [request["request"] for request in trial.requests] == ["dmqr_adaptive"]
+    assert "lighthouse lens" in trial.requests[0]["answer"]
+    text = shown(trial)
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert "not selected hyde" in lines
+    assert "why short\N{REPLACEMENT CHARACTER} and clear" in lines
+    beside = [" ".join(line.split()) for line in shown(tried(pool()), trial, width=100).splitlines()]
+    assert "hyde A lens. not selected" in beside
+    assert "rag_fusion 3 light at sea -" in beside
+    assert "why - short\N{REPLACEMENT CHARACTER} and clear" in beside
+    assert "not selected" not in shown(tried(pool()))
+
+
+def test_the_question_of_the_type_and_the_requests_that_it_led_to_are_shown(
+    pool: Callable[..., str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rules = {
+        "rules": [{"type": "keywords", "at_most_words": 99}], "otherwise": "how_to",
+        "descriptions": {"keywords": "words", "how_to": "how"}, "strategies": {"keywords": "none", "how_to": ["hyde"]},
+    }  # fmt: skip
+    (tmp_path / "rules.yaml").write_text(json.dumps(rules))
+    select = {"kind": "classified", "rules": str(tmp_path / "rules.yaml")}
+    trial = tried(pool(select=select | {"by": "llm"}))
+    assert [(one["request"], one["answer"]) for one in trial.requests] == [("classify", "how_to"), ("hyde", "A lens.")]
+    assert "not selected keyword, rag_fusion why how_to: hyde" in " ".join(shown(trial).split())
+    alone = tried(pool(select=select))  # the rules say otherwise
+    assert (alone.requests, alone.row["rewrites"]) == ([], [])
+    assert "no request was made" in shown(alone)
+    assert main(["try", pool(select=select | {"by": "llm"}), QUERY, "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)[0]["selection"] == {
+        "query_type": "how_to", "strategies": ["hyde"], "reason": "how_to: hyde", "not_selected": ["keyword", "rag_fusion"],
+    }  # fmt: skip
+
+
+def test_every_sample_of_a_strategy_is_a_request_with_its_own_answer(pool: Callable[..., str], tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text(
+        json.dumps(
+            {"label": "Own", "prompt": "Say it.\n{query}", "n": 2, "decoding": {"temperature": 0.7}, "aliases": ["mine"]}
+        )
+    )
+    line = {"query": QUERY, "completions": {"own": ["lamp lens", "sea light"]}}
+    (tmp_path / "recorded.jsonl").write_text(json.dumps(line) + "\n")
+    trial = tried(pool(strategies=[str(own), "hyde"]))
+    assert [(one["request"], one["sample"], one["answer"]) for one in trial.requests] == [
+        ("hyde", 0, None), ("own", 0, "lamp lens"), ("own", 1, "sea light"),
+    ]  # fmt: skip
+    assert [one["decoding"]["seed"] for one in trial.requests[1:]] == [0, 1]
+    text = shown(trial, prompts=True, width=120)
+    assert "request own 1 of 2" in text
+    assert "request own 2 of 2" in text
+    assert "has no completion 'hyde'" in text
 
 
 def test_prompts_and_raw_answers_are_shown_by_choice(job: Callable[..., str]) -> None:

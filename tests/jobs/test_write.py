@@ -145,7 +145,11 @@ def test_counts_are_the_sums_of_the_rows(rows: list[Row], planned: int) -> None:
     for one in (one for row in rows for one in row["guarded"]):
         left[f"left_out/{one['strategy']}/near_duplicate"] += 2
         left[f"unsearched/{one['strategy']}"] += one["unsearched"]
-    assert {name: n for name, n in found.items() if "/" in name} == rungs | reasons | queries | flags | +left
+    texts = Counter((one["query_id"], one["strategy"]) for one in flat["rewrites"])
+    further: Counter[str] = Counter()
+    for (_, strategy), n in texts.items():
+        further[f"further_texts/{strategy}"] += n - 1
+    assert {name: n for name, n in found.items() if "/" in name} == rungs | reasons | queries | flags | +left | further
     assert found.get("override_requests", 0) == sum(one["requests"] for row in rows for one in row["guarded"])
     assert found["guarded"] == sum(one["stage"] == "rewrite" and one["reason"] == "near_duplicate" for one in flat["errors"])
 
