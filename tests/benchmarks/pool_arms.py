@@ -87,6 +87,7 @@ class Gathered(NamedTuple):
 class Outcome(NamedTuple):
     """What an arm gives: the measures, and the number of fused texts and of searches, each of every query."""
 
+    query_ids: list[str]
     values: dict[Any, np.ndarray]
     texts: np.ndarray
     searches: np.ndarray
@@ -169,7 +170,7 @@ def answer(found: Gathered, arm: Arm, mode: str = "lists", **changed: Any) -> Ou
     counts = np.array([len(of_query) - (ORIGINAL not in arm.parts) for of_query in texts])
     distinct = {(text.row, retriever, text.search) for text, retriever in of}
     searches = np.bincount([row for row, _, _ in distinct], minlength=len(texts))
-    return Outcome(values, counts, searches)
+    return Outcome(found.query_ids, values, counts, searches)
 
 
 def arm_texts(found: Gathered, arm: Arm) -> list[list[Text]]:
