@@ -87,13 +87,14 @@ class Gathered(NamedTuple):
 class Outcome(NamedTuple):
     """What an arm gives: the measures, and the number of fused texts and of searches, each of every query."""
 
+    query_ids: list[str]
     values: dict[Any, np.ndarray]
     texts: np.ndarray
     searches: np.ndarray
 
 
 def gather(
-    name: str, indexes: Path, arms: Iterable[tuple[Arm, str]], encoder: dict[str, Any], search_as: str | None = None
+    name: str, indexes: Path, arms: Iterable[tuple[Arm, str]], encoder: dict[str, Any], passage_as: str = "passage"
 ) -> Gathered:
     """A set with all searches that the arms need.
 
@@ -102,9 +103,9 @@ def gather(
         indexes: Their folder.
         arms: Each with a key of TOGETHER.
         encoder: Of the dense retriever.
-        search_as: What every rewrite is searched as; None: what its strategy says.
+        passage_as: What the texts of strategies that search passages are searched as: "passage" or "query".
     """
-    query_ids, texts = read_texts(name, search_as)
+    query_ids, texts = read_texts(name, passage_as)
     opened = retrievers(name, indexes, encoder)
     plain = list(dict.fromkeys(text.search for of_query in texts for text in of_query))
     found = Gathered(name, query_ids, texts, read_qrels(name, set(query_ids)), {}, {})
@@ -120,7 +121,7 @@ def gather(
     return found
 
 
-def read_texts(name: str, search_as: str | None = None) -> tuple[list[str], list[list[Text]]]:
+def read_texts(name: str, passage_as: str = "passage") -> tuple[list[str], list[list[Text]]]:
     """The queries of a set, and the texts that the product reads from their recorded completions."""
     pool = Rewriter(Rewriting(load_pool(SINGLE)))
     chosen = Rewriter(
@@ -133,7 +134,7 @@ def read_texts(name: str, search_as: str | None = None) -> tuple[list[str], list
         of_query = [Text(row, 0, ORIGINAL, 1, 1.0, 1.0, SearchText(query.text))]
         for rewriter, prefix in ((pool, ""), (chosen, ADAPTIVE)):
             for one in rewriter.read(query, list(engine.complete(rewriter.requests(query)))).rewrites:
-                search = SearchText(one.text, search_as or one.search_as)
+                search = SearchText(one.text, passage_as if one.search_as == "passage" else one.search_as)
                 of_query.append(Text(row, 0, prefix + one.strategy, one.position, one.weight, one.position_weight, search))
         query_ids.append(query.query_id)
         texts.append(of_query)
@@ -169,7 +170,7 @@ def answer(found: Gathered, arm: Arm, mode: str = "lists", **changed: Any) -> Ou
     counts = np.array([len(of_query) - (ORIGINAL not in arm.parts) for of_query in texts])
     distinct = {(text.row, retriever, text.search) for text, retriever in of}
     searches = np.bincount([row for row, _, _ in distinct], minlength=len(texts))
-    return Outcome(values, counts, searches)
+    return Outcome(found.query_ids, values, counts, searches)
 
 
 def arm_texts(found: Gathered, arm: Arm) -> list[list[Text]]:

@@ -73,13 +73,12 @@ class Case(NamedTuple):
         return answer(found, Arm(self.arm), self.mode, **changed)
 
 
-def cases(modes: Iterable[str]) -> list[Case]:
+def cases() -> list[Case]:
     """Every case of every table, each once."""
     found = [Case(arm) for arm in QUALITY]
-    found += [Case(arm, mode, "none" if none else "cosine") for arm, mode, none in product(MODES, modes, (0, 1))]
-    found += [Case(arm, mode, redundancy) for arm, mode, redundancy in product(FEW, modes, REDUNDANCY)]
-    if set(modes) == set(TOGETHER):
-        found += [Case(arm, mode, "cosine", weight) for arm, mode, weight in product(FEW, ("lists", "both"), DENSE_WEIGHTS)]
+    found += [Case(arm, mode, redundancy) for arm, mode, redundancy in product(MODES, TOGETHER, ("none", "cosine"))]
+    found += [Case(arm, mode, redundancy) for arm, mode, redundancy in product(FEW, TOGETHER, REDUNDANCY)]
+    found += [Case(arm, mode, "cosine", weight) for arm, mode, weight in product(FEW, ("lists", "both"), DENSE_WEIGHTS)]
     return list(dict.fromkeys(found))
 
 
@@ -88,34 +87,32 @@ def main() -> None:
     parser.add_argument("--indexes", type=Path, default=INDEXES, help="where indexes are kept")
     parser.add_argument("--values", type=Path, default=Path("/tmp/pool_table.parquet"), help="every query's values")
     parser.add_argument("--encoder", type=json.loads, default=ENCODER, help="as in a config, as JSON")
-    parser.add_argument("--sets", nargs="+", choices=list(DATA), default=list(DATA))
-    parser.add_argument("--lists", action="store_true", help="without texts searched together")
+    parser.add_argument(
+        "--sets", nargs="*", choices=list(DATA), default=list(DATA), help="those to compute; values of others stay as they are"
+    )
     options = parser.parse_args()
-    modes = ["lists"] if options.lists else list(TOGETHER)
-    wanted = cases(modes)
-    outcomes: dict[tuple[str, Case], Outcome] = {}
-    sides: list[tuple[str, dict[str, list[float]]]] = []
-    query_ids: dict[str, list[str]] = {}
+    wanted = cases()
+    outcomes = _read(options.values, without=options.sets) if options.values.exists() else {}
+    sides = {}
     for name in options.sets:
         began = time.perf_counter()
         found = gather(name, options.indexes, {(Arm(case.arm), case.mode) for case in wanted}, options.encoder)
-        query_ids[name] = found.query_ids
         outcomes |= {(name, case): case.of(found) for case in wanted}
-        sides.append((name, _sides(name, options.indexes, options.encoder)))
+        sides[name] = _sides(name, options.indexes, options.encoder)
+        _write(options.values, outcomes)
         print(f"{name}: {len(found.query_ids)} queries, {time.perf_counter() - began:.0f} s", flush=True)
-    tables = Tables(options.sets, outcomes)
+    sets = [name for name in DATA if any(name == of_set for of_set, _ in outcomes)]
+    tables = Tables(sets, outcomes)
     tables.quality()
     tables.tests(Case(FOUR), "the four")
     tables.tests(Case(RAG_FUSION), "RAG-Fusion")
-    if not options.lists:
-        tables.together("cosine")
-        tables.together("none")
-    tables.grid("Redundancy weights", FEW, modes, "redundancy", REDUNDANCY)
-    if not options.lists:
-        tables.grid("Weight of the dense lists", FEW, ("lists", "both"), "dense", DENSE_WEIGHTS)
-    _calls(options.sets)
+    tables.together("cosine")
+    tables.together("none")
+    tables.grid("Redundancy weights", FEW, tuple(TOGETHER), "redundancy", REDUNDANCY)
+    tables.grid("Weight of the dense lists", FEW, ("lists", "both"), "dense", DENSE_WEIGHTS)
+    _calls(sets)
     _print_sides(sides, options.encoder)
-    _write(options.values, query_ids, outcomes)
+    print(f"\n{options.values}: values of {len(outcomes)} cases")
 
 
 class Tables:
@@ -238,26 +235,41 @@ def _sides(name: str, indexes: Path, encoder: dict[str, Any]) -> dict[str, list[
     return {arm: [float(answer(one, Arm(arm)).values[NDCG].mean()) for one in found] for arm in arms}
 
 
-def _print_sides(sides: Sequence[tuple[str, dict[str, list[float]]]], encoder: dict[str, Any]) -> None:
-    if not any(of_set for _, of_set in sides):
+def _print_sides(sides: dict[str, dict[str, list[float]]], encoder: dict[str, Any]) -> None:
+    if not any(sides.values()):
         print(f"\nPassage side against query side: {encoder['model']} has no prefixes, and BM25 knows none: both are the same.")
         return
-    rows = [
-        [arm, *(" / ".join(f"{value:.3f}" for value in of_set[arm]) for _, of_set in sides)] for arm in next(iter(sides))[1]
-    ]
-    table("Searched as passage / as query: nDCG@10", ["arm", *(name for name, _ in sides)], rows)
+    arms = next(iter(sides.values()))
+    rows = [[arm, *(" / ".join(f"{value:.3f}" for value in of_set[arm]) for of_set in sides.values())] for arm in arms]
+    table("Searched as passage / as query: nDCG@10", ["arm", *sides], rows)
 
 
-def _write(path: Path, query_ids: dict[str, list[str]], outcomes: dict[tuple[str, Case], Outcome]) -> None:
+def _write(path: Path, outcomes: dict[tuple[str, Case], Outcome]) -> None:
     """One row per set, case and query."""
     parts = []
     for (name, case), outcome in outcomes.items():
-        size = len(query_ids[name])
+        size = len(outcome.query_ids)
         columns: dict[str, Any] = {"set": [name] * size} | {key: [value] * size for key, value in case._asdict().items()}
-        columns |= {"query_id": query_ids[name], "ndcg": outcome.values[NDCG], "recall": outcome.values[RECALL]}
+        columns |= {"query_id": outcome.query_ids, "ndcg": outcome.values[NDCG], "recall": outcome.values[RECALL]}
         parts.append(pa.table(columns | {"texts": outcome.texts, "searches": outcome.searches}))
     pq.write_table(pa.concat_tables(parts), path)
-    print(f"\n{path}: {sum(len(part) for part in parts)} rows of {len(outcomes)} cases")
+
+
+def _read(path: Path, without: Sequence[str]) -> dict[tuple[str, Case], Outcome]:
+    """The outcomes of a file, without those of some sets."""
+    rows: dict[tuple[str, Case], list[dict[str, Any]]] = {}
+    for row in pq.read_table(path).to_pylist():
+        if row["set"] not in without:
+            rows.setdefault((row["set"], Case(*(row[field] for field in Case._fields))), []).append(row)
+    return {
+        key: Outcome(
+            [row["query_id"] for row in of_case],
+            {NDCG: np.array([row["ndcg"] for row in of_case]), RECALL: np.array([row["recall"] for row in of_case])},
+            np.array([row["texts"] for row in of_case]),
+            np.array([row["searches"] for row in of_case]),
+        )
+        for key, of_case in rows.items()
+    }
 
 
 if __name__ == "__main__":
