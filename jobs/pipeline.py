@@ -117,7 +117,7 @@ def _settings(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> dict
             "dense": config.dense_retriever if config.used_redundancy == "cosine" else None,
             "device": device(pools["retrieve"]),
             "run": run if config.retrieve.keep_runs else None,
-            "cuts": {strategy.name: (strategy.depth, strategy.score_floor) for strategy in prepared.rewriting.pool},
+            "cuts": prepared.rewriting.cuts,
         },
         "fuse": {"settings": config.fuse, "documents": next(iter(retrievers.items()))},
         "order": {"combine": config.rerank.combine, "keep": config.rerank.keep},

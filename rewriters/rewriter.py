@@ -67,6 +67,11 @@ class Rewriting:
         return bool(self.pool) and self.select.kind != "all"
 
     @property
+    def cuts(self) -> dict[str, tuple[int | None, float | None]]:
+        """Returns strategy -> its depth and score floor, of the strategies that have one."""
+        return {s.name: (s.depth, s.score_floor) for s in self.pool if (s.depth, s.score_floor) != (None, None)}
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """Returns the columns of the log that prompts or the selection use, sorted."""
         found = {name for strategy in self.pool for name in strategy.variables}

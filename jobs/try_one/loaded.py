@@ -132,7 +132,7 @@ class LoadedConfig:
             self.config,
             row,
             self._texts(row),
-            document_counts(self.config, row),
+            document_counts(self.config, row, self._prepared.rewriting.cuts),
             spent,
             None if prices is None else prices.usd(spent),
             dict(start_up),

@@ -8,6 +8,7 @@ from typing import Any
 
 from cluster import costs
 from jobs.config.config import Config
+from jobs.stages.list_columns import Cuts
 from retrievers.fusion import takes_part
 
 Row = dict[str, Any]
@@ -62,30 +63,39 @@ def text_names(texts: Iterable[TextId]) -> dict[TextId, str]:
     return {text: f"{text[0]} {text[1]}" if text[0] in several else text[0] for text in texts}
 
 
-def document_counts(config: Config, row: Row) -> dict[str, int]:
+def document_counts(config: Config, row: Row, cuts: Cuts | None = None) -> dict[str, int]:
     """Returns the number of documents found, of results, and of the others by the first cut that dropped them.
 
     The dropped ones and `results` add up to `found`.
+
+    Args:
+        config: the config.
+        row: the query after all stages, with its lists.
+        cuts: of strategies that have their own.
     """
     depth = config.fuse.depth
     names = ("weight", "position_weight")
     own = {(one["strategy"], one["position"]): [one[name] for name in names] for one in row["rewrites"]}
     found: set[str] = set()
-    reached: set[str] = set()  # within fuse.depth of a list
+    reached: set[str] = set()  # in the part of a list that is fused
     weighted: set[str] = set()  # and the list has a weight above 0
     for run in row["lists"]:
         ids = [hit["doc_id"] for hit in run["hits"]]
         found.update(ids)
-        reached.update(ids[:depth])
+        own_depth, floor = (cuts or {}).get(run["strategy"], (None, None))
+        scores = [hit["score"] for hit in run["hits"]][: min(depth, own_depth or depth)]
+        part = [doc_id for doc_id, score in zip(ids, scores, strict=False) if floor is None or score >= floor]
+        reached.update(part)
         weights = own.get((run["strategy"], run["position"]), [1.0])  # a list of several texts as one has a weight above 0
         if takes_part(config.fuse, run["strategy"], run["retriever"], *weights):
-            weighted.update(ids[:depth])
+            weighted.update(part)
     candidates = {candidate["doc_id"] for candidate in row["candidates"]}
     weighted |= candidates  # if the original stood in
     hits = {hit["doc_id"] for hit in row["hits"]}
+    by = "fuse.depth, or a strategy's depth or score_floor" if cuts else "fuse.depth"
     return {
         "found": len(found),
-        f"below the first {depth} of every list (fuse.depth)": len(found - reached - weighted),
+        f"below the first {depth} of every list ({by})": len(found - reached - weighted),
         "only in lists of weight 0 (fuse.weights)": len(reached - weighted),
         f"beyond the first {config.fuse.keep} after fusion (fuse.keep)": len(weighted - candidates),
         f"beyond the first {config.rerank.keep} after reranking (rerank.keep)": len(candidates - hits),

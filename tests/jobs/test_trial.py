@@ -358,6 +358,20 @@ def test_every_document_that_was_found_is_a_result_or_fell_away_for_one_reason(
     assert counts.pop("found") == len({doc_id for _, ids in lists for doc_id in ids}) == sum(counts.values())
 
 
+def test_hits_below_a_strategy_s_depth_or_floor_are_told_as_such(values: dict[str, Any]) -> None:
+    config = Config.model_validate(values)
+    hits = [{"doc_id": name, "score": score} for name, score in (("a", 0.9), ("b", 0.5), ("c", 0.4), ("d", 0.3))]
+    row = {
+        "rewrites": [{"strategy": "general", "position": 1, "weight": 1.0, "position_weight": 1.0}],
+        "lists": [{"strategy": "general", "retriever": "bm25", "position": 1, "hits": hits}],
+        "candidates": [{"doc_id": "a"}], "hits": [{"doc_id": "a"}],
+    }  # fmt: skip
+    for cut, dropped in (((3, None), 1), ((None, 0.4), 1), ((1, 0.1), 3)):
+        counts = document_counts(config, row, {"general": cut})
+        (below,) = [count for words, count in counts.items() if "score_floor" in words]
+        assert below == dropped
+
+
 # ---------------------------------------------------------------- the command
 
 
