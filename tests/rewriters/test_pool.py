@@ -182,7 +182,7 @@ def test_a_variable_that_no_file_declares_is_a_column_of_the_log() -> None:
         Rewriter(rewriting).requests(Query(f"id{number}", "tea", None, values))[0]
         for number, values in enumerate([{"role": "nurses", "age": "3"}, {"role": "nurses"}, {"role": "cooks"}, {}])
     )
-    assert (one.prompt, none.prompt) == ("For nurses in Europe.\ntea", "For  in Europe.\ntea")
+    assert (one.prompt, none.prompt) == ("For nurses in Europe.\ntea", "For (unknown) in Europe.\ntea")
     assert one.prompt_hash == same.prompt_hash == other.prompt_hash
     assert one.variables == same.variables
     assert len({one.variables, other.variables, none.variables}) == 3

@@ -117,9 +117,19 @@ class TestRead:
         made = answered(one, QUERY, json.dumps(TEXTS))
         (request,) = one.requests(Query("a", QUERY))
         assert made.failures == []
-        searched = {"pseudo_answer": "passage"}
+        searched, flags = {"pseudo_answer": "passage"}, {"keyword": ("near_duplicate",)}  # of general, but for a comma
         assert made.rewrites == [
-            RewriteResult(name, 1, TEXTS[name], 1.0, searched.get(name, "query"), "a-model", request.prompt_hash, "json", None)
+            RewriteResult(
+                name,
+                1,
+                TEXTS[name],
+                1.0,
+                searched.get(name, "query"),
+                "a-model",
+                request.prompt_hash,
+                "json",
+                guards=flags.get(name, ()),
+            )
             for name in FOUR
         ]
 
