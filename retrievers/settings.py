@@ -70,8 +70,8 @@ class FuseSettings(BaseModel):
     keep: Annotated[int, Field(gt=0)] = 50
     """Candidates handed on."""
     weights: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = {}
-    """strategy or strategy/retriever (which wins) -> weight, in place of the strategy's own; 0 leaves the list out. Only where
-    nothing else is left do the original's lists stand in."""
+    """strategy (also original, together) or strategy/retriever (which wins) -> weight, in place of the strategy's own; 0 leaves
+    the list out. Only where nothing else is left do the original's lists stand in."""
     retriever_weights: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = {}
     """retriever -> weight (default 1) by which those of its lists are multiplied; of weighted and best its term in the join of
     the retrievers. 0 leaves its lists out."""

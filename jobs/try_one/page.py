@@ -17,6 +17,7 @@ from jobs.terminal.formats import clock, one_line, printable, shortened
 from jobs.terminal.summary import counted
 from jobs.try_one.provenance import NOT_THERE, SHOWN_RESULTS, Results, fused_ranks
 from jobs.try_one.trial import TextId, Trial, text_names
+from retrievers.lists import TOGETHER
 
 SHOWN_IN_LISTS = 3  # hits per list
 SHOWN_GIVEN = 160  # characters of a context or value
@@ -45,7 +46,7 @@ def _one(trial: Trial, prompts: bool) -> Iterator[RenderableType]:
     if prompts:
         yield from requests(trial)
     part = min(config.fuse.depth, config.retrieve.depth)
-    yield _section("lists", f"the first {SHOWN_IN_LISTS} of what each text found; the first {part} take part")
+    yield _section("lists", f"the first {SHOWN_IN_LISTS} of what each text found; the first {part} take part{_joined(trial)}")
     yield Padding(_lists(trial), (0, 0, 1, 2))
     more = len(row["hits"]) - SHOWN_RESULTS
     yield _section("results", _method(trial) + (f"; the first {SHOWN_RESULTS} of {len(row['hits'])}" if more > 0 else ""))
@@ -108,6 +109,12 @@ def _side_by_side(trials: Sequence[Trial]) -> Iterator[tuple[str, list[Text]]]:
         yield "why", [Text(one_line(trial.why_selected) or "-", style="dim") for trial in trials]
     if any(map(_failures, trials)):
         yield "none", [Text("\n".join(map(_failure, _failures(trial).items()))) for trial in trials]
+
+
+def _joined(trial: Trial) -> str:
+    """Says where there is no list of the original alone."""
+    names = [one["retriever"] for one in trial.row["lists"] if one["strategy"] == TOGETHER]
+    return f"; {' and '.join(names)} searched all texts as one, so there is no list of the original alone" if names else ""
 
 
 def _section(name: str, words: str) -> Text:

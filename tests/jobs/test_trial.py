@@ -119,6 +119,7 @@ def test_texts_searched_together_are_one_list(job: Callable[..., str], bm25: Val
     assert all(one["hits"] for one in trial.row["lists"])
     text = shown(trial)
     assert "6 searches, 4 saved" in text
+    assert "both searched all texts as one, so there is no list of the original alone" in " ".join(text.split())
     assert "not found by the original" not in text  # nobody knows
     assert "together" in text
     assert [(one["strategy"], one["hits"]) for one in tried(path, "zzz").row["lists"]] == [("original", [])] * 2
