@@ -277,7 +277,7 @@ def test_every_sample_of_a_strategy_is_a_request_with_its_own_answer(pool: Calla
     text = shown(trial, prompts=True, width=120)
     assert "request own 1 of 2" in text
     assert "request own 2 of 2" in text
-    assert "has no completion 'hyde'" in text
+    assert "has no completion 'hyde'" in " ".join(text.split())  # lines break where the path of the file ends
 
 
 def test_prompts_and_raw_answers_are_shown_by_choice(job: Callable[..., str]) -> None:
