@@ -72,22 +72,28 @@ def prepare(config: Config, config_path: str) -> Prepared:
         LogError, RewriterError, RetrieverError, ClusterError, ConfigError: the job cannot be run.
     """
     files = find_log_files(config.log.path)
-    check_log(files, log_columns(config, read_rewriting(config)))
+    rewriting = read_rewriting(config)
+    check_log(files, log_columns(config, rewriting))
     judgements = read_qrels(config.evaluate.qrels, key=config.evaluate.key) if config.evaluate.qrels else None
     if config.evaluate.answers:
         read_answers(config.evaluate.answers, config.evaluate.key)
     output = open_storage(config.output)
     check_writable(output, "output")
-    return _prepare(config, config_path, files, judgements, output)
+    return _prepare(config, config_path, files, judgements, output, rewriting)
 
 
 def prepare_query(config: Config, config_path: str, folder: str) -> Prepared:
     """Returns a checked job for a single query (`try`): `folder` replaces the output; log and judgements are not read."""
-    return _prepare(config, config_path, [], None, open_storage(folder))
+    return _prepare(config, config_path, [], None, open_storage(folder), read_rewriting(config))
 
 
 def _prepare(
-    config: Config, config_path: str, files: list[LogFile], judgements: Judgements | None, output: Storage
+    config: Config,
+    config_path: str,
+    files: list[LogFile],
+    judgements: Judgements | None,
+    output: Storage,
+    rewriting: Rewriting,
 ) -> Prepared:
     config = with_precisions(config)
     prices = load_prices(Path(config_path).with_name("prices.yaml"))
@@ -106,7 +112,7 @@ def _prepare(
     if config.reads_texts and isinstance(first, ElasticSettings):  # refuses an index without texts
         open_documents(name, first.model_copy(update={"index": indexes[name]["index"]}))
     facts = {name: retriever_facts(name, one, indexes[name]) for name, one in config.retrieve.retrievers.items()}
-    engine_settings, rewriting, rewriting_identity, warnings = _rewriting(config)
+    engine_settings, rewriting, rewriting_identity, warnings = _rewriting(config, rewriting)
     identified_by = identity(config, indexes, rewriting_identity, _reranker_identity(config))
     name = run_id(config, identified_by)
     config_file = str(Path(config_path).absolute())
@@ -212,10 +218,11 @@ def unpriced_models(config: Config, prices: Prices | None) -> tuple[str, ...]:
     return (f"prices.yaml: tokens: no price for the model {asked.model!r}{near}, so its tokens count as free; add it there",)
 
 
-def _rewriting(config: Config) -> tuple[EngineSettings | None, Rewriting, dict[str, Any], tuple[str, ...]]:
+def _rewriting(
+    config: Config, rewriting: Rewriting
+) -> tuple[EngineSettings | None, Rewriting, dict[str, Any], tuple[str, ...]]:
     """Returns the common engine's settings for workers, what they rewrite with, its identity, and warnings."""
     rewrite = config.rewrite
-    rewriting = read_rewriting(config)
     if not rewrite.planned or rewrite.engine is None:
         return None, rewriting, {"strategies": []}, ()
     try:
