@@ -9,15 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import yaml
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from cluster.errors import RewriterError
 from rewriters.pool import OF_THE_QUERY, read_local, with_context
 from rewriters.settings import FROZEN
 from rewriters.strategy import Strategy, one_line, render
+from rewriters.yaml_file import read_yaml
 
 REQUEST_NAME = "dmqr_adaptive"
 
@@ -68,16 +68,14 @@ def load_demonstrations(path: str | None, read: Callable[[str], str] = read_loca
         RewriterError: The file cannot be read, or is wrong.
     """
     where = path or _OURS.name
+
+    def text() -> str:
+        return read_local(str(_OURS)) if path is None else read(path)
+
+    values = read_yaml("selection", where, text, "correct rewrite.select.demonstrations")
     try:
-        values: Any = yaml.safe_load(read_local(str(_OURS)) if path is None else read(path))
         kind = TypeAdapter(Annotated[tuple[Demonstration, ...], Field(min_length=1)])
         return kind.validate_python(values)
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "is not UTF-8"
-        line = f"{where}: cannot be read: {why}; correct rewrite.select.demonstrations"
-        raise RewriterError("selection", line) from error
-    except yaml.YAMLError as error:
-        raise RewriterError("selection", f"{where}: is not YAML: {' '.join(str(error).split())}; correct that line") from error
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])

@@ -9,19 +9,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
-import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from cluster.errors import RewriterError
 from rewriters.lengths import length
 from rewriters.normalise import normalise
+from rewriters.phrases import any_of
 from rewriters.pool import read_local
 from rewriters.query import Query
 from rewriters.selection import Choice, chosen
 from rewriters.settings import FROZEN
 from rewriters.strategy import Strategy
+from rewriters.yaml_file import read_yaml
 
 REQUEST_NAME = "classify"
 PROMPT = """\
@@ -70,9 +71,9 @@ class Rule(BaseModel):
     def matches(self, query: str) -> bool:
         """Returns whether a query in normal form is of the type."""
         return (
-            (not self.contains or len(re.findall(_any_of(self.contains), query)) >= self.at_least)
-            and (not self.starts or re.match(_any_of(self.starts), query) is not None)
-            and (not self.without or re.search(_any_of(self.without), query) is None)
+            (not self.contains or len(any_of(self.contains).findall(query)) >= self.at_least)
+            and (not self.starts or any_of(self.starts).match(query) is not None)
+            and (not self.without or any_of(self.without).search(query) is None)
             and (self.at_most_words is None or length(query) <= self.at_most_words)
             and (self.pattern is None or re.search(self.pattern, query) is not None)
         )
@@ -121,7 +122,7 @@ class Rules(BaseModel):
     def read(self, answer: str) -> str | None:
         """Returns the type that an answer names, or None; of several the last, since reasoning comes before it."""
         names = {_spaced(name): name for name in self.descriptions}
-        found = re.findall(_any_of(tuple(names)), _spaced(answer))
+        found = any_of(tuple(names)).findall(_spaced(answer))
         return names[found[-1]] if found else None
 
 
@@ -149,18 +150,16 @@ def load_rules(source: str, read: Callable[[str], str] = read_local) -> Rules:
         RewriterError: There is no such file, or it is wrong.
     """
     ours = sorted(path.stem for path in _FOLDER.glob("*.yaml"))
+    known = f"; ours are: {', '.join(ours)}" if "/" not in source else ""
+
+    def text() -> str:
+        return read_local(str(_FOLDER / f"{source}.yaml")) if source in ours else read(source)
+
+    values = read_yaml("selection", source, text, f"correct rewrite.select.rules{known}")
+    if not isinstance(values, dict):
+        raise RewriterError("selection", f"{source}: should hold rules, otherwise, descriptions and strategies; add them")
     try:
-        text = read_local(str(_FOLDER / f"{source}.yaml")) if source in ours else read(source)
-        values: Any = yaml.safe_load(text)
-        if not isinstance(values, dict):
-            raise RewriterError("selection", f"{source}: should hold rules, otherwise, descriptions and strategies; add them")
         return Rules.model_validate(values)
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "is not UTF-8"
-        known = f"; ours are: {', '.join(ours)}" if "/" not in source else ""
-        raise RewriterError("selection", f"{source}: cannot be read: {why}; correct rewrite.select.rules{known}") from error
-    except yaml.YAMLError as error:
-        raise RewriterError("selection", f"{source}: is not YAML: {' '.join(str(error).split())}; correct that line") from error
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
@@ -171,9 +170,3 @@ def load_rules(source: str, read: Callable[[str], str] = read_local) -> Rules:
 def _spaced(text: str) -> str:
     """Returns a text in normal form with spaces for hyphens and underscores: an LLM writes How-to for how_to."""
     return normalise(re.sub(r"[\s_-]+", " ", text))
-
-
-def _any_of(phrases: tuple[str, ...]) -> str:
-    """Returns a pattern of any of the phrases as whole words."""
-    words = "|".join(re.escape(normalise(phrase)) for phrase in sorted(phrases, key=len, reverse=True))
-    return rf"(?<!\w)(?:{words})(?!\w)"

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
 from pydantic import ValidationError
 
 from cluster.errors import RewriterError, nearest
 from rewriters.reading.answer import label_key
 from rewriters.settings import DecodingSettings
 from rewriters.strategy import CONTEXT, PLAIN_NAME, RESERVED, Strategy, plain_name, render, variables
+from rewriters.yaml_file import read_yaml
 
 Entry = str | Mapping[str, Mapping[str, Any]]
 """A strategy as the config names it: a name, a path, or one of them with parameters."""
@@ -184,13 +184,7 @@ def _file(wanted: Named, read: Callable[[str], str]) -> tuple[dict[str, Any], st
         if wanted.source in RESERVED or wanted.source not in shipped():
             raise RewriterError("strategy", f"unknown strategy {wanted.source!r}{nearest(wanted.source, shipped())}")
         where, read = f"strategies/{wanted.source}.yaml", lambda _: read_local(str(_FOLDER / f"{wanted.source}.yaml"))
-    try:
-        fields = yaml.safe_load(read(wanted.source))
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "is not UTF-8"
-        raise RewriterError("strategy", f"{where}: cannot be read: {why}; correct the path, or the file") from error
-    except yaml.YAMLError as error:
-        raise RewriterError("strategy", f"{where}: is not YAML: {' '.join(str(error).split())}; correct that line") from error
+    fields = read_yaml("strategy", where, lambda: read(wanted.source), "correct the path, or the file")
     if not isinstance(fields, dict):
         raise RewriterError("strategy", f"{where}: should hold the fields of a strategy, found {type(fields).__name__}")
     for key in SET_BY_POOL:

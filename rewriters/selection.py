@@ -83,18 +83,18 @@ class Column:
     def __init__(self, pool: Sequence[Strategy], column: str) -> None:
         """Keeps the pool and the name of the column."""
         self._pool, self._column = pool, column
+        self._whole = All(pool).choose
 
     def choose(self, query: Query) -> Choice:
         """Returns the strategies of the query's cell; all with a note if it names one that the pool does not have."""
         cell = (query.values.get(self._column) or "").strip()
-        whole = Choice({strategy.name: None for strategy in self._pool})
         if not cell:
-            return whole
+            return self._whole(query)
         wanted = int(cell) if cell.isdecimal() else [one.strip() for one in _BETWEEN.split(cell)]
         try:
             texts = chosen(wanted, self._pool, f"column {self._column!r}")
         except RewriterError as error:  # one wrong cell must not end a night
-            return whole._replace(note=f"{error}; all strategies are taken")
+            return self._whole(query)._replace(note=f"{error}; all strategies are taken")
         return Choice(texts, None, f"{self._column}: {cell}")
 
 

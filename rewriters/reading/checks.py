@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from rewriters.lengths import length
 from rewriters.normalise import normalise
+from rewriters.phrases import any_of
 from rewriters.reading.answer import label_key
 from rewriters.reading.lines import opens_with
 from rewriters.reading.repetition import is_repetitive
@@ -122,7 +123,7 @@ def _in_words(phrase: str, text: str) -> bool:
 
 def _bans(phrase: str, rewrite: str, normal_query: str) -> bool:
     """Returns whether a banned phrase stands in a rewrite as whole words, and not in the query."""
-    pattern = re.compile(rf"(?<!\w){re.escape(normalise(phrase))}(?!\w)")
+    pattern = any_of((phrase,))
     return pattern.search(rewrite) is not None and pattern.search(normal_query) is None
 
 
