@@ -178,11 +178,17 @@ def _finite(hits: Hits, used: np.ndarray) -> np.ndarray:
     return np.where(not_finite, lowest[hits.hit_list], hits.score)
 
 
+def _bounds(hit_list: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns where each list begins among hits in order of lists, and how many it has."""
+    begins = np.flatnonzero(np.diff(hit_list, prepend=-1))
+    return begins, np.diff(begins, append=len(hit_list))
+
+
 def _divided(score: np.ndarray, hit_list: np.ndarray) -> np.ndarray:
     """Returns the scores divided by the highest of their list; those of a list whose highest is not above 0 stay."""
-    begins = np.flatnonzero(np.diff(hit_list, prepend=-1))
+    begins, lengths = _bounds(hit_list)
     high = np.maximum.reduceat(score, begins) if len(begins) else score
-    divided: np.ndarray = score / np.repeat(np.where(high > 0, high, 1.0), np.diff(begins, append=len(score)))
+    divided: np.ndarray = score / np.repeat(np.where(high > 0, high, 1.0), lengths)
     return divided
 
 
@@ -195,8 +201,7 @@ def _rrf(hits: Hits, part: _Part, k: float) -> np.ndarray:
 
 
 def _minmax(hits: Hits, part: _Part, k: float) -> np.ndarray:
-    begins = np.flatnonzero(np.diff(part.hit_list, prepend=-1))
-    lengths = np.diff(begins, append=len(part.hit_list))
+    begins, lengths = _bounds(part.hit_list)
     low, high = np.minimum.reduceat(part.score, begins), np.maximum.reduceat(part.score, begins)
     span = np.repeat(high - low, lengths)
     # with equal scores, or one hit, every hit is the best of its list, and the best of a list gets 1
