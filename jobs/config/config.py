@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from cluster.errors import nearest
 from cluster.run.settings import ClusterSettings
+from jobs.ablate.settings import AblateSettings
 from jobs.config.fields import FROZEN, NOT_IDENTITY
 from jobs.evaluate.judgements import Key
 from jobs.log.settings import LogSettings
@@ -161,6 +162,14 @@ class EvaluateSettings(BaseModel):
     """What their first column holds: log_id (of one log), query_id or query (of every log that has the query)."""
     answers: str | None = None
     """Gold answers: `key`, answer in tab-separated columns; the report counts the pseudo-answers that have one."""
+    measures: Annotated[list[str], Field(min_length=1)] = ["nDCG@10", "R@10", "P@5", "Success@5", "RR@10"]
+    """What `ablate` compares its arms by, the first one before all: any measure that ir_measures knows."""
+    baseline: str = "original"
+    """The arm that `ablate` compares the others with."""
+    min_effect: Annotated[float, Field(gt=0)] = 0.01
+    """Smallest difference of a measure that matters; within it, arms are called equivalent."""
+    slices: list[str] = []
+    """What `ablate` measures arms by, part by part: query_type, frequency, difficulty, words, language, or a log's column."""
 
 
 class ReportSettings(BaseModel):
@@ -199,6 +208,8 @@ class Config(BaseModel):
     """Limits at which the job stops."""
     evaluate: Annotated[EvaluateSettings, NOT_IDENTITY] = EvaluateSettings()
     """Optional relevance judgements."""
+    ablate: Annotated[AblateSettings, NOT_IDENTITY] = AblateSettings()
+    """The arms that `ablate` compares."""
     report: Annotated[ReportSettings, NOT_IDENTITY] = ReportSettings()
     """The report that a finished run writes."""
     output: Annotated[str, NOT_IDENTITY]
