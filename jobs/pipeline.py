@@ -94,7 +94,7 @@ def _settings(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> dict
     config, run = prepared.config, prepared.storage.root
     workers = sum(pools[name].max_workers for name in searching_pools(config))
     retrievers = {
-        name: _absolute(worker_settings(retriever, prepared.indexes.get(name, {}), workers))
+        name: absolute(worker_settings(retriever, prepared.indexes.get(name, {}), workers))
         for name, retriever in config.retrieve.retrievers.items()
     }
     settings: dict[str, dict[str, Any]] = {
@@ -125,7 +125,7 @@ def _settings(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> dict
     }
     if config.rerank.kind != "none":
         settings["score"] = {
-            "settings": _absolute(config.reranking),
+            "settings": absolute(config.reranking),
             "documents": next(iter(retrievers.items())),
             "corpus": prepared.indexes.get(next(iter(retrievers)), {}).get("corpus"),
             "device": device(pools["rerank"]),
@@ -137,14 +137,14 @@ def _blocks(config: Config) -> int:
     return engine.blocks_in_flight(config.rewrite.engine, config.cluster.shard_size) if config.rewrite.engine else 1
 
 
-def _absolute(settings: Model) -> Model:
+def absolute(settings: Model) -> Model:
     """Returns the settings with absolute paths: a worker on a cluster has another working directory."""
     changed: dict[str, Any] = {}
     files = {"ca_file"} if isinstance(settings, ElasticSettings) else {"index", "model"}
     for name in type(settings).model_fields:
         value = getattr(settings, name)
         if isinstance(value, BaseModel):
-            changed[name] = _absolute(value)
+            changed[name] = absolute(value)
         elif name in files and value and Path(value).exists():
             changed[name] = str(Path(value).absolute())
     return settings.model_copy(update=changed)

@@ -40,4 +40,5 @@ def without_duplicates(fused: Fused, texts: Sequence[str], chars: int | None) ->
         source_list=fused.source_list[sources],
         source_rank=fused.source_rank[sources],
         source_score=fused.source_score[sources],
+        pairs=fused.pairs[chosen],
     )

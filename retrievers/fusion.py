@@ -49,6 +49,7 @@ class Fused(NamedTuple):
         stood_in: Shape (n,), bool: the lists of the original were fused despite their weight of 0, because no other list
             had a hit and a weight above 0. Retrievers of weight 0 stay out of that, too, if another one has a hit.
         overlap: Shape (n,), bool: redundancy was computed by overlap; also for ``cosine`` without similarities.
+        pairs: Index of each candidate's pair of query and document in `Hits`.
     """
 
     offsets: np.ndarray
@@ -60,6 +61,7 @@ class Fused(NamedTuple):
     source_score: np.ndarray
     stood_in: np.ndarray
     overlap: np.ndarray
+    pairs: np.ndarray
 
 
 class _Part(NamedTuple):
@@ -137,6 +139,7 @@ def fuse(hits: Hits, settings: FuseSettings, similarity: Similarity | None = Non
         score[sources],
         np.bincount(hits.query[stood_in], minlength=hits.queries) > 0,
         overlap,
+        chosen,
     )
 
 

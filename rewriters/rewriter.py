@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -140,6 +140,10 @@ class Rewriter:
             if needed
             for sample in range(_samples(call, choice))
         ]
+
+    def request_names(self, strategies: Collection[str]) -> list[str]:
+        """Returns the names of the requests whose answers have texts of these strategies."""
+        return [call.name for call in self._calls if any(one.name in strategies for one in call.strategies)]
 
     def unsent_prompts(self) -> list[str]:
         """Returns the strategies whose prompt the user wrote, and which no request sends, being joint or adaptive."""

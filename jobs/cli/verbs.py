@@ -5,25 +5,24 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import shlex
 import sys
-from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cluster.errors import ConfigError, DmqrError, Stopped
+from cluster.errors import ConfigError, DmqrError
 from cluster.run.shards import SUCCESS
-from jobs.cli.arguments import program
+from jobs.cli.driving import again, drive, load, reporting, warn
 from jobs.cli.printing import print_json, print_page, width
-from jobs.cli.refusal import cause, say, system
+from jobs.cli.refusal import say
 
 if TYPE_CHECKING:
     from cluster.costs import Prices
-    from jobs.config.config import Config
     from jobs.evaluate.evaluate import Evaluation
     from jobs.report.judged import Judged
     from jobs.run.folder import RunFolder
+    from jobs.terminal.live_display import LiveDisplay
+    from jobs.terminal.log_files import LogFiles
 
 
 def index(options: argparse.Namespace) -> int:
@@ -31,7 +30,7 @@ def index(options: argparse.Namespace) -> int:
     from jobs.index.index import index
     from jobs.terminal.log_files import logged
 
-    config = _load(options)
+    config = load(options)
     with logged("index") as (progress, _):
         built = index(config, options.corpus, progress)
     if options.json:
@@ -60,7 +59,7 @@ def try_(options: argparse.Namespace) -> int:
     with ExitStack() as stack:
         with logged("try") as (progress, _):
             loaded = [stack.enter_context(LoadedConfig(*of, given)) for of in zip(configs, options.config, labels, strict=True)]
-            _warn(dict.fromkeys(words for one in loaded for words in one.warnings))
+            warn(dict.fromkeys(words for one in loaded for words in one.warnings))
             for one in [] if single else loaded:
                 one.load(progress.phase)
         if not single and sys.stdin.isatty():
@@ -81,23 +80,15 @@ def try_(options: argparse.Namespace) -> int:
     return code
 
 
-def _warn(warnings: Iterable[str]) -> None:
-    """Logs what works, and probably not as it is meant."""
-    from jobs.terminal.logs import event
-
-    for words in warnings:
-        event("warning", words, logging.WARNING)
-
-
 def plan(options: argparse.Namespace) -> int:
     """Shows what a run would do and cost."""
     from jobs.plan.plan import plan, plan_table
     from jobs.run.prepare import prepare
     from jobs.terminal.log_files import logged
 
-    prepared = prepare(_load(options), options.config)
+    prepared = prepare(load(options), options.config)
     with logged("plan") as (progress, _):
-        _warn(prepared.warnings)
+        warn(prepared.warnings)
         planned = plan(prepared, progress)
     if options.json:
         print_json(planned)
@@ -112,48 +103,28 @@ def run(options: argparse.Namespace) -> int:
     from jobs.run.folder import REPORT, open_run
     from jobs.run.prepare import prepare
     from jobs.run.run import run
-    from jobs.terminal.log_files import logged
     from jobs.terminal.logs import event
     from jobs.terminal.summary import closing_table, closing_values
 
-    prepared = prepare(_load(options), options.config)
-    failure: DmqrError | str | None = None
-    code, again = 1, _again(options)
+    prepared = prepare(load(options), options.config)
     before = prepared.storage.stat(SUCCESS) is not None
-    with logged("run", prepared.run_id) as (progress, log):
-        event("start", f"run {prepared.storage.root}", folder=prepared.storage.root, config=options.config, pid=os.getpid())
-        _warn(prepared.warnings)
-        try:
-            run(prepared, progress, again, log)
-            progress.phase("evaluating and writing the report")
-            folder = open_run(prepared.storage.root)
-            evaluation, judged = measured(folder, prepared.judgements)
-            if evaluation is not None and evaluation.warning is not None:
-                event("warning", evaluation.warning, logging.WARNING)
-            if not before or folder.storage.get(REPORT) is None:  # one that is there may be of a moment before the end
-                try:
-                    _write_report(folder, prepared.prices, evaluation, judged)
-                except Exception as error:  # the night's work is done all the same
-                    page = f"the report was not written: {cause(error)}; details in {log.where}"
-                    page += f"; try again with: {program()} report {shlex.quote(folder.storage.root)}"
-                    event("warning", page, logging.WARNING, error=error)
-        except Stopped as error:
-            failure, code = error, error.exit_code
-        except DmqrError as error:
-            event("end", str(error), logging.ERROR, code=error.exit_code)
-            raise
-        except OSError as error:
-            event("failure", cause(error), logging.ERROR, error=error)
-            failure = f"{system(error)}; what is committed stays; then go on with: {again}"
-        except Exception as error:  # a bug, or a failing worker: the trace is for the log, the line for the person
-            event("failure", cause(error), logging.ERROR, error=error)
-            failure = f"{cause(error)}; what is committed stays; details in {log.where}; go on with: {again}"
-        if failure is None:
-            event("end", f"finished: {prepared.storage.root}", code=0)
-        else:
-            event("end", str(failure), logging.ERROR, code=code)
-    if failure is not None:
-        return say("run", failure, code)
+    command = again(options)
+
+    def closed(progress: LiveDisplay, log: LogFiles) -> tuple[RunFolder, Evaluation | None]:
+        progress.phase("evaluating and writing the report")
+        folder = open_run(prepared.storage.root)
+        evaluation, judged = measured(folder, prepared.judgements)
+        if evaluation is not None and evaluation.warning is not None:
+            event("warning", evaluation.warning, logging.WARNING)
+        if not before or folder.storage.get(REPORT) is None:  # one that is there may be of a moment before the end
+            with reporting(folder, log):
+                _write_report(folder, prepared.prices, evaluation, judged)
+        return folder, evaluation
+
+    found = drive("run", prepared, command, lambda progress, log: run(prepared, progress, command, log), closed)
+    if isinstance(found, int):
+        return found
+    folder, evaluation = found
     if options.json:
         print_json(closing_values(folder, prepared.prices, evaluation))
     else:
@@ -181,7 +152,7 @@ def runs(options: argparse.Namespace) -> int:
     from cluster.storage import open_storage
     from jobs.runs import find_output, list_runs, prices_of, runs_table
 
-    config = _load(options) if options.config.endswith((".yaml", ".yml")) else None
+    config = load(options) if options.config.endswith((".yaml", ".yml")) else None
     if config is None and (options.set or options.date):
         given = "--set" if options.set else "--date"
         raise ConfigError("argument", f"{given}: {options.config} is no config, which it would change; leave it out")
@@ -310,21 +281,3 @@ def _put(path: Path, text: str) -> None:
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(path)) from error
-
-
-def _load(options: argparse.Namespace) -> Config:
-    from jobs.config.load import load_config
-
-    return load_config(options.config, options.set, options.date, getattr(options, "label", None))
-
-
-def _again(options: argparse.Namespace) -> str:
-    """Returns the command that goes on with this run; tomorrow, too, if `{date}` is in the config."""
-    words = [*shlex.split(program()), "run", options.config, *(word for setting in options.set for word in ("--set", setting))]
-    dated = "{date}" in Path(options.config).read_text(encoding="utf-8") + "".join(options.set)
-    if options.date or dated:
-        from jobs.config.load import yesterday
-
-        words += ["--date", options.date or yesterday()]
-    words += ["--label", options.label] if options.label else []
-    return shlex.join(words)

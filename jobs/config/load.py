@@ -68,7 +68,7 @@ def load_config(path: str, settings: list[str] | None = None, date: str | None =
     try:
         return Config.model_validate(_fill(values, filled))
     except ValidationError as error:
-        raise ConfigError(*_one_line(path, error)) from error
+        raise ConfigError(*problem(path, error)) from error
 
 
 def _where(error: yaml.YAMLError) -> str:
@@ -132,8 +132,13 @@ def _fill(value: Any, date: str) -> Any:
     return [_fill(item, date) for item in value] if isinstance(value, list) else value
 
 
-def _one_line(path: str, error: ValidationError) -> tuple[str, str]:
-    """Returns the error code and the message of the first problem, with the keys of the others."""
+def problem(path: str, error: ValidationError) -> tuple[str, str]:
+    """Returns the error code and the message of the first problem, with the keys of the others.
+
+    Args:
+        path: names the config in the message.
+        error: what its validation raised.
+    """
     problems = error.errors()
     first = next((one for one in problems if one["type"] == "extra_forbidden"), problems[0])  # often the cause of a missing key
     others = dict.fromkeys(".".join(_place(one["loc"])[0]) for one in problems if one is not first)

@@ -61,3 +61,10 @@ def measure(
         for metric in ir_measures.iter_calc(measures, qrels, run):
             values[int(metric.query_id), column[metric.measure]] = metric.value
     return Measured(values, found, unjudged / shown if shown else None)
+
+
+def deepest_rank(measures: Sequence[str]) -> int:
+    """Returns the deepest rank that a measure reads; 1,000 for one without a cutoff, such as AP."""
+    import ir_measures
+
+    return max(int(ir_measures.parse_measure(name).params.get("cutoff", 1000)) for name in measures)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cluster.errors import ClusterError
@@ -17,8 +18,17 @@ from jobs.run.prepare import Prepared
 from jobs.stages.journal import remove_journals
 from jobs.tables import STORED
 
+BalancesOf = Callable[[Prepared, Plan, Mapping[str, int], Mapping[str, list[File]]], list[tuple[str, int, str, int]]]
 
-def finish(prepared: Prepared, plan: Plan, counts: Mapping[str, int], record: Callable[[], None] = lambda: None) -> None:
+
+def finish(
+    prepared: Prepared,
+    plan: Plan,
+    counts: Mapping[str, int],
+    record: Callable[[], None] = lambda: None,
+    schemas: Mapping[str, pa.Schema] | None = None,
+    balances: BalancesOf | None = None,
+) -> None:
     """Finishes a run whose shards are all committed: checks the balances, removes orphans, writes `_SUCCESS.json`.
 
     Args:
@@ -26,16 +36,19 @@ def finish(prepared: Prepared, plan: Plan, counts: Mapping[str, int], record: Ca
         plan: of the run.
         counts: sums over the committed shards.
         record: called right before `_SUCCESS.json` is put.
+        schemas: of its tables; None: those of a run.
+        balances: `jobs.run.work.Work.balances`; None: those of a run.
 
     Raises:
         ClusterError: a balance does not hold.
     """
     storage = prepared.storage
-    tables = committed_files(storage, plan, unwritten_tables(prepared.config))
-    check_balances(prepared, plan, counts, tables)
+    schemas = written_schemas(prepared) if schemas is None else schemas
+    tables = committed_files(storage, plan, schemas)
+    check_balances(storage, (balances or run_balances)(prepared, plan, counts, tables))
     for table, files in tables.items():
         if not files:  # a table without rows still has one file
-            files.append(_put_empty(storage, table))
+            files.append(_put_empty(storage, table, schemas[table]))
     remove_journals(storage)
     remove_orphans(storage, [*tables, PLAN], [file for files in tables.values() for file in files])
     record()
@@ -65,25 +78,42 @@ def unwritten_tables(config: Config) -> set[str]:
     return {name for name, written in kept.items() if not written}
 
 
-def committed_files(storage: Storage, plan: Plan, left_out: Container[str] = ()) -> dict[str, list[File]]:
+def written_schemas(prepared: Prepared) -> dict[str, pa.Schema]:
+    """Returns the schemas of the tables that a run writes."""
+    left_out = unwritten_tables(prepared.config)
+    return {name: schema for name, schema in STORED.items() if name not in left_out}
+
+
+def committed_files(storage: Storage, plan: Plan, tables: Iterable[str] = STORED) -> dict[str, list[File]]:
     """Returns the committed files of each table; an empty list for a table without rows."""
     found = committed_tables(plan, manifests(storage))
-    return {name: found.get(name, []) for name in STORED if name not in left_out}
+    return {name: found.get(name, []) for name in tables}
 
 
-def check_balances(prepared: Prepared, plan: Plan, counts: Mapping[str, int], tables: Mapping[str, list[File]]) -> None:
-    """Checks that the counts of log rows, queries, rewrites and results add up.
+def log_balances(plan: Plan, counts: Mapping[str, int], rows: Mapping[str, int]) -> list[tuple[str, int, str, int]]:
+    """Returns the balances of log rows and queries.
 
-    Raises:
-        ClusterError: a balance does not hold; the message has both sides.
+    Args:
+        plan: of the run.
+        counts: sums over the committed shards.
+        rows: of each table.
     """
-    rows = {table: sum(file.rows for file in files) for table, files in tables.items()}
-    no_hits = sum(n for name, n in counts.items() if name.startswith("error/") and name.endswith("/no_hits"))
-    balances = [
+    return [
         ("log rows", plan.counts["log_rows"], "rows of query_map", rows["query_map"]),
         ("rejected log rows", plan.counts["rejected"], "their errors", sum(f.rows for f in plan.tables["errors"])),
         ("distinct queries", plan.counts["queries"], "rows of queries", rows["queries"]),
         ("distinct queries", plan.counts["queries"], "queries committed", counts.get("queries", 0)),
+    ]
+
+
+def run_balances(
+    prepared: Prepared, plan: Plan, counts: Mapping[str, int], tables: Mapping[str, list[File]]
+) -> list[tuple[str, int, str, int]]:
+    """Returns the counts of log rows, queries, rewrites and results that must be equal."""
+    rows = {table: sum(file.rows for file in files) for table, files in tables.items()}
+    no_hits = sum(n for name, n in counts.items() if name.startswith("error/") and name.endswith("/no_hits"))
+    return [
+        *log_balances(plan, counts, rows),
         (
             "queries x planned strategies", plan.counts["queries"] * len(prepared.config.rewrite.planned),
             "those with rewrites + with an error + not selected + left out by a guard",
@@ -96,18 +126,26 @@ def check_balances(prepared: Prepared, plan: Plan, counts: Mapping[str, int], ta
             "queries with results + without hits", counts.get("queries_with_results", 0) + no_hits,
         ),
     ]  # fmt: skip
+
+
+def check_balances(storage: Storage, balances: Iterable[tuple[str, int, str, int]]) -> None:
+    """Checks that counts are equal.
+
+    Raises:
+        ClusterError: a balance does not hold; the message has both sides.
+    """
     for left, count, right, other in balances:
         if count != other:
             raise ClusterError(
                 "run-unbalanced",
-                f"{prepared.storage.root}: {left} ({count:,}) are not {right} ({other:,}); the run is not closed; "
+                f"{storage.root}: {left} ({count:,}) are not {right} ({other:,}); the run is not closed; "
                 "start it anew under another name",
             )
 
 
-def _put_empty(storage: Storage, table: str) -> File:
+def _put_empty(storage: Storage, table: str, schema: pa.Schema) -> File:
     buffer = io.BytesIO()
-    pq.write_table(STORED[table].empty_table(), buffer)
+    pq.write_table(schema.empty_table(), buffer)
     key = f"{table}/empty.parquet"
     storage.put(key, buffer.getvalue())
     return File(key, 0, buffer.tell())

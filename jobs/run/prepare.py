@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from rewriters.engines.settings import EngineSettings, OpenaiSettings
 from rewriters.rewriter import Rewriter, Rewriting
 from rewriters.settings import SelectClassified
 
+Resolved = tuple[EngineSettings, dict[str, Any]]
 _CONTENT_KEYS = ("index", "uuid", "mapping", "corpus")  # identity keys of an Elasticsearch index that differ between indexes
 
 
@@ -53,6 +55,7 @@ class Prepared:
         default_factory=lambda: Rewriting(())
     )  # what workers rewrite with; engines of strategies are resolved
     warnings: tuple[str, ...] = ()  # what works, and probably not as it is meant
+    notes: Mapping[str, Any] = field(default_factory=dict)  # further keys of run.json
 
     @property
     def storage(self) -> Storage:
@@ -101,7 +104,7 @@ def _prepare(
         raise ConfigError(
             "prices", f"limits.max_cost_usd needs prices, and there is no prices.yaml beside {config_path}; put one there"
         )
-    indexes = _indexes(config)
+    indexes = index_identities(config)
     if config.reads_texts and len({index.get("corpus") for index in indexes.values()}) > 1:
         raise ConfigError(
             "index-shared",
@@ -112,8 +115,8 @@ def _prepare(
     if config.reads_texts and isinstance(first, ElasticSettings):  # refuses an index without texts
         open_documents(name, first.model_copy(update={"index": indexes[name]["index"]}))
     facts = {name: retriever_facts(name, one, indexes[name]) for name, one in config.retrieve.retrievers.items()}
-    engine_settings, rewriting, rewriting_identity, warnings = _rewriting(config, rewriting)
-    identified_by = identity(config, indexes, rewriting_identity, _reranker_identity(config))
+    engine_settings, rewriting, rewriting_identity, warnings = resolved_rewriting(config, rewriting)
+    identified_by = identity(config, indexes, rewriting_identity, reranking_identity(config))
     name = run_id(config, identified_by)
     config_file = str(Path(config_path).absolute())
     return Prepared(
@@ -186,7 +189,7 @@ def check_engine(prepared: Prepared) -> None:
             engine.check(settings, prepared.config.cluster.address in ("local", IN_PROCESS))
 
 
-def _indexes(config: Config) -> dict[str, dict[str, Any]]:
+def index_identities(config: Config) -> dict[str, dict[str, Any]]:
     """Returns retriever -> identity of its index.
 
     Each alias is resolved once: retrievers that share it search the same index, even if it is moved meanwhile.
@@ -200,7 +203,12 @@ def _indexes(config: Config) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _reranker_identity(config: Config) -> dict[str, Any]:
+def reranking_identity(config: Config) -> dict[str, Any]:
+    """Returns the identity of a config's reranker.
+
+    Raises:
+        RetrieverError: its model is missing.
+    """
     try:
         return reranker_identity(config.reranking)
     except RetrieverError as error:
@@ -218,10 +226,19 @@ def unpriced_models(config: Config, prices: Prices | None) -> tuple[str, ...]:
     return (f"prices.yaml: tokens: no price for the model {asked.model!r}{near}, so its tokens count as free; add it there",)
 
 
-def _rewriting(
-    config: Config, rewriting: Rewriting
+def resolved_rewriting(
+    config: Config, rewriting: Rewriting, resolve: Callable[[EngineSettings], Resolved] = engine.resolve
 ) -> tuple[EngineSettings | None, Rewriting, dict[str, Any], tuple[str, ...]]:
-    """Returns the common engine's settings for workers, what they rewrite with, its identity, and warnings."""
+    """Returns the common engine's settings for workers, what they rewrite with, its identity, and warnings.
+
+    Args:
+        config: of the job.
+        rewriting: by `read_rewriting`.
+        resolve: returns an engine's settings and identity.
+
+    Raises:
+        RewriterError, RetrieverError, ConfigError: an engine cannot be had, or the strategies do not fit the selection.
+    """
     rewrite = config.rewrite
     if not rewrite.planned or rewrite.engine is None:
         return None, rewriting, {"strategies": []}, ()
@@ -229,8 +246,8 @@ def _rewriting(
         rewriter = Rewriter(rewriting)
     except RewriterError as error:
         raise config_error(error) from error
-    settings, identity = engine.resolve(rewrite.engine)
-    own = {s.name: engine.resolve(s.engine) for s in rewriting.pool if s.engine is not None}
+    settings, identity = resolve(rewrite.engine)
+    own = {s.name: resolve(s.engine) for s in rewriting.pool if s.engine is not None}
     pool = tuple(s.model_copy(update={"engine": own[s.name][0]}) if s.name in own else s for s in rewriting.pool)
     identities: dict[str, Any] = {"rewriter": rewriter.identity(), "engine": identity}
     if own:

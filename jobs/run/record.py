@@ -91,7 +91,7 @@ class Record:
             "costs": spent,
             "starts": starts,
             "node_time": self._node_time(starts) if plan else None,
-        }
+        } | dict(prepared.notes)
         prepared.storage.put("run.json", json.dumps(body, indent=1, ensure_ascii=False).encode())
 
     def _node_time(self, starts: list[dict[str, Any]]) -> list[dict[str, float]]:

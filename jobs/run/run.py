@@ -24,7 +24,7 @@ from cluster.run.session import IN_PROCESS, InProcessSession, Session, open_sess
 from cluster.run.shards import SUCCESS, Manifest, Plan, Shard, check_inputs, read_manifest, read_plan
 from jobs.log.draft import draft_plan, store_plan
 from jobs.pipeline import package_folders, stages
-from jobs.run.finish import finish, put_latest
+from jobs.run.finish import finish, put_latest, run_balances, written_schemas
 from jobs.run.pools import requested_pools
 from jobs.run.prepare import Prepared, check_engine, check_indexes_unchanged
 from jobs.run.progress_file import ProgressFile
@@ -33,6 +33,7 @@ from jobs.run.request_shares import check_shares
 from jobs.run.spending import RunMoney, requests_per_query
 from jobs.run.stopping import Signals, Stall, Sums, limit, outcome
 from jobs.run.tally import Tally, tally_of
+from jobs.run.work import Work
 from jobs.tables import SHARD
 from jobs.terminal.formats import queries
 from jobs.terminal.live_display import LiveDisplay
@@ -47,8 +48,22 @@ Runner = RayRunner | LocalRunner
 Results = queue.Queue[dict[str, Any] | BaseException | None]
 
 
+RUN = Work(
+    pools=lambda prepared: requested_pools(prepared.config),
+    check=lambda prepared, pools: check_shares(prepared.config, pools),
+    stages=stages,
+    requests_per_query=lambda prepared: requests_per_query(prepared.rewriting),
+    schemas=written_schemas,
+    balances=run_balances,
+)
+
+
 def run(
-    prepared: Prepared, progress: LiveDisplay, resume_command: str = "the same command", log: LogFiles | None = None
+    prepared: Prepared,
+    progress: LiveDisplay,
+    resume_command: str = "the same command",
+    log: LogFiles | None = None,
+    work: Work = RUN,
 ) -> tuple[Plan, Tally]:
     """Runs the job to its end, resuming from the committed shards; returns the plan and the sums of the run.
 
@@ -57,6 +72,7 @@ def run(
         progress: shows the state of the run.
         resume_command: the command that resumes the run, for messages.
         log: stored in the run's folder, as soon as the lease is held.
+        work: what is done with the shards.
 
     Raises:
         Stopped: the run ended early; committed shards stay.
@@ -68,7 +84,8 @@ def run(
         check_inputs(plan, prepared.inputs, where)
     if plan is not None and storage.stat(SUCCESS) is not None:
         event("resume", f"finished already: {where}")
-        put_latest(prepared)
+        if work.is_newest:
+            put_latest(prepared)
         return plan, tally_of(storage)
     check_free(storage, time.time())
     if plan is None:
@@ -78,10 +95,10 @@ def run(
     if address != IN_PROCESS:
         progress.phase("starting Ray")
     outages = OutageLog(progress.state)
-    pools, nodes = requested_pools(prepared.config), prepared.config.cluster.autoscaler_nodes
+    pools, nodes = work.pools(prepared), prepared.config.cluster.autoscaler_nodes
     session = open_session(address, pools, package_folders(), nodes)
     try:
-        check_shares(prepared.config, session.pools)
+        work.check(prepared, session.pools)
         with Signals(progress, resume_command) as signals, OutagePulse(partial(outages.update, "driver")):
             progress.phase("reading the log")
             draft = draft_plan(prepared, local=session.local) if plan is None else None
@@ -97,7 +114,17 @@ def run(
                         "plan", _plan_summary(plan), queries=plan.counts["queries"], shards=len(plan.shards), start=lease.number
                     )
                     night = Night(
-                        prepared, session, lease, record, plan, tally_of(storage), progress, signals, outages, resume_command
+                        prepared,
+                        session,
+                        lease,
+                        record,
+                        plan,
+                        tally_of(storage),
+                        progress,
+                        signals,
+                        outages,
+                        resume_command,
+                        work,
                     )
                     night.run()
                     return plan, night.tally
@@ -125,19 +152,22 @@ class Night:
     signals: Signals
     outages: OutageLog
     resume_command: str
+    work_of: Work = RUN
 
     @cached_property
     def requests_per_query(self) -> int:
         """The requests to the LLM for each query: the loop asks for them twice a second."""
-        return requests_per_query(self.prepared.rewriting)
+        return self.work_of.requests_per_query(self.prepared)
 
     def run(self) -> None:
         """Processes the pending shards, finishes the run, and records its outcome."""
         try:
             self.work()
             self.progress.phase("checking and closing")
-            finish(self.prepared, self.plan, self.tally.counts, partial(self._put, "finished"))
-            put_latest(self.prepared)
+            of, put = self.work_of, partial(self._put, "finished")
+            finish(self.prepared, self.plan, self.tally.counts, put, of.schemas(self.prepared), of.balances)
+            if of.is_newest:
+                put_latest(self.prepared)
         except BaseException as error:
             if not self.lease.lost():  # else run.json belongs to another driver
                 with contextlib.suppress(OSError, ClusterError):  # the first error is reported
@@ -171,7 +201,7 @@ class Night:
 
     def _runner(self, shards: int) -> Runner:
         start, budget = self.lease.number, self.prepared.config.limits.max_cost_usd
-        chain = stages(self.prepared, self.session.pools, start)
+        chain = self.work_of.stages(self.prepared, self.session.pools, start)
         if isinstance(self.session, InProcessSession):
             return LocalRunner(chain, start, budget)
         return RayRunner(chain, start, shards, budget)

@@ -42,7 +42,9 @@ class Fuse:
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with candidates; a query without any, or with the original standing in, gets a row in errors."""
         lists = _lists(table, self._settings.depth)
-        fused = fuse(by_document(lists, table.num_rows), self._settings, _similarity(table))
+        fused = fuse(
+            by_document(lists, table.num_rows), self._settings, similarity_of(table.column("similarity").combine_chunks())
+        )
         if self._documents is not None:
             unique, place = distinct(fused.doc_ids.to_pylist())
             texts = self._documents.texts(unique, heartbeat)
@@ -102,12 +104,13 @@ def _lists(table: pa.Table, depth: int) -> Lists:
     )
 
 
-def _similarity(table: pa.Table) -> Similarity:
-    column = table.column("similarity").combine_chunks()
+def similarity_of(column: pa.ListArray) -> Similarity:
+    """Returns a column `similarity` as fusion takes it."""
     return Similarity(offsets_of(pc.fill_null(pc.list_value_length(column), 0).to_numpy()), column.flatten().to_numpy())
 
 
-def _candidates(lists: Lists, fused: Fused) -> pa.ListArray:
+def source_lists(lists: Lists, fused: Fused) -> pa.ListArray:
+    """Returns the sources of each candidate."""
     at = pa.array(fused.source_list)
     sources = pa.StructArray.from_arrays(
         [
@@ -119,9 +122,12 @@ def _candidates(lists: Lists, fused: Fused) -> pa.ListArray:
         ],
         fields=list(SOURCE),
     )
-    of_candidate = nested(fused.source_offsets, sources, CANDIDATE.field("sources").type)
-    candidates = pa.StructArray.from_arrays([fused.doc_ids, pa.array(fused.scores), of_candidate], fields=list(CANDIDATE))
-    return nested(fused.offsets, candidates, pa.list_(CANDIDATE))
+    return nested(fused.source_offsets, sources, CANDIDATE.field("sources").type)
+
+
+def _candidates(lists: Lists, fused: Fused) -> pa.ListArray:
+    columns = [fused.doc_ids, pa.array(fused.scores), source_lists(lists, fused)]
+    return nested(fused.offsets, pa.StructArray.from_arrays(columns, fields=list(CANDIDATE)), pa.list_(CANDIDATE))
 
 
 def _notes(fused: Fused) -> list[list[dict[str, Any]]]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from jobs.stages.search_texts import Text
 from jobs.tables import HIT, RUN, STORED, nested
+from retrievers.lists import Lists
 from retrievers.ranking import offsets_of, ranges, ranks
 from retrievers.retriever import RankedLists
 
@@ -80,7 +81,45 @@ def runs_column(rows: int, flat: FlatLists, is_fused: np.ndarray, depth: int, cu
         depth: Hits per list, at most.
         cuts: Those of single strategies.
     """
-    kept = np.flatnonzero(is_fused)
+    of, sizes, take = _cut(flat, np.flatnonzero(is_fused), depth, cuts)
+    hits = pa.StructArray.from_arrays([flat.doc_ids.take(pa.array(take)), pa.array(flat.scores[take])], fields=list(HIT))
+    columns = _names(of) | {
+        "text": pa.array([text.number for text, _ in of], pa.int32()),
+        "weight": pa.array([text.weight for text, _ in of], pa.float64()),
+        "position_weight": pa.array([text.position_weight for text, _ in of], pa.float64()),
+        "hits": nested(offsets_of(sizes), hits, RUN.field("hits").type),
+    }
+    runs = pa.StructArray.from_arrays([columns[field.name] for field in RUN], fields=list(RUN))
+    per_row = np.bincount(np.array([text.row for text, _ in of], dtype=np.int64), minlength=rows)
+    return nested(offsets_of(per_row), runs, pa.list_(RUN))
+
+
+def fusion_lists(flat: FlatLists, depth: int, cuts: Cuts) -> Lists:
+    """Returns the lists for fusion.
+
+    Args:
+        flat: The lists.
+        depth: Hits per list, at most.
+        cuts: Those of single strategies.
+    """
+    of, sizes, take = _cut(flat, np.arange(len(flat.of)), depth, cuts)
+    names = _names(of)
+    return Lists(
+        np.array([text.row for text, _ in of], dtype=np.int64),
+        names["strategy"],
+        names["position"].to_numpy(),
+        names["retriever"],
+        np.array([text.number for text, _ in of], dtype=np.int32),
+        np.array([text.weight for text, _ in of]),
+        np.array([text.position_weight for text, _ in of]),
+        offsets_of(sizes),
+        flat.doc_ids.take(pa.array(take)),
+        flat.scores[take],
+    )
+
+
+def _cut(flat: FlatLists, kept: np.ndarray, depth: int, cuts: Cuts) -> tuple[list[tuple[Text, str]], np.ndarray, np.ndarray]:
+    """Returns the kept lists, the number of hits of each that take part, and the indexes of these hits."""
     of = [flat.of[i] for i in kept]
     starts = (np.cumsum(flat.sizes) - flat.sizes)[kept]
     own = [cuts.get(text.strategy, (None, None)) for text, _ in of]
@@ -92,16 +131,7 @@ def runs_column(rows: int, flat: FlatLists, is_fused: np.ndarray, depth: int, cu
         above = np.isnan(floors) | (flat.scores[take] >= floors)
         sizes = np.bincount(np.repeat(np.arange(len(sizes)), sizes)[above], minlength=len(sizes))
         take = take[above]
-    hits = pa.StructArray.from_arrays([flat.doc_ids.take(pa.array(take)), pa.array(flat.scores[take])], fields=list(HIT))
-    columns = _names(of) | {
-        "text": pa.array([text.number for text, _ in of], pa.int32()),
-        "weight": pa.array([text.weight for text, _ in of], pa.float64()),
-        "position_weight": pa.array([text.position_weight for text, _ in of], pa.float64()),
-        "hits": nested(offsets_of(sizes), hits, RUN.field("hits").type),
-    }
-    runs = pa.StructArray.from_arrays([columns[field.name] for field in RUN], fields=list(RUN))
-    per_row = np.bincount(np.array([text.row for text, _ in of], dtype=np.int64), minlength=rows)
-    return nested(offsets_of(per_row), runs, pa.list_(RUN))
+    return of, sizes, take
 
 
 def _names(of: list[tuple[Text, str]]) -> dict[str, pa.Array]:

@@ -108,7 +108,7 @@ class Retrieve:
         stored = [self._write(self._storage, table, flat)] if self._storage is not None and len(flat.take) else []
         columns = [
             runs_column(table.num_rows, flat, self._to_fuse(flat), self._fuse.depth, self._cuts),
-            _similarity(table.num_rows, texts, vectors),
+            similarity(table.num_rows, texts, vectors),
             pa.array([stored, *[[]] * (table.num_rows - 1)], self.ADDS.field("stored").type),
         ]
         table = with_appended(table, "costs", spent)
@@ -176,7 +176,7 @@ class Retrieve:
         return {"table": "runs"} | file._asdict()
 
 
-def _similarity(rows: int, texts: list[Text], vectors: np.ndarray | None) -> pa.ListArray:
+def similarity(rows: int, texts: list[Text], vectors: np.ndarray | None) -> pa.ListArray:
     """Returns the cosines between the texts of each row, row-major, rounded to 6 decimals: the seventh depends on the batch."""
     kind = Retrieve.ADDS.field("similarity").type
     if vectors is None:

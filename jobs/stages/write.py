@@ -67,18 +67,20 @@ def flatten(table: pa.Table) -> dict[str, pa.Table]:
     """Returns the stored tables of one block by name, in the order of its rows."""
     ids = table.column("query_id").combine_chunks()
     tables = {
-        "rewrites": _stored("rewrites", _flattened(ids, table, "rewrites")),
-        "results": _stored("results", _flattened(ids, table, "hits") | {"arm": ARM}),
-        "costs": _stored("costs", _costs(_flattened(ids, table, "costs"))),
-        "errors": _stored("errors", _flattened(ids, table, "errors")),
+        "rewrites": stored_table(STORED["rewrites"], flattened(ids, table, "rewrites")),
+        "results": stored_table(STORED["results"], flattened(ids, table, "hits") | {"arm": ARM}),
+        "costs": stored_table(STORED["costs"], costs_columns(flattened(ids, table, "costs"))),
+        "errors": stored_table(STORED["errors"], flattened(ids, table, "errors")),
     }
     selected = table.filter(pc.is_valid(table.column("selection")))
     if selected.num_rows:
         chosen = selected.column("selection").combine_chunks()
         columns = {field.name: chosen.field(field.name) for field in chosen.type}
-        tables["selections"] = _stored("selections", {"query_id": selected.column("query_id").combine_chunks()} | columns)
+        tables["selections"] = stored_table(
+            STORED["selections"], {"query_id": selected.column("query_id").combine_chunks()} | columns
+        )
     if "scores" in table.column_names:
-        tables["scores"] = _stored("scores", _flattened(ids, table, "scores"))
+        tables["scores"] = stored_table(STORED["scores"], flattened(ids, table, "scores"))
     return tables
 
 
@@ -124,7 +126,7 @@ def shard_counts(table: pa.Table, tables: dict[str, pa.Table], planned: int) -> 
 Columns = dict[str, Any]
 
 
-def _flattened(ids: pa.Array, table: pa.Table, column: str) -> Columns:
+def flattened(ids: pa.Array, table: pa.Table, column: str) -> Columns:
     """Returns the structs of a list column as columns, with the query_id of their row and their rank in it, from 1."""
     lists = table.column(column).combine_chunks()
     flat = lists.flatten()
@@ -133,14 +135,14 @@ def _flattened(ids: pa.Array, table: pa.Table, column: str) -> Columns:
     return {"query_id": ids.take(pc.list_parent_indices(lists)), "rank": pa.array(ranks(lengths))} | columns
 
 
-def _costs(columns: Columns) -> Columns:
+def costs_columns(columns: Columns) -> Columns:
     """Returns the columns of costs/ with a null query_id for start-up costs, which belong to no query."""
     own = pc.invert(pc.starts_with(columns["component"], costs.START_UP))
     return columns | {"query_id": pc.if_else(own, columns["query_id"], pa.scalar(None, pa.string()))}
 
 
-def _stored(name: str, columns: Columns) -> pa.Table:
-    schema = STORED[name]
+def stored_table(schema: pa.Schema, columns: Columns) -> pa.Table:
+    """Returns a stored table; a column that is not given is null, one that is a string has it in every row."""
     rows = len(columns["query_id"])
     arrays = []
     for field in schema:

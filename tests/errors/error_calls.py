@@ -30,7 +30,7 @@ from jobs.config.load import load_config
 from jobs.index import actors
 from jobs.log.check import LogColumns, check_log
 from jobs.log.files import LogFile
-from jobs.run.finish import check_balances
+from jobs.run.finish import check_balances, run_balances
 from jobs.run.request_shares import check_shares
 from jobs.run.stopping import Stall, Sums, limit
 from jobs.run.tally import Tally
@@ -225,7 +225,7 @@ def no_ray(patch: Patch) -> None:
 def an_unbalanced_run(_: Patch) -> None:
     plan = anything(counts={"log_rows": 3, "rejected": 0, "queries": 2}, tables={"errors": []})
     prepared = anything(storage=storage(), config=anything(rewrite=anything(planned=[])))
-    check_balances(prepared, plan, Counter(), {"query_map": [], "queries": [], "rewrites": []})
+    check_balances(prepared.storage, run_balances(prepared, plan, Counter(), {"query_map": [], "queries": [], "rewrites": []}))
 
 
 def a_shard_that_kills_every_worker(_: Patch) -> None:

@@ -1,0 +1,153 @@
+"""The chain of an ablation, and the pools of its workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from cluster.run.pools import Pool, PoolRequest
+from cluster.run.stage import Stage, Worker, link
+from cluster.storage import Storage
+from jobs.ablate.arms import FULL
+from jobs.ablate.compile import Compiled
+from jobs.ablate.gathered import FOLDER
+from jobs.ablate.shared_work import OpenedBy
+from jobs.ablate.stages.retrieve import RetrieveArms, without_arms
+from jobs.ablate.stages.rewrite import MoreRewriteArms, RewriteArms
+from jobs.ablate.stages.score import ScoreArms, without_arm_scores
+from jobs.ablate.stages.write import WriteArms
+from jobs.config.config import Config
+from jobs.pipeline import absolute
+from jobs.run import engine
+from jobs.run.pools import device, requested_pools
+from jobs.run.prepare import Prepared
+from jobs.run.request_shares import worker_settings
+from jobs.stages.error_counts import failure_counts
+from jobs.stages.read import Read
+from jobs.tables import SHARD
+from rewriters.engines.settings import VllmSettings
+
+ROWS = 100_000  # queries of a shard times arms, at most: some 150 MB of candidates in flight
+LEAST_SHARD = 20
+
+
+def pooled_config(config: Config, compiled: Compiled) -> Config:
+    """Returns the config whose pools an ablation needs: one that rewrites, encodes and reranks where any arm does."""
+    answered = [arm.config for arm in compiled.arms]
+    rewriting = next((one.rewrite for one in answered if one.rewrite.planned), config.rewrite)
+    retrievers = {key: one.settings for key, one in compiled.work.retrievers.items()}
+    reranking = next((one.rerank for one in answered if one.rerank.kind != "none"), config.rerank)
+    size = max(LEAST_SHARD, min(config.cluster.shard_size, ROWS // len(compiled.work.answers)))
+    return config.model_copy(
+        update={
+            "rewrite": rewriting,
+            "retrieve": config.retrieve.model_copy(update={"retrievers": retrievers}),
+            "rerank": reranking,
+            "cluster": config.cluster.model_copy(update={"shard_size": size}),
+        }
+    )
+
+
+def arm_pools(pooled: Config, compiled: Compiled) -> dict[str, PoolRequest]:
+    """Returns the requested pools: those of a run, and one for each further engine."""
+    pools = requested_pools(pooled)
+    for number, key in enumerate(list(compiled.work.engines)[1:], start=2):
+        of = next(asking for asking in compiled.work.askings if asking.engine == key)
+        settings = compiled.work.engines[of.engine][0]
+        request = pools["rewrite"]
+        gpus = float(settings.gpus) if isinstance(settings, VllmSettings) and request.gpus is None else request.gpus
+        pools[f"rewrite_{number}"] = replace(request, gpus=gpus if isinstance(settings, VllmSettings) else None)
+    return pools
+
+
+def gathered_folder(output: Storage, name: str) -> str:
+    """Returns the folder of what the ablations of a name gather."""
+    return output.url(f"{name}/{FOLDER}")
+
+
+def arm_stages(prepared: Prepared, compiled: Compiled, pools: Mapping[str, Pool], start: int) -> list[Stage]:
+    """Returns the stages of an ablation, linked, with the constructor arguments of their workers.
+
+    Args:
+        prepared: the job.
+        compiled: its arms.
+        pools: the sized pools of `arm_pools`.
+        start: the number of this start of the ablation, from 1.
+    """
+    run, gathered = prepared.storage.root, gathered_folder(prepared.output, prepared.config.name)
+    workers = sum(pools[name].max_workers for name in ("retrieve", "rerank") if name in pools)
+    retrievers = {key: _for_workers(one, workers) for key, one in compiled.work.retrievers.items()}
+    work = replace(compiled.work, retrievers=retrievers)
+    full = next(number for number, answer in enumerate(work.answers) if answer.arm == FULL)
+    first = next(iter(retrievers.values()))
+    found = [Stage("read", Read, {"run": run})]
+    made = _Stages(prepared, pools)
+    found += _rewriting(prepared, work, pools, start, gathered)
+    settings: dict[str, Any] = {
+        "work": work,
+        "full": full,
+        "device": device(pools["retrieve"]),
+        "run": run,
+        "gathered": gathered,
+    }
+    found.append(made.stage("retrieve", RetrieveArms, settings, "retrieve", fallback=without_arms))
+    if work.rerankers:
+        rerankers = [replace(one, settings=absolute(one.settings)) for one in work.rerankers]
+        documents = first.name, first.settings
+        settings = {"rerankers": rerankers, "documents": documents, "device": device(pools["rerank"]), "gathered": gathered}
+        found.append(made.stage("score", ScoreArms, settings, "rerank", "rerank", without_arm_scores))
+    found.append(Stage("write", WriteArms, {"work": work, "full": full, "run": run, "start": start}))
+    return link(found, SHARD)
+
+
+@dataclass(frozen=True)
+class _Stages:
+    prepared: Prepared
+    pools: Mapping[str, Pool]
+
+    def stage(
+        self, name: str, worker: Any, settings: Mapping[str, Any], pool: str, costs_as: str = "", fallback: Any = None
+    ) -> Stage:
+        counts = partial(failure_counts, stage=costs_as or name)
+        return Stage(name, worker, settings, pool=self.pools[pool], fallback=fallback, counts=counts, cost_stage=costs_as)
+
+
+def _rewriting(prepared: Prepared, work: Any, pools: Mapping[str, Pool], start: int, gathered: str) -> list[Stage]:
+    """Returns a stage for each engine; without any, one that adds no text."""
+    run, budget = prepared.storage.root, prepared.config.limits.max_cost_usd
+    common = {
+        "run": run,
+        "gathered": gathered,
+        "start": start,
+        "prices": prepared.prices if budget is not None else None,
+        "unsaved_seconds": prepared.config.limits.unsaved_seconds,
+    }
+    nothing = {"engine": None, "made_by": "", "askings": {}, "readings": ()}
+    if not work.engines:
+        return [Stage("rewrite", RewriteArms, common | nothing)]
+    found = []
+    for number, (key, (settings, made_by)) in enumerate(work.engines.items(), start=1):
+        askings = {place: one for place, one in enumerate(work.askings) if one.engine == key}
+        readings = tuple(one for one in work.readings if one.asking in askings)
+        worker: Worker = RewriteArms if number == 1 else MoreRewriteArms  # type: ignore[assignment]
+        name = "rewrite" if number == 1 else f"rewrite_{number}"
+        own = {"engine": settings, "made_by": made_by, "askings": askings, "readings": readings, "gpus": pools[name].gpus}
+        found.append(
+            Stage(
+                name,
+                worker,  # type: ignore[arg-type]
+                common | own,
+                pool=pools[name],
+                concurrent_blocks=engine.blocks_in_flight(settings, prepared.config.cluster.shard_size),
+                counts=partial(failure_counts, stage="rewrite"),
+                cost_stage="rewrite",
+            )
+        )
+    return found
+
+
+def _for_workers(one: OpenedBy, workers: int) -> OpenedBy:
+    """Returns a retriever with its share of requests in flight and absolute paths."""
+    return replace(one, settings=absolute(worker_settings(one.settings, one.identity, workers)))

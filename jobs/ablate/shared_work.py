@@ -1,0 +1,170 @@
+"""What the arms of an ablation share: requests, texts, lists, scores. Each is planned once for all arms that need it.
+
+    Asking   the requests of arms with one engine, decoding, prompt language, guards: the union of their strategies
+    Reading  the texts that are read from the answers, and chosen
+    Search   the retrievers that search these texts
+    Answer   one arm: how the lists are fused, reranked, ordered and cut
+
+Subsets of strategies share one reading: an arm gives weight 0 to the strategies that it lacks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from jobs.keys import identity_fields
+from jobs.stages.list_columns import Cuts
+from retrievers.retriever import RetrieverSettings
+from retrievers.settings import FuseSettings, RerankSettings
+from rewriters.engines.settings import EngineSettings
+from rewriters.rewriter import Rewriting
+
+
+@dataclass(frozen=True)
+class Asking:
+    """Requests that several arms share; `sample` from 0, of answers to the same requests."""
+
+    rewriting: Rewriting
+    engine: str  # a key of `SharedWork.engines`
+    sample: int = 0
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Texts of the queries.
+
+    Attributes:
+        name: The first arm that has them.
+        asking: Index of the requests; -1: the original alone.
+        rewriting: How strategies are chosen: the pool and the selection.
+    """
+
+    name: str
+    asking: int
+    rewriting: Rewriting
+
+
+@dataclass(frozen=True)
+class Search:
+    """Lists of the texts of a reading.
+
+    Attributes:
+        reading: Its index.
+        retrievers: Name in the arm -> key of `SharedWork.retrievers`.
+        together: The names that search all texts of a query as one.
+        routes: Strategy -> names; default: all.
+        fuse: Settings that decide what is joined, where texts are searched together; else the default.
+        cuts: Of strategies that have their own.
+        depth: Hits of a list that take part, at most.
+        dense: The name whose vectors give similarities; None: there is none.
+        joined: The strategies whose texts are joined, where texts are searched together.
+    """
+
+    reading: int
+    retrievers: Mapping[str, str]
+    together: frozenset[str]
+    routes: Mapping[str, list[str]]
+    fuse: FuseSettings
+    cuts: Cuts
+    depth: int
+    dense: str | None
+    joined: frozenset[str] | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How one arm is answered.
+
+    Attributes:
+        arm: Its name.
+        search: Index of its lists.
+        strategies: Those whose lists are fused, beside the original's.
+        requests: Names of the requests whose answers it needs.
+        fuse: With the number of candidates that are kept.
+        reranker: Index in `SharedWork.rerankers`; None: none.
+        combine: Of both orders.
+        keep: Results per query.
+    """
+
+    arm: str
+    search: int
+    strategies: frozenset[str]
+    requests: tuple[str, ...]
+    fuse: FuseSettings
+    reranker: int | None
+    combine: str
+    keep: int
+
+
+@dataclass(frozen=True)
+class OpenedBy:
+    """A retriever as workers open it.
+
+    Attributes:
+        name: In the config, for messages.
+        settings: Without `together`, which a search has.
+        identity: Of its index.
+        depth: Hits that are fetched.
+    """
+
+    name: str
+    settings: RetrieverSettings
+    identity: Mapping[str, Any]
+    depth: int
+
+    @property
+    def space(self) -> str:
+        """Returns what the lists of this retriever are gathered under."""
+        return digest({"index": dict(self.identity), "settings": identity_fields(self.settings), "depth": self.depth})
+
+    @property
+    def encoder_space(self) -> str:
+        """Returns what the vectors of this retriever's encoder are gathered under."""
+        encoder = self.settings.encoder
+        return digest({"encoder": self.identity.get("encoder"), "settings": identity_fields(encoder) if encoder else None})
+
+
+@dataclass(frozen=True)
+class ScoredBy:
+    """A reranker as workers open it, with the identity of its model and of the documents."""
+
+    settings: RerankSettings
+    identity: Mapping[str, Any]
+    corpus: str | None
+
+    @property
+    def model(self) -> str:
+        """Returns the name of the model."""
+        model = self.settings.encoder.model if self.settings.encoder is not None else self.settings.model
+        return str(model)
+
+    @property
+    def space(self) -> str:
+        """Returns what the scores of this reranker are gathered under."""
+        return digest({"reranker": dict(self.identity), "corpus": self.corpus})
+
+
+@dataclass(frozen=True)
+class SharedWork:
+    """The work of all arms.
+
+    `engines` maps a key to the settings of an engine and the hash of its identity; "" in them is none's.
+    """
+
+    engines: Mapping[str, tuple[EngineSettings, str]]
+    askings: tuple[Asking, ...]
+    readings: tuple[Reading, ...]
+    retrievers: Mapping[str, OpenedBy]
+    searches: tuple[Search, ...]
+    rerankers: tuple[ScoredBy, ...]
+    answers: tuple[Answer, ...]
+    keep_sources: bool
+
+
+def digest(value: Any) -> str:
+    """Returns 16 hex digits of the sha256 of a JSON-able value."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:16]

@@ -1,0 +1,147 @@
+"""The arithmetic of arms over the lists of a block: each is fused, and the documents of all arms are numbered per query."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from jobs.ablate.shared_work import Answer, SharedWork
+from jobs.ablate.tables import DOCUMENT, FUSED
+from jobs.stages.fuse import similarity_of, source_lists
+from jobs.tables import nested
+from retrievers.duplicates import without_duplicates
+from retrievers.fusion import Fused, fuse
+from retrievers.lists import Hits, Lists, by_document
+from retrievers.ranking import encode, offsets_of
+from retrievers.retriever import DocumentStore, distinct
+from retrievers.settings import FuseSettings
+
+
+class _Fused(NamedTuple):
+    """One fused arm: its candidates row by row, best first, as indexes of the pairs of its lists."""
+
+    arm: int
+    row: np.ndarray
+    pair: np.ndarray
+    score: np.ndarray
+    sources: pa.ListArray | None
+
+
+class _Pairs(NamedTuple):
+    """The pairs of query and document of some lists that an arm uses: indexes of `Hits`, and what they are."""
+
+    pairs: np.ndarray
+    rows: np.ndarray
+    doc_ids: pa.StringArray
+
+
+class Fusing:
+    """Collects the fused candidates of the arms of a block."""
+
+    def __init__(self, work: SharedWork, rows: int, documents: DocumentStore | None) -> None:
+        """Begins without arms.
+
+        Args:
+            work: of all arms.
+            rows: queries of the block.
+            documents: the texts, where an arm drops duplicates.
+        """
+        self._work, self._rows, self._documents = work, rows, documents
+        self._fused: list[list[_Fused]] = []  # by search
+        self._pairs: list[_Pairs] = []
+        self.counts: Counter[str] = Counter()
+
+    def add(self, answers: Sequence[tuple[int, Answer]], lists: Lists, cosines: pa.ListArray, strategies: set[str]) -> None:
+        """Fuses the lists for each of the arms that share them.
+
+        Args:
+            answers: with their indexes.
+            lists: of all strategies of these arms.
+            cosines: of the texts of each query, a column `similarity`.
+            strategies: those that have lists.
+        """
+        hits, similar = by_document(lists, self._rows), similarity_of(cosines)
+        used = np.zeros(len(hits.pair_query), dtype=bool)
+        found, done = [], dict[FuseSettings, Fused]()
+        for at, answer in answers:
+            settings = _settings(answer, strategies)
+            key = settings.model_dump_json()
+            if key not in done:
+                done[key] = self._fuse(hits, settings, similar)
+            fused = done[key]
+            used[fused.pairs] = True
+            sizes = np.diff(fused.offsets)
+            sources = source_lists(lists, fused) if self._work.keep_sources else None
+            found.append(_Fused(at, np.repeat(np.arange(self._rows), sizes), fused.pairs, fused.scores, sources))
+            self.counts[f"arm/{answer.arm}/stood_in"] = int(fused.stood_in.sum())
+            self.counts[f"arm/{answer.arm}/no_hits"] = int((sizes == 0).sum())
+        pairs = np.flatnonzero(used)
+        self._fused.append(found)
+        self._pairs.append(_Pairs(pairs, hits.pair_query[pairs], hits.doc_ids.take(pa.array(hits.pair_document[pairs]))))
+
+    def _fuse(self, hits: Hits, settings: FuseSettings, similar: object) -> Fused:
+        fused = fuse(hits, settings, similar)  # type: ignore[arg-type]
+        if settings.duplicates == "drop" and self._documents is not None:
+            unique, place = distinct(fused.doc_ids.to_pylist())
+            texts = self._documents.texts(unique)
+            fused = without_duplicates(fused, [texts[i] for i in place], settings.duplicate_chars)
+        return fused
+
+
+def answer_columns(fusing: Fusing, rows: int) -> list[pa.ListArray]:
+    """Returns the columns `documents` and `fused` of a block, and counts the pairs of each arm."""
+    work, parts = fusing._work, fusing._pairs
+    row = np.concatenate([part.rows for part in parts])
+    code, names = encode(pa.concat_arrays([part.doc_ids for part in parts]))
+    key, place = np.unique(row * max(1, len(names)) + code, return_inverse=True)
+    document_row, document_code = np.divmod(key, max(1, len(names)))
+    per_row = np.bincount(document_row, minlength=rows)
+    starts = offsets_of(per_row)
+    bounds = np.cumsum([0, *(len(part.pairs) for part in parts)])
+    scored = np.zeros((len(work.rerankers), len(key)), dtype=bool)
+    arms, of_row, document, score, sources = [], [], [], [], []
+    for number, (found, part) in enumerate(zip(fusing._fused, parts, strict=True)):
+        numbered = np.zeros(int(part.pairs.max(initial=-1)) + 1, dtype=np.int64)
+        numbered[part.pairs] = place[bounds[number] : bounds[number + 1]]
+        for one in found:
+            answer, pairs = work.answers[one.arm], numbered[one.pair]
+            if answer.reranker is not None:
+                scored[answer.reranker, pairs] = True
+                fusing.counts[f"arm/{answer.arm}/pairs"] = len(pairs)
+            arms.append(np.full(len(pairs), one.arm, dtype=np.int16))
+            of_row.append(one.row)
+            document.append((pairs - starts[one.row]).astype(np.int32))
+            score.append(one.score)
+            sources.append(one.sources)
+    flat_row = np.concatenate(of_row)
+    order = np.lexsort((np.concatenate(arms), flat_row))  # stable: candidates keep their ranks
+    arm = pa.array(np.concatenate(arms)[order])
+    kept = pa.concat_arrays(sources).take(pa.array(order)) if work.keep_sources else None
+    values = [
+        arm,
+        pa.array(np.concatenate(document)[order]),
+        pa.array(np.concatenate(score)[order]),
+        pa.nulls(len(order), FUSED.field("sources").type) if kept is None else kept,
+    ]
+    fused = pa.StructArray.from_arrays(values, fields=list(FUSED))
+    by = [np.flatnonzero(mask) for mask in scored.T] if len(work.rerankers) else [np.empty(0)] * len(key)
+    scored_by = nested(
+        offsets_of(np.array([len(one) for one in by], dtype=np.int64)),
+        pa.array(np.concatenate([np.empty(0), *by]).astype(np.int16)),
+        pa.list_(pa.int16()),
+    )
+    documents = pa.StructArray.from_arrays([names.take(pa.array(document_code)), scored_by], fields=list(DOCUMENT))
+    return [
+        nested(starts, documents, pa.list_(DOCUMENT)),
+        nested(offsets_of(np.bincount(flat_row, minlength=rows)), fused, pa.list_(FUSED)),
+    ]
+
+
+def _settings(answer: Answer, strategies: set[str]) -> FuseSettings:
+    """Returns the fusion of an arm over the lists of all strategies that share them: those that it lacks weigh 0."""
+    others = strategies - answer.strategies
+    return answer.fuse.model_copy(update={"weights": dict(answer.fuse.weights) | dict.fromkeys(others, 0.0)})

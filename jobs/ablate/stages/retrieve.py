@@ -1,0 +1,296 @@
+"""The retrieval stage of an ablation: searches once what several arms search, and fuses the lists of each arm."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from cluster import costs
+from cluster.errors import RetrieverError
+from cluster.run.shards import write_table
+from cluster.run.stage import heartbeat, shard_of
+from cluster.storage import open_storage
+from jobs.ablate.gathered import GatheredLists, GatheredVectors, Searched
+from jobs.ablate.shared_work import Answer, Search, SharedWork
+from jobs.ablate.stages.answers import Fusing, answer_columns
+from jobs.ablate.tables import ARM_COUNT, DOCUMENT, FUSED
+from jobs.index.opening import open_documents, open_retriever
+from jobs.stages.fill import fill
+from jobs.stages.list_columns import FlatLists, Found, flat_lists, fusion_lists, stored_rows
+from jobs.stages.retrieve import similarity
+from jobs.stages.search_texts import Text, joined
+from jobs.tables import FILE, ORIGINAL, failed, with_appended
+from retrievers.lists import TOGETHER
+from retrievers.retriever import Embedder, JoinedText, RankedList, SearchText, distinct, joined_lists, single_lists
+
+Wanted = SearchText | JoinedText
+
+
+class _Lists(NamedTuple):
+    """The lists of one retriever in a block: that of a search is number ``place[search]`` of ``lists``."""
+
+    place: dict[Wanted, int]
+    lists: list[RankedList]
+
+
+class RetrieveArms:
+    """A worker of the retrieval stage."""
+
+    NEEDS = ("shard", "query_id", "query", "rewrites")
+    ADDS = pa.schema(
+        [
+            ("documents", pa.list_(DOCUMENT)),
+            ("fused", pa.list_(FUSED)),
+            ("counts", pa.list_(ARM_COUNT)),
+            ("stored", pa.list_(FILE)),
+        ]
+    )
+    DROPS = ("context", "values")
+
+    def __init__(self, work: SharedWork, full: int, device: str, run: str, gathered: str) -> None:
+        """Opens the retrievers.
+
+        Args:
+            work: of all arms.
+            full: index of the answer whose lists are written to runs/.
+            device: the torch device of encoders.
+            run: the ablation's folder.
+            gathered: the folder of what ablations gather.
+
+        Raises:
+            RetrieverError: an index is missing or was replaced.
+        """
+        self._work, self._full, self._gathered = work, full, gathered
+        self._retrievers = {
+            key: open_retriever(one.name, one.settings, device=device, expect_identity=one.identity)
+            for key, one in work.retrievers.items()
+        }
+        self._storage = open_storage(run)
+        first = next(iter(work.retrievers.values()))
+        drops = any(answer.fuse.duplicates == "drop" for answer in work.answers)
+        self._documents = open_documents(first.name, first.settings, patient=True) if drops else None
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """Returns the block with the candidates of every arm, `documents` and `fused`, and costs."""
+        texts = [_texts(table, reading.name if reading.asking >= 0 else None) for reading in self._work.readings]
+        query_ids = table.column("query_id").to_pylist()
+        spent: list[list[dict[str, Any]]] = [[] for _ in query_ids]
+        vectors = self._vectors(query_ids, texts)
+        routed = [self._routed(search, texts[search.reading]) for search in self._work.searches]
+        lists = self._lists(query_ids, routed, spent)
+        began = time.perf_counter()
+        fusing = Fusing(self._work, table.num_rows, self._documents)
+        counts: Counter[str] = Counter()
+        stored: list[dict[str, Any]] = []
+        for number, search in enumerate(self._work.searches):
+            flat = self._flat(search, routed[number], lists)
+            counting = _Counting(flat)
+            answers = [(at, one) for at, one in enumerate(self._work.answers) if one.search == number]
+            if search.dense is not None and any(one.fuse.redundancy == "cosine" for _, one in answers):
+                cosines = similarity(table.num_rows, texts[search.reading], vectors[search.reading, self._dense(search)])
+            else:
+                cosines = similarity(table.num_rows, texts[search.reading], None)
+            for at, answer in answers:
+                if at == self._full and len(flat.take):
+                    stored.append(self._write(table, flat, answer))
+                counts.update(counting.of(answer))
+            fusing.add(answers, fusion_lists(flat, search.depth, search.cuts), cosines, _strategies(texts[search.reading]))
+            heartbeat()
+        columns = answer_columns(fusing, table.num_rows)
+        counts.update(fusing.counts)
+        for of_query in spent:
+            of_query.append(costs.entry("fuse", "arms", (time.perf_counter() - began) / max(1, len(spent))))
+        table = with_appended(table, "costs", spent).drop_columns(list(self.DROPS))
+        rest: list[list[Any]] = [[]] * (table.num_rows - 1)
+        more = [
+            *columns,
+            pa.array([[{"name": name, "count": count} for name, count in counts.items()], *rest], pa.list_(ARM_COUNT)),
+            pa.array([stored, *rest], pa.list_(FILE)),
+        ]
+        for field, column in zip(self.ADDS, more, strict=True):
+            table = table.append_column(field, column)
+        return table
+
+    def _routed(self, search: Search, texts: Sequence[Text]) -> dict[str, list[Text]]:
+        """Returns what each retriever of an arm is searched with, by its name in the arm."""
+        found = {}
+        for name in search.retrievers:
+            of = [text for text in texts if name in search.routes.get(text.strategy, search.retrievers)]
+            if name in search.together:
+                known = search.joined or frozenset()
+                of = joined([one for one in of if one.strategy == ORIGINAL or one.strategy in known], name, search.fuse)
+            found[name] = of
+        return found
+
+    def _lists(
+        self, query_ids: list[str], routed: Sequence[Mapping[str, list[Text]]], spent: list[list[dict[str, Any]]]
+    ) -> dict[str, _Lists]:
+        """Returns the lists of every search by key of the retriever, and appends what they cost."""
+        found: dict[str, _Lists] = {}
+        for key, opened in self._work.retrievers.items():
+            began = time.perf_counter()
+            wanted: dict[Wanted, Searched] = {}
+            for search, of in zip(self._work.searches, routed, strict=True):
+                for name in (name for name, used in search.retrievers.items() if used == key):
+                    for text in of[name]:
+                        wanted.setdefault(text.search, Searched(query_ids[text.row], text.search))
+            made: set[Searched] = set()
+            store = GatheredLists(self._gathered, opened.space)
+            lists = self._search(key, store, list(wanted.values()), made)
+            place = {search: number for number, search in enumerate(wanted)}
+            standing: dict[Wanted, Searched] = {}
+            for search, of in zip(self._work.searches, routed, strict=True):
+                for name in (name for name, used in search.retrievers.items() if used == key and name in search.together):
+                    for text in (one for one in of[name] if one.number < 0 and not len(lists[place[one.search]].scores)):
+                        original = _original(text)
+                        if original is not None and original not in place:
+                            standing.setdefault(original, Searched(query_ids[text.row], original))
+            lists += self._search(key, store, list(standing.values()), made)
+            place |= {search: len(place) + number for number, search in enumerate(standing)}
+            self._charge(key, [*wanted.values(), *standing.values()], made, query_ids, time.perf_counter() - began, spent)
+            found[key] = _Lists(place, lists)
+            heartbeat()
+        return found
+
+    def _search(self, key: str, store: GatheredLists, wanted: list[Searched], made: set[Searched]) -> list[RankedList]:
+        """Returns the list of each search; those that are not gathered are searched for and noted in `made`."""
+        depth = self._work.retrievers[key].depth
+
+        def compute(missing: list[Searched]) -> list[list[tuple[Searched, RankedList]]]:
+            made.update(missing)
+            lists = single_lists(self._retrievers[key].search([one.search for one in missing], depth, heartbeat))
+            return [list(zip(missing, lists, strict=True))]
+
+        return fill(store, wanted, compute)
+
+    def _charge(
+        self,
+        key: str,
+        wanted: Sequence[Searched],
+        made: set[Searched],
+        query_ids: Sequence[str],
+        seconds: float,
+        spent: list[list[dict[str, Any]]],
+    ) -> None:
+        """Appends an entry to each query that searched: its searches, and the lists that were gathered before."""
+        opened = self._work.retrievers[key]
+        model = opened.settings.encoder.model if opened.settings.encoder else None
+        rows = {query_id: row for row, query_id in enumerate(query_ids)}
+        searches = Counter(rows[one.query_id] for one in wanted if one in made)
+        reused = Counter(rows[one.query_id] for one in wanted if one not in made)
+        each = seconds / max(1, len(made))
+        for row in searches.keys() | reused.keys():
+            spent[row].append(
+                costs.entry(
+                    "retrieve", opened.name, each * searches[row], model=model, searches=searches[row], reused=reused[row]
+                )
+            )
+
+    def _vectors(self, query_ids: Sequence[str], texts: Sequence[Sequence[Text]]) -> dict[tuple[int, str], np.ndarray]:
+        """Returns the vectors of the texts of a reading, shape (texts, dim), where an arm weighs lists by cosines."""
+        wanted = {
+            (search.reading, self._dense(search))
+            for number, search in enumerate(self._work.searches)
+            if search.dense is not None
+            and any(one.search == number and one.fuse.redundancy == "cosine" for one in self._work.answers)
+        }
+        found = {}
+        for key in dict.fromkeys(key for _, key in sorted(wanted)):
+            retriever = self._retrievers[key]
+            assert isinstance(retriever, Embedder)
+
+            def compute(missing: list[Searched], encode: Embedder = retriever) -> list[list[tuple[Searched, np.ndarray]]]:
+                return [list(zip(missing, encode.embed([one.search for one in missing]), strict=True))]  # type: ignore[misc]
+
+            readings = [reading for reading, of in sorted(wanted) if of == key]
+            keys: dict[Wanted, Searched] = {}
+            for text in (text for reading in readings for text in texts[reading]):
+                keys.setdefault(text.search, Searched(query_ids[text.row], text.search))
+            store = GatheredVectors(self._gathered, self._work.retrievers[key].encoder_space)
+            vectors = dict(zip(keys, fill(store, list(keys.values()), compute), strict=True))
+            for reading in readings:
+                found[reading, key] = np.stack([vectors[text.search] for text in texts[reading]])
+        return found
+
+    def _dense(self, search: Search) -> str:
+        assert search.dense is not None
+        return search.retrievers[search.dense]
+
+    def _flat(self, search: Search, routed: Mapping[str, list[Text]], lists: Mapping[str, _Lists]) -> FlatLists:
+        """Returns the lists of an arm's search; where texts were searched together in vain, those of the original alone."""
+        found = {}
+        for name, texts in routed.items():
+            of = lists[search.retrievers[name]]
+            used = [_standing(text, of) for text in texts] if name in search.together else texts
+            place = np.array([of.place[text.search] for text in used], dtype=np.int64)
+            found[name] = Found(list(used), place, joined_lists(of.lists))
+        return flat_lists(found)
+
+    def _write(self, table: pa.Table, flat: FlatLists, answer: Answer) -> dict[str, Any]:
+        """Writes the lists of the full arm; returns the file as an entry of `stored`."""
+        file = write_table(self._storage, "runs", shard_of(table), stored_rows(table.column("query_id").combine_chunks(), flat))
+        return {"table": "runs"} | file._asdict()
+
+
+def _texts(table: pa.Table, name: str | None) -> list[Text]:
+    """Returns the texts of a reading, row by row: the original, then the rewrites in order; None: the original alone."""
+    found = []
+    for row, (query, rewrites) in enumerate(
+        zip(table.column("query").to_pylist(), table.column("rewrites").to_pylist(), strict=True)
+    ):
+        found.append(Text(row, 0, ORIGINAL, 1, 1.0, 1.0, SearchText(query, "query")))
+        for number, one in enumerate((one for one in rewrites if one["arm"] == name), start=1):
+            search = SearchText(one["text"], one["search_as"])
+            found.append(Text(row, number, one["strategy"], one["position"], one["weight"], one["position_weight"], search))
+    return found
+
+
+def _strategies(texts: Sequence[Text]) -> set[str]:
+    return {text.strategy for text in texts} - {ORIGINAL}
+
+
+def _original(text: Text) -> SearchText | None:
+    return text.search.original if isinstance(text.search, JoinedText) else None
+
+
+def _standing(text: Text, of: _Lists) -> Text:
+    """Returns the text, or that of the original where the list of several texts is empty."""
+    original = _original(text)
+    if original is None or len(of.lists[of.place[text.search]].scores):
+        return text
+    return Text(text.row, 0, ORIGINAL, 1, 1.0, 1.0, original)
+
+
+class _Counting:
+    """Counts the distinct searches of arms that share lists; arms with the same strategies have the same ones."""
+
+    def __init__(self, flat: FlatLists) -> None:
+        self._retriever = np.array([name for _, name in flat.of])
+        self._strategy = np.array([text.strategy for text, _ in flat.of])
+        self._search = distinct([text.search for text, _ in flat.of])[1]
+        self._known: dict[frozenset[str], dict[str, int]] = {}
+
+    def of(self, answer: Answer) -> dict[str, int]:
+        """Returns how many searches an arm alone would make in this block, by retriever."""
+        if answer.strategies not in self._known:
+            wanted = np.isin(self._strategy, [*answer.strategies, ORIGINAL, TOGETHER])
+            self._known[answer.strategies] = {
+                name: len(np.unique(self._search[wanted & (self._retriever == name)]))
+                for name in np.unique(self._retriever).tolist()
+            }
+        return {f"arm/{answer.arm}/searches/{name}": n for name, n in self._known[answer.strategies].items()}
+
+
+def without_arms(table: pa.Table, error: Exception) -> pa.Table:
+    """Returns a query on which a retriever failed, without candidates and with a row in errors; RetrieverErrors are raised."""
+    if isinstance(error, RetrieverError):  # an error of the index or the server, not of this query
+        raise error
+    table = with_appended(table, "errors", [[failed("retrieve", error)]]).drop_columns(list(RetrieveArms.DROPS))
+    for field in RetrieveArms.ADDS:
+        table = table.append_column(field, pa.array([[]], field.type))
+    return table

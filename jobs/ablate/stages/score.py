@@ -1,0 +1,110 @@
+"""The scoring stage of an ablation: scores each pair of query and document once, whichever arms need it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from cluster import costs
+from cluster.errors import RetrieverError
+from cluster.run.stage import heartbeat
+from jobs.ablate.gathered import GatheredScores, Scored
+from jobs.ablate.shared_work import ScoredBy
+from jobs.ablate.tables import PAIR_SCORE
+from jobs.index.opening import open_documents
+from jobs.stages.fill import fill
+from jobs.stages.score import PORTION
+from jobs.tables import failed, nested, with_appended
+from retrievers.ranking import offsets_of
+from retrievers.reranker import Reranker, open_reranker
+from retrievers.retriever import RetrieverSettings, distinct
+
+
+class ScoreArms:
+    """A worker of the scoring stage: all rerankers of the ablation."""
+
+    NEEDS = ("query_id", "query", "documents")
+    ADDS = pa.schema([("scores", pa.list_(PAIR_SCORE))])  # null if a reranker failed on the query
+
+    def __init__(
+        self, rerankers: Sequence[ScoredBy], documents: tuple[str, RetrieverSettings], device: str, gathered: str
+    ) -> None:
+        """Opens the rerankers and the documents.
+
+        Args:
+            rerankers: of all arms.
+            documents: (name, settings) of the retriever whose index has the texts.
+            device: the torch device of the models.
+            gathered: the folder of what ablations gather.
+
+        Raises:
+            RetrieverError: a model or the index is missing.
+        """
+        self._rerankers = []
+        for one in rerankers:
+            opened = open_reranker(one.settings, device)
+            assert opened is not None, "rerank.kind: none scores nothing"
+            self._rerankers.append((one, opened))
+        self._documents = open_documents(*documents, patient=True)
+        self._gathered = gathered
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """Returns the block with `scores` and costs."""
+        lists = table.column("documents").combine_chunks().to_pylist()
+        queries = list(zip(table.column("query_id").to_pylist(), table.column("query").to_pylist(), strict=True))
+        spent: list[list[dict[str, object]]] = [[] for _ in queries]
+        found: list[list[dict[str, object]]] = [[] for _ in queries]
+        for number, (one, opened) in enumerate(self._rerankers):
+            began = time.perf_counter()
+            places = [
+                (row, place)
+                for row, documents in enumerate(lists)
+                for place, document in enumerate(documents)
+                if number in document["scored_by"]
+            ]
+            keys = [Scored(*queries[row], lists[row][place]["doc_id"]) for row, place in places]
+            made: set[Scored] = set()
+            values = fill(
+                GatheredScores(self._gathered, one.space),
+                keys,
+                lambda missing, by=opened, made=made: self._score(by, missing, made),  # type: ignore[misc]
+            )
+            fresh, reused = np.zeros(len(queries), dtype=np.int64), np.zeros(len(queries), dtype=np.int64)
+            for (row, place), key, value in zip(places, keys, values, strict=True):
+                found[row].append({"reranker": number, "document": place, "score": value})
+                fresh[row] += key in made
+                reused[row] += key not in made
+            each = (time.perf_counter() - began) / max(1, len(made))
+            for row in np.flatnonzero(fresh + reused):
+                spent[row].append(
+                    costs.entry(
+                        "rerank", one.settings.kind, each * int(fresh[row]), model=one.model, pairs=int(fresh[row]),
+                        reused=int(reused[row]),
+                    )
+                )  # fmt: skip
+        flat = pa.array([score for of_query in found for score in of_query], PAIR_SCORE)
+        column = nested(offsets_of(np.array([len(one) for one in found], dtype=np.int64)), flat, pa.list_(PAIR_SCORE))
+        return with_appended(table.append_column(self.ADDS.field("scores"), column), "costs", spent)
+
+    def _score(self, by: Reranker, missing: list[Scored], made: set[Scored]) -> Iterator[list[tuple[Scored, float]]]:
+        """Yields the scores of pairs in portions."""
+        unique, place = distinct([key.doc_id for key in missing])
+        texts = self._documents.texts(unique, heartbeat)
+        for begin in range(0, len(missing), PORTION):
+            part = missing[begin : begin + PORTION]
+            scores = by.score([key.text for key in part], [texts[i] for i in place[begin : begin + PORTION]])
+            made.update(part)
+            yield list(zip(part, scores.tolist(), strict=True))
+            heartbeat(min(1.0, (begin + PORTION) / len(missing)))
+
+
+def without_arm_scores(table: pa.Table, error: Exception) -> pa.Table:
+    """Returns a query on which a reranker failed, without scores and with a row in errors; RetrieverErrors are raised."""
+    if isinstance(error, RetrieverError):  # an error of the index or the model, not of this query
+        raise error
+    table = with_appended(table, "errors", [[failed("rerank", error)]])
+    (field,) = ScoreArms.ADDS
+    return table.append_column(field, pa.nulls(table.num_rows, field.type))

@@ -1,0 +1,224 @@
+"""The last stage of an ablation: orders and cuts each arm, writes one shard's rows and commits them with one manifest."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from cluster import costs
+from cluster.run.shards import File, Manifest, commit, write_table
+from cluster.run.stage import heartbeat, shard_of
+from cluster.storage import open_storage
+from jobs.ablate.shared_work import Answer, SharedWork
+from jobs.ablate.tables import ARM_STORED
+from jobs.stages.write import flattened, stored_table
+from jobs.tables import COMMITTED, LOST, NOTES
+from retrievers.order import order
+from retrievers.ranking import offsets_of, ranges, ranks
+
+
+class WriteArms:
+    """A worker of the last stage."""
+
+    NEEDS = ("shard", "query_id", "log_count", "rewrites", "selections", "stored", "documents", "fused", "counts", "costs",
+             "errors")  # fmt: skip
+    GIVES = COMMITTED
+
+    def __init__(self, work: SharedWork, full: int, run: str, start: int) -> None:
+        """Opens the ablation's folder.
+
+        Args:
+            work: of all arms.
+            full: index of the answer whose candidates are written.
+            run: the ablation's folder.
+            start: the number of this start of the ablation, from 1.
+        """
+        self._work, self._full, self._start = work, full, start
+        self._storage = open_storage(run)
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """Writes and commits the shard; returns one row of COMMITTED."""
+        began = time.perf_counter()
+        shard = shard_of(table)
+        assert pc.count_distinct(table.column("shard")).as_py() == 1, "two shards in one block"
+        block = _Block(table, self._work)
+        files: dict[str, list[File]] = {}
+        for one in table.column("stored").combine_chunks().flatten().to_pylist():  # written by earlier stages
+            files.setdefault(one.pop("table"), []).append(File(**one))
+        counts = _counts(table)
+        file = self._write_results(shard, block, counts)
+        if file.rows:
+            files["results"] = [file]
+        ids = table.column("query_id").combine_chunks()
+        tables = {
+            name: stored_table(ARM_STORED[name], flattened(ids, table, column))
+            for name, column in (
+                ("rewrites", "rewrites"),
+                ("selections", "selections"),
+                ("costs", "costs"),
+                ("errors", "errors"),
+            )
+        }
+        tables["candidates"] = block.candidates(self._full)
+        if block.scored:
+            tables["scores"] = block.scores_table(self._work)
+        for name, rows in tables.items():
+            if rows.num_rows:
+                files.setdefault(name, []).append(write_table(self._storage, name, shard, rows))
+        counts["rewrites"] = tables["rewrites"].num_rows
+        entries = table.column("costs").combine_chunks().flatten()
+        spent = costs.totals(entries)
+        seconds = {"write": time.perf_counter() - began}
+        manifest = Manifest(shard, self._start, files, dict(counts), spent, seconds, costs.by_start(entries))
+        manifest = commit(self._storage, manifest)
+        return pa.table({"shard": [shard], "manifest": [json.dumps(asdict(manifest))]}, schema=COMMITTED)
+
+    def _write_results(self, shard: int, block: _Block, counts: Counter[str]) -> File:
+        """Writes the results of all arms as one file, an arm after the other; memory holds one arm's."""
+        sink, rows = io.BytesIO(), 0
+        schema = ARM_STORED["results"]
+        with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
+            for number, answer in enumerate(self._work.answers):
+                results = block.results(number, answer)
+                found = pc.count_distinct(results.column("query_id")).as_py()
+                counts[f"arm/{answer.arm}/queries_with_results"] += found
+                counts["arms_with_results"] += found
+                rows += results.num_rows
+                writer.write_table(results)
+                heartbeat()
+        key = f"results/shard-{shard:06d}-{uuid.uuid4().hex[:12]}.parquet"
+        data = sink.getvalue()
+        if rows:
+            self._storage.put(key, data)
+        counts["results"] = rows
+        return File(key, rows, len(data))
+
+
+class _Block:
+    """The candidates and scores of a block as flat arrays."""
+
+    def __init__(self, table: pa.Table, work: SharedWork) -> None:
+        self.query_ids = table.column("query_id").combine_chunks()
+        documents = table.column("documents").combine_chunks()
+        sizes = pc.list_value_length(documents).to_numpy(zero_copy_only=False).astype(np.int64)
+        self._starts = np.cumsum(sizes) - sizes
+        self._doc_ids = documents.flatten().field("doc_id")
+        self._document_row = np.repeat(np.arange(table.num_rows), sizes)
+        lists = table.column("fused").combine_chunks()
+        fused = lists.flatten()
+        row = np.repeat(np.arange(table.num_rows), pc.list_value_length(lists).to_numpy(zero_copy_only=False))
+        arm = fused.field("arm").to_numpy(zero_copy_only=False)
+        by_arm = np.argsort(arm, kind="stable")
+        self._bounds = np.searchsorted(arm[by_arm], np.arange(len(work.answers) + 1))
+        self._row = row[by_arm]
+        self._place = self._starts[self._row] + fused.field("document").to_numpy(zero_copy_only=False)[by_arm]
+        self._score = fused.field("score").to_numpy(zero_copy_only=False)[by_arm]
+        self._sources, self._by_arm = fused.field("sources"), by_arm
+        self.rows = table.num_rows
+        self.scored = "scores" in table.column_names
+        self._reranked = np.full((len(work.rerankers), len(self._doc_ids)), np.nan)
+        self._has_scores = np.zeros(self.rows, dtype=bool)
+        if self.scored:
+            given = table.column("scores").combine_chunks()
+            self._has_scores = pc.is_valid(given).to_numpy(zero_copy_only=False)
+            flat = given.flatten()
+            rows = np.repeat(np.arange(self.rows), pc.fill_null(pc.list_value_length(given), 0).to_numpy(zero_copy_only=False))
+            at = self._starts[rows] + flat.field("document").to_numpy(zero_copy_only=False)
+            self._reranked[flat.field("reranker").to_numpy(zero_copy_only=False), at] = flat.field("score").to_numpy(
+                zero_copy_only=False
+            )
+
+    def results(self, number: int, answer: Answer) -> pa.Table:
+        """Returns the rows of results/ of one arm."""
+        begin, end = self._bounds[number], self._bounds[number + 1]
+        row, place, fused = self._row[begin:end], self._place[begin:end], self._score[begin:end]
+        lengths = np.bincount(row, minlength=self.rows)
+        reranked = np.full(len(row), np.nan)
+        score = fused.copy()
+        chosen = ranges(np.cumsum(lengths) - lengths, np.minimum(lengths, answer.keep))
+        if answer.reranker is not None:
+            reranked = self._reranked[answer.reranker][place]
+            known = self._has_scores[row]
+            of = np.flatnonzero(known)
+            sizes = np.where(self._has_scores, lengths, 0)
+            ordered = order(
+                offsets_of(sizes), self._doc_ids.take(pa.array(place[of])), reranked[of], answer.combine, answer.keep
+            )
+            score[of[ordered.places]] = ordered.scores
+            chosen = np.concatenate([of[ordered.places], chosen[~known[chosen]]])
+            chosen = chosen[np.argsort(row[chosen], kind="stable")]
+        kept = np.bincount(row[chosen], minlength=self.rows)
+        at = self._by_arm[begin:end][chosen]
+        return pa.table(
+            [
+                self.query_ids.take(pa.array(row[chosen])),
+                pa.repeat(pa.scalar(answer.arm), len(chosen)),
+                pa.array(ranks(kept).astype(np.int32)),
+                self._doc_ids.take(pa.array(place[chosen])),
+                pa.array(score[chosen]),
+                pa.array(fused[chosen]),
+                pa.array(reranked[chosen], from_pandas=True),  # NaN: no score
+                self._sources.take(pa.array(at)),
+            ],
+            schema=ARM_STORED["results"],
+        )
+
+    def candidates(self, number: int) -> pa.Table:
+        """Returns the rows of candidates/: those of one arm before reranking."""
+        begin, end = self._bounds[number], self._bounds[number + 1]
+        row = self._row[begin:end]
+        columns = [
+            self.query_ids.take(pa.array(row)),
+            pa.array(ranks(np.bincount(row, minlength=self.rows)).astype(np.int32)),
+            self._doc_ids.take(pa.array(self._place[begin:end])),
+            pa.array(self._score[begin:end]),
+        ]
+        return pa.table(columns, schema=ARM_STORED["candidates"])
+
+    def scores_table(self, work: SharedWork) -> pa.Table:
+        """Returns the rows of scores/: every scored pair."""
+        parts = list(_scored(self._reranked))
+        columns = [
+            pa.concat_arrays([self.query_ids.take(pa.array(self._document_row[at])) for _, at in parts]),
+            pa.concat_arrays([self._doc_ids.take(pa.array(at)) for _, at in parts]),
+            pa.concat_arrays([pa.repeat(pa.scalar(work.rerankers[number].model), len(at)) for number, at in parts]),
+            pa.array(np.concatenate([self._reranked[number][at] for number, at in parts])),
+        ]
+        return pa.table(columns, schema=ARM_STORED["scores"])
+
+
+def _scored(reranked: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    for number, scores in enumerate(reranked):
+        yield number, np.flatnonzero(~np.isnan(scores))
+
+
+def _counts(table: pa.Table) -> Counter[str]:
+    """Returns the counts of a block, but for those of its results."""
+    errors: list[dict[str, Any]] = []
+    for query_id, of_query in zip(table.column("query_id").to_pylist(), table.column("errors").to_pylist(), strict=True):
+        errors += [error | {"query_id": query_id} for error in of_query]
+    counts: Counter[str] = Counter()
+    counts["queries"] = table.num_rows
+    counts["log_rows"] = pc.sum(table.column("log_count")).as_py()
+    counts["failed_queries"] = len({error["query_id"] for error in errors if error["reason"] not in NOTES})
+    for error in errors:
+        counts[f"error/{error['stage']}/{error['component'] or ''}/{error['reason']}"] += 1
+    for _, stage, reason in {(error["query_id"], error["stage"], error["reason"]) for error in errors}:
+        counts[f"error_queries/{stage}/{reason}"] += 1
+    lost = pc.equal(table.column("costs").combine_chunks().flatten().field("error"), LOST)
+    requests = table.column("costs").combine_chunks().flatten().field("requests")
+    counts["lost_requests"] = pc.sum(requests.filter(pc.fill_null(lost, False))).as_py() or 0
+    for one in table.column("counts").combine_chunks().flatten().to_pylist():
+        counts[one["name"]] += one["count"]
+    return counts

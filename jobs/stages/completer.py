@@ -1,0 +1,173 @@
+"""Completions of requests: stored ones, and the others from engines, each stored as soon as it is made."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from cluster.costs import BusyTime, Prices, Totals, add_totals, entry
+from cluster.run.stage import BlockHalted, heartbeat, reserver
+from cluster.storage import Storage
+from jobs.run.engine import open_worker_engine
+from jobs.stages.allowance import Allowance
+from jobs.stages.completions import CompletionRecord, Completions, key_of
+from jobs.stages.fill import fill
+from jobs.stages.journal import JournalKeeper, Key
+from jobs.tables import LOST
+from rewriters.engines import Completion, Request
+from rewriters.engines.settings import EngineSettings
+
+KeyOf = Callable[[Request], Key]
+Answered = dict[Key, CompletionRecord]
+
+HEARTBEAT_SECONDS = 1.0  # between two progress reports of a shard
+
+
+class Sends:
+    """The gate of a shard's requests: a send is written to the journal, and its price granted, before it is made."""
+
+    def __init__(self, store: Completions, allowance: Allowance | None, key: KeyOf) -> None:
+        """Admits every request if `allowance` is None."""
+        self._store, self._allowance, self._key = store, allowance, key
+        self._paid: set[Key] = set()  # a retry is paid for by the first send: it is answered once
+
+    async def admit(self, request: Request) -> bool:
+        """Returns whether the request may be sent; waits as long as that is not known."""
+        key = self._key(request)
+        if self._allowance is not None and key not in self._paid:
+            if not await self._allowance.take(len(request.prompt)):
+                return False
+            self._paid.add(key)
+        self._store.sent(key)
+        return True
+
+    def settle(self, key: Key, usd: float) -> None:
+        """Counts the price of a completion."""
+        if self._allowance is not None and key in self._paid:
+            self._allowance.settle(usd)
+
+
+class Completer:
+    """The engines of a worker, with the journals of its shards and the money that it may spend."""
+
+    def __init__(
+        self,
+        engines: Mapping[str, EngineSettings],
+        storage: Storage,
+        start: int,
+        gpus: float = 0.0,
+        prices: Prices | None = None,
+        unsaved_seconds: float = 30.0,
+        most_tokens: int = 0,
+        key: KeyOf = key_of,
+    ) -> None:
+        """Starts the engines.
+
+        Args:
+            engines: settings for `open_worker_engine` by `Request.engine`; the common one is "".
+            storage: the run's folder.
+            start: the number of this start of the run, from 1.
+            gpus: the number of accelerators of the worker.
+            prices: of the run, if it has a budget.
+            unsaved_seconds: the config's `limits.unsaved_seconds`.
+            most_tokens: of any answer.
+            key: returns the key of a request's completion in the run.
+        """
+        self._engines = {name: open_worker_engine(settings) for name, settings in engines.items()}
+        self.start_up: dict[str, float] = {}
+        for one in self._engines.values():
+            for step, seconds in one.start().items():
+                self.start_up[step] = self.start_up.get(step, 0.0) + seconds
+        self._storage, self._start, self._gpus = storage, start, gpus
+        self._busy = BusyTime()
+        self._prices, self._most_tokens, self._key = prices, most_tokens, key
+        paid = any(one.kind != "recorded" for one in self._engines.values())
+        self._keeper = JournalKeeper(storage, unsaved_seconds) if paid else None
+        self._allowance = Allowance(reserver(), self._first_price) if paid and prices is not None else None
+        if self._allowance is not None and prices is not None:
+            up = sum(self.start_up.values())
+            self._allowance.spend(prices.usd({"rewrite": {"": {"seconds": up, "device_seconds": up * gpus}}}))
+
+    def close(self) -> None:
+        """Closes the engines."""
+        for one in self._engines.values():
+            one.close()
+        if self._keeper:
+            self._keeper.close()
+
+    def open(self, shard: int) -> Completions:
+        """Returns the store of a shard's completions."""
+        return Completions(self._storage, shard, self._start, self._gpus, self._keeper)
+
+    def fill(self, store: Completions, requests: Mapping[Key, Request]) -> Answered:
+        """Returns the completions of requests: the stored ones, and the others from the engines.
+
+        Args:
+            store: of the shard.
+            requests: by key.
+
+        Raises:
+            BlockHalted: the run's budget does not allow all requests; those that were answered are stored.
+        """
+        if not requests:
+            return {}
+        return dict(zip(requests, fill(store, list(requests), partial(self._complete, requests, store)), strict=True))
+
+    def cost(self, request: Request, made: CompletionRecord) -> dict[str, Any]:
+        """Returns the cost entry of a completion."""
+        c = made.completion
+        return entry(
+            "rewrite", request.name, c.seconds, engine=self._engines[request.engine].kind, model=c.model, attempt=c.attempts,
+            requests=c.attempts, prompt_tokens=c.prompt_tokens, cached_tokens=c.cached_tokens,
+            completion_tokens=c.completion_tokens, usage=c.usage, error=c.error_reason, start=made.start,
+            device_seconds=made.device_seconds,
+        )  # fmt: skip
+
+    def lost(self, request: Request, requests: int) -> dict[str, Any]:
+        """Returns the cost of requests whose answers a kill has lost; their tokens are not known."""
+        engine = self._engines[request.engine].kind
+        return entry("rewrite", request.name, engine=engine, attempt=requests, requests=requests, error=LOST, start=self._start)
+
+    def _complete(
+        self, requests: Mapping[Key, Request], store: Completions, missing: list[Key]
+    ) -> Iterator[list[tuple[Key, CompletionRecord]]]:
+        """Yields the completions of the missing requests, each as it comes; one engine after the other."""
+        reported = time.perf_counter()
+        done, answered = len(requests) - len(missing), 0
+        spent: Totals = {}
+        by_engine: dict[str, list[Request]] = {}
+        for key in missing:
+            by_engine.setdefault(requests[key].engine, []).append(requests[key])
+        with self._busy.share() as share:
+            sends = Sends(store, self._allowance, self._key)
+            answers = (one for name, asked in by_engine.items() for one in self._engines[name].complete(asked, sends))
+            for request, completion in answers:
+                seconds = share()  # since the answer before: latencies overlap, machine time does not
+                key = self._key(request)
+                yield [(key, CompletionRecord(replace(completion, seconds=seconds), request.prompt))]
+                answered += 1
+                sends.settle(key, self._count(spent, completion, seconds))
+                if (now := time.perf_counter()) - reported > HEARTBEAT_SECONDS:
+                    heartbeat((done + answered) / len(requests), spent)
+                    reported = now
+        if answered < len(missing):
+            raise BlockHalted
+
+    def _count(self, spent: Totals, c: Completion, seconds: float) -> float:
+        """Adds a completion's costs to `spent`; returns their price in USD, 0 without prices."""
+        added = {
+            "seconds": seconds, "device_seconds": seconds * self._gpus, "requests": c.attempts,
+            "prompt_tokens": c.prompt_tokens, "cached_tokens": c.cached_tokens, "completion_tokens": c.completion_tokens,
+        }  # fmt: skip
+        one: Totals = {"rewrite": {f"@{c.model}": added}}
+        add_totals(spent, one)
+        return self._prices.usd(one) if self._prices is not None else 0.0
+
+    def _first_price(self, characters: int) -> float:
+        """Returns the most that a request may cost, by tokens: a token has a character at least, or two bytes of one."""
+        tokens = {"prompt_tokens": characters, "completion_tokens": self._most_tokens}
+        model = next(iter(self._engines.values())).identity().get("model", "")
+        return self._prices.usd({"rewrite": {f"@{model}": tokens}}) if self._prices is not None else 0.0
