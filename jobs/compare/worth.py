@@ -95,7 +95,7 @@ def _register_clicks(connection: duckdb.DuckDBPyConnection, run: RunFolder, clic
     columns = {
         "query_id": pa.array([row[0] for row in rows], pa.string()),
         "doc_id": pa.array([row[1] for row in rows], pa.string()),
-        "clicks": pa.array([row[2] for row in rows], pa.int64()),
+        "of_query": pa.array([row[2] for row in rows], pa.int64()),
     }
     connection.register("clicks", pa.table(columns))
     return len(committed)
@@ -153,7 +153,7 @@ def _add_clicks(connection: duckdb.DuckDBPyConnection, portion: Portion, sums: _
             SELECT DISTINCT query_id, strategy, doc_id FROM read_parquet($runs) SEMI JOIN clicks USING (query_id, doc_id)
             WHERE rank <= $documents
         )
-        SELECT strategy, sum(1 / clicks) FROM found JOIN clicks USING (query_id, doc_id) GROUP BY strategy
+        SELECT strategy, sum(1 / of_query) FROM found JOIN clicks USING (query_id, doc_id) GROUP BY strategy
     """
     given = {"runs": portion.runs, "documents": TOP_OF_LIST}
     for strategy, share in connection.execute(query, given).fetchall():

@@ -30,7 +30,6 @@ from rewriters.normalise import query_id
 
 QUERIES = ["why does sourdough bread rise", "lamp of a lighthouse", "spring tides of the moon"]
 TYPOS = TypoSettings(rate=0.4, seed=3)
-Job = Callable[..., str]
 
 
 @pytest.fixture
