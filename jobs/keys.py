@@ -18,6 +18,7 @@ from jobs.config.config import Config
 from retrievers.analyzer import ANALYZE_VERSION
 from retrievers.fusion import FUSION_VERSION
 from retrievers.order import ORDER_VERSION
+from retrievers.typos import TYPOS_VERSION
 from rewriters.reading.ladder import PARSE_VERSION
 
 SCHEMA_VERSION = 2  # of the tables and of run.json
@@ -58,7 +59,7 @@ def identity(
         fields.pop("rerank", None)
     return {
         "schema_version": SCHEMA_VERSION,
-        "versions": VERSIONS,
+        "versions": VERSIONS if config.retrieve.typos is None else VERSIONS | {"typos": TYPOS_VERSION},
         "config": fields,
         "rewrite": dict(rewriting),
         "indexes": {name: dict(index) for name, index in indexes.items()},

@@ -118,6 +118,7 @@ def _settings(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> dict
             "device": device(pools["retrieve"]),
             "run": run if config.retrieve.keep_runs else None,
             "cuts": prepared.rewriting.cuts,
+            "typos": config.retrieve.typos,
         },
         "fuse": {"settings": config.fuse, "documents": next(iter(retrievers.items()))},
         "order": {"combine": config.rerank.combine, "keep": config.rerank.keep},
@@ -129,6 +130,7 @@ def _settings(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> dict
             "documents": next(iter(retrievers.items())),
             "corpus": prepared.indexes.get(next(iter(retrievers)), {}).get("corpus"),
             "device": device(pools["rerank"]),
+            "typos": config.retrieve.typos,
         }
     return settings
 

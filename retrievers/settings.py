@@ -1,4 +1,4 @@
-"""Settings of the corpus, encoders, fusion and reranking, as frozen models.
+"""Settings of the corpus, encoders, typos, fusion and reranking, as frozen models.
 
 Those of a kind of retriever are in its folder (`local/settings.py`, `elastic/settings.py`).
 """
@@ -54,6 +54,17 @@ class EncoderSettings(BaseModel):
     """Precision; auto: float32 on a CPU, float16 on a GPU."""
     trust_remote_code: bool = False
     """Run the code that lies beside the weights, for a model that needs it."""
+
+
+class TypoSettings(BaseModel):
+    """Typing errors that are put into the text of the original query (`retrievers/typos.py`)."""
+
+    model_config = FROZEN
+
+    rate: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """Share of the words of at least 4 letters that get one; above 0, every query with such a word gets at least one."""
+    seed: int = 0
+    """Another seed, other typos."""
 
 
 class FuseSettings(BaseModel):

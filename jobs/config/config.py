@@ -19,7 +19,7 @@ from jobs.log.settings import LogSettings
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.lists import TOGETHER
 from retrievers.retriever import RetrieverSettings
-from retrievers.settings import CorpusSettings, EncoderSettings, FuseSettings, RerankSettings
+from retrievers.settings import CorpusSettings, EncoderSettings, FuseSettings, RerankSettings, TypoSettings
 from rewriters.engines.settings import EngineSettings
 from rewriters.pool import named
 from rewriters.settings import DecodingSettings, GuardSettings, SelectAll, SelectNever, SelectSettings
@@ -115,6 +115,9 @@ class RetrieveSettings(BaseModel):
     """Write every list to runs/."""
     routes: dict[str, list[str]] = {}
     """Strategy (or `original`) -> names of the retrievers that search its texts; default: all."""
+    typos: TypoSettings | None = None
+    """Typing errors in the original query as it is searched and reranked, to measure what they cost; its rewrites, ids and
+    judgements stay those of the query as it was asked."""
 
     @model_validator(mode="after")
     def _routes_lead_somewhere(self) -> RetrieveSettings:

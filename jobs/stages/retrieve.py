@@ -35,7 +35,7 @@ from retrievers.retriever import (
     joined_lists,
     single_lists,
 )
-from retrievers.settings import FuseSettings
+from retrievers.settings import FuseSettings, TypoSettings
 
 
 class Retrieve:
@@ -63,6 +63,7 @@ class Retrieve:
         device: str,
         run: str | None,
         cuts: Cuts | None = None,
+        typos: TypoSettings | None = None,
     ) -> None:
         """Opens the retrievers.
 
@@ -76,6 +77,7 @@ class Retrieve:
             device: the torch device of encoders.
             run: the run's folder; None: lists are not written.
             cuts: of strategies that have their own.
+            typos: in the originals, as they are searched; None: none.
 
         Raises:
             RetrieverError: an index is missing or was replaced.
@@ -85,14 +87,14 @@ class Retrieve:
             for name, settings in retrievers.items()
         }
         self._routes, self._depth, self._dense = routes, depth, dense
-        self._fuse, self._cuts = fuse, cuts or {}
+        self._fuse, self._cuts, self._typos = fuse, cuts or {}, typos
         self._together = {name for name, one in retrievers.items() if one.together}
         self._models = {name: one.encoder.model if one.encoder else None for name, one in retrievers.items()}
         self._storage = None if run is None else open_storage(run)
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with `runs`, `similarity`, `stored` and costs."""
-        texts = block_texts(table)
+        texts = block_texts(table, self._typos)
         spent: list[list[dict[str, Any]]] = [[] for _ in range(table.num_rows)]
         found: dict[str, Found] = {}
         vectors = None

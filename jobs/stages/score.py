@@ -13,11 +13,12 @@ from cluster.errors import RetrieverError
 from cluster.run.stage import heartbeat
 from jobs.index.opening import open_documents
 from jobs.stages.fill import fill
+from jobs.stages.search_texts import originals
 from jobs.tables import SCORE, failed, nested, with_appended
 from retrievers.ranking import offsets_of
 from retrievers.reranker import open_reranker
 from retrievers.retriever import RetrieverSettings, distinct
-from retrievers.settings import RerankSettings
+from retrievers.settings import RerankSettings, TypoSettings
 
 PORTION = 2048  # pairs scored between two progress reports: some minutes on two CPU cores; sorted by length within a portion
 
@@ -36,6 +37,7 @@ class Score:
         documents: tuple[str, RetrieverSettings],
         device: str,
         corpus: str | None = None,
+        typos: TypoSettings | None = None,
     ) -> None:
         """Opens the reranker and the documents.
 
@@ -44,6 +46,7 @@ class Score:
             documents: (name, settings) of the retriever whose index has the texts.
             device: the torch device of the model.
             corpus: identity of the documents at planning; None: not checked.
+            typos: in the queries, as they are scored; None: none.
 
         Raises:
             RetrieverError: the model or the index is missing, or the documents were replaced.
@@ -59,6 +62,7 @@ class Score:
                 f"retrieve.retrievers.{documents[0]}: the documents of its index were replaced since this run was planned; "
                 "start a new run, or put the old index back",
             )
+        self._typos = typos
         self._model = settings.encoder.model if settings.encoder is not None else settings.model
 
     def __call__(self, table: pa.Table) -> pa.Table:
@@ -67,7 +71,7 @@ class Score:
         lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
         doc_ids = lists.flatten().field("doc_id")
         query_ids = np.repeat(np.array(table.column("query_id").to_pylist(), dtype=object), lengths).tolist()
-        queries = dict(zip(table.column("query_id").to_pylist(), table.column("query").to_pylist(), strict=True))
+        queries = dict(zip(table.column("query_id").to_pylist(), originals(table, self._typos), strict=True))
         pairs = list(zip(query_ids, doc_ids.to_pylist(), strict=True))
         scores = fill(None, pairs, lambda missing: self._score(queries, missing))
         flat = pa.StructArray.from_arrays(

@@ -13,7 +13,8 @@ from jobs.tables import ORIGINAL
 from retrievers.fusion import list_weight, takes_part
 from retrievers.lists import TOGETHER
 from retrievers.retriever import JoinedText, SearchText
-from retrievers.settings import FuseSettings
+from retrievers.settings import FuseSettings, TypoSettings
+from retrievers.typos import with_typos
 
 
 class Text(NamedTuple):
@@ -43,10 +44,19 @@ class Text(NamedTuple):
         return 1 if isinstance(self.search, SearchText) else len(self.search.texts)
 
 
-def block_texts(table: pa.Table) -> list[Text]:
-    """Returns the texts of a block, row by row: the original, then the rewrites in order."""
+def originals(table: pa.Table, typos: TypoSettings | None) -> list[str]:
+    """Returns the texts with which the queries of a block are searched and reranked: as they were asked, or with typos."""
+    queries: list[str] = table.column("query").to_pylist()
+    if typos is None:
+        return queries
+    keys = table.column("query_id").to_pylist()
+    return [with_typos(query, key, typos) for query, key in zip(queries, keys, strict=True)]
+
+
+def block_texts(table: pa.Table, typos: TypoSettings | None = None) -> list[Text]:
+    """Returns the texts of a block, row by row: the original, with its typos, then the rewrites in order."""
     texts = []
-    rows = zip(table.column("query").to_pylist(), table.column("rewrites").to_pylist(), strict=True)
+    rows = zip(originals(table, typos), table.column("rewrites").to_pylist(), strict=True)
     for row, (query, rewrites) in enumerate(rows):
         texts.append(Text(row, 0, ORIGINAL, 1, 1.0, 1.0, SearchText(query, "query")))
         for number, one in enumerate(rewrites, start=1):

@@ -10,6 +10,7 @@ from cluster import costs
 from jobs.config.config import Config
 from jobs.stages.list_columns import Cuts
 from retrievers.fusion import takes_part
+from retrievers.typos import with_typos
 
 Row = dict[str, Any]
 
@@ -38,6 +39,12 @@ class Trial:
     """Queries that are recorded, where this one is not."""
     unpriced: str = ""
     """Why there is no `usd`."""
+
+    @property
+    def searched(self) -> str:
+        """Returns the original as it was searched and reranked, with its typos."""
+        row, typos = self.row, self.config.retrieve.typos
+        return row["query"] if typos is None else with_typos(row["query"], row["query_id"], typos)
 
     @property
     def not_selected(self) -> list[str]:
@@ -109,6 +116,7 @@ def trial_values(trial: Trial) -> dict[str, Any]:
     return {
         "config": trial.label,
         "query": row["query"],
+        "searched": trial.searched,
         "query_id": row["query_id"],
         "context": row["context"],
         "values": row["values"],
