@@ -141,9 +141,9 @@ class Rewriter:
             for sample in range(_samples(call, choice))
         ]
 
-    def request_names(self, strategies: Collection[str]) -> list[str]:
-        """Returns the names of the requests whose answers have texts of these strategies."""
-        return [call.name for call in self._calls if any(one.name in strategies for one in call.strategies)]
+    def samples(self, strategies: Collection[str]) -> dict[str, int]:
+        """Returns the requests whose answers have texts of these strategies, and how many answers each needs."""
+        return {call.name: call.samples for call in self._calls if any(one.name in strategies for one in call.strategies)}
 
     def unsent_prompts(self) -> list[str]:
         """Returns the strategies whose prompt the user wrote, and which no request sends, being joint or adaptive."""

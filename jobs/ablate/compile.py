@@ -18,7 +18,7 @@ from jobs.run.rewriting import read_rewriting
 from retrievers.settings import FuseSettings
 from rewriters.engines.settings import EngineSettings
 from rewriters.pool import named
-from rewriters.rewriter import Rewriter, Rewriting
+from rewriters.rewriter import Rewriting
 from rewriters.settings import SelectAdaptive, SelectAll
 
 Value = TypeVar("Value")
@@ -76,7 +76,6 @@ def compile_arms(arms: Sequence[Arm], keep: int, *, sources: bool) -> Compiled:
                 arm.name,
                 lists.search(config, reading, texts.cuts(reading)),
                 frozenset(config.rewrite.planned),
-                tuple(texts.requests(arm, config)),
                 _fusing(config, config.fuse.keep if reranked or arm.name == FULL or config.fuse.duplicates == "drop" else kept),
                 rerankers.place(*facts.reranker(config)) if reranked else None,
                 config.rerank.combine,
@@ -139,7 +138,9 @@ class _Facts:
         settings = config.reranking.model_copy(update={"keep": 10, "combine": "blend"})  # no part of a score
         corpus = next(iter(self.indexes(config).values())).get("corpus")
         identified_by = {name: value for name, value in self.reranking(config).items() if name not in ("keep", "combine")}
-        return digest([settings.model_dump(), identified_by, corpus]), lambda: ScoredBy(settings, identified_by, corpus)
+        typos = config.retrieve.typos
+        key = digest([settings.model_dump(), identified_by, corpus, typos.model_dump() if typos else None])
+        return key, lambda: ScoredBy(settings, identified_by, corpus, typos)
 
     def _resolved(self, config: Config) -> tuple[str, Rewriting, dict[str, Any]]:
         settings, rewriting, identified_by, _ = resolved_rewriting(config, read_rewriting(config), self._resolved_engine)
@@ -220,13 +221,6 @@ class _Texts:
         """Returns the cuts of the strategies of a reading."""
         return self.readings.values[reading].rewriting.cuts
 
-    def requests(self, arm: Arm, config: Config) -> list[str]:
-        """Returns the names of the requests that an arm needs an answer of."""
-        if not config.rewrite.planned:
-            return []
-        rewriter = Rewriter(self._rewritings[self._key(arm, config)])
-        return rewriter.request_names(config.rewrite.planned)
-
     def _key(self, arm: Arm, config: Config) -> str:
         """Returns what tells the requests of an arm from those of others: not the strategies, unless the LLM chooses."""
         rewrite = config.rewrite
@@ -255,13 +249,14 @@ class _Lists:
         joining = FuseSettings(weights=config.fuse.weights, retriever_weights=config.fuse.retriever_weights)
         fuse = joining if together else FuseSettings()
         depth = min(config.fuse.depth, config.retrieve.depth)
-        key = digest([reading, retrievers, sorted(together), config.retrieve.routes, fuse.model_dump(), depth,
+        typos = config.retrieve.typos.model_dump() if config.retrieve.typos else None
+        key = digest([reading, retrievers, sorted(together), config.retrieve.routes, fuse.model_dump(), depth, typos,
                       sorted(config.rewrite.planned) if together else None])  # fmt: skip
         return self.searches.place(
             key,
             lambda: Search(
                 reading, retrievers, together, config.retrieve.routes, fuse, cuts, depth, config.dense_retriever,
-                frozenset(config.rewrite.planned) if together else None,
+                config.retrieve.typos, frozenset(config.rewrite.planned) if together else None,
             ),
         )  # fmt: skip
 

@@ -13,7 +13,7 @@ from cluster.storage import Storage
 from jobs.ablate.arms import FULL
 from jobs.ablate.compile import Compiled
 from jobs.ablate.gathered import FOLDER
-from jobs.ablate.shared_work import OpenedBy
+from jobs.ablate.shared_work import OpenedBy, Reading, SharedWork
 from jobs.ablate.stages.retrieve import RetrieveArms, without_arms
 from jobs.ablate.stages.rewrite import MoreRewriteArms, RewriteArms
 from jobs.ablate.stages.score import ScoreArms, without_arm_scores
@@ -114,7 +114,7 @@ class _Stages:
         return Stage(name, worker, settings, pool=self.pools[pool], fallback=fallback, counts=counts, cost_stage=costs_as)
 
 
-def _rewriting(prepared: Prepared, work: Any, pools: Mapping[str, Pool], start: int, gathered: str) -> list[Stage]:
+def _rewriting(prepared: Prepared, work: SharedWork, pools: Mapping[str, Pool], start: int, gathered: str) -> list[Stage]:
     """Returns a stage for each engine; without any, one that adds no text."""
     run, budget = prepared.storage.root, prepared.config.limits.max_cost_usd
     common = {
@@ -124,7 +124,7 @@ def _rewriting(prepared: Prepared, work: Any, pools: Mapping[str, Pool], start: 
         "prices": prepared.prices if budget is not None else None,
         "unsaved_seconds": prepared.config.limits.unsaved_seconds,
     }
-    nothing = {"engine": None, "made_by": "", "askings": {}, "readings": ()}
+    nothing = {"engine": None, "made_by": "", "askings": {}, "readings": (), "arms": {}}
     if not work.engines:
         return [Stage("rewrite", RewriteArms, common | nothing)]
     found = []
@@ -134,6 +134,7 @@ def _rewriting(prepared: Prepared, work: Any, pools: Mapping[str, Pool], start: 
         worker: Worker = RewriteArms if number == 1 else MoreRewriteArms  # type: ignore[assignment]
         name = "rewrite" if number == 1 else f"rewrite_{number}"
         own = {"engine": settings, "made_by": made_by, "askings": askings, "readings": readings, "gpus": pools[name].gpus}
+        own["arms"] = {reading.name: _arms_of(work, reading) for reading in readings}
         found.append(
             Stage(
                 name,
@@ -146,6 +147,11 @@ def _rewriting(prepared: Prepared, work: Any, pools: Mapping[str, Pool], start: 
             )
         )
     return found
+
+
+def _arms_of(work: SharedWork, reading: Reading) -> list[tuple[str, frozenset[str]]]:
+    """Returns the arms of a reading with their strategies."""
+    return [(one.arm, one.strategies) for one in work.answers if work.readings[work.searches[one.search].reading] is reading]
 
 
 def _for_workers(one: OpenedBy, workers: int) -> OpenedBy:

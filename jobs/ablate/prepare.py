@@ -13,8 +13,8 @@ from jobs.ablate.arms import Arm, arms_of
 from jobs.ablate.compile import Compiled, compile_arms
 from jobs.ablate.pipeline import arm_pools, arm_stages, pooled_config
 from jobs.ablate.tables import ARM_STORED
+from jobs.compare.measures import check_measures, deepest_rank
 from jobs.config.config import Config
-from jobs.evaluate.measure import deepest_rank
 from jobs.keys import SCHEMA_VERSION, VERSIONS
 from jobs.run.finish import log_balances
 from jobs.run.folder import run_id
@@ -59,6 +59,7 @@ def prepare_ablation(config: Config, config_path: str) -> Ablation:
         LogError, RewriterError, RetrieverError, ClusterError, ConfigError: it cannot be run.
     """
     arms = arms_of(config)
+    check_measures(config.evaluate.measures)
     deepest = deepest_rank(config.evaluate.measures)
     _check_baseline(config, arms)
     prepared = prepare(config, config_path)

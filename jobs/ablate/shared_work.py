@@ -19,7 +19,7 @@ from typing import Any
 from jobs.keys import identity_fields
 from jobs.stages.list_columns import Cuts
 from retrievers.retriever import RetrieverSettings
-from retrievers.settings import FuseSettings, RerankSettings
+from retrievers.settings import FuseSettings, RerankSettings, TypoSettings
 from rewriters.engines.settings import EngineSettings
 from rewriters.rewriter import Rewriting
 
@@ -61,6 +61,7 @@ class Search:
         cuts: Of strategies that have their own.
         depth: Hits of a list that take part, at most.
         dense: The name whose vectors give similarities; None: there is none.
+        typos: In the originals, as they are searched.
         joined: The strategies whose texts are joined, where texts are searched together.
     """
 
@@ -72,6 +73,7 @@ class Search:
     cuts: Cuts
     depth: int
     dense: str | None
+    typos: TypoSettings | None = None
     joined: frozenset[str] | None = None
 
 
@@ -83,7 +85,6 @@ class Answer:
         arm: Its name.
         search: Index of its lists.
         strategies: Those whose lists are fused, beside the original's.
-        requests: Names of the requests whose answers it needs.
         fuse: With the number of candidates that are kept.
         reranker: Index in `SharedWork.rerankers`; None: none.
         combine: Of both orders.
@@ -93,7 +94,6 @@ class Answer:
     arm: str
     search: int
     strategies: frozenset[str]
-    requests: tuple[str, ...]
     fuse: FuseSettings
     reranker: int | None
     combine: str
@@ -130,11 +130,12 @@ class OpenedBy:
 
 @dataclass(frozen=True)
 class ScoredBy:
-    """A reranker as workers open it, with the identity of its model and of the documents."""
+    """A reranker as workers open it, with the identity of its model and of the documents, and typos in what it is given."""
 
     settings: RerankSettings
     identity: Mapping[str, Any]
     corpus: str | None
+    typos: TypoSettings | None = None
 
     @property
     def model(self) -> str:

@@ -90,16 +90,7 @@ class Evaluation:
     @property
     def warning(self) -> str | None:
         """Returns why nothing was measured, in one line; None if something was."""
-        if self.counted:
-            return None
-        _, words, look = _WORDS[self.key]
-        if self.not_committed:
-            return f"nothing is measured: the queries of all {self.not_committed:,} judged {words} of the log are not committed"
-        found = ""
-        if self.unmatched is not None:
-            judged, logged = (f"{name[:80]!r}" for name in self.unmatched)
-            found = f": the judgements say {judged}, the log {logged}"
-        return f"nothing is measured: none of {self.judged:,} judged {words} is in the log{found}; see {look}"
+        return None if self.counted else nothing_measured(self.judged, self.not_committed, self.unmatched, self.key)
 
 
 def evaluate(run: RunFolder, judgements: Judgements) -> Evaluation:
@@ -136,6 +127,25 @@ def evaluation(run: RunFolder, judgements: Judgements, values: PerQuery) -> Eval
         key=judgements.key,
         joining=run.config.joining,
     )
+
+
+def nothing_measured(judged: int, not_committed: int, unmatched: tuple[str, str] | None, key: Key) -> str:
+    """Returns why no key is counted, in one line.
+
+    Args:
+        judged: number of keys with judgements.
+        not_committed: number of those in the log, whose query is not committed.
+        unmatched: a key of the judgements and one of the log, as examples.
+        key: what the judgements name.
+    """
+    _, words, look = _WORDS[key]
+    if not_committed:
+        return f"nothing is measured: the queries of all {not_committed:,} judged {words} of the log are not committed"
+    found = ""
+    if unmatched is not None:
+        named, logged = (f"{name[:80]!r}" for name in unmatched)
+        found = f": the judgements say {named}, the log {logged}"
+    return f"nothing is measured: none of {judged:,} judged {words} is in the log{found}; see {look}"
 
 
 def _means(values: Floats) -> dict[str, float]:

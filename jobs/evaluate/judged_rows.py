@@ -64,6 +64,11 @@ def results(connection: duckdb.DuckDBPyConnection, run: RunFolder, depth: int) -
             yield query_id, [doc_id for _, doc_id in found]
 
 
+def arm_results(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> Iterator[pa.Table]:
+    """Yields tables of `query_id`, `arm` and `doc_id`: all results of some wanted queries, by query, arm and rank."""
+    yield from _rows(connection, run, "results", ("arm", "doc_id"), "true ORDER BY query_id, arm, rank")
+
+
 def originals(connection: duckdb.DuckDBPyConnection, run: RunFolder, kept: int) -> Iterator[tuple[str, list[str]]]:
     """Yields wanted query_ids, and the doc_ids that the original query alone finds, best first.
 

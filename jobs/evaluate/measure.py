@@ -14,7 +14,10 @@ from jobs.evaluate.judgements import Judgements
 MEASURES = ("nDCG@10", "R@10", "P@5", "Success@5", "RR@10")
 SHOWN = {name: name for name in MEASURES} | {"Success@5": "Success@5 (H@5)"}  # display names; DMQR-RAG calls it H@5
 DEPTH = 10  # the deepest cutoff of a measure
-CHUNK = 2000  # queries measured at a time
+CHUNK = 2000  # lists measured at a time
+
+Judged = tuple[Mapping[str, int], Sequence[str]]
+"""A list with what it is measured by: doc_id -> grade, and doc_ids, best first."""
 
 
 class Measured(NamedTuple):
@@ -36,35 +39,55 @@ def measure(
         ranked: query_id and its doc_ids, best first. Queries without an entry have no documents; entries of queries not in
             `log_ids` are ignored.
     """
-    import ir_measures
-
-    measures = [ir_measures.parse_measure(name) for name in MEASURES]
-    column = {measure: place for place, measure in enumerate(measures)}
     begins = dict(zip(log_ids, np.cumsum([0, *map(len, log_ids.values())]).tolist(), strict=False))
     values = np.zeros((sum(map(len, log_ids.values())), len(MEASURES)))
     found = shown = unjudged = 0
     lists = ((query_id, doc_ids[:DEPTH]) for query_id, doc_ids in ranked if query_id in log_ids and doc_ids)
     while chunk := list(islice(lists, CHUNK)):
-        names: dict[str, str] = {}  # doc_id -> number: trec_eval cuts a text at NUL
-        qrels, run = {}, {}
+        rows: list[int] = []
+        judged: list[Judged] = []
         for query_id, doc_ids in chunk:
-            # strictly falling scores, so that no measure reorders ties
-            scores = {names.setdefault(doc_id, str(len(names))): -float(place) for place, doc_id in enumerate(doc_ids)}
             for row, log_id in enumerate(log_ids[query_id], begins[query_id]):
                 grades = judgements.grades[log_id]
-                # trec_eval ends the process on a negative grade
-                qrels[str(row)] = {names.setdefault(doc_id, str(len(names))): max(0, grades[doc_id]) for doc_id in grades}
-                run[str(row)] = scores
+                rows.append(row)
+                judged.append((grades, doc_ids))
                 shown += len(doc_ids)
                 unjudged += sum(doc_id not in grades for doc_id in doc_ids)
-        found += len(run)
-        for metric in ir_measures.iter_calc(measures, qrels, run):
-            values[int(metric.query_id), column[metric.measure]] = metric.value
+        found += len(rows)
+        values[rows] = measured_lists(MEASURES, judged)
     return Measured(values, found, unjudged / shown if shown else None)
 
 
-def deepest_rank(measures: Sequence[str]) -> int:
-    """Returns the deepest rank that a measure reads; 1,000 for one without a cutoff, such as AP."""
+def measured_lists(names: Sequence[str], lists: Sequence[Judged]) -> Floats:
+    """Returns (lists, measures): the value of each list; zero for a list without documents.
+
+    Args:
+        names: measures that ir_measures knows (`check_measures` of jobs/compare/measures.py).
+        lists: each with the grades that it is measured by. A grade below zero is measured as zero.
+    """
     import ir_measures
 
-    return max(int(ir_measures.parse_measure(name).params.get("cutoff", 1000)) for name in measures)
+    measures = [ir_measures.parse_measure(name) for name in names]
+    column = {measure: place for place, measure in enumerate(measures)}
+    values = np.zeros((len(lists), len(names)))
+    for begin in range(0, len(lists), CHUNK):
+        numbers: dict[str, str] = {}  # doc_id -> number: trec_eval cuts a text at NUL
+        graded: dict[int, dict[str, int]] = {}  # by identity: the grades of several lists
+        qrels, run = {}, {}
+        for place, (grades, doc_ids) in enumerate(lists[begin : begin + CHUNK], begin):
+            if not doc_ids:
+                continue
+            if id(grades) not in graded:
+                # trec_eval ends the process on a negative grade
+                graded[id(grades)] = {
+                    numbers.setdefault(doc_id, str(len(numbers))): max(0, grade) for doc_id, grade in grades.items()
+                }
+            qrels[str(place)] = graded[id(grades)]
+            # strictly falling scores, so that no measure reorders ties; above zero, what Compat takes missing documents for
+            run[str(place)] = {
+                numbers.setdefault(doc_id, str(len(numbers))): float(len(doc_ids) - rank) for rank, doc_id in enumerate(doc_ids)
+            }
+        for metric in ir_measures.iter_calc(measures, qrels, run) if run else ():
+            if metric.query_id in run:  # gdeval, which computes ERR, adds a line of means
+                values[int(metric.query_id), column[metric.measure]] = metric.value
+    return values

@@ -106,7 +106,7 @@ def per_query(run: RunFolder, judgements: Judgements, *, alone: bool = True) -> 
     """
     with database(run) as connection:
         query_of = judged_rows.query_of(connection, run, judgements)
-        keys_of = _keys_of(query_of, judged_rows.not_committed(connection, run))
+        keys_of = committed_keys(query_of, judged_rows.not_committed(connection, run))
         results = measure(judgements, keys_of, judged_rows.results(connection, run, min(kept(run), DEPTH)))
         original = None
         if alone and run.config.retrieve.keep_runs and not run.config.joining:
@@ -128,6 +128,20 @@ def per_query(run: RunFolder, judgements: Judgements, *, alone: bool = True) -> 
         original_unjudged=None if original is None else original.unjudged,
         unmatched=unmatched,
     )
+
+
+def committed_keys(query_of: dict[str, str | None], pending: set[str]) -> dict[str, list[str]]:
+    """Returns query_id -> its judged keys, of the committed queries, in order.
+
+    Args:
+        query_of: what `judged_rows.query_of` found.
+        pending: what `judged_rows.not_committed` found.
+    """
+    keys_of: dict[str, list[str]] = {}
+    for key, query_id in sorted(query_of.items(), key=lambda pair: (pair[1] or "", pair[0])):
+        if query_id is not None and query_id not in pending:
+            keys_of.setdefault(query_id, []).append(key)
+    return keys_of
 
 
 def sums_by_query(values: Floats, query_ids: Sequence[str | None]) -> tuple[Floats, npt.NDArray[np.int64]]:
@@ -163,12 +177,3 @@ def per_query_table(run: RunFolder, judgements: Judgements, values: PerQuery) ->
         if values.original is not None:
             columns[f"{name} original"] = pa.array(values.original[:, place])
     return pa.table(columns)
-
-
-def _keys_of(query_of: dict[str, str | None], pending: set[str]) -> dict[str, list[str]]:
-    """Returns query_id -> its judged keys, of the committed queries."""
-    keys_of: dict[str, list[str]] = {}
-    for key, query_id in sorted(query_of.items(), key=lambda pair: (pair[1] or "", pair[0])):
-        if query_id is not None and query_id not in pending:
-            keys_of.setdefault(query_id, []).append(key)
-    return keys_of

@@ -18,12 +18,12 @@ from cluster.storage import open_storage
 from jobs.ablate.gathered import GatheredLists, GatheredVectors, Searched
 from jobs.ablate.shared_work import Answer, Search, SharedWork
 from jobs.ablate.stages.answers import Fusing, answer_columns
-from jobs.ablate.tables import ARM_COUNT, DOCUMENT, FUSED
+from jobs.ablate.tables import DOCUMENT, FUSED
 from jobs.index.opening import open_documents, open_retriever
 from jobs.stages.fill import fill
 from jobs.stages.list_columns import FlatLists, Found, flat_lists, fusion_lists, stored_rows
 from jobs.stages.retrieve import similarity
-from jobs.stages.search_texts import Text, joined
+from jobs.stages.search_texts import Text, joined, originals
 from jobs.tables import FILE, ORIGINAL, failed, with_appended
 from retrievers.lists import TOGETHER
 from retrievers.retriever import Embedder, JoinedText, RankedList, SearchText, distinct, joined_lists, single_lists
@@ -41,12 +41,11 @@ class _Lists(NamedTuple):
 class RetrieveArms:
     """A worker of the retrieval stage."""
 
-    NEEDS = ("shard", "query_id", "query", "rewrites")
+    NEEDS = ("shard", "query_id", "query", "rewrites", "counts")
     ADDS = pa.schema(
         [
             ("documents", pa.list_(DOCUMENT)),
             ("fused", pa.list_(FUSED)),
-            ("counts", pa.list_(ARM_COUNT)),
             ("stored", pa.list_(FILE)),
         ]
     )
@@ -77,11 +76,11 @@ class RetrieveArms:
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with the candidates of every arm, `documents` and `fused`, and costs."""
-        texts = [_texts(table, reading.name if reading.asking >= 0 else None) for reading in self._work.readings]
+        texts = [self._texts(table, search) for search in self._work.searches]
         query_ids = table.column("query_id").to_pylist()
         spent: list[list[dict[str, Any]]] = [[] for _ in query_ids]
         vectors = self._vectors(query_ids, texts)
-        routed = [self._routed(search, texts[search.reading]) for search in self._work.searches]
+        routed = [self._routed(search, of) for search, of in zip(self._work.searches, texts, strict=True)]
         lists = self._lists(query_ids, routed, spent)
         began = time.perf_counter()
         fusing = Fusing(self._work, table.num_rows, self._documents)
@@ -92,14 +91,15 @@ class RetrieveArms:
             counting = _Counting(flat)
             answers = [(at, one) for at, one in enumerate(self._work.answers) if one.search == number]
             if search.dense is not None and any(one.fuse.redundancy == "cosine" for _, one in answers):
-                cosines = similarity(table.num_rows, texts[search.reading], vectors[search.reading, self._dense(search)])
+                of = np.stack([vectors[self._dense(search)][text.search] for text in texts[number]])
+                cosines = similarity(table.num_rows, texts[number], of)
             else:
-                cosines = similarity(table.num_rows, texts[search.reading], None)
+                cosines = similarity(table.num_rows, texts[number], None)
             for at, answer in answers:
                 if at == self._full and len(flat.take):
                     stored.append(self._write(table, flat, answer))
                 counts.update(counting.of(answer))
-            fusing.add(answers, fusion_lists(flat, search.depth, search.cuts), cosines, _strategies(texts[search.reading]))
+            fusing.add(answers, fusion_lists(flat, search.depth, search.cuts), cosines, _strategies(texts[number]))
             heartbeat()
         columns = answer_columns(fusing, table.num_rows)
         counts.update(fusing.counts)
@@ -107,14 +107,26 @@ class RetrieveArms:
             of_query.append(costs.entry("fuse", "arms", (time.perf_counter() - began) / max(1, len(spent))))
         table = with_appended(table, "costs", spent).drop_columns(list(self.DROPS))
         rest: list[list[Any]] = [[]] * (table.num_rows - 1)
+        table = with_appended(table, "counts", [[{"name": name, "count": n} for name, n in counts.items()], *rest])
         more = [
             *columns,
-            pa.array([[{"name": name, "count": count} for name, count in counts.items()], *rest], pa.list_(ARM_COUNT)),
             pa.array([stored, *rest], pa.list_(FILE)),
         ]
         for field, column in zip(self.ADDS, more, strict=True):
             table = table.append_column(field, column)
         return table
+
+    def _texts(self, table: pa.Table, search: Search) -> list[Text]:
+        """Returns the texts of a search, row by row: the original, then the rewrites in order."""
+        reading = self._work.readings[search.reading]
+        name, found = reading.name if reading.asking >= 0 else None, []
+        rows = zip(originals(table, search.typos), table.column("rewrites").to_pylist(), strict=True)
+        for row, (query, rewrites) in enumerate(rows):
+            found.append(Text(row, 0, ORIGINAL, 1, 1.0, 1.0, SearchText(query, "query")))
+            for number, one in enumerate((one for one in rewrites if one["arm"] == name), start=1):
+                text = SearchText(one["text"], one["search_as"])
+                found.append(Text(row, number, one["strategy"], one["position"], one["weight"], one["position_weight"], text))
+        return found
 
     def _routed(self, search: Search, texts: Sequence[Text]) -> dict[str, list[Text]]:
         """Returns what each retriever of an arm is searched with, by its name in the arm."""
@@ -191,30 +203,24 @@ class RetrieveArms:
                 )
             )
 
-    def _vectors(self, query_ids: Sequence[str], texts: Sequence[Sequence[Text]]) -> dict[tuple[int, str], np.ndarray]:
-        """Returns the vectors of the texts of a reading, shape (texts, dim), where an arm weighs lists by cosines."""
-        wanted = {
-            (search.reading, self._dense(search))
-            for number, search in enumerate(self._work.searches)
-            if search.dense is not None
-            and any(one.search == number and one.fuse.redundancy == "cosine" for one in self._work.answers)
-        }
+    def _vectors(self, query_ids: Sequence[str], texts: Sequence[Sequence[Text]]) -> dict[str, dict[Wanted, np.ndarray]]:
+        """Returns the vectors of texts, shape (dim,), by key of the retriever, where an arm weighs lists by cosines."""
+        wanted: dict[str, dict[Wanted, Searched]] = {}
+        for number, search in enumerate(self._work.searches):
+            by_cosine = any(one.search == number and one.fuse.redundancy == "cosine" for one in self._work.answers)
+            for text in texts[number] if by_cosine and search.dense is not None else ():
+                of = wanted.setdefault(self._dense(search), {})
+                of.setdefault(text.search, Searched(query_ids[text.row], text.search))
         found = {}
-        for key in dict.fromkeys(key for _, key in sorted(wanted)):
+        for key, of in wanted.items():
             retriever = self._retrievers[key]
             assert isinstance(retriever, Embedder)
 
             def compute(missing: list[Searched], encode: Embedder = retriever) -> list[list[tuple[Searched, np.ndarray]]]:
                 return [list(zip(missing, encode.embed([one.search for one in missing]), strict=True))]  # type: ignore[misc]
 
-            readings = [reading for reading, of in sorted(wanted) if of == key]
-            keys: dict[Wanted, Searched] = {}
-            for text in (text for reading in readings for text in texts[reading]):
-                keys.setdefault(text.search, Searched(query_ids[text.row], text.search))
             store = GatheredVectors(self._gathered, self._work.retrievers[key].encoder_space)
-            vectors = dict(zip(keys, fill(store, list(keys.values()), compute), strict=True))
-            for reading in readings:
-                found[reading, key] = np.stack([vectors[text.search] for text in texts[reading]])
+            found[key] = dict(zip(of, fill(store, list(of.values()), compute), strict=True))
         return found
 
     def _dense(self, search: Search) -> str:
@@ -235,19 +241,6 @@ class RetrieveArms:
         """Writes the lists of the full arm; returns the file as an entry of `stored`."""
         file = write_table(self._storage, "runs", shard_of(table), stored_rows(table.column("query_id").combine_chunks(), flat))
         return {"table": "runs"} | file._asdict()
-
-
-def _texts(table: pa.Table, name: str | None) -> list[Text]:
-    """Returns the texts of a reading, row by row: the original, then the rewrites in order; None: the original alone."""
-    found = []
-    for row, (query, rewrites) in enumerate(
-        zip(table.column("query").to_pylist(), table.column("rewrites").to_pylist(), strict=True)
-    ):
-        found.append(Text(row, 0, ORIGINAL, 1, 1.0, 1.0, SearchText(query, "query")))
-        for number, one in enumerate((one for one in rewrites if one["arm"] == name), start=1):
-            search = SearchText(one["text"], one["search_as"])
-            found.append(Text(row, number, one["strategy"], one["position"], one["weight"], one["position_weight"], search))
-    return found
 
 
 def _strategies(texts: Sequence[Text]) -> set[str]:

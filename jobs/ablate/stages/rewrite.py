@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from cluster.run.stage import shard_of
 from cluster.storage import open_storage
 from jobs.ablate.gathered import GatheredCompletions
 from jobs.ablate.shared_work import Asking, Reading, digest
-from jobs.ablate.tables import ARM_REWRITE, ARM_SELECTION
+from jobs.ablate.tables import ARM_COUNT, ARM_REWRITE, ARM_SELECTION
 from jobs.stages.completer import Answered, Completer
 from jobs.stages.completions import Completions, key_of
 from jobs.stages.fill import fill
@@ -40,7 +41,9 @@ class RewriteArms:
     """A worker of the rewriting stage: all requests to one engine."""
 
     NEEDS = ("shard", "query_id", "query", "context", "values")
-    ADDS = pa.schema([("rewrites", pa.list_(ARM_REWRITE)), ("selections", pa.list_(ARM_SELECTION))])
+    ADDS = pa.schema(
+        [("rewrites", pa.list_(ARM_REWRITE)), ("selections", pa.list_(ARM_SELECTION)), ("counts", pa.list_(ARM_COUNT))]
+    )
 
     def __init__(
         self,
@@ -48,6 +51,7 @@ class RewriteArms:
         made_by: str,
         askings: Mapping[int, Asking],
         readings: Sequence[Reading],
+        arms: Mapping[str, Sequence[tuple[str, frozenset[str]]]],
         run: str,
         gathered: str,
         start: int,
@@ -62,6 +66,7 @@ class RewriteArms:
             made_by: hash of the engine's identity.
             askings: those of this engine, by index.
             readings: of these.
+            arms: name of a reading -> its arms with their strategies.
             run: the ablation's folder.
             gathered: the folder of what ablations gather.
             start: the number of this start of the ablation, from 1.
@@ -69,7 +74,7 @@ class RewriteArms:
             prices: of the ablation, if it has a budget.
             unsaved_seconds: the config's `limits.unsaved_seconds`.
         """
-        self._askings, self._made_by, self._gathered = askings, made_by, gathered
+        self._askings, self._made_by, self._gathered, self._arms = askings, made_by, gathered, arms
         self._rewriters = {number: Rewriter(asking.rewriting) for number, asking in askings.items()}
         self._readings = [(reading, Rewriter(reading.rewriting)) for reading in readings]
         engines: dict[str, EngineSettings] = {} if engine is None else {"": engine}
@@ -104,7 +109,9 @@ class RewriteArms:
         texts, selections, errors = self._read(queries, requests, chosen, made)
         spent = [self._costs(row, requests, chosen, made, own, shared) for row in range(len(queries))]
         table = with_appended(with_appended(table, "errors", errors), "costs", spent)
-        for field, values in zip(RewriteArms.ADDS, (texts, selections), strict=True):
+        counts = [{"name": name, "count": n} for name, n in self._counts(chosen).items()]
+        counted = [counts, *[[]] * (len(queries) - 1)]
+        for field, values in zip(RewriteArms.ADDS, (texts, selections, counted), strict=True):
             if field.name in table.column_names:
                 table = with_appended(table, field.name, values)
             else:
@@ -169,6 +176,20 @@ class RewriteArms:
                 errors[row] += [*choice_notes(answer, choice), *map(failure_row, written.failures)]
         return texts, selections, [_once(of_query) for of_query in errors]
 
+    def _counts(self, chosen: Sequence[Sequence[_Chosen]]) -> Counter[str]:
+        """Returns how many requests each arm needs an answer of, by `arm/<arm>/requests/<request>`."""
+        counts: Counter[str] = Counter()
+        for (reading, _), of_reading in zip(self._readings, chosen, strict=True):
+            rewriter = self._rewriters[reading.asking]
+            wanted = Counter(tuple(one.choice.texts) for one in of_reading)
+            for arm, strategies in self._arms.get(reading.name, ()):
+                for texts, queries in wanted.items():
+                    for name, samples in rewriter.samples([one for one in texts if one in strategies]).items():
+                        counts[f"arm/{arm}/requests/{name}"] += samples * queries
+                for question in (one.question for one in of_reading if one.question is not None):
+                    counts[f"arm/{arm}/requests/{question.name}"] += 1
+        return counts
+
     def _costs(
         self,
         row: int,
@@ -194,7 +215,7 @@ class RewriteArms:
 class MoreRewriteArms(RewriteArms):
     """The stage of a further engine: it appends to the texts of those before."""
 
-    NEEDS = (*RewriteArms.NEEDS, "rewrites", "selections")
+    NEEDS = (*RewriteArms.NEEDS, "rewrites", "selections", "counts")
     ADDS = pa.schema([])
 
 

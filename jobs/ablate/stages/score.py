@@ -17,6 +17,7 @@ from jobs.ablate.tables import PAIR_SCORE
 from jobs.index.opening import open_documents
 from jobs.stages.fill import fill
 from jobs.stages.score import PORTION
+from jobs.stages.search_texts import originals
 from jobs.tables import failed, nested, with_appended
 from retrievers.ranking import offsets_of
 from retrievers.reranker import Reranker, open_reranker
@@ -43,22 +44,24 @@ class ScoreArms:
         Raises:
             RetrieverError: a model or the index is missing.
         """
-        self._rerankers = []
+        opened: dict[str, Reranker] = {}  # arms with typos share a model with those without
         for one in rerankers:
-            opened = open_reranker(one.settings, device)
-            assert opened is not None, "rerank.kind: none scores nothing"
-            self._rerankers.append((one, opened))
+            if one.settings.model_dump_json() not in opened:
+                reranker = open_reranker(one.settings, device)
+                assert reranker is not None, "rerank.kind: none scores nothing"
+                opened[one.settings.model_dump_json()] = reranker
+        self._rerankers = [(one, opened[one.settings.model_dump_json()]) for one in rerankers]
         self._documents = open_documents(*documents, patient=True)
         self._gathered = gathered
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with `scores` and costs."""
         lists = table.column("documents").combine_chunks().to_pylist()
-        queries = list(zip(table.column("query_id").to_pylist(), table.column("query").to_pylist(), strict=True))
-        spent: list[list[dict[str, object]]] = [[] for _ in queries]
-        found: list[list[dict[str, object]]] = [[] for _ in queries]
+        spent: list[list[dict[str, object]]] = [[] for _ in lists]
+        found: list[list[dict[str, object]]] = [[] for _ in lists]
         for number, (one, opened) in enumerate(self._rerankers):
             began = time.perf_counter()
+            queries = list(zip(table.column("query_id").to_pylist(), originals(table, one.typos), strict=True))
             places = [
                 (row, place)
                 for row, documents in enumerate(lists)

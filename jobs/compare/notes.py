@@ -1,0 +1,104 @@
+"""Notes on a comparison: what its figures include, leave out and assume."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from jobs.compare.clusters import SIMILARITY
+from jobs.compare.difference import GRID, QUESTIONS, SAMPLES, Comparison
+from jobs.compare.significance import ALPHA, DRAWS
+from jobs.evaluate.evaluate import FEW_QUERIES, figure, nothing_measured
+from jobs.evaluate.intervals import LEVEL
+
+
+def comparison_notes(comparison: Comparison, keep: int | None) -> list[str]:
+    """Returns the notes, a sentence each; the one reason where nothing is measured.
+
+    Args:
+        comparison: with its differences.
+        keep: results that were written per query and arm; None: down to the deepest rank that a measure reads.
+    """
+    frame = comparison.frame
+    if not frame.keys:
+        return [f"warning: {nothing_measured(frame.judged, frame.not_committed, frame.unmatched, frame.key)}"]
+    notes = [*_counted(comparison), *_tested(comparison), *_judged(comparison), *_bounds(comparison)]
+    if keep is not None and keep < frame.depth:
+        notes.append(f"lists end after {keep} documents (ablate.keep), the measures read {frame.depth}")
+    return notes
+
+
+def _counted(comparison: Comparison) -> list[str]:
+    frame = comparison.frame
+    queries = len({query_id for query_id in frame.query_ids if query_id}) + frame.rejected
+    left_out = ((frame.missing, "not in the log"), (frame.not_committed, "of queries not committed yet"))
+    left = ", ".join(f"{count:,} {where}" for count, where in left_out if count)
+    rows = f"{len(frame.keys):,} log rows of " if frame.key == "log_id" else ""
+    clusters = f" in {frame.drawn:,} clusters of near-duplicates (words {100 * SIMILARITY:.0f} % alike)"
+    notes = [
+        f"judged: {rows}{queries:,} distinct queries{clusters if frame.drawn < queries else ''}"
+        + (f"; left out: {left}" if left else "")
+    ]
+    zero = [f"{frame.rejected:,} rejected"] if frame.rejected else []
+    if frame.failed.any():
+        most = int(frame.failed.argmax())
+        few = int(frame.failed.min())
+        zero.append(f"{few:,} to {frame.failed[most]:,} without results, by arm (most: {frame.arms[most]})")
+    return notes + ([f"counted as zero: {', '.join(zero)}"] if zero else [])
+
+
+def _tested(comparison: Comparison) -> list[str]:
+    frame, found = comparison.frame, comparison.differences
+    if frame.drawn < 2:
+        return ["no interval and no test: it takes two distinct queries"]
+    few = "; of so few clusters a rough one" if frame.drawn < FEW_QUERIES else ""
+    notes = [
+        f"difference: to {comparison.baseline}; {100 * LEVEL:.0f} % interval and p: paired t-test"
+        + (f" over clusters{few}" if frame.drawn < len(frame.keys) else few)
+    ]
+    tested = [one for one in found if one.arm != comparison.baseline and one.arm not in comparison.oracles]
+    apart = sum((one.p < ALPHA) != (one.p_randomised < ALPHA) for one in tested)
+    exact = 2**frame.drawn <= DRAWS
+    notes.append(
+        f"checked by randomisation ({'all' if exact else f'{DRAWS:,}'} sign flips): {apart:,} of {len(tested):,} tests "
+        f"come out differently at {ALPHA}"
+    )
+    sizes = {
+        "p_holm": sum(one.p_holm is not None for one in found) // len(frame.measures),
+        "q": sum(one.q is not None for one in found) // len(frame.measures),
+    }
+    if sizes["p_holm"]:
+        notes.append(f"p is Holm's, for {sizes['p_holm']:,} arms ({', '.join(QUESTIONS)}), each measure a family of its own")
+    if sizes["q"]:
+        notes.append(f"q is Benjamini and Hochberg's, for {sizes['q']:,} arms of the {GRID}, each measure a family of its own")
+    notes.append(
+        f"equivalent: within {comparison.min_effect:g} of the baseline by two one-sided t-tests at {ALPHA}, unadjusted"
+    )
+    return notes
+
+
+def _judged(comparison: Comparison) -> list[str]:
+    frame = comparison.frame
+    known = [n for n in range(len(frame.arms)) if not math.isnan(frame.unjudged[n])]
+    if not known:
+        return []
+    least, most = (known[int(pick(frame.unjudged[known]))] for pick in (np.argmin, np.argmax))
+    shares = f"{100 * frame.unjudged[least]:.1f} % ({frame.arms[least]})"
+    if frame.unjudged[most] > frame.unjudged[least]:
+        shares += f" to {100 * frame.unjudged[most]:.1f} % ({frame.arms[most]})"
+    return [f"not judged, so not relevant: {shares} of the first {frame.depth:,} results; condensed means leave them out"]
+
+
+def _bounds(comparison: Comparison) -> list[str]:
+    frame, notes = comparison.frame, []
+    if comparison.oracles:
+        notes.append("oracle arms choose by the judgements: bounds of what choosing can bring, not systems, and not tested")
+    samples = [n for n, arm in enumerate(frame.arms) if comparison.families[arm] == SAMPLES or arm == "full"]
+    if any(comparison.families[frame.arms[n]] == SAMPLES for n in samples):
+        means = frame.values[samples, 0].mean(axis=1)
+        notes.append(
+            f"noise floor: {frame.measures[0]} of full and {len(samples) - 1} more sample(s) of it lies between "
+            f"{figure(float(means.min()))} and {figure(float(means.max()))}"
+        )
+    return notes

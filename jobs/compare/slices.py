@@ -1,0 +1,203 @@
+"""Slices: the counted keys part by part: by a property of the query, its difficulty, or a column of the log."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+
+from jobs.compare.frame import Frame
+from jobs.evaluate.evaluate import FEW_QUERIES
+from jobs.evaluate.intervals import Floats
+from jobs.evaluate.per_query import database
+from jobs.run.folder import RunFolder
+from rewriters.normalise import normalise
+
+MOST_VALUES = 20  # of a log's column; the keys of rarer values are one slice
+OTHERS, NONE = "(others)", "(none)"
+_ORDER = ("head", "torso", "tail", "hard", "medium", "easy", "1-2", "3-5", "6 and more")
+_SHOWN = {"language": "script"}  # letters tell the script, not the language
+
+Values = Sequence[str | None]
+
+
+@dataclass(frozen=True)
+class Slice:
+    """The counted keys with one value of a property."""
+
+    name: str
+    """The property: query_type, frequency, difficulty, words, script, or a column of the log."""
+    value: str
+    keys: int
+    means: dict[str, tuple[float, float]]
+    """Arm -> mean of the first measure, and its difference to the baseline."""
+    few: bool
+    """Whether it has so few keys that its means say little."""
+
+
+def slices_of(run: RunFolder, frame: Frame, names: Sequence[str], baseline: str) -> tuple[list[Slice], list[str]]:
+    """Returns the slices, by property and value, and a note on each property that needs one.
+
+    Args:
+        run: the ablation.
+        frame: its measures, with at least one key.
+        names: properties, as `evaluate.slices` has them.
+        baseline: an arm.
+
+    Raises:
+        ConfigError: files of the ablation cannot be read.
+    """
+    first = frame.values[:, 0]
+    base = first[frame.arms.index(baseline)]
+    slices: list[Slice] = []
+    notes = []
+    for name in dict.fromkeys(names):
+        values, note = _values(run, frame, name, base)
+        notes += [note] if note else []
+        for value, chosen in _parts(values):
+            means = first[:, chosen].mean(axis=1)
+            differences = means - base[chosen].mean()
+            found = {arm: (float(means[n]), float(differences[n])) for n, arm in enumerate(frame.arms)}
+            slices.append(Slice(_SHOWN.get(name, name), value, len(chosen), found, few=len(chosen) < FEW_QUERIES))
+    return slices, notes
+
+
+def _values(run: RunFolder, frame: Frame, name: str, base: Floats) -> tuple[Values, str | None]:
+    """Returns the value of each key, or none, and what is to be said of the property."""
+    normalised = [None if query is None else normalise(query) for query in frame.queries]
+    if name == "words":
+        return _by(normalised, _words), None
+    if name == "language":
+        return _by(normalised, script), "script: of most of a query's letters; the language cannot be told from them"
+    if name == "difficulty":
+        return thirds(base), (
+            "difficulty: thirds by the baseline's own value, so that gains of hard and losses of easy queries are in part "
+            "regression to the mean"
+        )
+    if name == "frequency":
+        return _frequency(run, frame)
+    found = _query_types(run, frame) if name == "query_type" else _column(run, frame, name)
+    if found is None:
+        why = "no arm selects by it and the log has no such column" if name == "query_type" else "no such column was kept"
+        return [], f"no slices by {name}: {why}"
+    return found, None
+
+
+def _by(texts: Values, value_of: Callable[[str], str]) -> Values:
+    return [None if text is None else value_of(text) for text in texts]
+
+
+def _words(text: str) -> str:
+    count = len(text.split())
+    return "1-2" if count < 3 else "3-5" if count < 6 else "6 and more"
+
+
+def script(text: str) -> str:
+    """Returns the script of most of a text's letters: Latin, Cyrillic, Han; "none" without letters.
+
+    A script is the first word of a letter's name in Unicode. Han beside kana counts as kana, since only Japanese mixes them.
+    """
+    if text.isascii():
+        return "Latin" if any(letter.isalpha() for letter in text) else "none"
+    counts = Counter(_script_of(letter) for letter in text if letter.isalpha())
+    if counts["Kana"]:
+        counts["Kana"] += counts.pop("Han", 0)
+    return max(counts, key=lambda one: (counts[one], one), default="none")
+
+
+@lru_cache(maxsize=1 << 16)
+def _script_of(letter: str) -> str:
+    first = unicodedata.name(letter, "unnamed").partition(" ")[0]
+    return {"CJK": "Han", "HIRAGANA": "Kana", "KATAKANA": "Kana", "KATAKANA-HIRAGANA": "Kana"}.get(first, first.capitalize())
+
+
+def thirds(base: Floats) -> Values:
+    """Returns hard, medium or easy for each key: thirds by the baseline's value, equal values together."""
+    low, high = np.quantile(base, [1 / 3, 2 / 3])
+    return np.where(base <= low, "hard", np.where(base <= high, "medium", "easy")).tolist()
+
+
+def _frequency(run: RunFolder, frame: Frame) -> tuple[Values, str | None]:
+    """Returns head, torso or tail: the thirds of the whole log's traffic, from the most frequent queries on.
+
+    Queries of one frequency stay together, in the third in which the middle of their traffic lies.
+    """
+    with database(run) as connection:
+        rows = connection.execute(
+            "SELECT log_count, sum(log_count)::DOUBLE FROM read_parquet(?) GROUP BY log_count ORDER BY log_count DESC",
+            [run.tables["queries"]],
+        ).fetchall()
+    if len(rows) < 2:
+        return [], "no slices by frequency: every query of the log was asked equally often"
+    traffic = np.array([asked for _, asked in rows])
+    middle = (np.cumsum(traffic) - traffic / 2) / traffic.sum()
+    third = {count: ("head", "torso", "tail")[min(2, int(3 * at))] for (count, _), at in zip(rows, middle, strict=True)}
+    ids = zip(frame.query_ids, frame.counts.tolist(), strict=True)
+    return [third[count] if query_id else None for query_id, count in ids], (
+        "frequency: head, torso and tail are thirds of the log's traffic"
+    )
+
+
+def _query_types(run: RunFolder, frame: Frame) -> Values | None:
+    """Returns the type of each key's query: that of the log's column, else the one that the first selecting arm chose by."""
+    columns = "any_value(query_type)" if _has_column(run, "queries", "query_type") else None
+    if columns:
+        return _looked_up(run, frame, "queries", columns)
+    if "selections" not in run.tables:
+        return None
+    place = "CASE arm " + " ".join(f"WHEN {_quoted(arm)} THEN {n}" for n, arm in enumerate(frame.arms)) + " END"
+    return _looked_up(run, frame, "selections", f"arg_min(query_type, {place}) FILTER (query_type IS NOT NULL)")
+
+
+def _column(run: RunFolder, frame: Frame, name: str) -> Values | None:
+    """Returns a kept column's value of each key's query; None if the ablation kept no such column."""
+    if not _has_column(run, "queries", "values"):
+        return None
+    value = f'any_value("values"[{_quoted(name)}])'
+    with database(run) as connection:
+        known = connection.execute(
+            f'SELECT count(*) FROM read_parquet(?) WHERE map_contains("values", {_quoted(name)})', [run.tables["queries"]]
+        ).fetchone()
+    return _looked_up(run, frame, "queries", value) if known and known[0] else None
+
+
+def _looked_up(run: RunFolder, frame: Frame, table: str, value: str) -> Values:
+    wanted = sorted({query_id for query_id in frame.query_ids if query_id})
+    with database(run) as connection:
+        connection.register("wanted", pa.table({"query_id": pa.array(wanted, pa.string())}))
+        rows = connection.execute(
+            f"SELECT query_id, {value} FROM read_parquet(?) SEMI JOIN wanted USING (query_id) GROUP BY query_id",
+            [run.tables[table]],
+        ).fetchall()
+    found = dict(rows)
+    return [found.get(query_id or "") for query_id in frame.query_ids]
+
+
+def _has_column(run: RunFolder, table: str, column: str) -> bool:
+    with database(run) as connection:
+        found = connection.execute("DESCRIBE SELECT * FROM read_parquet(?)", [run.tables[table]]).fetchall()
+    return column in {name for name, *_ in found}
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _parts(values: Values) -> list[tuple[str, np.ndarray]]:
+    """Returns each value and the places of its keys: known values in their order, others the most frequent first."""
+    shown = [NONE if value is None else value for value in values]
+    counts = Counter(shown)
+    ranked = sorted(counts, key=lambda value: (value == NONE, -counts[value], value))
+    if set(ranked) <= {*_ORDER, NONE}:
+        ranked.sort(key=[*_ORDER, NONE].index)
+    if len(ranked) > MOST_VALUES:
+        kept = set(ranked[: MOST_VALUES - 1])
+        shown = [value if value in kept else OTHERS for value in shown]
+        ranked = [*ranked[: MOST_VALUES - 1], OTHERS]
+    placed = np.array(shown)
+    return [(value, np.flatnonzero(placed == value)) for value in ranked]

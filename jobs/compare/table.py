@@ -1,0 +1,183 @@
+"""A comparison for the terminal, at most 80 columns wide, and as JSON-able values."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from jobs.compare.difference import Comparison, Difference
+from jobs.compare.significance import ALPHA
+from jobs.evaluate.evaluate import figure
+from jobs.evaluate.intervals import LEVEL
+
+MOST_ARMS = 20  # rows of the tables; the baseline and `full` are always among them
+MOST_MEASURES = 5  # columns of the second table
+_WIDTH = 76
+_ARM_WIDTH = 26
+BEST, SECOND = "¹", "²"
+
+
+def comparison_table(comparison: Comparison) -> RenderableType:
+    """Returns the arms by the first measure, those by all measures, the slices, and the notes; only a warning for nothing."""
+    if not comparison.differences:
+        return Text("\n".join(comparison.notes))
+    shown = _shown(comparison)
+    parts: list[RenderableType] = [_first_table(comparison, shown)]
+    if len(comparison.frame.measures) > 1:
+        parts += ["", _means_table(comparison, shown)]
+    if comparison.slices:
+        parts += ["", _slice_table(comparison)]
+    left_out = len(comparison.frame.arms) - len(shown)
+    notes = [
+        f"{BEST} best, {SECOND} second best; + better, - worse than {comparison.baseline} (p or q < {ALPHA}), = equivalent",
+        *([f"{left_out:,} more arms are not shown: --json and the report have them"] if left_out else []),
+        *comparison.notes,
+    ]
+    return Group(*parts, Text("\n" + "\n".join(notes)))
+
+
+def comparison_values(comparison: Comparison) -> dict[str, Any]:
+    """Returns the comparison as JSON-able values; unknown ones are None."""
+    frame = comparison.frame
+    arms = [
+        {
+            "arm": arm,
+            "family": comparison.families[arm],
+            "oracle": arm in comparison.oracles,
+            "failed": int(frame.failed[place]),
+            "unjudged": _known(float(frame.unjudged[place])),
+            "measures": {
+                name: {
+                    key: _known(value)
+                    for key, value in asdict(comparison.by_arm[arm, name]).items()
+                    if key not in {"arm", "measure"}
+                }
+                for name in (frame.measures if comparison.differences else ())
+            },
+        }
+        for place, arm in enumerate(frame.arms)
+    ]
+    counts = {name: getattr(frame, name) for name in ("judged", "missing", "not_committed", "rejected", "depth", "key")}
+    slices = [
+        asdict(one) | {"means": {arm: [_known(value) for value in pair] for arm, pair in one.means.items()}}
+        for one in comparison.slices
+    ]
+    return {
+        "baseline": comparison.baseline,
+        "min_effect": comparison.min_effect,
+        "measures": list(frame.measures),
+        **counts,
+        "counted": len(frame.keys),
+        "clusters": frame.drawn,
+        "arms": arms,
+        "slices": slices,
+        "notes": list(comparison.notes),
+    }
+
+
+def marks(comparison: Comparison, measure: str) -> dict[str, str]:
+    """Returns arm -> `BEST` or `SECOND` by the mean of a measure, figures that are shown alike sharing a mark.
+
+    Oracle arms get none: they are bounds.
+    """
+    shown = {
+        arm: figure(comparison.by_arm[arm, measure].mean) for arm in comparison.frame.arms if arm not in comparison.oracles
+    }
+    ranked = sorted(set(shown.values()), key=float, reverse=True)
+    return {arm: mark for mark, best in zip((BEST, SECOND), ranked, strict=False) for arm, one in shown.items() if one == best}
+
+
+def verdict(difference: Difference) -> str:
+    """Returns + or - for a difference that is significant within its family, = for an equivalent arm, else a blank.
+
+    A difference may be both significant and within the smallest one that matters: then `=` follows the sign.
+    """
+    sign = "" if not difference.adjusted < ALPHA else "+" if difference.difference > 0 else "-"
+    tested = difference.p_holm is not None or difference.q is not None
+    return sign + ("=" if tested and difference.p_equivalent < ALPHA else "")
+
+
+def _shown(comparison: Comparison) -> list[str]:
+    """Returns the best arms by the first measure, best first, with the baseline and `full`."""
+    first = comparison.frame.measures[0]
+    ranked = sorted(comparison.frame.arms, key=lambda arm: -comparison.by_arm[arm, first].mean)
+    always = {comparison.baseline, "full"} & set(ranked)
+    chosen = always | set([arm for arm in ranked if arm not in always][: MOST_ARMS - len(always)])
+    return [arm for arm in ranked if arm in chosen]
+
+
+def _table(title: str) -> Table:
+    table = Table(box=None, padding=(0, 1, 0, 0), min_width=_WIDTH)
+    table.add_column(title, style="bold", overflow="fold", max_width=_ARM_WIDTH, ratio=1)
+    return table
+
+
+def _first_table(comparison: Comparison, shown: list[str]) -> Table:
+    """Returns the arms by the first measure: mean, difference, interval, adjusted p."""
+    first = comparison.frame.measures[0]
+    best = marks(comparison, first)
+    grid = any(comparison.by_arm[arm, first].q is not None for arm in shown)
+    table = _table("")
+    for title in (first, "difference", f"{100 * LEVEL:.0f} % interval", "p or q" if grid else "p", ""):
+        table.add_column(title, justify="left" if not title else "right", no_wrap=True)
+    for arm in shown:
+        one = comparison.by_arm[arm, first]
+        base = arm == comparison.baseline
+        interval = "-" if base or math.isnan(one.low) else f"{figure(one.low, '+')} to {figure(one.high, '+')}"
+        table.add_row(
+            Text(arm),
+            f"{figure(one.mean)}{best.get(arm, ' ')}",
+            "baseline" if base else figure(one.difference, "+"),
+            interval,
+            "bound" if arm in comparison.oracles else _probability(one.adjusted),
+            verdict(one),
+        )
+    return table
+
+
+def _means_table(comparison: Comparison, shown: list[str]) -> Table:
+    """Returns the arms' means by all measures, marked."""
+    measures = comparison.frame.measures[:MOST_MEASURES]
+    best = {name: marks(comparison, name) for name in measures}
+    table = _table("means")
+    for name in measures:
+        table.add_column(name, justify="right", no_wrap=True, overflow="ellipsis", min_width=9)
+    for arm in shown:
+        cells = []
+        for name in measures:
+            one = comparison.by_arm[arm, name]
+            cells.append(f"{figure(one.mean)}{best[name].get(arm, ' ')}{verdict(one):<2}")
+        table.add_row(Text(arm), *cells)
+    if len(comparison.frame.measures) > MOST_MEASURES:
+        table.caption = Text(f"{', '.join(comparison.frame.measures[MOST_MEASURES:])}: see --json and the report")
+    return table
+
+
+def _slice_table(comparison: Comparison) -> Table:
+    """Returns the first measure slice by slice, of the baseline and one more arm: `full`, or the best where that is it."""
+    ranked = [arm for arm in _shown(comparison) if arm not in {comparison.baseline, *comparison.oracles}]
+    other = "full" if "full" in ranked else (ranked or [comparison.baseline])[0]
+    table = _table("slices")
+    for title in ("keys", comparison.baseline, other, "difference"):
+        table.add_column(title, justify="right", no_wrap=True, overflow="ellipsis", max_width=16)
+    for one in comparison.slices:
+        mean, difference = one.means[other]
+        cells = (f"{one.keys:,}{'?' if one.few else ' '}", figure(one.means[comparison.baseline][0]), figure(mean))
+        table.add_row(Text(f"{one.name}: {one.value}"), *cells, figure(difference, "+"))
+    if any(one.few for one in comparison.slices):
+        table.caption = Text("?: too few keys for the means to say much")
+    return table
+
+
+def _probability(p: float) -> str:
+    return "-" if math.isnan(p) else "<.0001" if p < 0.0001 else f"{p:.4f}"
+
+
+def _known(value: Any) -> Any:
+    """Returns the value; None for a number that JSON does not have."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
