@@ -17,7 +17,6 @@ from jobs.evaluate.exports import ENDINGS, written
 
 if TYPE_CHECKING:
     from jobs.compare.comparison import Comparison
-    from jobs.compare.frame import Frame
 
 MOST_ROWS = 50
 _SPECIAL = {

@@ -81,7 +81,7 @@ def run_tags(arms: Iterable[str]) -> dict[str, str]:
     for arm in arms:
         tag = re.sub(r"[^A-Za-z0-9._+=-]", "_", arm)[:_LONGEST_TAG].lstrip(".-")
         if tag != arm or tag.lower() in taken:
-            tag = f"{tag}-{hashlib.sha256(arm.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+            tag = f"{tag or 'arm'}-{hashlib.sha256(arm.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
         found[arm] = tag
         taken.add(tag.lower())
     return found

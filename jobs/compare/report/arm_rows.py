@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import TYPE_CHECKING
 
 from jobs.compare.standing import Standing, corrected, mark, verdict
@@ -112,6 +113,6 @@ def _row(found: Standing, arm: str, number: int) -> ArmRow:
 
 def _axis(rows: Sequence[ArmRow]) -> tuple[float, float]:
     drawn = [row.difference for row in rows if row.difference is not None]
-    ends = [0.0, *(end for one in drawn for end in (one.low, one.high, one.difference) if end == end)]
+    ends = [0.0, *(end for one in drawn for end in (one.low, one.high, one.difference) if isfinite(end))]
     margin = 0.05 * (max(ends) - min(ends)) or 0.01
     return min(ends) - margin, max(ends) + margin

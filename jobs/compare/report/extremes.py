@@ -90,7 +90,10 @@ def _fill_rewrites(run: RunFolder, arm: str, queries: list[ExtremeQuery]) -> Non
         ids = sorted({one.query_id for one in queries})
         rows = connection.execute(_REWRITES, {"files": files, "ids": ids}).fetchall()
     order = {name: place for place, name in enumerate(strategies or ())}
-    changed = any(key.startswith("rewrite.") and key not in ("rewrite.strategies", "rewrite.select") for key in described.get("changes", {}))
+    changed = any(
+        key.startswith("rewrite.") and key not in ("rewrite.strategies", "rewrite.select")
+        for key in described.get("changes", {})
+    )
     by_query: dict[str, dict[str, list[tuple[str, int, str]]]] = {}
     for query_id, strategy, position, text, of in rows:
         if strategies is None or strategy in order:

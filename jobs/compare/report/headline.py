@@ -94,7 +94,9 @@ def ablation_notices(run: RunFolder, found: Standing | None) -> list[str]:
     if not run.finished:
         said.append(f"This ablation is not finished ({run.state}). All figures are of the committed shards only.")
     if found is None:
-        said.append("Nothing was measured: there are no relevance judgements (evaluate.qrels). Costs and overlaps are still shown.")
+        said.append(
+            "Nothing was measured: there are no relevance judgements (evaluate.qrels). Costs and overlaps are still shown."
+        )
         return said
     frame = found.comparison.frame
     lacking = [one["name"] for one in arms if one["name"] not in frame.arms]
@@ -116,8 +118,8 @@ def ablation_notices(run: RunFolder, found: Standing | None) -> list[str]:
     unjudged = float(frame.unjudged.max())
     if unjudged > MUCH_UNJUDGED:
         said.append(
-            f"Nobody judged {percent(float(frame.unjudged.min()))} to {percent(unjudged)} of the results, by arm; they count as "
-            "not relevant. See the condensed means, which leave them out."
+            f"Nobody judged {percent(float(frame.unjudged.min()))} to {percent(unjudged)} of the results, by arm; they count "
+            "as not relevant. See the condensed means, which leave them out."
         )
     return said
 
@@ -129,4 +131,3 @@ def outcomes(found: Standing) -> Counter[str]:
         if measure == found.first and found.contends(arm):
             counts[verdict(difference, found.comparison.min_effect).partition(",")[0]] += 1
     return counts
-
