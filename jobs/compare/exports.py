@@ -32,7 +32,7 @@ def latex(text: str) -> str:
     return "".join(_SPECIAL.get(char, char if char.isprintable() else " ") for char in text)
 
 
-def latex_table(comparison: Comparison, bounds: Collection[str] = (), rows: int = MOST_ROWS) -> str:
+def latex_table(comparison: Comparison, rows: int = MOST_ROWS) -> str:
     r"""Returns the means of the arms as a LaTeX table (booktabs): best bold, second best underlined, daggers.
 
     The baseline stands first, the others follow by the first measure. Differences in either direction are marked. Needs
@@ -40,10 +40,9 @@ def latex_table(comparison: Comparison, bounds: Collection[str] = (), rows: int 
 
     Args:
         comparison: of the arms.
-        bounds: arms that choose by judgements: shown, but never best.
         rows: the most arms; the caption says how many are left out.
     """
-    found = standing(comparison, bounds)
+    found = standing(comparison)
     measures, baseline = comparison.frame.measures, comparison.baseline
     others = [arm for arm in found.ordered() if arm != baseline]
     shown = others[: max(0, rows - 1)]
@@ -135,7 +134,7 @@ def _long(comparison: Comparison) -> Iterator[pa.Table]:
         yield pa.table([pa.array(column) if isinstance(column, np.ndarray) else column for column in columns], schema=_LONG)
 
 
-def write_latex(path: str, comparison: Comparison, bounds: Collection[str] = ()) -> None:
+def write_latex(path: str, comparison: Comparison) -> None:
     """Writes `latex_table` to a local file or an object on S3."""
     with written(path) as file:
-        Path(file).write_text(latex_table(comparison, bounds), encoding="utf-8")
+        Path(file).write_text(latex_table(comparison), encoding="utf-8")

@@ -5,8 +5,9 @@ The report's page, the LaTeX table and the exports read them here, so that all s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
+from math import isnan
 from typing import TYPE_CHECKING
 
 from jobs.evaluate.intervals import Floats
@@ -18,6 +19,7 @@ ALPHA = 0.05
 MARKS = ((0.01, "‡"), (ALPHA, "†"))
 """Corrected p below -> mark, the stricter first."""
 PLACES = 4  # of a printed measure
+TIE = 1e-9  # values that differ by less are equal, as in the tests
 REPEATED = "samples"  # the family whose arms repeat the config itself: they take part in no contest
 FAMILIES = {
     "always": "the config itself, the original, each strategy alone",
@@ -66,16 +68,11 @@ class Standing:
         return next((arm for arm in self.ordered() if self.contends(arm) and arm != self.comparison.baseline), None)
 
 
-def standing(comparison: Comparison, bounds: Collection[str] = ()) -> Standing:
-    """Returns how the arms of a comparison stand.
-
-    Args:
-        comparison: of the arms.
-        bounds: the arms that choose by judgements.
-    """
+def standing(comparison: Comparison) -> Standing:
+    """Returns how the arms of a comparison with at least one counted key stand."""
     frame, families = comparison.frame, comparison.families
     means = _by_name(frame.arms, frame.measures, frame.values.mean(axis=2))
-    able = [arm for arm in frame.arms if arm not in bounds and families.get(arm) != REPEATED]
+    able = [arm for arm in frame.arms if arm not in comparison.oracles and families.get(arm) != REPEATED]
     places = {measure: _places(means, able, measure) for measure in frame.measures}
     return Standing(
         comparison,
@@ -83,7 +80,7 @@ def standing(comparison: Comparison, bounds: Collection[str] = ()) -> Standing:
         _by_name(frame.arms, frame.measures, frame.condensed.mean(axis=2)),
         {measure: first for measure, (first, _) in places.items()},
         {measure: second for measure, (_, second) in places.items()},
-        frozenset(bounds),
+        comparison.oracles,
         {(one.arm, one.measure): one for one in comparison.differences if one.arm != comparison.baseline},
     )
 
@@ -103,8 +100,9 @@ def _places(means: dict[str, dict[str, float]], arms: list[str], measure: str) -
 
 
 def corrected(difference: Difference) -> float | None:
-    """Returns the p-value by Holm, or the q-value by Benjamini-Hochberg in a grid; None where neither was computed."""
-    return difference.q if difference.p_holm is None else difference.p_holm
+    """Returns the p-value by Holm, or the q-value by Benjamini-Hochberg in a grid; None where neither is known."""
+    found = difference.q if difference.p_holm is None else difference.p_holm
+    return None if found is None or isnan(found) else found
 
 
 def mark(difference: Difference | None) -> str:

@@ -42,7 +42,7 @@ ORDER BY arm, topic, rank
 def write_trec(folder: str, run: RunFolder, comparison: Comparison, *, header: bool = True) -> dict[str, str]:
     """Writes the results of each arm as a TREC run file `<arm>.run`; returns arm -> path.
 
-    A topic is a counted judged key; where keys have white space (judged query texts), the query_id. The score is 1 / rank,
+    A topic is a counted judged key; of judgements by query text, the query_id. The score is 1 / rank,
     which falls strictly, so that no reader reorders ties. An arm that chooses among others by judgements has, for each key,
     the list of the arm that the comparison chose. What is not of A-Z a-z 0-9 . _ + = - in an arm's name is an underscore in
     its file's name, and a hash tells such names apart.
@@ -58,7 +58,7 @@ def write_trec(folder: str, run: RunFolder, comparison: Comparison, *, header: b
         header: whether the files begin with ir_metadata.
 
     Raises:
-        ConfigError: a doc_id has white space, which parts the columns of such a file; or files cannot be read.
+        ConfigError: a key or doc_id has white space, which parts the columns of such a file; or files cannot be read.
     """
     arms = comparison.frame.arms
     tags = run_tags(arms)
@@ -91,8 +91,9 @@ def _write(path: str, header: str, rows: Iterable[Row], tag: str) -> None:
     with written(path) as file, file.open("w", encoding="utf-8", newline="\n") as opened:
         opened.write(header)
         for topic, doc_id, rank in rows:
-            if not doc_id or re.search(r"\s", doc_id):
-                name = f"{doc_id[:80]!r}"
+            spaced = next((one for one in (doc_id, topic) if not one or re.search(r"\s", one)), None)
+            if spaced is not None:
+                name = f"{spaced[:80]!r}"
                 raise ConfigError(
                     "argument", f"{path}: id {name} has white space, which ends a column there; write the values as CSV instead"
                 )
@@ -103,13 +104,12 @@ def _rows(run: RunFolder, frame: Frame) -> Iterator[tuple[str, Iterator[Row]]]:
     """Yields the arms that have results, each with its rows in order, to be read before the next arm."""
     if "results" not in run.tables:
         return
-    places = _places(frame)
-    spaced = any(re.search(r"\s", key) for key in frame.keys)
+    places = [place for place, query_id in enumerate(frame.query_ids) if query_id is not None]
     query_ids = [frame.query_ids[place] for place in places]
     wanted = {
         "place": pa.array(places, pa.int64()),
         "query_id": pa.array(query_ids, pa.string()),
-        "topic": pa.array(query_ids if spaced else [frame.keys[place] for place in places], pa.string()),
+        "topic": pa.array(query_ids if frame.key == "query" else [frame.keys[place] for place in places], pa.string()),
     }
     choosing = {one["name"]: one["members"] for one in run.record["ablation"]["arms"] if one.get("members")}
     with database(run) as connection:
@@ -119,14 +119,6 @@ def _rows(run: RunFolder, frame: Frame) -> Iterator[tuple[str, Iterator[Row]]]:
         rows = connection.execute(_ROWS, {"files": run.tables["results"], "arms": arms})
         for arm, of in groupby(_fetched(rows), key=itemgetter(0)):
             yield arm, ((topic, doc_id, rank) for _, topic, doc_id, rank in of)
-
-
-def _places(frame: Frame) -> list[int]:
-    """Returns the keys that are topics: those with a query, of several white-spaced keys of one query the first."""
-    found = [place for place, query_id in enumerate(frame.query_ids) if query_id is not None]
-    if any(re.search(r"\s", key) for key in frame.keys):
-        return sorted({frame.query_ids[place]: place for place in reversed(found)}.values())
-    return found
 
 
 def _chosen(frame: Frame, choosing: Mapping[str, Sequence[str]], places: Sequence[int]) -> pa.Table:

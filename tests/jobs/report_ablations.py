@@ -43,6 +43,10 @@ class FrameLike:
     missing: int = 0
     not_committed: int = 0
     rejected: int = 0
+    clusters: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    depth: int = 10
+    key: str = "query_id"
+    unmatched: tuple[str, str] | None = None
 
 
 class DifferenceLike(NamedTuple):
@@ -75,6 +79,7 @@ class SliceLike(NamedTuple):
     value: str
     keys: int
     means: dict[str, tuple[float, float]]
+    few: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,20 +93,21 @@ class ComparisonLike:
     differences: tuple[DifferenceLike, ...]
     slices: tuple[SliceLike, ...] = ()
     notes: tuple[str, ...] = ()
+    oracles: frozenset[str] = frozenset()
 
 
 class StrategyFunnelLike(NamedTuple):
     """As `StrategyFunnel`."""
 
     strategy: str
+    rewrites: int
     relevant_found: int
     found_alone: int
     survived_fusion: int
-    survived_reranker: int
+    survived_reranker: int | None
     in_top: int
-    rewrites: int
-    overlap: float
-    redundancy: float
+    overlap: float | None
+    redundancy: float | None
     unique_contribution: float
 
 
@@ -111,6 +117,8 @@ class FunnelLike(NamedTuple):
     strategies: tuple[StrategyFunnelLike, ...]
     judged_queries: int
     relevant: int
+    found: int
+    top: int = 5
 
 
 class WorthLike(NamedTuple):
@@ -118,7 +126,8 @@ class WorthLike(NamedTuple):
 
     strategy: str
     reranker_gain: float | None
-    increment: float | None
+    increment: float
+    increment_share: float
     click_rate: float | None
 
 
@@ -126,15 +135,16 @@ class ArmCostLike(NamedTuple):
     """As `ArmCost`."""
 
     arm: str
-    seconds: float
-    device_seconds: float
+    seconds: float | None
+    device_seconds: float | None
     requests: int
-    prompt_tokens: int
-    completion_tokens: int
+    prompt_tokens: float | None
+    completion_tokens: float | None
     searches: int
     pairs: int
     standalone_usd: float | None
     marginal_usd: float | None
+    beyond: str
     gain_per_usd: float | None
 
 
@@ -198,7 +208,7 @@ def comparison_of(arms: Sequence[ArmOf], values: Floats, baseline: str = "origin
         "keys": tuple(f"k{n}" for n in range(keys)),
         "query_ids": tuple(query_id(n) for n in range(keys)),
         "queries": tuple(f"query number {n}" for n in range(keys)),
-    } | {name: further.pop(name) for name in ("keys", "query_ids", "queries") if name in further}
+    } | {name: further.pop(name) for name in ("keys", "query_ids", "queries", "key") if name in further}
     frame = FrameLike(
         names, MEASURES, **given, counts=random.integers(1, 9, keys), values=values,
         condensed=np.clip(values * 1.05, 0, 1), unjudged=np.linspace(0.1, 0.3, len(names)),
@@ -215,7 +225,8 @@ def comparison_of(arms: Sequence[ArmOf], values: Floats, baseline: str = "origin
         grid = [name for name in raw if families[name] == "grid"]
         q = dict(zip(grid, stats.false_discovery_control([raw[name].p for name in grid]), strict=True)) if grid else {}
         found += [one._replace(p_holm=holm.get(name), q=q.get(name)) for name, one in raw.items()]
-    return ComparisonLike(frame, baseline, 0.01, families, tuple(found), **further)
+    oracles = frozenset(arm.name for arm in arms if arm.members)
+    return ComparisonLike(frame, baseline, 0.01, families, tuple(found), oracles=oracles, **further)
 
 
 def _difference(arm: str, measure: str, after: Floats, before: Floats) -> DifferenceLike:
@@ -253,16 +264,16 @@ def funnel_of(strategies: Sequence[str] = STRATEGIES, scale: int = 1) -> FunnelL
         alone = (120 - 25 * n) * scale
         rows.append(
             StrategyFunnelLike(
-                name, 900 * scale - 40 * n, alone, int(alone * 0.8), int(alone * 0.5), int(alone * 0.23), 300, 0.31 + 0.05 * n,
+                name, 300, 900 * scale - 40 * n, alone, int(alone * 0.8), int(alone * 0.5), int(alone * 0.23), 0.31 + 0.05 * n,
                 0.4 + 0.04 * n, alone / (1200 * scale),
             )
         )  # fmt: skip
-    return FunnelLike(tuple(rows), 300, 1500 * scale)
+    return FunnelLike(tuple(rows), 300, 1500 * scale, 1200 * scale)
 
 
 def worth_of(strategies: Sequence[str] = STRATEGIES) -> list[WorthLike]:
     """Returns invented worths."""
-    return [WorthLike(name, 0.31 - 0.1 * n, 0.42 - 0.05 * n, None) for n, name in enumerate(strategies)]
+    return [WorthLike(name, 0.31 - 0.1 * n, 4.2 - 0.5 * n, 0.42 - 0.05 * n, None) for n, name in enumerate(strategies)]
 
 
 def costs_of(arms: Sequence[ArmOf], comparison: ComparisonLike | None = None, *, priced: bool = True) -> list[ArmCostLike]:
@@ -280,7 +291,7 @@ def costs_of(arms: Sequence[ArmOf], comparison: ComparisonLike | None = None, *,
         found.append(
             ArmCostLike(
                 arm.name, seconds, seconds * 0.6, rewrites, rewrites * 210, rewrites * 48, 600 + 2 * rewrites, 9000,
-                usd if priced else None, usd * 0.1 if priced else None, gain if priced else None,
+                usd if priced else None, usd * 0.1 if priced else None, "the other arms", gain if priced else None,
             )
         )  # fmt: skip
     return found

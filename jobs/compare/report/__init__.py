@@ -23,7 +23,7 @@ from jobs.compare.report.extremes import extremes
 from jobs.compare.report.left_out import left_out
 from jobs.compare.report.noise import noise
 from jobs.compare.report.query_chart import main_arms, query_chart
-from jobs.compare.report.sliced import FEW, slice_tables
+from jobs.compare.report.sliced import slice_tables
 from jobs.compare.report.strategies import strategies
 from jobs.compare.standing import Standing, standing
 from jobs.report import FILTERS, wording
@@ -83,7 +83,7 @@ def _values(
     arms = run.record["ablation"]["arms"]
     found = None
     if comparison is not None and comparison.frame.keys:
-        found = standing(comparison, [one["name"] for one in arms if one.get("members")])
+        found = standing(comparison)
     return {
         "run": run,
         "record": run.record,
@@ -92,20 +92,31 @@ def _values(
         "texts": texts,
         "standing": found,
         "comparison": comparison,
-        "notices": headline.ablation_notices(run, found),
+        "notices": headline.ablation_notices(run, comparison, found),
         "work": headline.work_rows(run),
-        "strategies": strategies(funnel, worth, reranked=run.config.rerank.kind != "none"),
+        "strategies": strategies(funnel, worth),
         "costs": costs,
         "config": yaml.safe_dump(wording.masked(run.record["config"]), sort_keys=False, allow_unicode=True, width=100),
         "root": wording.masked(run.storage.root),
-        "few": FEW,
     } | _measured(run, found, costs, texts, samples)
 
 
 def _measured(run: RunFolder, found: Standing | None, costs: Sequence[ArmCost], texts: bool, samples: int) -> dict[str, Any]:
     """Returns the variables that need judgements; None each without them."""
     if found is None:
-        names = ("lead", "rows", "families", "outcomes", "left_out", "chart", "scatter", "extremes", "slices", "noise")
+        names = (
+            "lead",
+            "rows",
+            "families",
+            "outcomes",
+            "unjudged",
+            "left_out",
+            "chart",
+            "scatter",
+            "extremes",
+            "slices",
+            "noise",
+        )
         return dict.fromkeys(names)
     comparison = found.comparison
     frame = comparison.frame
@@ -117,6 +128,7 @@ def _measured(run: RunFolder, found: Standing | None, costs: Sequence[ArmCost], 
         "rows": arm_rows(found),
         "families": headline.family_rows(comparison),
         "outcomes": headline.outcomes(found),
+        "unjudged": headline.unjudged(found),
         "left_out": left_out(found),
         "chart": cost_chart(found, costs),
         "scatter": scatter,

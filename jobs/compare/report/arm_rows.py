@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import isfinite, isnan
 from typing import TYPE_CHECKING
 
 from jobs.compare.standing import Standing, corrected, mark, verdict
@@ -35,7 +35,8 @@ class ArmRow:
     means: list[Mean]
     condensed: float
     """Mean of the first measure over lists without the documents that nobody judged."""
-    unjudged: float
+    unjudged: float | None
+    """Share of its results; None where it has none."""
     failed: int
     difference: Difference | None
     p: float | None
@@ -96,6 +97,7 @@ def _row(found: Standing, arm: str, number: int) -> ArmRow:
         for measure in comparison.frame.measures
     ]
     difference = found.differences.get((arm, found.first))
+    unjudged = float(comparison.frame.unjudged[number])
     return ArmRow(
         arm,
         comparison.families.get(arm, ""),
@@ -103,7 +105,7 @@ def _row(found: Standing, arm: str, number: int) -> ArmRow:
         arm in found.bounds,
         means,
         found.condensed[arm][found.first],
-        float(comparison.frame.unjudged[number]),
+        None if isnan(unjudged) else unjudged,
         int(comparison.frame.failed[number]),
         difference,
         None if difference is None else corrected(difference),

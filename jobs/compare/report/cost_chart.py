@@ -61,12 +61,13 @@ class CostChart:
 def cost_chart(found: Standing, costs: Sequence[ArmCost]) -> CostChart | None:
     """Returns the chart of what each arm costs alone; None with fewer than two arms that have a cost.
 
-    Costs are in USD, or in seconds of workers where prices are not known. Arms that choose by judgements cannot be run, and
-    arms that repeat the config itself are the same system: both are left out.
+    Costs are in USD, or in seconds of workers where prices are not known. Left out are arms of unknown cost, those that choose
+    by judgements, which cannot be run, and those that repeat the config itself, which are the same system.
     """
-    known = [one for one in costs if found.contends(one.arm) and one.arm in found.means]
-    in_usd = bool(known) and all(one.standalone_usd is not None for one in known)
-    spent = {one.arm: float(one.standalone_usd or 0.0) if in_usd else float(one.seconds) for one in known}
+    shown_arms = [one for one in costs if one.arm in found.means and found.contends(one.arm)]
+    usd = {one.arm: one.standalone_usd for one in shown_arms if one.standalone_usd is not None}
+    in_usd = len(usd) >= 2
+    spent = usd if in_usd else {one.arm: one.seconds for one in shown_arms if one.seconds is not None}
     if len(spent) < 2 or max(spent.values()) <= 0:
         return None
     words = money if in_usd else duration

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jobs.compare.report.left_out import WHOLE
-from jobs.compare.standing import Standing
+from jobs.compare.standing import TIE, Standing
 from jobs.report.reading import database
 from jobs.run.folder import RunFolder
 
@@ -55,8 +55,8 @@ def extremes(run: RunFolder, found: Standing, arm: str, count: int, *, texts: bo
     after, before = (frame.values[frame.arms.index(name)] for name in (arm, found.comparison.baseline))
     gains = after[0] - before[0]
     order = [int(key) for key in np.argsort(-gains, kind="stable")]
-    gained = [key for key in order if gains[key] > 0]
-    lost = [key for key in order if gains[key] < 0]
+    gained = [key for key in order if gains[key] > TIE]
+    lost = [key for key in order if gains[key] < -TIE]
     half = count // 2
     best = gained[: max(half, count - len(lost))]
     worst = lost[max(0, len(lost) - (count - len(best))) :]

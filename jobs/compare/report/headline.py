@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from math import isnan
 from typing import TYPE_CHECKING, Any
 
 from jobs.compare.standing import FAMILIES, Standing, corrected, verdict
@@ -75,10 +76,10 @@ def lead(found: Standing) -> str:
     word, _, limit = verdict(difference, found.comparison.min_effect).partition(",")
     known = {"better": "is better than", "worse": "is worse than", "equivalent": "is equivalent to"}.get(word)
     named = "q" if difference.p_holm is None else "corrected p"
+    interval = "" if isnan(difference.low) else f", 95 % interval {signed(difference.low)} to {signed(difference.high)}"
     return (
         f"The best arm, {best}, {known or 'is not clearly different from'} {baseline}{',' * bool(limit)}{limit}: {found.first} "
-        f"{signed(difference.difference)}, 95 % interval {signed(difference.low)} to {signed(difference.high)}"
-        + ("." if p is None else f", {named} {p_words(p)}.")
+        f"{signed(difference.difference)}{interval}" + ("." if p is None else f", {named} {p_words(p)}.")
     )
 
 
@@ -87,17 +88,15 @@ def p_words(p: float) -> str:
     return "< .001" if p < 0.001 else f"= {p:.3f}".replace("0.", ".")
 
 
-def ablation_notices(run: RunFolder, found: Standing | None) -> list[str]:
+def ablation_notices(run: RunFolder, comparison: Comparison | None, found: Standing | None) -> list[str]:
     """Returns what a reader must know before trusting the figures, a sentence each."""
     said = []
     arms = run.record["ablation"]["arms"]
     if not run.finished:
         said.append(f"This ablation is not finished ({run.state}). All figures are of the committed shards only.")
     if found is None:
-        said.append(
-            "Nothing was measured: there are no relevance judgements (evaluate.qrels). Costs and overlaps are still shown."
-        )
-        return said
+        notes = comparison.notes if comparison else ("there are no relevance judgements (evaluate.qrels)",)
+        return [*said, f"Nothing was measured: {'; '.join(notes).removeprefix('warning: ')}. Costs are still shown."]
     frame = found.comparison.frame
     lacking = [one["name"] for one in arms if one["name"] not in frame.arms]
     if lacking:
@@ -115,13 +114,19 @@ def ablation_notices(run: RunFolder, found: Standing | None) -> list[str]:
             f"Queries without results count zero: {number(frame.failed[worst])} of {number(len(frame.keys))} for the arm "
             f"{frame.arms[worst]}, the most of all."
         )
-    unjudged = float(frame.unjudged.max())
-    if unjudged > MUCH_UNJUDGED:
+    least, most = unjudged(found)
+    if most > MUCH_UNJUDGED:
         said.append(
-            f"Nobody judged {percent(float(frame.unjudged.min()))} to {percent(unjudged)} of the results, by arm; they count "
-            "as not relevant. See the condensed means, which leave them out."
+            f"Nobody judged {percent(least)} to {percent(most)} of the results, by arm; they count as not relevant. See the "
+            "condensed means, which leave them out."
         )
     return said
+
+
+def unjudged(found: Standing) -> tuple[float, float]:
+    """Returns the least and the greatest share of unjudged results of an arm; zeros where no arm has results."""
+    shares = [float(share) for share in found.comparison.frame.unjudged if not isnan(share)] or [0.0]
+    return min(shares), max(shares)
 
 
 def outcomes(found: Standing) -> Counter[str]:

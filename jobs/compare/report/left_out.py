@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import fmean
 
-from jobs.compare.standing import Standing
+from jobs.compare.standing import TIE, Standing
 
 WHOLE = "full"
 WITHOUT = "without "
@@ -54,7 +54,7 @@ def left_out(found: Standing) -> LeftOut | None:
         means = [found.means[arm][measure] for measure in frame.measures]
         moved = frame.values[number[arm], 0] - frame.values[number[WHOLE], 0]
         losses = [all_of_them - mean for all_of_them, mean in zip(whole, means, strict=True)]
-        worse, better = int((moved < 0).sum()), int((moved > 0).sum())
+        worse, better = int((moved < -TIE).sum()), int((moved > TIE).sum())
         rows.append(LeftOutRow(arm.removeprefix(WITHOUT), means, losses, worse, len(moved) - worse - better, better))
     rows.sort(key=lambda row: -row.average)
     return LeftOut(whole, rows, max((abs(loss) for row in rows for loss in row.losses), default=0.0) or 1.0)

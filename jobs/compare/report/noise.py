@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jobs.compare.report.left_out import WHOLE
-from jobs.compare.standing import REPEATED, Standing
+from jobs.compare.standing import REPEATED, TIE, Standing
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def noise(found: Standing) -> Noise | None:
     for column, measure in enumerate(frame.measures):
         values = frame.values[places, column]
         means = values.mean(axis=1)
-        moved = float((values.max(axis=0) != values.min(axis=0)).mean())
+        moved = float((np.ptp(values, axis=0) > TIE).mean())
         rows.append(NoiseRow(measure, means.tolist(), float(np.std(means, ddof=1)), float(np.ptp(means)), moved))
     whole = found.means[WHOLE][found.first]
     within = [

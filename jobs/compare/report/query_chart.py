@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from jobs.compare.report.axes import Axis, linear
 from jobs.compare.report.left_out import WHOLE
-from jobs.compare.standing import Standing
+from jobs.compare.standing import TIE, Standing
 from jobs.report.reading import spread
 from jobs.report.wording import shown
 
@@ -97,7 +97,7 @@ def query_chart(found: Standing, labels: Sequence[str]) -> QueryChart | None:
 
 
 def _moved(differences: npt.NDArray[np.float64]) -> tuple[int, int, int]:
-    gained, lost = int((differences > 0).sum()), int((differences < 0).sum())
+    gained, lost = int((differences > TIE).sum()), int((differences < -TIE).sum())
     return gained, lost, len(differences) - gained - lost
 
 

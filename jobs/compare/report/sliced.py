@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from jobs.compare.comparison import Slice
 
-MOST_ARMS = 8
-FEW = 30  # keys below which a part is marked as small
+MOST_ARMS = 8  # beside the baseline
 
 
 @dataclass(frozen=True)

@@ -47,19 +47,20 @@ class Strategies:
     clicks: bool
     """Whether the log has clicks."""
     gain: bool
-    """Whether a reranker scored."""
+    """Whether the worth by a reranker is known."""
+    reranked: bool
+    """Whether the funnel has the step of a reranker."""
     width: float = WIDTH
     height: float = 0.0
     bar: float = BAR
 
 
-def strategies(funnel: Funnel | None, worth: Sequence[Worth], *, reranked: bool) -> Strategies | None:
+def strategies(funnel: Funnel | None, worth: Sequence[Worth]) -> Strategies | None:
     """Returns the strategies; None where nothing is known of them.
 
     Args:
         funnel: by judgements; None without them.
         worth: by the reranker, the results and clicks.
-        reranked: whether candidates are reranked; without, that step is left out.
     """
     known = {one.strategy: one for one in funnel.strategies} if funnel else {}
     worths = {one.strategy: one for one in worth}
@@ -67,18 +68,21 @@ def strategies(funnel: Funnel | None, worth: Sequence[Worth], *, reranked: bool)
     if not names:
         return None
     most = max((one.found_alone for one in known.values()), default=0)
-    rows = [StrategyRow(name, _steps(known.get(name), most, reranked), known.get(name), worths.get(name)) for name in names]
+    top = funnel.top if funnel else 0
+    rows = [StrategyRow(name, _steps(known.get(name), most, top), known.get(name), worths.get(name)) for name in names]
     height = max((len(row.steps) for row in rows), default=0) * STEP - (STEP - BAR) + 2
     clicks = any(one.click_rate is not None for one in worth)
-    return Strategies(rows, funnel, clicks, any(one.reranker_gain is not None for one in worth), height=height)
+    gain = any(one.reranker_gain is not None for one in worth)
+    reranked = any(one.survived_reranker is not None for one in known.values())
+    return Strategies(rows, funnel, clicks, gain, reranked, height=height)
 
 
-def _steps(of: StrategyFunnel | None, most: int, reranked: bool) -> list[FunnelStep]:
+def _steps(of: StrategyFunnel | None, most: int, top: int) -> list[FunnelStep]:
     if of is None:
         return []
     counts = [("it alone found", of.found_alone), ("after fusion", of.survived_fusion)]
-    counts += [("after the reranker", of.survived_reranker)] if reranked else []
-    counts += [("in the top 5", of.in_top)]
+    counts += [("after the reranker", of.survived_reranker)] if of.survived_reranker is not None else []
+    counts += [(f"in the top {top}", of.in_top)]
     room = WIDTH - _NAMES
     middle = _NAMES + room / 2
     wide = [room * count / most if most else 0.0 for _, count in counts]

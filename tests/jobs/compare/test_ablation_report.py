@@ -83,7 +83,7 @@ def test_the_main_table_has_the_figures_of_the_comparison(tmp_path: Path) -> Non
 def test_best_and_second_best_are_marked_as_printed() -> None:
     arms = [ArmOf(name) for name in "abcde"] + [ArmOf("bound", members=("a",)), ArmOf("full #2", "samples")]
     values = np.tile(np.array([0.5, 0.50004, 0.4, 0.49999, 0.3, 0.9, 0.8])[:, None, None], (1, len(MEASURES), 4))
-    found = standing(comparison_of(arms, values, "e"), ["bound"])
+    found = standing(comparison_of(arms, values, "e"))
     assert found.best["P@5"] == {"a", "b", "d"}
     assert found.second["P@5"] == {"c"}
     assert found.leader == "b"
@@ -149,7 +149,7 @@ def test_the_noise_floor_is_that_of_the_samples() -> None:
 
 
 def test_the_funnel_costs_and_slices_are_those_given(tmp_path: Path) -> None:
-    slices = (SliceLike("words", "1 to 3", 29, {"original": (0.4, 0.0), "full": (0.45, 0.05)}),)
+    slices = (SliceLike("words", "1 to 3", 29, {"original": (0.4, 0.0), "full": (0.45, 0.05)}, few=True),)
     comparison = compared(slices=slices, notes=("Drawn over 55 clusters.",))
     page = Page(html(tmp_path, comparison))
     general, worth = funnel_of().strategies[0], worth_of()[0]
@@ -172,7 +172,11 @@ def test_the_funnel_costs_and_slices_are_those_given(tmp_path: Path) -> None:
 
 
 def test_a_survival_without_reranker_is_not_shown(tmp_path: Path) -> None:
-    page = Page(html(tmp_path, compared(), rerank={"kind": "none"}))
+    comparison = compared()
+    funnel = funnel_of()
+    unranked = funnel._replace(strategies=tuple(one._replace(survived_reranker=None) for one in funnel.strategies))
+    page = Page(ablation_report(ablation_at(tmp_path), comparison, unranked, [], []))  # type: ignore[arg-type]
+    assert "after fusion" in page.sections["strategies"]
     assert "after the reranker" not in page.sections["strategies"]
 
 
@@ -222,11 +226,11 @@ def test_bounds_and_samples_are_not_on_the_cost_chart() -> None:
     arms = [*ARMS, ArmOf("oracle", effect=0.2, members=("full", "general"))]
     comparison = compared(arms)
     costs = [*costs_of(ARMS, comparison), costs_of(ARMS, comparison)[0]._replace(arm="oracle")]
-    chart = cost_chart(standing(comparison, ["oracle"]), costs)  # type: ignore[arg-type]
+    chart = cost_chart(standing(comparison), costs)  # type: ignore[arg-type]
     assert chart is not None
     assert {point.arm for point in chart.points} == {arm.name for arm in ARMS if arm.family != "samples"}
     assert "USD" in chart.across
-    unpriced = cost_chart(standing(comparison, ["oracle"]), costs_of(ARMS, priced=False))  # type: ignore[arg-type]
+    unpriced = cost_chart(standing(comparison), costs_of(ARMS, priced=False))  # type: ignore[arg-type]
     assert unpriced is not None
     assert "seconds" in unpriced.across
 

@@ -79,13 +79,13 @@ def test_any_name_is_balanced_latex_in_one_line(name: str) -> None:
 
 
 def test_the_whole_table_is_balanced_whatever_arms_are_called(tmp_path: Path) -> None:
-    arms = [ArmOf("original", "always", ()), ArmOf(r"a\b{c}$%&#_^~<>|", effect=0.1), ArmOf("}{", "grid")]
+    arms = [ArmOf("original", "always", ()), ArmOf(r"a\b{c}$%&#_^~<>|", effect=0.1), ArmOf("}{", "grid", members=("original",))]
     comparison = comparison_of(arms, values_of(arms, 10))
-    table = latex_table(comparison, bounds=["}{"])  # type: ignore[arg-type]
+    table = latex_table(comparison)  # type: ignore[arg-type]
     assert balanced(table)
     assert len(unescaped(table, "$")) % 2 == 0
     assert table.count(r"\begin{") == table.count(r"\end{") == 2
-    write_latex(str(tmp_path / "t.tex"), comparison, ["}{"])  # type: ignore[arg-type]
+    write_latex(str(tmp_path / "t.tex"), comparison)  # type: ignore[arg-type]
     assert (tmp_path / "t.tex").read_text() == table
 
 
@@ -203,7 +203,7 @@ def test_the_header_is_ir_metadata(tmp_path: Path) -> None:
 
 def test_where_keys_are_texts_a_topic_is_the_query(tmp_path: Path) -> None:
     arms = [ArmOf("original", "always", ())]
-    further = {"keys": ("two words", "other words", "rejected"), "query_ids": (query_id(0), query_id(1), None)}
+    further = {"keys": ("two words", "other words", "rejected"), "query_ids": (query_id(0), query_id(1), None), "key": "query"}
     comparison = comparison_of(arms, values_of(arms, 3), queries=("", "", None), **further)
     run = ablation_at(tmp_path, arms, [(query_id(n), "original", ["d1"]) for n in range(3)])
     path = write_trec(str(tmp_path / "runs"), run, comparison, header=False)["original"]  # type: ignore[arg-type]
