@@ -50,7 +50,7 @@ def write_per_query(path: str, run: RunFolder, judgements: Judgements, values: P
         values: what `per_query` found.
     """
     table = per_query_table(run, judgements, values)
-    with _written(path) as file:
+    with written(path) as file:
         if path.lower().endswith(".csv"):
             pyarrow.csv.write_csv(table, file)
         else:
@@ -76,7 +76,7 @@ def write_trec(path: str, run: RunFolder, judgements: Judgements, values: PerQue
     topics = [key if judgements.key == "log_id" else query_id for key, query_id in pairs]
     named = {"topic": pa.array(topics, pa.string()), "query_id": pa.array([query_id for _, query_id in pairs], pa.string())}
     files = run.tables.get("results")
-    with _written(path) as file, database(run) as connection:
+    with written(path) as file, database(run) as connection:
         file.touch()
         if files is None:
             return
@@ -97,7 +97,7 @@ def write_trec(path: str, run: RunFolder, judgements: Judgements, values: PerQue
 
 
 @contextmanager
-def _written(path: str) -> Iterator[Path]:
+def written(path: str) -> Iterator[Path]:
     """Yields a temporary file that becomes the file or the S3 object `path` if nothing fails."""
     if remote(path):
         bucket, _, key = path.removeprefix("s3://").partition("/")

@@ -1,0 +1,162 @@
+"""The report of an ablation: one self-contained HTML page, as a researcher would put it into a paper.
+
+Its style, script, macros and filters are those of a run's report (`jobs.report`). Every figure comes from the comparison, the
+funnel, the costs and the ablation's tables that are handed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+import yaml
+
+from cluster.errors import ConfigError
+from cluster.storage.s3_duckdb import reason
+from jobs.compare.report import headline
+from jobs.compare.report.arm_rows import arm_rows
+from jobs.compare.report.cost_chart import cost_chart
+from jobs.compare.report.extremes import extremes
+from jobs.compare.report.left_out import left_out
+from jobs.compare.report.noise import noise
+from jobs.compare.report.query_chart import main_arms, query_chart
+from jobs.compare.report.sliced import slice_tables
+from jobs.compare.report.strategies import strategies
+from jobs.compare.standing import Standing, standing
+from jobs.report import FILTERS, wording
+from jobs.run.folder import RunFolder
+
+if TYPE_CHECKING:
+    from jobs.compare.arm_costs import ArmCost
+    from jobs.compare.comparison import Comparison
+    from jobs.compare.funnel import Funnel
+    from jobs.compare.worth import Worth
+
+_FOLDERS = (__name__, "jobs.report")  # where templates are looked for, in this order
+
+
+def ablation_report(
+    run: RunFolder,
+    comparison: Comparison | None,
+    funnel: Funnel | None,
+    worth: Sequence[Worth],
+    costs: Sequence[ArmCost],
+    *,
+    texts: bool = True,
+    samples: int = 20,
+) -> str:
+    """Returns the report of an ablation as one HTML page.
+
+    Args:
+        run: the ablation's folder.
+        comparison: the arms against the baseline; None without judgements.
+        funnel: what became of what each strategy found; None without judgements.
+        worth: what each strategy brought without judgements.
+        costs: of each arm.
+        texts: False leaves out every query and rewrite; ids, names and numbers stay.
+        samples: the most queries of those that gained and lost most.
+
+    Raises:
+        ConfigError: the ablation's tables cannot be read.
+    """
+    try:
+        values = _values(run, comparison, funnel, worth, costs, texts, samples)
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
+        where = f"{run.storage.root}: the ablation's tables cannot be read"
+        raise ConfigError("run-damaged", f"{where} ({reason(error)}); put back what was changed there") from error
+    return _render(values).encode("utf-8", "backslashreplace").decode()
+
+
+def _values(
+    run: RunFolder,
+    comparison: Comparison | None,
+    funnel: Funnel | None,
+    worth: Sequence[Worth],
+    costs: Sequence[ArmCost],
+    texts: bool,
+    samples: int,
+) -> dict[str, Any]:
+    """Returns the variables of the templates."""
+    arms = run.record["ablation"]["arms"]
+    found = None
+    if comparison is not None and comparison.frame.keys:
+        found = standing(comparison)
+    return {
+        "run": run,
+        "record": run.record,
+        "label": run.config.shown_label,
+        "arms": arms,
+        "texts": texts,
+        "standing": found,
+        "comparison": comparison,
+        "notices": headline.ablation_notices(run, comparison, found),
+        "work": headline.work_rows(run),
+        "strategies": strategies(funnel, worth),
+        "costs": costs,
+        "config": yaml.safe_dump(wording.masked(run.record["config"]), sort_keys=False, allow_unicode=True, width=100),
+        "root": wording.masked(run.storage.root),
+    } | _measured(run, found, costs, texts, samples)
+
+
+def _measured(run: RunFolder, found: Standing | None, costs: Sequence[ArmCost], texts: bool, samples: int) -> dict[str, Any]:
+    """Returns the variables that need judgements; None each without them."""
+    if found is None:
+        names = (
+            "lead",
+            "rows",
+            "families",
+            "outcomes",
+            "unjudged",
+            "left_out",
+            "chart",
+            "scatter",
+            "extremes",
+            "slices",
+            "noise",
+        )
+        return dict.fromkeys(names)
+    comparison = found.comparison
+    frame = comparison.frame
+    ids = [query_id or "rejected log row" for query_id in frame.query_ids]
+    labels = [query or name for query, name in zip(frame.queries, ids, strict=True)] if texts else ids
+    scatter = query_chart(found, labels)
+    return {
+        "lead": headline.lead(found),
+        "rows": arm_rows(found),
+        "families": headline.family_rows(comparison),
+        "outcomes": headline.outcomes(found),
+        "unjudged": headline.unjudged(found),
+        "left_out": left_out(found),
+        "chart": cost_chart(found, costs),
+        "scatter": scatter,
+        "extremes": None if scatter is None else extremes(run, found, scatter.arm, samples, texts=texts),
+        "slices": slice_tables(comparison.slices, main_arms(found), comparison.baseline),
+        "noise": noise(found),
+    }
+
+
+def _render(values: dict[str, Any]) -> str:
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_template),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {name: getattr(wording, name) for name in FILTERS} | {"p_words": headline.p_words}
+    style = (_text("jobs.report", "style.css"), _text(__name__, "ablation.css"))
+    script = (_text("jobs.report", "script.js"), _text(__name__, "ablation.js"))
+    return environment.get_template("ablation.html.j2").render(style="\n".join(style), script="\n".join(script), **values)
+
+
+def _template(name: str) -> str | None:
+    return next((_text(folder, name) for folder in _FOLDERS if files(folder).joinpath(name).is_file()), None)
+
+
+def _text(folder: str, name: str) -> str:
+    return files(folder).joinpath(name).read_text(encoding="utf-8")

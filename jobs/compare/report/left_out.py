@@ -1,0 +1,60 @@
+"""Leave-one-out: what each strategy is worth to the whole, as the loss without it, laid out as DMQR-RAG's Table 4."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import fmean
+
+from jobs.compare.standing import TIE, Standing
+
+WHOLE = "full"
+WITHOUT = "without "
+
+
+@dataclass(frozen=True)
+class LeftOutRow:
+    """An arm without one strategy: mean and loss (whole - without) of each measure.
+
+    `worse`, `same` and `better` count the keys on which it is so, by the first measure.
+    """
+
+    strategy: str
+    means: list[float]
+    losses: list[float]
+    worse: int
+    same: int
+    better: int
+
+    @property
+    def average(self) -> float:
+        """Returns the mean loss over the measures."""
+        return fmean(self.losses)
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """The rows, the greatest average loss first."""
+
+    whole: list[float]
+    rows: list[LeftOutRow]
+    greatest: float
+    """Loss, for the shades."""
+
+
+def left_out(found: Standing) -> LeftOut | None:
+    """Returns the losses of the arms `without X` to the arm `full`; None where there are none."""
+    frame = found.comparison.frame
+    number = {arm: place for place, arm in enumerate(frame.arms)}
+    arms = [arm for arm in frame.arms if arm.startswith(WITHOUT) and found.comparison.families.get(arm) == "subsets"]
+    if WHOLE not in number or not arms:
+        return None
+    whole = [found.means[WHOLE][measure] for measure in frame.measures]
+    rows = []
+    for arm in arms:
+        means = [found.means[arm][measure] for measure in frame.measures]
+        moved = frame.values[number[arm], 0] - frame.values[number[WHOLE], 0]
+        losses = [all_of_them - mean for all_of_them, mean in zip(whole, means, strict=True)]
+        worse, better = int((moved < -TIE).sum()), int((moved > TIE).sum())
+        rows.append(LeftOutRow(arm.removeprefix(WITHOUT), means, losses, worse, len(moved) - worse - better, better))
+    rows.sort(key=lambda row: -row.average)
+    return LeftOut(whole, rows, max((abs(loss) for row in rows for loss in row.losses), default=0.0) or 1.0)

@@ -1,0 +1,143 @@
+"""TREC run files of an ablation's arms, with an ir_metadata header."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from cluster.errors import ConfigError
+from cluster.storage import remote
+from jobs.compare.ir_metadata import metadata_header
+from jobs.evaluate.exports import written
+from jobs.evaluate.per_query import database
+from jobs.run.folder import RunFolder
+
+if TYPE_CHECKING:
+    from jobs.compare.comparison import Comparison
+    from jobs.compare.frame import Frame
+
+Row = tuple[str, str, int]  # topic, doc_id, rank
+_FETCHED = 1 << 14
+_LONGEST_TAG = 100
+_ROWS = """
+WITH found AS (
+    SELECT arm, place, topic, doc_id, rank FROM read_parquet($files) JOIN wanted USING (query_id)
+)
+SELECT arm, topic, doc_id, rank FROM found WHERE arm IN (SELECT unnest($arms))
+UNION ALL
+SELECT chosen.arm, topic, doc_id, rank FROM found JOIN chosen ON chosen.member = found.arm AND chosen.place = found.place
+ORDER BY arm, topic, rank
+"""
+
+
+def write_trec(folder: str, run: RunFolder, comparison: Comparison, *, header: bool = True) -> dict[str, str]:
+    """Writes the results of each arm as a TREC run file `<arm>.run`; returns arm -> path.
+
+    A topic is a counted judged key; of judgements by query text, the query_id. The score is 1 / rank,
+    which falls strictly, so that no reader reorders ties. An arm that chooses among others by judgements has, for each key,
+    the list of the arm that the comparison chose. What is not of A-Z a-z 0-9 . _ + = - in an arm's name is an underscore in
+    its file's name, and a hash tells such names apart.
+
+    The header is ir_metadata (Breuer, Keller and Schaer, SIGIR 2022) in comment lines, as repro_eval writes it. trec_eval
+    skips lines that begin with # from its version 9.0.8 on (usnistgov/trec_eval#20), repro_eval does, too; ir_measures,
+    pytrec_eval and ranx refuse them: drop them first (`grep -v '^#'`), or write with `header=False`.
+
+    Args:
+        folder: a local folder, which is made, or a prefix on S3.
+        run: of the ablation.
+        comparison: of its arms.
+        header: whether the files begin with ir_metadata.
+
+    Raises:
+        ConfigError: a key or doc_id has white space, which parts the columns of such a file; or files cannot be read.
+    """
+    arms = comparison.frame.arms
+    tags = run_tags(arms)
+    paths = {arm: f"{folder.rstrip('/')}/{tag}.run" for arm, tag in tags.items()}
+    if not remote(folder):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    waiting = dict.fromkeys(arms)
+    for arm, rows in _rows(run, comparison.frame):
+        del waiting[arm]
+        _write(paths[arm], metadata_header(run, comparison, arm, tags) if header else "", rows, tags[arm])
+    for arm in waiting:  # no key has results
+        _write(paths[arm], metadata_header(run, comparison, arm, tags) if header else "", (), tags[arm])
+    return paths
+
+
+def run_tags(arms: Iterable[str]) -> dict[str, str]:
+    """Returns arm -> its run tag and name of its file, distinct even where a file system ignores case."""
+    found: dict[str, str] = {}
+    taken: set[str] = set()
+    for arm in arms:
+        tag = re.sub(r"[^A-Za-z0-9._+=-]", "_", arm)[:_LONGEST_TAG].lstrip(".-")
+        if tag != arm or tag.lower() in taken:
+            tag = f"{tag or 'arm'}-{hashlib.sha256(arm.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+        found[arm] = tag
+        taken.add(tag.lower())
+    return found
+
+
+def _write(path: str, header: str, rows: Iterable[Row], tag: str) -> None:
+    with written(path) as file, file.open("w", encoding="utf-8", newline="\n") as opened:
+        opened.write(header)
+        for topic, doc_id, rank in rows:
+            spaced = next((one for one in (doc_id, topic) if not one or re.search(r"\s", one)), None)
+            if spaced is not None:
+                name = f"{spaced[:80]!r}"
+                raise ConfigError(
+                    "argument", f"{path}: id {name} has white space, which ends a column there; write the values as CSV instead"
+                )
+            opened.write(f"{topic} Q0 {doc_id} {rank} {1 / rank!r} {tag}\n")
+
+
+def _rows(run: RunFolder, frame: Frame) -> Iterator[tuple[str, Iterator[Row]]]:
+    """Yields the arms that have results, each with its rows in order, to be read before the next arm."""
+    if "results" not in run.tables:
+        return
+    places = [place for place, query_id in enumerate(frame.query_ids) if query_id is not None]
+    query_ids = [frame.query_ids[place] for place in places]
+    wanted = {
+        "place": pa.array(places, pa.int64()),
+        "query_id": pa.array(query_ids, pa.string()),
+        "topic": pa.array(query_ids if frame.key == "query" else [frame.keys[place] for place in places], pa.string()),
+    }
+    choosing = {one["name"]: one["members"] for one in run.record["ablation"]["arms"] if one.get("members")}
+    with database(run) as connection:
+        connection.register("wanted", pa.table(wanted))
+        connection.register("chosen", _chosen(frame, choosing, places))
+        arms = [arm for arm in frame.arms if arm not in choosing]
+        rows = connection.execute(_ROWS, {"files": run.tables["results"], "arms": arms})
+        for arm, of in groupby(_fetched(rows), key=itemgetter(0)):
+            yield arm, ((topic, doc_id, rank) for _, topic, doc_id, rank in of)
+
+
+def _chosen(frame: Frame, choosing: Mapping[str, Sequence[str]], places: Sequence[int]) -> pa.Table:
+    """Returns the rows (arm, place, member): for each arm that chooses, the first member with the arm's values of that key."""
+    number = {arm: place for place, arm in enumerate(frame.arms)}
+    rows = []
+    for arm, named in choosing.items():
+        members = [member for member in named if member in number]
+        if arm not in number or not members:
+            continue
+        values = frame.values[[number[member] for member in members]][:, :, places]
+        same = (values == frame.values[number[arm]][:, places]).all(axis=1)
+        rows += [
+            {"arm": arm, "place": place, "member": members[member]}
+            for place, member in zip(places, np.argmax(same, axis=0).tolist(), strict=True)
+        ]
+    return pa.Table.from_pylist(rows, pa.schema([("arm", pa.string()), ("place", pa.int64()), ("member", pa.string())]))
+
+
+def _fetched(rows: duckdb.DuckDBPyConnection) -> Iterator[tuple[str, str, str, int]]:
+    while batch := rows.fetchmany(_FETCHED):
+        yield from batch

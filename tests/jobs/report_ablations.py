@@ -1,0 +1,366 @@
+"""An ablation's folder and what is known of it, invented: arms, values, differences, funnel, costs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from scipy import stats
+
+from cluster.run.shards import SUCCESS, Manifest, Plan, Shard, commit, put_plan, write_table
+from cluster.storage.files import FileStorage
+from jobs.config.config import Config
+from jobs.run.folder import RunFolder, open_run
+from jobs.tables import STORED
+
+Row = dict[str, Any]
+Floats = npt.NDArray[np.float64]
+MEASURES = ("nDCG@10", "R@10", "P@5", "Success@5")
+STRATEGIES = ("general", "keyword", "pseudo_answer", "core_content")
+
+
+@dataclass(frozen=True)
+class FrameLike:
+    """As `Frame`."""
+
+    arms: tuple[str, ...]
+    measures: tuple[str, ...]
+    keys: tuple[str, ...]
+    query_ids: tuple[str | None, ...]
+    queries: tuple[str | None, ...]
+    counts: npt.NDArray[np.int64]
+    values: Floats
+    condensed: Floats
+    unjudged: Floats
+    failed: npt.NDArray[np.int64]
+    judged: int = 0
+    missing: int = 0
+    not_committed: int = 0
+    rejected: int = 0
+    clusters: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    depth: int = 10
+    key: str = "query_id"
+    unmatched: tuple[str, str] | None = None
+
+
+class DifferenceLike(NamedTuple):
+    """As `Difference`."""
+
+    arm: str
+    measure: str
+    mean: float
+    weighted_mean: float
+    condensed_mean: float
+    difference: float
+    low: float
+    high: float
+    effect: float
+    p: float
+    p_randomised: float
+    p_holm: float | None
+    q: float | None
+    p_equivalent: float
+    wins: int
+    ties: int
+    losses: int
+    needed: int | None
+
+
+class SliceLike(NamedTuple):
+    """As `Slice`."""
+
+    name: str
+    value: str
+    keys: int
+    means: dict[str, tuple[float, float]]
+    few: bool = False
+
+
+@dataclass(frozen=True)
+class ComparisonLike:
+    """As `Comparison`."""
+
+    frame: FrameLike
+    baseline: str
+    min_effect: float
+    families: dict[str, str]
+    differences: tuple[DifferenceLike, ...]
+    slices: tuple[SliceLike, ...] = ()
+    notes: tuple[str, ...] = ()
+    oracles: frozenset[str] = frozenset()
+
+
+class StrategyFunnelLike(NamedTuple):
+    """As `StrategyFunnel`."""
+
+    strategy: str
+    rewrites: int
+    relevant_found: int
+    found_alone: int
+    survived_fusion: int
+    survived_reranker: int | None
+    in_top: int
+    overlap: float | None
+    redundancy: float | None
+    unique_contribution: float
+
+
+class FunnelLike(NamedTuple):
+    """As `Funnel`."""
+
+    strategies: tuple[StrategyFunnelLike, ...]
+    judged_queries: int
+    relevant: int
+    found: int
+    top: int = 5
+
+
+class WorthLike(NamedTuple):
+    """As `Worth`."""
+
+    strategy: str
+    reranker_gain: float | None
+    increment: float
+    increment_share: float
+    click_rate: float | None
+
+
+class ArmCostLike(NamedTuple):
+    """As `ArmCost`."""
+
+    arm: str
+    seconds: float | None
+    device_seconds: float | None
+    requests: int
+    prompt_tokens: float | None
+    completion_tokens: float | None
+    searches: int
+    pairs: int
+    standalone_usd: float | None
+    marginal_usd: float | None
+    beyond: str
+    gain_per_usd: float | None
+
+
+@dataclass
+class ArmOf:
+    """An arm as the test wants it; `effect` is what it adds to the values of the original."""
+
+    name: str
+    family: str = "arms"
+    strategies: tuple[str, ...] = STRATEGIES
+    effect: float = 0.0
+    changes: dict[str, Any] = field(default_factory=dict)
+    members: tuple[str, ...] = ()
+    original: bool = True
+
+    def described(self) -> Row:
+        """Returns the arm as `run.json` has it."""
+        chosen = {"k": 1, "members": list(self.members)} if self.members else {"k": None, "members": []}
+        return {
+            "name": self.name, "family": self.family, "strategies": list(self.strategies), "original": self.original,
+            "changes": self.changes, **chosen,
+        }  # fmt: skip
+
+
+ARMS = [
+    ArmOf("full", "always", effect=0.06),
+    ArmOf("original", "always", ()),
+    ArmOf("general", "always", ("general",), 0.01, original=False),
+    ArmOf("keyword", "always", ("keyword",), -0.04, original=False),
+    ArmOf("without general", "subsets", STRATEGIES[1:], 0.05),
+    ArmOf("without keyword", "subsets", ("general", *STRATEGIES[2:]), 0.065),
+    ArmOf("fuse.k=10", "grid", effect=0.055, changes={"fuse.k": 10}),
+    ArmOf("full #2", "samples", effect=0.058),
+    ArmOf("full #3", "samples", effect=0.061),
+]
+
+
+def values_of(arms: Sequence[ArmOf], keys: int, seed: int = 7) -> Floats:
+    """Returns invented values (arms, measures, keys): those of the original, moved on some keys by the arm's effect."""
+    random = np.random.default_rng(seed)
+    hard = random.beta(1.2, 1.0, keys)
+    hard[random.random(keys) < 0.2] = 0
+    values = np.empty((len(arms), len(MEASURES), keys))
+    shared = random.normal(0, 0.5, keys)  # queries that any rewrite helps
+    for place, arm in enumerate(arms):
+        moved = np.zeros(keys) if arm.name == "original" else (shared + random.normal(0, 1, keys)) * 0.12 + arm.effect
+        still = random.random(keys) < 0.35
+        values[place, 0] = np.round(np.clip(np.where(still, hard, hard + moved), 0, 1), 3)
+        values[place, 1] = np.round(np.clip(values[place, 0] * 1.1 + random.normal(0, 0.05, keys), 0, 1) * 6) / 6
+        values[place, 2] = np.round(np.clip(values[place, 0] * 0.5, 0, 1) * 5) / 5
+        values[place, 3] = values[place, 0] > 0.3
+    return values
+
+
+def comparison_of(arms: Sequence[ArmOf], values: Floats, baseline: str = "original", **further: Any) -> ComparisonLike:
+    """Returns a comparison of these values, tested by scipy; Holm and Benjamini-Hochberg as in statistics of the project."""
+    names = tuple(arm.name for arm in arms)
+    keys = values.shape[2]
+    random = np.random.default_rng(3)
+    given: dict[str, Any] = {
+        "keys": tuple(f"k{n}" for n in range(keys)),
+        "query_ids": tuple(query_id(n) for n in range(keys)),
+        "queries": tuple(f"query number {n}" for n in range(keys)),
+    } | {name: further.pop(name) for name in ("keys", "query_ids", "queries", "key") if name in further}
+    frame = FrameLike(
+        names, MEASURES, **given, counts=random.integers(1, 9, keys), values=values,
+        condensed=np.clip(values * 1.05, 0, 1), unjudged=np.linspace(0.1, 0.3, len(names)),
+        failed=np.zeros(len(names), dtype=np.int64), judged=keys,
+    )  # fmt: skip
+    families = {arm.name: arm.family for arm in arms}
+    number, found = names.index(baseline), []
+    for column, measure in enumerate(MEASURES):
+        raw = {}
+        for arm in arms:
+            if arm.name != baseline:
+                raw[arm.name] = _difference(arm.name, measure, values[names.index(arm.name), column], values[number, column])
+        holm = _holm({name: one.p for name, one in raw.items() if families[name] in ("always", "arms", "subsets")})
+        grid = [name for name in raw if families[name] == "grid"]
+        q = dict(zip(grid, stats.false_discovery_control([raw[name].p for name in grid]), strict=True)) if grid else {}
+        found += [one._replace(p_holm=holm.get(name), q=q.get(name)) for name, one in raw.items()]
+    oracles = frozenset(arm.name for arm in arms if arm.members)
+    return ComparisonLike(frame, baseline, 0.01, families, tuple(found), oracles=oracles, **further)
+
+
+def _difference(arm: str, measure: str, after: Floats, before: Floats) -> DifferenceLike:
+    moved = after - before
+    if not moved.any():
+        return DifferenceLike(
+            arm, measure, after.mean(), after.mean(), after.mean(), 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, None, None, 0.0, 0,
+            len(moved), 0, None,
+        )  # fmt: skip
+    test = stats.ttest_rel(after, before)
+    interval = test.confidence_interval(0.95)
+    effect = moved.mean() / moved.std(ddof=1)
+    equivalent = max(
+        stats.ttest_1samp(moved, -0.01, alternative="greater").pvalue, stats.ttest_1samp(moved, 0.01, alternative="less").pvalue
+    )
+    return DifferenceLike(
+        arm, measure, after.mean(), after.mean() * 0.98, after.mean() * 1.05, moved.mean(), interval.low, interval.high, effect,
+        test.pvalue, test.pvalue, None, None, equivalent, int((moved > 0).sum()), int((moved == 0).sum()),
+        int((moved < 0).sum()), int(np.ceil((2.8 / effect) ** 2)) if effect else None,
+    )  # fmt: skip
+
+
+def _holm(p: Mapping[str, float]) -> dict[str, float]:
+    found, least = {}, 0.0
+    for place, name in enumerate(sorted(p, key=lambda name: p[name])):
+        least = max(least, min(1.0, p[name] * (len(p) - place)))
+        found[name] = least
+    return found
+
+
+def funnel_of(strategies: Sequence[str] = STRATEGIES, scale: int = 1) -> FunnelLike:
+    """Returns an invented funnel."""
+    rows = []
+    for n, name in enumerate(strategies):
+        alone = (120 - 25 * n) * scale
+        rows.append(
+            StrategyFunnelLike(
+                name, 300, 900 * scale - 40 * n, alone, int(alone * 0.8), int(alone * 0.5), int(alone * 0.23), 0.31 + 0.05 * n,
+                0.4 + 0.04 * n, alone / (1200 * scale),
+            )
+        )  # fmt: skip
+    return FunnelLike(tuple(rows), 300, 1500 * scale, 1200 * scale)
+
+
+def worth_of(strategies: Sequence[str] = STRATEGIES) -> list[WorthLike]:
+    """Returns invented worths."""
+    return [WorthLike(name, 0.31 - 0.1 * n, 4.2 - 0.5 * n, 0.42 - 0.05 * n, None) for n, name in enumerate(strategies)]
+
+
+def costs_of(arms: Sequence[ArmOf], comparison: ComparisonLike | None = None, *, priced: bool = True) -> list[ArmCostLike]:
+    """Returns invented costs: by strategies and by what an arm changes."""
+    random = np.random.default_rng(5)
+    gains = {one.arm: one.difference for one in comparison.differences if one.measure == MEASURES[0]} if comparison else {}
+    found = []
+    for arm in arms:
+        if arm.members:
+            continue
+        rewrites = 300 * len(arm.strategies)
+        seconds = 12 + rewrites * 0.9 * random.uniform(0.9, 1.1)
+        usd = 0.004 + rewrites * 0.00035 * random.uniform(0.8, 1.4)
+        gain = gains[arm.name] / usd if arm.name in gains else None
+        found.append(
+            ArmCostLike(
+                arm.name, seconds, seconds * 0.6, rewrites, rewrites * 210, rewrites * 48, 600 + 2 * rewrites, 9000,
+                usd if priced else None, usd * 0.1 if priced else None, "the other arms", gain if priced else None,
+            )
+        )  # fmt: skip
+    return found
+
+
+def query_id(n: int) -> str:
+    """Returns the id of query n."""
+    return f"{n:032x}"
+
+
+def ablation_at(
+    folder: Path,
+    arms: Sequence[ArmOf] = ARMS,
+    results: Sequence[tuple[str, str, Sequence[str]]] = (),
+    rewrites: Sequence[tuple[str, str, str, str]] = (),
+    **settings: Any,
+) -> RunFolder:
+    """Writes an ablation's folder and opens it.
+
+    Args:
+        folder: where its output lies.
+        arms: of the ablation.
+        results: query_id, arm, doc_ids.
+        rewrites: query_id, strategy, text, arm.
+        settings: of the config.
+    """
+    storage = FileStorage(str(folder / "subsets-0123456789ab"))
+    values = {
+        "name": "subsets", "output": "runs", "log": {"path": "log.parquet", "query_column": "query"},
+        "rewrite": {"engine": {"kind": "recorded", "path": "r.jsonl"}, "strategies": list(STRATEGIES)},
+        "retrieve": {"retrievers": {name: {"kind": "local", "index": "index"} for name in ("bm25", "dense")}},
+        "evaluate": {"qrels": "qrels.tsv", "measures": list(MEASURES)},
+    } | settings  # fmt: skip
+    config = Config.model_validate(values)
+    ranked = [
+        {"query_id": name, "arm": arm, "rank": rank, "doc_id": doc_id, "score": 1.0, "fused_score": 1.0}
+        for name, arm, doc_ids in results
+        for rank, doc_id in enumerate(doc_ids, start=1)
+    ]
+    made = [
+        {"query_id": name, "strategy": strategy, "position": 1, "text": text, "weight": 1.0, "position_weight": 1.0, "arm": arm}
+        for name, strategy, text, arm in rewrites
+    ]
+    with_arm = (
+        STORED["rewrites"] if "arm" in STORED["rewrites"].names else STORED["rewrites"].append(pa.field("arm", pa.string()))
+    )
+    tables = {
+        "results": pa.Table.from_pylist(ranked, STORED["results"]),
+        "rewrites": pa.Table.from_pylist(made, with_arm),
+    }
+    put_plan(
+        storage, Plan([], {"log_rows": 3, "queries": 3, "rejected": 0}, 1000, {}, [Shard(0, "queries/plan.parquet", 0, 3)])
+    )
+    files = {name: [write_table(storage, name, 0, table)] for name, table in tables.items() if table.num_rows}
+    commit(storage, Manifest(0, 1, files, {}, {}))
+    start = {
+        "start": 1,
+        "began": "2026-03-01T01:02:03Z",
+        "status": "finished",
+        "resources": {"nodes": 1, "cpus": 4.0, "gpus": 0.0},
+    }
+    record = {
+        "run_id": "subsets-0123456789ab", "status": "finished", "config": config.model_dump(), "config_file": "subsets.yaml",
+        "versions": {"python": "3.11", "vllm": None}, "indexes": {}, "starts": [start],
+        "ablation": {
+            "arms": [arm.described() for arm in arms],
+            "shared": {"naive": {"requests": 9600, "searches": 40000}, "executed": {"requests": 1200, "searches": 5000}},
+        },
+    }  # fmt: skip
+    storage.put("run.json", json.dumps(record).encode())
+    storage.put(SUCCESS, b"{}")
+    return open_run(storage.root)
