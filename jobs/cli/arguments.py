@@ -263,6 +263,11 @@ VERBS = {
     "run": Verb(
         "do what is missing of the job; a killed run goes on, a finished one is shown again", f"dmqr run {QUICKSTART}", _work
     ),
+    "ablate": Verb(
+        "compare variants of a config (arms): gather once what they share, answer each, test the differences",
+        "dmqr ablate configs/ablate.yaml",
+        _work,
+    ),
     "status": Verb(
         "show how far a run is that another process or machine works on; nothing is written",
         "dmqr status runs/quickstart",

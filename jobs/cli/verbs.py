@@ -82,14 +82,18 @@ def try_(options: argparse.Namespace) -> int:
 
 def plan(options: argparse.Namespace) -> int:
     """Shows what a run would do and cost."""
+    from jobs.ablate.prepare import prepare_ablation
+    from jobs.ablate.settings import AblateSettings
     from jobs.plan.plan import plan, plan_table
     from jobs.run.prepare import prepare
     from jobs.terminal.log_files import logged
 
-    prepared = prepare(load(options), options.config)
+    config = load(options)
+    prepared = prepare(config, options.config)
+    ablation = None if config.ablate == AblateSettings() else prepare_ablation(config, options.config)
     with logged("plan") as (progress, _):
         warn(prepared.warnings)
-        planned = plan(prepared, progress)
+        planned = plan(prepared, progress, ablation)
     if options.json:
         print_json(planned)
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,13 @@ from cluster.run.pools import Pool, local_pools
 from cluster.run.session import IN_PROCESS, InProcessSession, Session, usable_gpus
 from cluster.run.shards import SUCCESS, Plan, check_inputs, manifests, read_plan
 from cluster.storage import open_storage
+from jobs.ablate.plan import ablation_rows, planned_ablation
+from jobs.ablate.prepare import Ablation
 from jobs.config.config import Config
 from jobs.log.dedup import dedup
 from jobs.pipeline import package_folders
 from jobs.plan.estimate import SAMPLE, estimate
+from jobs.plan.searches import searches_of_query
 from jobs.run.finish import unwritten_tables
 from jobs.run.pools import requested_pools
 from jobs.run.prepare import Prepared, check_engine, check_indexes_unchanged
@@ -36,8 +39,13 @@ PLAN_FILES = 3  # least number of files that planning writes: queries, query_map
 SHARD_TABLES = ("rewrites", "results", "scores", "costs", "runs", "errors")  # a shard writes a file of each that has rows
 
 
-def plan(prepared: Prepared, progress: LiveDisplay) -> dict[str, Any]:
+def plan(prepared: Prepared, progress: LiveDisplay, ablation: Ablation | None = None) -> dict[str, Any]:
     """Returns the planned, committed and remaining work of a run as JSON-able values; writes nothing.
+
+    Args:
+        prepared: the job.
+        progress: shows what is being done.
+        ablation: what `ablate` would do with the same config; None: it names no arms.
 
     Raises:
         DmqrError: the run would be refused.
@@ -63,7 +71,7 @@ def plan(prepared: Prepared, progress: LiveDisplay) -> dict[str, Any]:
     left = counts["queries"] - sum(manifest.counts["queries"] for manifest in done)
     calls = requests_per_query(prepared.rewriting)
     texts_of = {ORIGINAL: 1} | {strategy.name: strategy.n for strategy in prepared.rewriting.pool}
-    searches = sum(_searches(config, retriever, texts_of) for retriever in config.retrieve.retrievers)
+    searches = sum(searches_of_query(config, retriever, texts_of) for retriever in config.retrieve.retrievers)
     some = expected_requests(prepared.rewriting, texts)
     expected = estimate(prepared, left, done, texts)
     tables = len(SHARD_TABLES) - len(unwritten_tables(config))
@@ -92,7 +100,7 @@ def plan(prepared: Prepared, progress: LiveDisplay) -> dict[str, Any]:
         "downloads": {} if finished else _downloads(config),
         "pools": {name: pool._asdict() for name, pool in pools.items()},
         "there": resources,
-    }
+    } | ({} if ablation is None else {"ablation": planned_ablation(ablation, counts["queries"])})
 
 
 def plan_table(planned: dict[str, Any]) -> Table:
@@ -131,6 +139,9 @@ def plan_table(planned: dict[str, Any]) -> Table:
         gpus = f", {pool['gpus']:g} GPU" if pool["gpus"] else ""
         workers = f"{pool['workers']} to {pool['most']}" if pool.get("most") else f"{pool['workers']}"
         table.add_row(f"  {name}", f"{workers} x ({pool['cpus']:g} CPU{gpus})")
+    if "ablation" in planned:
+        for name, words in ablation_rows(planned["ablation"]):
+            table.add_row(name, words)
     table.add_row("files", f"up to {left['files']:,} of tables, completions and commits; then _SUCCESS.json, report.html")
     table.add_row("folder", planned["folder"])
     return table
@@ -160,21 +171,6 @@ def _estimate_rows(expected: dict[str, Any] | None) -> dict[str, str]:
     if expected["usd"] is not None:
         words["cost"] = f"{'at most' if expected['at_most'] else 'about'} ${expected['usd']:,.4f}"
     return words | {"": expected["basis"]}
-
-
-def _searches(config: Config, retriever: str, texts: Mapping[str, int]) -> int:
-    """Returns the most searches of a query by a retriever.
-
-    Args:
-        config: the job's config.
-        retriever: its name.
-        texts: strategy -> its texts of a query, at most.
-    """
-    routed = [strategy for strategy in texts if retriever in config.retrieve.route(strategy)]
-    if not config.retrieve.retrievers[retriever].together:
-        return sum(texts[strategy] for strategy in routed)
-    # where its texts as one have no hit, the original is searched by itself
-    return min(len(routed), 2 if ORIGINAL in routed and retriever in config.joining else 1)
 
 
 def _texts(files: Iterable[pq.ParquetFile]) -> list[str]:

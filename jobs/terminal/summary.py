@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -24,7 +24,7 @@ from jobs.terminal.formats import clock, planned_rewrites, queries, unpriced
 
 def closing_table(run: RunFolder, prices: Prices | None, evaluation: Evaluation | None) -> RenderableType:
     """Returns the closing table, with notes below it."""
-    planned, counts, spent = run.plan.counts, run.counts, run.spent
+    planned, counts = run.plan.counts, run.counts
     table = Table(title=run.record["run_id"], title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
@@ -39,11 +39,8 @@ def closing_table(run: RunFolder, prices: Prices | None, evaluation: Evaluation 
         table.add_row("guards", guards)
     table.add_row("results", f"{counts.get('results', 0):,} for {counts.get('queries_with_results', 0):,} queries")
     table.add_row("errors", _errors(counts))
-    table.add_row("cost", _cost(spent, prices, list(spent)))
-    for stage in (name for name in COSTED if name in spent):
-        table.add_row(f"  {stage}", _cost(spent, prices, [stage]))
-    if lost := counts.get("lost_requests", 0):
-        table.add_row("lost", f"{counted('requests', lost)} were sent without an answer that was kept: a start was killed")
+    for name, words in spending_rows(run, prices):
+        table.add_row(name, words)
     if evaluation is not None and evaluation.warning is None:
         for measure in MEASURES:
             original = evaluation.original
@@ -52,6 +49,15 @@ def closing_table(run: RunFolder, prices: Prices | None, evaluation: Evaluation 
     if run.storage.get(REPORT) is not None:
         table.add_row("report", Text(run.storage.url(REPORT), overflow="fold"))
     return Group(table, *(Text(note) for note in notes(run, evaluation, prices)))
+
+
+def spending_rows(run: RunFolder, prices: Prices | None) -> Iterator[tuple[str, str]]:
+    """Yields the rows of a closing table that say what was spent, and what was lost."""
+    yield "cost", _cost(run.spent, prices, list(run.spent))
+    for stage in (name for name in COSTED if name in run.spent):
+        yield f"  {stage}", _cost(run.spent, prices, [stage])
+    if lost := run.counts.get("lost_requests", 0):
+        yield "lost", f"{counted('requests', lost)} were sent without an answer that was kept: a start was killed"
 
 
 def closing_values(run: RunFolder, prices: Prices | None, evaluation: Evaluation | None) -> dict[str, Any]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from math import isnan
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from jobs.ablate.saving import saved
 from jobs.compare.standing import FAMILIES, Standing, corrected, verdict
 from jobs.report.wording import number, percent, signed
 from jobs.run.folder import RunFolder
@@ -59,8 +60,8 @@ def family_rows(comparison: Comparison) -> list[FamilyRow]:
 
 def work_rows(run: RunFolder) -> list[WorkRow]:
     """Returns the work that the arms share, by quantity."""
-    shared: dict[str, Any] = run.record["ablation"].get("shared") or {}
-    naive, executed = shared.get("naive") or {}, shared.get("executed") or {}
+    found = saved(run)
+    naive, executed = found.naive, found.executed
     return [WorkRow(name, float(naive[name]), float(executed[name])) for name in naive if name in executed and naive[name]]
 
 

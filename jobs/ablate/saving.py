@@ -1,0 +1,89 @@
+"""How much work arms save by sharing it: what each would do alone, beside what is done for all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cluster.costs import stage_sums
+from jobs.ablate.compile import Compiled
+from jobs.plan.searches import searches_of_query
+from jobs.run.folder import RunFolder
+from jobs.run.spending import requests_per_query
+from jobs.tables import ORIGINAL
+
+KINDS = {"requests": "rewrite", "searches": "retrieve", "pairs": "rerank"}  # quantity -> value of `costs.stage`
+
+
+@dataclass(frozen=True)
+class Saving:
+    """Requests, searches and pairs: of all arms, each alone, and of the ablation.
+
+    `executed` has each distinct one once; `reused` of them were taken from earlier ablations.
+    """
+
+    naive: Mapping[str, int]
+    executed: Mapping[str, int]
+    reused: Mapping[str, int]
+
+    def values(self) -> dict[str, Any]:
+        """Returns it as JSON-able values."""
+        return {"naive": dict(self.naive), "executed": dict(self.executed), "reused": dict(self.reused)}
+
+
+def saved(run: RunFolder) -> Saving:
+    """Returns what the committed shards of an ablation saved."""
+    naive = dict.fromkeys(KINDS, 0)
+    for name, count in run.counts.items():
+        for kind in KINDS if name.startswith("arm/") else ():
+            if f"/{kind}/" in name or name.endswith(f"/{kind}"):
+                naive[kind] += count
+    executed, reused = {}, {}
+    for kind, stage in KINDS.items():
+        sums = stage_sums(run.spent, stage)
+        reused[kind] = int(sums.get("reused", 0))
+        executed[kind] = int(sums.get(kind, 0)) + reused[kind]
+    return Saving(naive, executed, reused)
+
+
+def planned_saving(compiled: Compiled, queries: int) -> Saving:
+    """Returns what an ablation would save at most: how many texts are equal, and how many pairs arms share, shows itself later.
+
+    Args:
+        compiled: the arms.
+        queries: of the log.
+    """
+    naive, answered = dict.fromkeys(KINDS, 0), [arm for arm in compiled.arms if not arm.members]
+    work = compiled.work
+    readings = {answer.arm: work.readings[work.searches[answer.search].reading] for answer in work.answers}
+    for arm in answered:
+        rewriting = readings[arm.name].rewriting
+        pool = tuple(strategy for strategy in rewriting.pool if strategy.name in arm.strategies)
+        texts = {ORIGINAL: 1} | {strategy.name: strategy.n for strategy in pool}
+        naive["requests"] += requests_per_query(replace(rewriting, pool=pool)) if pool else 0
+        naive["searches"] += sum(searches_of_query(arm.config, name, texts) for name in arm.config.retrieve.retrievers)
+        naive["pairs"] += arm.config.fuse.keep if arm.config.rerank.kind != "none" else 0
+    executed = {
+        "requests": sum(requests_per_query(asking.rewriting) for asking in work.askings),
+        "searches": _searches(compiled),
+        "pairs": naive["pairs"],
+    }
+    return Saving(*({kind: count * queries for kind, count in of.items()} for of in (naive, executed)), dict.fromkeys(KINDS, 0))
+
+
+def _searches(compiled: Compiled) -> int:
+    """Returns the distinct searches of a query, by text and retriever."""
+    work = compiled.work
+    found: set[tuple[object, ...]] = set()
+    for search in work.searches:
+        reading = work.readings[search.reading]
+        typos = search.typos.model_dump_json() if search.typos else ""
+        texts: list[tuple[object, ...]] = [(ORIGINAL, 1, typos)]
+        texts += [(one.name, n, reading.asking) for one in reading.rewriting.pool for n in range(one.n)]
+        for name, key in search.retrievers.items():
+            if name in search.together:
+                found.add((key, "together", search.reading, search.joined, search.fuse.model_dump_json()))
+            else:
+                found |= {(key, *text) for text in texts if name in search.routes.get(str(text[0]), search.retrievers)}
+    return len(found)

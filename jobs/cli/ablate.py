@@ -1,0 +1,45 @@
+"""The verb ablate."""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+from typing import TYPE_CHECKING
+
+from jobs.cli.driving import again, drive, load, reporting
+from jobs.cli.printing import print_json, print_page
+
+if TYPE_CHECKING:
+    from jobs.terminal.live_display import LiveDisplay
+    from jobs.terminal.log_files import LogFiles
+
+
+def ablate(options: argparse.Namespace) -> int:
+    """Gathers what the arms of a config need, answers each, compares them and writes the report."""
+    from jobs.ablate.prepare import prepare_ablation
+    from jobs.compare.closing import Compared, closing_page, closing_values, compared, write_pages
+    from jobs.run.folder import open_run
+    from jobs.run.run import run
+
+    ablation = prepare_ablation(load(options), options.config)
+    prepared, command = ablation.prepared, again(options, "ablate")
+
+    def closed(progress: LiveDisplay, log: LogFiles) -> Compared:
+        progress.phase("comparing the arms")
+        folder = open_run(prepared.storage.root)
+        found = compared(folder, prepared.judgements, prepared.config.evaluate, prepared.prices)
+        progress.phase("writing the report")
+        with reporting(folder, log):
+            write_pages(found, texts=prepared.config.report.texts, samples=prepared.config.report.samples)
+        return found
+
+    job = partial(run, work=ablation.work)
+    found = drive("ablate", prepared, command, lambda progress, log: job(prepared, progress, command, log), closed)
+    if isinstance(found, int):
+        return found
+    if options.json:
+        print_json(closing_values(found))
+    else:
+        print_page(closing_page(found))
+        print(found.folder.storage.root)
+    return 0

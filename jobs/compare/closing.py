@@ -1,0 +1,122 @@
+"""The end of an ablation: its arms are compared, and the page, the table for a paper and the values are written beside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from cluster.costs import Prices
+from jobs.ablate.saving import KINDS, Saving, saved
+from jobs.compare.arm_costs import ArmCost, arm_costs
+from jobs.compare.comparison import Comparison, compare
+from jobs.compare.exports import write_csv, write_latex
+from jobs.compare.funnel import Funnel, funnel
+from jobs.compare.report import ablation_report
+from jobs.compare.table import comparison_table, comparison_values
+from jobs.compare.worth import Worth, worth
+from jobs.config.config import EvaluateSettings
+from jobs.evaluate.judgements import Judgements
+from jobs.run.folder import REPORT, RunFolder
+from jobs.terminal.summary import spending_rows
+
+TABLE, PER_QUERY = "table.tex", "per_query.parquet"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """An ablation with all that is known of its arms."""
+
+    folder: RunFolder
+    prices: Prices | None
+    saving: Saving
+    comparison: Comparison | None
+    funnel: Funnel | None
+    worth: Sequence[Worth]
+    costs: Sequence[ArmCost]
+
+
+def compared(folder: RunFolder, judgements: Judgements | None, settings: EvaluateSettings, prices: Prices | None) -> Compared:
+    """Returns what is known of the arms of an ablation.
+
+    Args:
+        folder: of the ablation.
+        judgements: of its log; None: the arms are not measured.
+        settings: the measures, the baseline and what matters.
+        prices: None: costs are quantities only.
+
+    Raises:
+        ConfigError: files of the ablation cannot be read, or the settings do not fit it.
+    """
+    comparison = None if judgements is None else compare(folder, judgements, settings)
+    gains: dict[str, float] = {}
+    if comparison is not None:
+        first = comparison.frame.measures[0]
+        gains = {one.arm: one.difference for one in comparison.differences if one.measure == first}
+    return Compared(
+        folder,
+        prices,
+        saved(folder),
+        comparison,
+        None if judgements is None else funnel(folder, judgements),
+        worth(folder) or (),
+        arm_costs(folder, prices, gains),
+    )
+
+
+def write_pages(found: Compared, *, texts: bool, samples: int) -> None:
+    """Writes report.html into the ablation's folder, and, where arms were measured, table.tex and per_query.parquet."""
+    page = report_of(found, texts=texts, samples=samples)
+    found.folder.storage.put(REPORT, page.encode())
+    if found.comparison is not None and found.comparison.differences:
+        write_latex(found.folder.storage.url(TABLE), found.comparison)
+        write_csv(found.folder.storage.url(PER_QUERY), found.comparison)
+
+
+def report_of(found: Compared, *, texts: bool, samples: int) -> str:
+    """Returns the page of an ablation; without `texts` it has no query and no rewrite."""
+    return ablation_report(found.folder, found.comparison, found.funnel, found.worth, found.costs, texts=texts, samples=samples)
+
+
+def closing_page(found: Compared) -> RenderableType:
+    """Returns what the terminal shows of an ablation: the work that arms shared, what it cost, and how they compare."""
+    folder = found.folder
+    table = Table(title=folder.record["run_id"], title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    arms = folder.record["ablation"]["arms"]
+    table.add_row("arms", f"{len(arms):,} of {len(arms):,}, over {folder.plan.counts['queries']:,} distinct queries")
+    for kind in KINDS:
+        naive, executed, reused = (of[kind] for of in (found.saving.naive, found.saving.executed, found.saving.reused))
+        if naive:
+            again = f", {reused:,} of them from earlier ablations" if reused else ""
+            times = f"{naive / executed:.1f} times less" if executed else "nothing"
+            table.add_row(kind, f"{executed:,} in place of {naive:,} ({times}){again}")
+    for name, words in spending_rows(folder, found.prices):
+        table.add_row(name, words)
+    if folder.storage.get(REPORT) is not None:
+        table.add_row("report", Text(folder.storage.url(REPORT), overflow="fold"))
+    if found.comparison is None:
+        return Group(table, Text("not measured: evaluate.qrels names no judgements"))
+    return Group(table, Text(""), comparison_table(found.comparison))
+
+
+def closing_values(found: Compared) -> dict[str, Any]:
+    """Returns the same as JSON-able values."""
+    return {
+        "run_id": found.folder.record["run_id"],
+        "folder": found.folder.storage.root,
+        "arms": found.folder.record["ablation"]["arms"],
+        "work": found.saving.values(),
+        "costs": [_known(vars(one)) for one in found.costs],
+        "comparison": None if found.comparison is None else comparison_values(found.comparison),
+    }
+
+
+def _known(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: None if isinstance(one, float) and math.isnan(one) else one for name, one in values.items()}

@@ -1,0 +1,23 @@
+"""How many searches a query may need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from jobs.config.config import Config
+from jobs.tables import ORIGINAL
+
+
+def searches_of_query(config: Config, retriever: str, texts: Mapping[str, int]) -> int:
+    """Returns the most searches of a query by a retriever.
+
+    Args:
+        config: the job's config.
+        retriever: its name.
+        texts: strategy -> its texts of a query, at most.
+    """
+    routed = [strategy for strategy in texts if retriever in config.retrieve.route(strategy)]
+    if not config.retrieve.retrievers[retriever].together:
+        return sum(texts[strategy] for strategy in routed)
+    # where its texts as one have no hit, the original is searched by itself
+    return min(len(routed), 2 if ORIGINAL in routed and retriever in config.joining else 1)
