@@ -162,19 +162,22 @@ class _Maker:
 
     def _config(self, where: str, changes: Mapping[str, Any]) -> Config:
         values = deepcopy(self._values)
+        if "rewrite.strategies" in changes:
+            _without_others(values, changes["rewrite.strategies"], self.pool, where)
         for path, value in changes.items():
             _set(values, path, value, where)
-        if "rewrite.strategies" in changes:
-            _without_others(values, {named(entry).name for entry in self.pool})
         try:
             return Config.model_validate(values)
         except ValidationError as error:
             raise ConfigError(*problem(where, error)) from error
 
 
-def _without_others(values: dict[str, Any], pool: set[str]) -> None:
+def _without_others(values: dict[str, Any], entries: Any, pool: Sequence[Any], where: str) -> None:
     """Removes the weights and routes of the pool's strategies that an arm does not have."""
-    others = pool - {named(entry).name for entry in values["rewrite"]["strategies"]}
+    try:
+        others = {named(entry).name for entry in pool} - {named(entry).name for entry in entries}
+    except (TypeError, ValueError) as error:
+        raise ConfigError("config-value", f"{where}: rewrite.strategies: should be a list of strategies: {error}") from error
     for keys in (values["fuse"]["weights"], values["retrieve"]["routes"]):
         for key in [key for key in keys if key.partition("/")[0] in others]:
             del keys[key]

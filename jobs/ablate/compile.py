@@ -16,7 +16,7 @@ from jobs.run.pools import with_precisions
 from jobs.run.prepare import index_identities, reranking_identity, resolved_rewriting
 from jobs.run.rewriting import read_rewriting
 from retrievers.settings import FuseSettings
-from rewriters.engines.settings import EngineSettings
+from rewriters.engines.settings import EngineSettings, RecordedSettings
 from rewriters.pool import named
 from rewriters.rewriter import Rewriting
 from rewriters.settings import SelectAdaptive, SelectAll
@@ -202,7 +202,9 @@ class _Texts:
         for key, wanted in self._wanted.items():
             engine_key, rewriting, _ = self._facts.rewriting(_with_pool(wanted.config, list(wanted.entries.values())))
             self._rewritings[key] = rewriting
-            self.askings.place(key, lambda of=rewriting, by=engine_key, w=wanted: Asking(of, by, w.sample))  # type: ignore[misc]
+            recorded = isinstance(wanted.config.rewrite.engine, RecordedSettings)  # says the same each time
+            sample = 0 if recorded else wanted.sample
+            self.askings.place(key, lambda of=rewriting, by=engine_key, n=sample: Asking(of, by, n))  # type: ignore[misc]
 
     def reading(self, arm: Arm, config: Config) -> int:
         """Returns the index of an arm's texts."""

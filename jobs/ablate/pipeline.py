@@ -39,7 +39,7 @@ def pooled_config(config: Config, compiled: Compiled) -> Config:
     rewriting = next((one.rewrite for one in answered if one.rewrite.planned), config.rewrite)
     retrievers = {key: one.settings for key, one in compiled.work.retrievers.items()}
     reranking = next((one.rerank for one in answered if one.rerank.kind != "none"), config.rerank)
-    size = max(LEAST_SHARD, min(config.cluster.shard_size, ROWS // len(compiled.work.answers)))
+    size = min(config.cluster.shard_size, max(LEAST_SHARD, ROWS // len(compiled.work.answers)))
     return config.model_copy(
         update={
             "rewrite": rewriting,

@@ -1,0 +1,214 @@
+"""Whole ablations in this process: each arm is what a run of it alone would be, and what arms share is done once."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from whole_runs import rows
+
+from cluster.errors import Stopped
+from jobs.ablate.prepare import Ablation, prepare_ablation
+from jobs.ablate.saving import saved
+from jobs.ablate.stages.write import WriteArms
+from jobs.config.load import load_config
+from jobs.run.folder import open_run
+from jobs.run.prepare import prepare
+from jobs.run.run import run
+from jobs.tables import STORED
+from jobs.terminal.live_display import LiveDisplay
+
+QUERIES = [
+    "why does bread rise", "lamp of a lighthouse", "moon and tides", "spring tide", "yeast", "rye", "zzz", "faint galaxies",
+    "how far does a lens throw light", "harbour", "linen bag",
+]  # fmt: skip
+STRATEGIES = ["general", "keyword", "pseudo_answer"]
+FAR = 1e-5  # vectors of one text differ in the seventh decimal between batches
+Make = Callable[..., Ablation]
+
+
+def answers(query: str, style: str = "") -> str:
+    words = query.split()
+    return json.dumps(
+        {
+            "general": f"{style}tell me about {query}",
+            "keyword": ", ".join(words[:2]),
+            "pseudo_answer": f"{query}: the sea, bread or {words[-1]} explain it.",
+        }
+    )
+
+
+@pytest.fixture
+def make(
+    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], dense: dict[str, Any], config_file: Callable[[Any], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Make:  # fmt: skip
+    """Checks an ablation of a small job; one query has no recorded answer, one no hits of BM25."""
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(
+        pa.table({"query": [query for place, query in enumerate(QUERIES) for _ in range(1 + place % 3)]}), "log.parquet"
+    )
+    for name, style in (("recorded", ""), ("other", "please ")):
+        lines = [{"query": query, "completions": {"dmqr": answers(query, style)}} for query in QUERIES[1:]]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    values["rewrite"]["strategies"] = STRATEGIES
+    values["retrieve"] |= {"retrievers": {"bm25": bm25, "dense": dense}}
+    values |= {"rerank": {"kind": "none"}, "limits": {"error_rate": 1}, "cluster": {"address": "none", "shard_size": 4}}
+    path = config_file(values)
+
+    def made(ablate: dict[str, Any] | None = None, *settings: str) -> Ablation:
+        given = [*settings, f"ablate={json.dumps(ablate or {})}"]
+        return prepare_ablation(load_config(path, given), path)
+
+    return made
+
+
+def done(ablation: Ablation) -> Path:
+    prepared = ablation.prepared
+    run(prepared, LiveDisplay(io.StringIO()), work=ablation.work)
+    return Path(prepared.storage.root)
+
+
+def results(folder: Path, arm: str, keep: int = 10) -> list[tuple[Any, ...]]:
+    found = [row for row in rows(folder, "results") if row["arm"] == arm and row["rank"] <= keep]
+    return sorted((row["query_id"], row["rank"], row["doc_id"], row["score"], row["rerank_score"]) for row in found)
+
+
+def same(arm: str, found: list[tuple[Any, ...]], wanted: list[tuple[Any, ...]]) -> None:
+    assert [one[:3] for one in found] == [one[:3] for one in wanted], arm
+    for one, other in zip(found, wanted, strict=True):
+        assert one[3:] == pytest.approx(other[3:], abs=FAR)
+
+
+def test_each_arm_is_what_a_run_of_it_alone_is(make: Make, bm25: dict[str, Any]) -> None:
+    both = {"rerank.kind": "bi_encoder"}
+    ablation = make(
+        {
+            "subsets": "all",
+            "samples": 2,
+            "arms": {
+                "typos": {"retrieve.typos": {"rate": 0.5}},
+                "typos reranked": {"retrieve.typos": {"rate": 0.5}, **both},
+                "two by chance": {"rewrite.select": {"kind": "random_k", "k": 2}},
+                "never": {"rewrite.select": {"kind": "never"}},
+                "together": {"retrieve.retrievers.bm25.together": True},
+                "together, two": {"retrieve.retrievers.dense.together": True, "rewrite.strategies": ["general", "keyword"]},
+                "routes": {"retrieve.routes": {"keyword": ["bm25"], "pseudo_answer": []}},
+                "bm25": {"retrieve.retrievers": {"words": bm25}},
+                "shallow": {"retrieve.depth": 3, "fuse.depth": 5},
+                "other model": {"rewrite.engine.path": "other.jsonl"},
+                "one by one": {"rewrite.guards.near_duplicates": "drop"},
+                "blend": {**both, "rerank.combine": "blend"},
+                "replace": {**both, "rerank.combine": "replace", "rerank.keep": 3},
+            },
+            "grid": {"fuse.method": ["rrf", "weighted", "best"], "fuse.redundancy": ["none", "overlap"]},
+        }
+    )
+    folder = done(ablation)
+    for answer, arm in zip(ablation.compiled.work.answers, (a for a in ablation.compiled.arms if not a.members), strict=True):
+        assert answer.arm == arm.name
+        alone = prepare(arm.config.model_copy(update={"output": "alone"}), "config.yaml")
+        assert alone.run_id.rpartition("-")[2] == ablation.compiled.fingerprints[arm.name]
+        run(alone, LiveDisplay(io.StringIO()))
+        same(arm.name, results(folder, arm.name, answer.keep), results(Path(alone.storage.root), "run", answer.keep))
+
+
+def test_requests_searches_and_pairs_are_made_once(make: Make) -> None:
+    ablation = make({"subsets": "all", "grid": {"rerank.kind": ["none", "bi_encoder"], "rerank.combine": ["blend", "replace"]}})
+    folder = done(ablation)
+    asked = Counter((row["query_id"], row["component"]) for row in rows(folder, "costs") if row["stage"] == "rewrite")
+    assert set(asked.values()) == {1}
+    alone = prepare(load_config("config.yaml"), "config.yaml")
+    run(alone, LiveDisplay(io.StringIO()))
+    both = [open_run(str(one)) for one in (folder, alone.storage.root)]
+    assert both[0].spent["retrieve"]["bm25@"]["searches"] == both[1].spent["retrieve"]["bm25@"]["searches"]
+    pairs = [(row["query_id"], row["doc_id"]) for row in rows(folder, "scores")]
+    assert len(pairs) == len(set(pairs))
+    needed = {(row["query_id"], row["doc_id"]) for row in rows(folder, "results") if row["rerank_score"] is not None}
+    assert needed <= set(pairs)
+    found = saved(both[0])
+    assert found.executed["pairs"] == len(pairs)
+    assert found.naive["requests"] == 11 * sum(bool(arm.strategies) for arm in ablation.compiled.arms)
+    assert found.executed["requests"] == 11
+
+
+def test_a_second_ablation_pays_for_what_is_new(make: Make) -> None:
+    done(make({"subsets": "leave_one_out"}))
+    folder = done(make({"arms": {"typos": {"retrieve.typos": {"rate": 1}}, "reranked": {"rerank.kind": "bi_encoder"}}}))
+    costs = [row for row in rows(folder, "costs") if row["query_id"] and row["stage"] in ("rewrite", "retrieve")]
+    made = Counter(row["component"] for row in costs for _ in range(row["searches"] + row["requests"]))
+    typed = {row["query_id"] for row in rows(folder, "queries")}
+    assert made["dmqr"] == 1  # the query whose answer failed is asked again
+    assert 0 < made["bm25"] <= len(typed)  # the originals with typos
+    again = done(make({"grid": {"rerank.combine": ["blend", "replace"], "rerank.kind": ["bi_encoder"]}}))
+    spent = open_run(str(again)).spent["rerank"]
+    assert sum(one.get("pairs", 0) for one in spent.values()) == 0
+    assert sum(one.get("reused", 0) for one in spent.values()) == len(rows(folder, "scores"))
+
+
+def test_an_ablation_that_fails_in_the_middle_goes_on(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    arms = {"subsets": "all", "grid": {"rerank.kind": ["none", "bi_encoder"]}}
+    calm = done(make(arms, "output=calm"))
+    ablation, whole, calls = make(arms), WriteArms.__call__, []
+
+    def breaks(self: WriteArms, table: pa.Table) -> pa.Table:
+        calls.append(table.num_rows)
+        if len(calls) == 2:
+            raise OSError(28, "No space left on device")
+        return whole(self, table)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(WriteArms, "__call__", breaks)
+        with pytest.raises(OSError, match="No space left"):
+            done(ablation)
+    folder = done(make(arms))
+    for arm in (answer.arm for answer in ablation.compiled.work.answers):
+        assert results(folder, arm) == results(calm, arm)
+    searched = [row for row in rows(folder, "costs") if row["stage"] == "retrieve" and row["query_id"]]
+    assert any(row["reused"] for row in searched)  # of the shard that was searched and not committed
+    assert sum(row["searches"] + row["reused"] for row in searched) == sum(
+        row["searches"] for row in rows(calm, "costs") if row["stage"] == "retrieve"
+    )
+
+
+def test_every_arm_answers_every_query_or_it_is_not_closed(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    ablation = make()
+    whole = WriteArms._write_results
+
+    def forgets(self: WriteArms, shard: int, block: Any, counts: Counter[str]) -> Any:
+        file = whole(self, shard, block, counts)
+        counts["arm/keyword/queries_with_results"] -= shard == 1
+        return file
+
+    monkeypatch.setattr(WriteArms, "_write_results", forgets)
+    with pytest.raises(Stopped, match="arm 'keyword': queries"):
+        done(ablation)
+
+
+def test_results_are_cut_and_carry_sources_on_demand(make: Make) -> None:
+    folder = done(make({"keep": 2, "sources": True}, "retrieve.retrievers.bm25.together=false"))
+    found = rows(folder, "results")
+    assert max(row["rank"] for row in found) == 2
+    assert {source["strategy"] for row in found if row["arm"] == "keyword" for source in row["sources"]} <= {
+        "keyword",
+        "original",
+    }
+    bare = done(make({"keep": 2}))
+    assert {json.dumps(row["sources"]) for row in rows(bare, "results")} == {"null"}
+    assert set(pq.read_schema(next((bare / "results").glob("*.parquet"))).names) == set(STORED["results"].names)
+
+
+def test_two_ablations_of_the_same_arms_are_one(make: Make) -> None:
+    first = make({"grid": {"fuse.k": [10, 60]}})
+    done(first)
+    assert make({"grid": {"fuse.k": [10, 60]}}).prepared.run_id == first.prepared.run_id
+    assert make({"grid": {"fuse.k": [10, 61]}}).prepared.run_id != first.prepared.run_id
+    assert make({"grid": {"fuse.k": [10, 60]}, "keep": 3}).prepared.run_id != first.prepared.run_id
+    assert done(make({"grid": {"fuse.k": [10, 60]}})) == Path(first.prepared.storage.root)  # finished: nothing is done

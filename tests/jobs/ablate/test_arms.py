@@ -1,0 +1,134 @@
+"""The arms of a config: which are there, under which names, as which configs; and what is refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.errors import ConfigError
+from jobs.ablate.arms import FULL, Arm, arms_of
+from jobs.config.config import Config
+
+FOUR = ["general", "keyword", "pseudo_answer", "core_content"]
+Make = Callable[..., dict[str, Arm]]
+
+
+@pytest.fixture
+def arms(values: dict[str, Any]) -> Make:
+    """Returns the arms of a small config with these sections changed, by name."""
+
+    def made(ablate: dict[str, Any] | None = None, **changed: dict[str, Any]) -> dict[str, Arm]:
+        for section, keys in (changed | ({"ablate": ablate} if ablate else {})).items():
+            values[section] = values.get(section, {}) | keys
+        found = arms_of(Config.model_validate(values))
+        assert len({arm.name for arm in found}) == len(found)
+        return {arm.name: arm for arm in found}
+
+    return made
+
+
+def test_the_original_and_each_strategy_are_always_arms(arms: Make) -> None:
+    found = arms()
+    assert list(found) == [FULL, "original", *FOUR]
+    assert found["original"].strategies == []
+    assert found["keyword"].strategies == ["keyword"]
+    assert not found["keyword"].with_original
+    assert found[FULL].with_original
+    assert {arm.family for arm in found.values()} == {"always"}
+
+
+def test_all_subsets_of_four_are_sixteen_with_the_original_and_fifteen_without(arms: Make) -> None:
+    found = arms({"subsets": "all"}).values()
+    of = Counter(arm.with_original for arm in found)
+    assert (of[True], of[False]) == (16, 15)
+    assert len({(arm.with_original, tuple(arm.strategies)) for arm in found}) == 31
+
+
+def test_leave_one_out_and_add_one(arms: Make) -> None:
+    assert arms({"subsets": "leave_one_out"})["without keyword"].strategies == ["general", "pseudo_answer", "core_content"]
+    added = arms({"subsets": "add_one"})["original+keyword"]
+    assert (added.strategies, added.with_original) == (["keyword"], True)
+
+
+def test_a_grid_is_the_product_named_by_its_values(arms: Make) -> None:
+    found = arms({"grid": {"fuse.k": [10, 60], "rerank.kind": ["none", "cross_encoder"]}})
+    names = [arm.name for arm in found.values() if arm.family == "grid"]
+    assert names == ["k=10 kind=none", "k=10 kind=cross_encoder", "k=60 kind=none", "k=60 kind=cross_encoder"]
+    assert found["k=10 kind=none"].config.fuse.k == 10
+    assert found["k=10 kind=none"].config.rerank.kind == "none"
+
+
+def test_keys_with_one_last_part_are_told_apart(arms: Make) -> None:
+    found = arms({"grid": {"fuse.keep": [20], "rerank.keep": [5]}})
+    assert "fuse.keep=20 rerank.keep=5" in found
+
+
+def test_weights_and_routes_of_strategies_that_an_arm_lacks_are_left_out(arms: Make) -> None:
+    found = arms(
+        fuse={"weights": {"keyword": 0.5, "keyword/bm25": 2, "general": 1}}, retrieve={"routes": {"keyword": ["bm25"]}}
+    )
+    assert found["keyword"].config.fuse.weights == {"keyword": 0.5, "keyword/bm25": 2, "original": 0}
+    assert found["general"].config.fuse.weights == {"general": 1, "original": 0}
+    assert found["general"].config.retrieve.routes == {}
+
+
+def test_where_strategies_are_selected_the_single_ones_rewrite_every_query(arms: Make) -> None:
+    found = arms({"subsets": "all"}, rewrite={"select": {"kind": "random_k", "k": 2}})
+    assert found[FULL].config.rewrite.select.kind == "random_k"
+    assert found["keyword"].config.rewrite.select.kind == "all"
+    assert found["original+general+keyword+pseudo_answer+core_content"].config.rewrite.select.kind == "all"
+
+
+def test_an_oracle_chooses_among_the_subsets_of_its_size(arms: Make) -> None:
+    found = arms({"arms": {"best": {"rewrite.select": {"kind": "oracle_k", "k": 2}}}})
+    assert len(found["best"].members) == 6
+    assert set(found["best"].members) <= set(found)
+    assert all(len(found[name].strategies) == 2 and found[name].with_original for name in found["best"].members)
+
+
+def test_samples_are_the_config_again(arms: Make) -> None:
+    found = arms({"samples": 3})
+    assert [arm.sample for arm in found.values() if arm.config == found[FULL].config] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("ablate", "words"),
+    [
+        ({"arms": {"a": {"log.path": "other.parquet"}}}, "decides the queries"),
+        ({"arms": {"a": {"fuze.k": 10}}}, "did you mean 'fuse'"),
+        ({"arms": {"a": {"fuse": {}}}}, "arms change"),
+        ({"arms": {"a": {"fuse.kk": 10}}}, "unknown key"),
+        ({"arms": {"a": {"fuse.k": -1}}}, "fuse.k"),
+        ({"arms": {"a": {"fuse.k.b": 1}}}, "is a value"),
+        ({"arms": {"a": {"rewrite.strategies": ["keywort"], "retrieve.routes": {"general": ["bm25"]}}}}, "not among"),
+        ({"arms": {"original": {"fuse.k": 10}}}, "take another name"),
+        ({"arms": {"a": {"rewrite.select": {"kind": "oracle_k", "k": 5}}}}, "from 1 to 4"),
+        ({"arms": {"a": {"rewrite.select": {"kind": "oracle_k", "k": 2}, "fuse.k": 10}}}, "alone"),
+        ({"grid": {"fuse.k": list(range(1, 100)), "fuse.depth": list(range(1, 100))}}, "make the grid smaller"),
+    ],
+)
+def test_what_is_refused_is_said_in_one_line(arms: Make, ablate: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as refused:
+        arms(ablate)
+    assert "ablate" in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@given(st.lists(st.sampled_from(FOUR), min_size=1, unique=True), st.sampled_from(["none", "all", "leave_one_out", "add_one"]))
+def test_every_arm_is_a_config_that_loads_again(pool: list[str], subsets: str) -> None:
+    values = {
+        "name": "small",
+        "log": {"path": "log.parquet", "query_column": "query"},
+        "rewrite": {"engine": {"kind": "recorded", "path": "r.jsonl"}, "strategies": pool},
+        "retrieve": {"retrievers": {"bm25": {"kind": "local", "index": "index"}}},
+        "output": "runs",
+        "ablate": {"subsets": subsets},
+    }
+    for arm in arms_of(Config.model_validate(values)):
+        assert Config.model_validate(arm.config.model_dump()) == arm.config
+        assert set(arm.strategies) <= set(pool)
