@@ -59,7 +59,7 @@ class Need(NamedTuple):
 
     quantity: str
     component: str
-    count: int
+    amount: int
 
 
 def arm_costs(run: RunFolder, prices: Prices | None, gains: Mapping[str, float]) -> list[ArmCost]:
@@ -79,7 +79,7 @@ def arm_costs(run: RunFolder, prices: Prices | None, gains: Mapping[str, float])
     for arm in arms:
         sums = None if (cost := own[arm]) is None else stage_sums(cost)
         extra = _usd(prices, _cost(run.spent, alone[arm])) if separable else _less(usd[arm], usd.get(ORIGINAL))
-        counts = {quantity: sum(need.count for need in needs[arm] if need.quantity == quantity) for quantity in _STAGES}
+        counts = {quantity: sum(need.amount for need in needs[arm] if need.quantity == quantity) for quantity in _STAGES}
         found.append(
             ArmCost(
                 arm=arm,
@@ -119,7 +119,7 @@ def _cost(spent: Totals, needs: Sequence[Need]) -> Totals | None:
     """Returns what is needed at its measured cost; None if that of a part is not known."""
     cost: Totals = {}
     for need in needs:
-        if not need.count:
+        if not need.amount:
             continue
         stage = _STAGES[need.quantity]
         made = {
@@ -130,7 +130,7 @@ def _cost(spent: Totals, needs: Sequence[Need]) -> Totals | None:
         if len(made) != 1:
             return None
         ((key, sums),) = made.items()
-        share = need.count / sums[need.quantity]
+        share = need.amount / sums[need.quantity]
         add_totals(cost, {stage: {key: {name: value * share for name, value in sums.items()}}})
     return cost
 

@@ -20,6 +20,12 @@ from jobs.run.folder import RunFolder
 from jobs.tables import ORIGINAL
 
 TOP = 5
+_STAGES = {  # SQL of each stage of what one strategy alone has found
+    "alone": "true",
+    "fused": "is_candidate",
+    "kept": "is_candidate AND rank IS NOT NULL",
+    "top": "is_candidate AND rank <= $top",
+}
 
 
 @dataclass(frozen=True)
@@ -126,14 +132,6 @@ def funnel(run: RunFolder, judgements: Judgements, top: int = TOP) -> Funnel | N
     )
 
 
-_STAGES = {  # SQL of each stage of what one strategy alone has found
-    "alone": "true",
-    "fused": "is_candidate",
-    "kept": "is_candidate AND rank IS NOT NULL",
-    "top": "is_candidate AND rank <= $top",
-}
-
-
 def _mean(total: float, count: float) -> float | None:
     return total / count if count else None
 
@@ -216,7 +214,7 @@ def _compare_lists(connection: duckdb.DuckDBPyConnection, portion: Portion, sums
                    other.position AS other_position, count(*) AS shared
             FROM top AS one JOIN top AS other USING (query_id, retriever, doc_id)
             WHERE one.strategy <> other.strategy GROUP BY ALL
-        ), overlaps AS (
+        ), compared AS (
             SELECT common.query_id, common.retriever, common.strategy, common.position, other,
                    shared / (one.size + two.size - shared) AS overlap
             FROM common JOIN lists AS one USING ({of_list})
@@ -224,7 +222,7 @@ def _compare_lists(connection: duckdb.DuckDBPyConnection, portion: Portion, sums
                 AND two.strategy = other AND two.position = other_position
         ), greatest AS (
             SELECT {of_list}, max(overlap) AS overlap, max(overlap) FILTER (other = $original) AS with_original
-            FROM overlaps GROUP BY ALL
+            FROM compared GROUP BY ALL
         ), originals AS (SELECT query_id, retriever, true AS has_original FROM lists WHERE strategy = $original)
         SELECT strategy, count(*), coalesce(sum(overlap), 0), count(*) FILTER (has_original),
                coalesce(sum(with_original), 0)

@@ -22,6 +22,7 @@ from jobs.report.sampled_requests import SampledRequest, sampled_requests
 from jobs.run.folder import RunFolder
 from jobs.stages.fuse import fuse_original
 from jobs.tables import NOTES, ORIGINAL
+from retrievers.typos import with_typos
 
 TOP = 10
 DOCUMENT_CHARACTERS = 160
@@ -62,6 +63,8 @@ class Sample:
     errors: list[dict[str, Any]] = field(default_factory=list)
     grades: Mapping[str, int] = field(default_factory=dict)
     """doc_id -> grade, of the judged documents."""
+    searched: str | None = None
+    """The query with its typos, as it was searched and reranked; None: it has none."""
     values: tuple[float, float | None] | None = None
     """The leading measure of the results and of the original alone; None: the query is not judged."""
 
@@ -124,6 +127,10 @@ def samples(figures: Figures, failed: Failures, count: int, *, texts: bool, judg
         _fill_alone(run, rows, found)
     for query_id, requests in sampled_requests(run, list(chosen), list(found), texts=texts).items():
         found[query_id].requests = requests
+    if (typos := run.config.retrieve.typos) is not None:
+        for sample in found.values():
+            typed = with_typos(sample.query, sample.query_id, typos)
+            sample.searched = typed if typed != sample.query else None
     if judged is not None:
         for sample in found.values():
             sample.grades, sample.values = judged.grades.get(sample.query_id, {}), judged.values.get(sample.query_id)

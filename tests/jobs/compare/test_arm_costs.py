@@ -47,8 +47,8 @@ def test_what_an_arm_needs_at_the_price_of_its_components(tmp_path: Path) -> Non
     assert list(found) == ["full", "original", "a/b"]  # an oracle cannot be had
     full = found["full"]
     assert (full.requests, full.searches, full.pairs) == (5, 30, 40)
-    assert (full.seconds, full.device_seconds) == (pytest.approx(5 + 1 + 4 + 2), pytest.approx(5.0))
-    assert (full.prompt_tokens, full.completion_tokens) == (pytest.approx(500), pytest.approx(25))
+    quantities = [full.seconds, full.device_seconds, full.prompt_tokens, full.completion_tokens]
+    assert quantities == pytest.approx([5 + 1 + 4 + 2, 5, 500, 25])
     assert full.standalone_usd == pytest.approx(FULL + SEARCHES)
     assert found["original"].standalone_usd == pytest.approx(ORIGINAL)
     assert full.gain_per_usd == pytest.approx(0.2 / (FULL + SEARCHES))
@@ -84,14 +84,14 @@ def test_a_component_that_was_only_reused_has_no_cost(tmp_path: Path) -> None:
 
 
 def test_several_models_of_a_request_are_told_apart_by_name(tmp_path: Path) -> None:
-    rewrite = SPENT["rewrite"] | {
+    rewrite: dict[str, dict[str, float]] = SPENT["rewrite"] | {
         "dmqr@other": {"seconds": 40.0, "requests": 10},
         "dmqr@": {"requests": 2},  # sent by a killed attempt: no model is known
     }
     named = {"arm/full/requests/dmqr@other": 5}
     assert costs(tmp_path / "a", {"arm/full/requests/dmqr": 5}, SPENT | {"rewrite": rewrite})["full"].seconds is None
     assert costs(tmp_path / "b", named, SPENT | {"rewrite": rewrite})["full"].seconds == pytest.approx(20.0)
-    lost = {"dmqr@writer": SPENT["rewrite"]["dmqr@writer"], "dmqr@": {"requests": 2}}
+    lost: dict[str, dict[str, float]] = {"dmqr@writer": SPENT["rewrite"]["dmqr@writer"], "dmqr@": {"requests": 2}}
     assert costs(tmp_path / "c", {"arm/full/requests/dmqr": 5}, {"rewrite": lost})["full"].seconds == pytest.approx(5.0)
 
 
