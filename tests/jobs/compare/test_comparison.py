@@ -84,7 +84,7 @@ def test_every_figure_is_of_the_frames_values(compared: Compare) -> None:
             continue
         assert one.p == pytest.approx(stats.ttest_rel(values, base).pvalue)
         assert one.effect == pytest.approx((values - base).mean() / (values - base).std(ddof=1))
-        assert one.p_randomised == pytest.approx(one.p, abs=0.05)
+        assert one.p_randomised == pytest.approx(one.p, abs=0.1)
         assert one.low < one.difference < one.high
 
 
@@ -198,7 +198,7 @@ def test_the_table_is_sorted_and_marked(compared: Compare) -> None:
 
 
 def test_signs_are_of_the_adjusted_p_and_equivalence(tmp_path: Path) -> None:
-    worse = {row["query_id"]: ["x1", "x2", "x3", *DOCS] for row in QUERIES}
+    worse = {row["query_id"]: ["x1", "x2", "x3", "d1"] for row in QUERIES}
     better = {row["query_id"]: ["d0", "d1", "d3", *DOCS[4:]] for row in QUERIES}
     base = lists(["original"])["original"]
     arms = [arm(name) for name in ("full", "original", "general", "copy")]
@@ -211,16 +211,13 @@ def test_signs_are_of_the_adjusted_p_and_equivalence(tmp_path: Path) -> None:
 
 
 def test_of_many_arms_the_best_are_shown(compared: Compare) -> None:
-    grid = [arm(f"fuse.k={n}, rerank.kind=none", "grid") for n in range(30)]
+    grid = [arm(f"k={n}", "grid") for n in range(30)]
     found = compared([*ARMS, *grid], measures=["P@5"])
     shown = lines(found)
     assert shown[0].split()[-3:] == ["p", "or", "q"]
-    assert (
-        sum("fuse.k=" in line for line in shown)
-        + sum(line.startswith(("full", "original", "general", "two")) for line in shown)
-        == MOST_ARMS
-    )
-    assert sum(line.startswith(("full ", "original ")) for line in shown) >= 2
+    rows = shown[1 : shown.index("")]
+    assert len(rows) == MOST_ARMS
+    assert sum(row.startswith(("full ", "original ")) for row in rows) == 2
     assert f"{35 - MOST_ARMS} more arms are not shown: --json and the report have them" in shown
 
 
