@@ -23,7 +23,7 @@ from jobs.compare.measures import check_grades, check_measures, deepest_rank
 from jobs.evaluate import judged_rows
 from jobs.evaluate.intervals import Floats
 from jobs.evaluate.judgements import Judgements, Key
-from jobs.evaluate.measure import Judged, measured_lists
+from jobs.evaluate.measure import GradedList, measured_lists
 from jobs.evaluate.per_query import committed_keys, database
 from jobs.run.folder import RunFolder
 from rewriters.normalise import normalise
@@ -177,7 +177,7 @@ class _Cells:
         """
         (queries, query), (arms, arm), (docs, doc) = (_encoded(rows.column(name)) for name in ("query_id", "arm", "doc_id"))
         begins = np.flatnonzero(np.diff(query, prepend=-1) | np.diff(arm, prepend=-1)).tolist()
-        lists: dict[tuple[int, tuple[str, ...]], tuple[int, Judged]] = {}  # key and list -> its place among them
+        lists: dict[tuple[int, tuple[str, ...]], tuple[int, GradedList]] = {}  # key and list -> its place among them
 
         def place_of(key: int, grades: Mapping[str, int], doc_ids: tuple[str, ...]) -> int:
             return lists.setdefault((key, doc_ids), (len(lists), (grades, doc_ids)))[0]

@@ -128,7 +128,7 @@ def _faults(measure: ir_measures.Measure) -> Iterator[str]:
     if not all(isinstance(gain, int) and 0 <= gain <= MAX_GRADE for gain in gains.values()):
         yield f"gains cannot be {gains!r}; give whole numbers from 0 to {MAX_GRADE:,}, like {{0:0,1:1,2:3}}"
     if measure.NAME in _SUBTOPICS:
-        return "it needs judgements by subtopic, which have a column of their own; choose a measure of grades"
+        yield "it needs judgements by subtopic, which have a column of their own; choose a measure of grades"
     if measure.NAME in _WITHOUT_VALUE:
         yield f"{_WITHOUT_VALUE[measure.NAME]}; choose another measure"
     yield from _not_computed(measure)

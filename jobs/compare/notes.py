@@ -72,9 +72,7 @@ def _tested(comparison: Comparison) -> list[str]:
         notes.append(f"p is Holm's, for {sizes['p_holm']:,} arms ({', '.join(QUESTIONS)}), each measure a family of its own")
     if sizes["q"]:
         notes.append(f"q is Benjamini and Hochberg's, for {sizes['q']:,} arms of the {GRID}, each measure a family of its own")
-    notes.append(
-        f"equivalent: within {comparison.min_effect:g} of the baseline by two one-sided t-tests at {ALPHA}, unadjusted"
-    )
+    notes.append(f"equivalent: within {comparison.min_effect:g} of it by two one-sided t-tests at {ALPHA}, unadjusted")
     return notes
 
 

@@ -40,8 +40,8 @@ class PairedTest:
     """(series,): its upper end."""
     p: Floats
     """(series,): two-sided; 1 where no key differs."""
-    freedom: int
-    """Degrees of freedom: clusters - 1."""
+    freedom: float
+    """Degrees of freedom; 0 with fewer than two clusters."""
 
 
 def cluster_sums(series: Floats, clusters: Numbers) -> Floats:
@@ -65,11 +65,15 @@ def cluster_sums(series: Floats, clusters: Numbers) -> Floats:
 def paired_test(series: Floats, clusters: Numbers) -> PairedTest:
     """Returns the mean, its interval and its t-test for each series of differences, robust to clusters.
 
-    With n keys in G clusters, differences d and their mean m, the standard error of m is the square root of
-    G / (G - 1) * sum over clusters g of (sum over i in g of (d_i - m))^2 / n^2, and m / error has Student's t with G - 1
-    degrees of freedom: the variance that Liang and Zeger (Biometrika 1986) gave, with the correction for few clusters that
-    Cameron and Miller advise (A Practitioner's Guide to Cluster-Robust Inference, Journal of Human Resources 2015). With
-    clusters of one key it is the variance of the paired t-test.
+    With n keys of mean difference m, cluster g of n_g keys, r_g the sum over its keys of (difference - m), and the correction
+    c_g = 1 / (1 - n_g / n), the standard error of m is sqrt(sum over g of c_g r_g^2) / n, and m / error has Student's t with
+
+        n^2 / (sum n_g^2 + ((sum c_g n_g^2)^2 - sum c_g^2 n_g^4) / n^2)
+
+    degrees of freedom: the bias-reduced linearisation of Bell and McCaffrey (Survey Methodology 2002) for a mean, which Imbens
+    and Kolesár (Review of Economics and Statistics 2016) and Pustejovsky and Tipton (2018) advise. Clusters of one size have
+    one degree of freedom less than clusters, and clusters of one key give the paired t-test. The plain cluster-robust variance
+    with that many covered the true mean in 91 instead of 95 % where one of 101 clusters had a third of the keys.
 
     Args:
         series: (series, keys).
@@ -77,16 +81,19 @@ def paired_test(series: Floats, clusters: Numbers) -> PairedTest:
     """
     from scipy import stats
 
-    keys, count = len(clusters), int(clusters.max(initial=-1)) + 1
-    if count < 2:
+    keys, sizes = len(clusters), np.bincount(clusters).astype(np.float64)
+    if len(sizes) < 2:
         unknown = np.full(len(series), np.nan)
-        return PairedTest(series.mean(axis=1) if keys else unknown, unknown, unknown, unknown, unknown, count - 1)
+        return PairedTest(series.mean(axis=1) if keys else unknown, unknown, unknown, unknown, unknown, 0.0)
+    correction = 1 / (1 - sizes / keys)
     mean = series.mean(axis=1)
     residuals = cluster_sums(series - mean[:, None], clusters)
-    error = np.sqrt(count / (count - 1) * (residuals**2).sum(axis=1)) / keys
-    reach = stats.t.ppf((1 + LEVEL) / 2, count - 1) * error
-    p = 2 * stats.t.sf(np.abs(_ratio(mean, error)), count - 1)
-    return PairedTest(mean, error, mean - reach, mean + reach, p, count - 1)
+    error = np.sqrt(residuals**2 @ correction) / keys
+    apart = correction * sizes**2
+    freedom = keys**2 / ((sizes**2).sum() + (apart.sum() ** 2 - (apart**2).sum()) / keys**2)
+    reach = stats.t.ppf((1 + LEVEL) / 2, freedom) * error
+    p = 2 * stats.t.sf(np.abs(_ratio(mean, error)), freedom)
+    return PairedTest(mean, error, mean - reach, mean + reach, p, float(freedom))
 
 
 def randomised_p(sums: Floats) -> Floats:
@@ -126,7 +133,7 @@ def equivalence_p(test: PairedTest, margin: float) -> Floats:
     """
     from scipy import stats
 
-    if test.freedom < 1:
+    if not test.freedom:
         return np.full(len(test.mean), np.nan)
     above = stats.t.sf(_ratio(test.mean + margin, test.error), test.freedom)
     below = stats.t.cdf(_ratio(test.mean - margin, test.error), test.freedom)
@@ -159,7 +166,7 @@ def needed_keys(effect: Floats) -> list[int | None]:
         normal = np.square((stats.norm.ppf(1 - ALPHA / 2) + stats.norm.ppf(POWER)) / effect)
     seen = np.isfinite(normal) & (normal < _MOST_NEEDED)
     found: list[int | None] = [None] * len(effect)
-    size = np.minimum(np.abs(effect[seen]), 1e3)  # two keys are enough, and infinity is no shift of a distribution
+    size = np.minimum(np.abs(effect[seen]), 50)  # from 12 on two keys are enough
     # the normal approximation is too small by 2 to 4 keys, so the answer lies in this window
     low, high = np.maximum(1, np.floor(normal[seen]) - 1), np.floor(normal[seen]) + 6
     while (high - low > 1).any():  # power(low) < POWER <= power(high)
@@ -176,7 +183,8 @@ def _power(effect: Floats, keys: Floats) -> Floats:
     from scipy import stats
 
     critical, shift = stats.t.ppf(1 - ALPHA / 2, keys - 1), effect * np.sqrt(keys)
-    power: Floats = stats.nct.sf(critical, keys - 1, shift) + stats.nct.cdf(-critical, keys - 1, shift)
+    # the other tail is NaN in scipy where it is smaller than a float
+    power: Floats = stats.nct.sf(critical, keys - 1, shift) + np.nan_to_num(stats.nct.cdf(-critical, keys - 1, shift))
     return power
 
 

@@ -14,6 +14,7 @@ from jobs.compare.difference import Comparison, Difference
 from jobs.compare.significance import ALPHA
 from jobs.evaluate.evaluate import figure
 from jobs.evaluate.intervals import LEVEL
+from jobs.terminal.formats import plain
 
 MOST_ARMS = 20  # rows of the tables; the baseline and `full` are always among them
 MOST_MEASURES = 5  # columns of the second table
@@ -25,7 +26,7 @@ BEST, SECOND = "¹", "²"
 def comparison_table(comparison: Comparison) -> RenderableType:
     """Returns the arms by the first measure, those by all measures, the slices, and the notes; only a warning for nothing."""
     if not comparison.differences:
-        return Text("\n".join(comparison.notes))
+        return Text("\n".join(map(plain, comparison.notes)))
     shown = _shown(comparison)
     parts: list[RenderableType] = [_first_table(comparison, shown)]
     if len(comparison.frame.measures) > 1:
@@ -38,7 +39,7 @@ def comparison_table(comparison: Comparison) -> RenderableType:
         *([f"{left_out:,} more arms are not shown: --json and the report have them"] if left_out else []),
         *comparison.notes,
     ]
-    return Group(*parts, Text("\n" + "\n".join(notes)))
+    return Group(*parts, Text("\n" + "\n".join(map(plain, notes))))
 
 
 def comparison_values(comparison: Comparison) -> dict[str, Any]:
@@ -130,7 +131,7 @@ def _first_table(comparison: Comparison, shown: list[str]) -> Table:
         base = arm == comparison.baseline
         interval = "-" if base or math.isnan(one.low) else f"{figure(one.low, '+')} to {figure(one.high, '+')}"
         table.add_row(
-            Text(arm),
+            Text(plain(arm)),
             f"{figure(one.mean)}{best.get(arm, ' ')}",
             "baseline" if base else figure(one.difference, "+"),
             interval,
@@ -152,7 +153,7 @@ def _means_table(comparison: Comparison, shown: list[str]) -> Table:
         for name in measures:
             one = comparison.by_arm[arm, name]
             cells.append(f"{figure(one.mean)}{best[name].get(arm, ' ')}{verdict(one):<2}")
-        table.add_row(Text(arm), *cells)
+        table.add_row(Text(plain(arm)), *cells)
     if len(comparison.frame.measures) > MOST_MEASURES:
         table.caption = Text(f"{', '.join(comparison.frame.measures[MOST_MEASURES:])}: see --json and the report")
     return table
@@ -164,11 +165,11 @@ def _slice_table(comparison: Comparison) -> Table:
     other = "full" if "full" in ranked else (ranked or [comparison.baseline])[0]
     table = _table("slices")
     for title in ("keys", comparison.baseline, other, "difference"):
-        table.add_column(title, justify="right", no_wrap=True, overflow="ellipsis", max_width=16)
+        table.add_column(Text(plain(title)), justify="right", no_wrap=True, overflow="ellipsis", max_width=16)
     for one in comparison.slices:
         mean, difference = one.means[other]
         cells = (f"{one.keys:,}{'?' if one.few else ' '}", figure(one.means[comparison.baseline][0]), figure(mean))
-        table.add_row(Text(f"{one.name}: {one.value}"), *cells, figure(difference, "+"))
+        table.add_row(Text(plain(f"{one.name}: {one.value}")), *cells, figure(difference, "+"))
     if any(one.few for one in comparison.slices):
         table.caption = Text("?: too few keys for the means to say much")
     return table

@@ -108,5 +108,5 @@ def _rows(
 def unmatched(connection: duckdb.DuckDBPyConnection, run: RunFolder, judgements: Judgements) -> tuple[str, str] | None:
     """Returns a judged key and one of the log, as examples of keys that do not match; None for an empty log."""
     table, column = _PLACES[judgements.key]
-    logged = connection.execute(f"SELECT {column} FROM read_parquet(?) LIMIT 1", [run.tables[table]]).fetchone()
-    return None if logged is None else (next(iter(judgements.grades)), str(logged[0]))
+    logged = connection.execute(f"SELECT {column} FROM read_parquet(?) LIMIT 1", [run.tables[table]]).fetchall()
+    return (next(iter(judgements.grades)), str(logged[0][0])) if logged else None

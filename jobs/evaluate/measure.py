@@ -16,7 +16,7 @@ SHOWN = {name: name for name in MEASURES} | {"Success@5": "Success@5 (H@5)"}  # 
 DEPTH = 10  # the deepest cutoff of a measure
 CHUNK = 2000  # lists measured at a time
 
-Judged = tuple[Mapping[str, int], Sequence[str]]
+GradedList = tuple[Mapping[str, int], Sequence[str]]
 """A list with what it is measured by: doc_id -> grade, and doc_ids, best first."""
 
 
@@ -45,7 +45,7 @@ def measure(
     lists = ((query_id, doc_ids[:DEPTH]) for query_id, doc_ids in ranked if query_id in log_ids and doc_ids)
     while chunk := list(islice(lists, CHUNK)):
         rows: list[int] = []
-        judged: list[Judged] = []
+        judged: list[GradedList] = []
         for query_id, doc_ids in chunk:
             for row, log_id in enumerate(log_ids[query_id], begins[query_id]):
                 grades = judgements.grades[log_id]
@@ -58,7 +58,7 @@ def measure(
     return Measured(values, found, unjudged / shown if shown else None)
 
 
-def measured_lists(names: Sequence[str], lists: Sequence[Judged]) -> Floats:
+def measured_lists(names: Sequence[str], lists: Sequence[GradedList]) -> Floats:
     """Returns (lists, measures): the value of each list; zero for a list without documents.
 
     Args:

@@ -44,7 +44,7 @@ def ablation(
     arms: Sequence[Row],
     lists: Mapping[str, Lists],
     queries: Sequence[Row],
-    log: Sequence[tuple[str, str | None]] | None = None,
+    log_map: Sequence[tuple[str, str | None]] | None = None,
     *,
     selections: Sequence[Row] = (),
     shard_size: int = 2,
@@ -58,7 +58,7 @@ def ablation(
         arms: those of `arm`.
         lists: arm -> query_id -> doc_ids.
         queries: rows of queries/.
-        log: log_id and query_id; by default each query's log_id is its query_id in capitals.
+        log_map: log_id and query_id; by default each query's log_id is its query_id in capitals.
         selections: rows of selections/, all written with the first shard.
         shard_size: queries per shard.
         commits: shards that are committed; by default all.
@@ -69,7 +69,7 @@ def ablation(
     for field in OPTIONAL_QUERIES:
         schema = schema.append(field) if any(field.name in row for row in queries) else schema
     asked = _put(storage, "queries", pa.Table.from_pylist(list(queries), schema), shard_size)
-    pairs = [(row["query_id"].upper(), row["query_id"]) for row in queries] if log is None else log
+    pairs = [(row["query_id"].upper(), row["query_id"]) for row in queries] if log_map is None else log_map
     rows = [{"log_id": log_id, "query_id": query_id} for log_id, query_id in pairs]
     mapped = _put(storage, "query_map", pa.Table.from_pylist(rows, STORED["query_map"]), 1000)
     sizes = [len(queries[begin : begin + shard_size]) for begin in range(0, len(queries), shard_size)]

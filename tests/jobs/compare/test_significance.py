@@ -1,0 +1,253 @@
+"""Tests and intervals against scipy and statsmodels on the same vectors, and their coverage by simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy import stats
+
+from jobs.compare import significance
+from jobs.compare.clusters import Numbers
+from jobs.compare.significance import (
+    cluster_sums,
+    effects,
+    equivalence_p,
+    false_discovery_rates,
+    holm,
+    needed_keys,
+    paired_test,
+    randomised_p,
+)
+from jobs.evaluate.intervals import Floats
+
+GENERATOR = np.random.default_rng(3)
+CLOSE = 1e-10
+Draw = Callable[..., Floats]
+
+
+def two_arms(keys: int, seed: int = 0) -> tuple[Floats, Floats]:
+    """Values as measures have them: many zeros and ones, and what lies between."""
+    made = np.random.default_rng(seed)
+    base = made.beta(0.4, 0.6, keys) * (made.random(keys) > 0.2)
+    return np.clip(base + made.normal(0.03, 0.15, keys) * (made.random(keys) > 0.3), 0, 1), base
+
+
+def alone(keys: int) -> Numbers:
+    return np.arange(keys)
+
+
+SIZES = pytest.mark.parametrize("keys", [2, 3, 12, 50, 300, 2000])
+
+
+@SIZES
+def test_with_clusters_of_one_it_is_scipys_paired_t_test(keys: int) -> None:
+    arm, base = two_arms(keys, keys)
+    found = paired_test((arm - base)[None], alone(keys))
+    expected = stats.ttest_rel(arm, base)
+    assert found.p[0] == pytest.approx(expected.pvalue, rel=CLOSE)
+    low, high = expected.confidence_interval(0.95)
+    assert (found.low[0], found.high[0]) == pytest.approx((low, high), rel=CLOSE)
+    assert found.mean[0] == pytest.approx((arm - base).mean())
+
+
+def test_series_are_tested_each_on_its_own() -> None:
+    arms = [two_arms(40, seed)[0] - two_arms(40, seed)[1] for seed in range(5)]
+    together = paired_test(np.array(arms), alone(40))
+    for n, one in enumerate(arms):
+        assert together.p[n] == pytest.approx(paired_test(one[None], alone(40)).p[0], rel=CLOSE)
+
+
+def test_clusters_of_one_size_are_those_of_a_regression_on_a_constant() -> None:
+    sm = pytest.importorskip("statsmodels.api", exc_type=ImportError)
+    clusters = GENERATOR.permutation(np.repeat(np.arange(30), 4))
+    differences = GENERATOR.normal(0.02, 0.1, 120) + GENERATOR.normal(0, 0.1, 30)[clusters]
+    fitted = sm.OLS(differences, np.ones(120)).fit(cov_type="cluster", cov_kwds={"groups": clusters}, use_t=True)
+    found = paired_test(differences[None], clusters)
+    assert found.freedom == pytest.approx(29)
+    # statsmodels also counts keys: (n - 1) / (n - 1) for one regressor, so nothing
+    assert found.error[0] == pytest.approx(fitted.bse[0], rel=CLOSE)
+    assert found.p[0] == pytest.approx(fitted.pvalues[0], rel=1e-8)
+    assert (found.low[0], found.high[0]) == pytest.approx(tuple(fitted.conf_int()[0]), rel=CLOSE)
+
+
+def test_clusters_of_any_sizes_are_the_linearisation_by_its_definition() -> None:
+    """With H the hat matrix of a constant: A_g = (I - H_gg)^-1/2, and the degrees of freedom by eigenvalues."""
+    clusters = np.unique(GENERATOR.integers(0, 12, 50) // GENERATOR.integers(1, 3, 50), return_inverse=True)[1]
+    differences = GENERATOR.normal(0.02, 0.1, 50)
+    keys, count = len(clusters), clusters.max() + 1
+    residual_maker = np.eye(keys) - np.full((keys, keys), 1 / keys)
+    variance, columns = 0.0, np.zeros((keys, count))
+    for n in range(count):
+        mine = np.flatnonzero(clusters == n)
+        values, vectors = np.linalg.eigh(residual_maker[np.ix_(mine, mine)])
+        adjust = vectors @ np.diag(values**-0.5) @ vectors.T
+        variance += (np.ones(len(mine)) @ adjust @ (differences - differences.mean())[mine] / keys) ** 2
+        columns[:, n] = residual_maker[:, mine] @ adjust @ np.ones(len(mine)) / keys
+    eigenvalues = np.linalg.eigvalsh(columns.T @ columns)
+    found = paired_test(differences[None], clusters)
+    assert found.error[0] == pytest.approx(np.sqrt(variance), rel=CLOSE)
+    assert found.freedom == pytest.approx(eigenvalues.sum() ** 2 / (eigenvalues**2).sum(), rel=1e-9)
+    assert found.freedom < count - 1
+
+
+def test_copies_of_a_query_make_no_interval_narrower() -> None:
+    arm, base = two_arms(60, 4)
+    once = paired_test((arm - base)[None], alone(60))
+    copied = paired_test(np.repeat(arm - base, 5)[None], np.repeat(alone(60), 5))
+    assert copied.p[0] == pytest.approx(once.p[0], rel=CLOSE)
+    assert (copied.low[0], copied.high[0]) == pytest.approx((once.low[0], once.high[0]), rel=CLOSE)
+    assert randomised_p(cluster_sums(np.repeat(arm - base, 5)[None], np.repeat(alone(60), 5))) == pytest.approx(
+        randomised_p((arm - base)[None])
+    )
+
+
+@pytest.mark.parametrize("keys", [2, 5, 9, 12])
+def test_few_clusters_are_randomised_exactly_as_scipy_does(keys: int) -> None:
+    for seed in range(4):
+        arm, base = (np.round(values, 1) for values in two_arms(keys, seed))  # rounded: sums that tie
+        expected = (
+            stats.permutation_test((arm - base,), np.sum, permutation_type="samples", n_resamples=10_000).pvalue
+            if (arm != base).any()
+            else 1.0
+        )
+        assert randomised_p((arm - base)[None])[0] == pytest.approx(expected)
+
+
+def test_many_clusters_are_randomised_by_draws_that_agree_with_scipys() -> None:
+    series = np.array([two_arms(200, seed)[0] - two_arms(200, seed)[1] for seed in range(3)])
+    series[2] -= 0.6 * series[2].mean()
+    found = randomised_p(series)
+    for n, one in enumerate(series):
+
+        def mean(values: Floats, axis: int) -> Floats:
+            return values.mean(axis=axis)
+
+        expected = stats.permutation_test(
+            (one,), mean, permutation_type="samples", n_resamples=10_000, vectorized=True, rng=np.random.default_rng(7)
+        ).pvalue
+        assert found[n] == pytest.approx(expected, abs=5 * np.sqrt(expected * (1 - expected) / 5000) + 3e-4)
+    assert (found == randomised_p(series)).all()
+    assert found.min() >= 1 / 10_001
+
+
+def test_blocks_of_draws_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for clusters in (12, 40):
+        sums = np.random.default_rng(5).normal(0.1, 1, (3, clusters))
+        whole = randomised_p(sums)
+        monkeypatch.setattr(significance, "CELLS", 8 * 1000)
+        few = randomised_p(sums)
+        monkeypatch.undo()
+        assert few == pytest.approx(whole, abs=0 if clusters == 12 else 0.02)
+
+
+def test_holm_and_false_discovery_rates_are_statsmodels() -> None:
+    multitest = pytest.importorskip("statsmodels.stats.multitest", exc_type=ImportError)
+    for size in (1, 2, 15, 500):
+        p = np.round(GENERATOR.beta(0.4, 1, size), 3)  # rounded: ties
+        assert holm(p) == pytest.approx(multitest.multipletests(p, method="holm")[1], rel=CLOSE)
+        assert false_discovery_rates(p) == pytest.approx(multitest.multipletests(p, method="fdr_bh")[1], rel=CLOSE)
+    assert len(holm(np.zeros(0))) == len(false_discovery_rates(np.zeros(0))) == 0
+
+
+@SIZES
+@pytest.mark.parametrize("margin", [0.01, 0.1])
+def test_equivalence_is_statsmodels_two_one_sided_tests(keys: int, margin: float) -> None:
+    weightstats = pytest.importorskip("statsmodels.stats.weightstats", exc_type=ImportError)
+    arm, base = two_arms(keys, keys)
+    found = equivalence_p(paired_test((arm - base)[None], alone(keys)), margin)
+    assert found[0] == pytest.approx(weightstats.ttost_paired(arm, base, -margin, margin)[0], rel=1e-9)
+
+
+@pytest.mark.parametrize("effect", [0.003, 0.05, 0.1, 0.31, 0.5, 1.0, 1.7, 2.5, 4.0])
+def test_needed_keys_are_statsmodels(effect: float) -> None:
+    power = pytest.importorskip("statsmodels.stats.power", exc_type=ImportError)
+    needed = needed_keys(np.array([effect, -effect]))
+    assert needed[0] == needed[1]
+    assert needed[0] is not None
+    of = power.TTestPower().power
+    assert of(effect, needed[0], 0.05) >= 0.8 - 1e-9
+    assert needed[0] == 2 or of(effect, needed[0] - 1, 0.05) < 0.8 + 1e-9
+    if effect < 3:  # below two keys there is nothing to solve
+        assert needed[0] == np.ceil(power.TTestPower().solve_power(effect_size=effect, power=0.8, alpha=0.05))
+
+
+def test_no_effect_needs_no_number_of_keys() -> None:
+    assert needed_keys(np.array([0.0, 1e-9, np.inf, 50.0])) == [None, None, 2, 2]
+
+
+def test_effect_is_the_mean_over_the_deviation() -> None:
+    differences = np.array([0.1, 0.3, 0.2, -0.1])
+    assert effects(differences[None])[0] == pytest.approx(differences.mean() / differences.std(ddof=1))
+
+
+def test_an_arm_that_equals_the_baseline() -> None:
+    found = paired_test(np.zeros((1, 20)), alone(20))
+    assert (found.p[0], found.low[0], found.high[0]) == (1, 0, 0)
+    assert randomised_p(np.zeros((1, 20)))[0] == randomised_p(np.zeros((1, 3)))[0] == 1
+    assert equivalence_p(found, 0.01)[0] == 0
+    assert effects(np.zeros((1, 20)))[0] == 0
+
+
+def test_one_cluster_has_a_mean_and_no_test() -> None:
+    found = paired_test(np.array([[0.1, 0.3]]), np.zeros(2, np.int64))
+    assert found.mean[0] == pytest.approx(0.2)
+    assert np.isnan([found.p[0], found.low[0], equivalence_p(found, 0.01)[0]]).all()
+    assert np.isnan(effects(np.array([[0.3]]))[0])
+
+
+@settings(max_examples=60)
+@given(
+    differences=arrays(np.float64, 30, elements=st.floats(-1, 1, width=32)),
+    clusters=st.lists(st.integers(0, 9), min_size=30, max_size=30),
+)
+def test_turning_the_arms_round_turns_the_interval_round(differences: Floats, clusters: list[int]) -> None:
+    numbers = np.unique(clusters, return_inverse=True)[1]
+    one, other = paired_test(differences[None], numbers), paired_test(-differences[None], numbers)
+    assert one.p == pytest.approx(other.p, nan_ok=True)
+    assert one.low == pytest.approx(-other.high, nan_ok=True)
+    sums = cluster_sums(differences[None], numbers)
+    assert sums[0] == pytest.approx([differences[numbers == n].sum() for n in range(numbers.max() + 1)], abs=1e-12)
+    assert randomised_p(sums) == pytest.approx(randomised_p(-sums))
+
+
+def gains_and_losses(made: np.random.Generator, *shape: int) -> Floats:
+    """Differences of mean .03: half of them none, gains often and small, losses rarer and larger; skewness -.3."""
+    kind = made.random(shape)
+    return np.where(kind < 0.4, made.beta(1, 4, shape), np.where(kind < 0.55, -made.beta(2, 4, shape), 0.0))
+
+
+def gains(made: np.random.Generator, *shape: int) -> Floats:
+    """Differences of mean .05: mostly none, hardly a loss, some large gains; skewness 1."""
+    kind = made.random(shape)
+    return np.where(kind < 0.3, made.beta(1, 4, shape), np.where(kind < 0.34, -made.beta(1, 3, shape), 0.0))
+
+
+SIZES_OF_CLUSTERS = {
+    "single": [1] * 100,
+    "few pairs": [1] * 80 + [2] * 15 + [4] * 5,
+    "many": [1] * 50 + [2] * 25 + [5] * 25,
+    "a large one": [1] * 80 + [2] * 19 + [20],
+}
+
+
+@pytest.mark.parametrize("draw", [gains_and_losses, gains])
+@pytest.mark.parametrize("sizes", SIZES_OF_CLUSTERS.values(), ids=SIZES_OF_CLUSTERS)
+def test_the_interval_covers_the_true_mean_in_95_of_100_experiments(sizes: list[int], draw: Draw) -> None:
+    """2,000 experiments with 100 clusters; two of three keys of a cluster have the same difference."""
+    made = np.random.default_rng(1)
+    clusters = np.repeat(np.arange(100), sizes)
+    truth = 0.03 if draw is gains_and_losses else 0.05
+    series = np.where(
+        made.random((2000, len(clusters))) < 2 / 3, draw(made, 2000, 100)[:, clusters], draw(made, 2000, len(clusters))
+    )
+    found = paired_test(series, clusters)
+    assert 0.93 <= ((found.low <= truth) & (truth <= found.high)).mean() <= 0.97
+    assert 0.03 <= (paired_test(series - truth, clusters).p < 0.05).mean() <= 0.07
+    if len(clusters) > 200:  # as if near-duplicates were independent
+        blind = paired_test(series, alone(len(clusters)))
+        assert ((blind.low <= truth) & (truth <= blind.high)).mean() < 0.9
