@@ -87,6 +87,8 @@ def _caption(found: Standing, left_out: int) -> str:
 
 
 def _and(names: Collection[str]) -> str:
+    if not names:
+        return ""
     *most, last = sorted(names)
     return f"{', '.join(most)} and {last}" if most else last
 

@@ -112,13 +112,15 @@ def mark(difference: Difference | None) -> str:
 
 
 def verdict(difference: Difference, min_effect: float) -> str:
-    """Returns what is known of a difference: better, worse, equivalent within `min_effect`, or nothing clear.
+    """Returns what is known of a difference: better, worse, equivalent within `min_effect`, nothing clear, or not tested.
 
     A difference can be both: significant, and surely smaller than what matters.
     """
     p = corrected(difference)
+    if p is None:
+        return "not tested"
     within = difference.p_equivalent < ALPHA
-    if p is not None and p < ALPHA and difference.difference != 0:
+    if p < ALPHA and difference.difference != 0:
         word = "better" if difference.difference > 0 else "worse"
         return f"{word}, by less than {min_effect:g}" if within else word
     return "equivalent" if within else "no clear difference"

@@ -41,6 +41,18 @@
       one.append(title);
       return one;
     };
+    const area = (moved, sign) => {
+      const [left, right] = data.ranks;
+      const step = (right - left) / moved.length;
+      const zero = place(data.gains, 0).toFixed(1);
+      const shown = moved.map((value, rank) => [rank, value]).filter(([, value]) => value * sign > 0);
+      if (!shown.length) return "";
+      const steps = shown.map(([rank, value]) => `V${place(data.gains, value).toFixed(1)}H${(left + (rank + 1) * step).toFixed(1)}`);
+      return `M${(left + shown[0][0] * step).toFixed(1)} ${zero}${steps.join("")}V${zero}Z`;
+    };
+    // At most so many of the sorted differences, evenly spread.
+    const spread = (items, most) =>
+      items.length <= most ? items : Array.from({ length: most }, (_, n) => items[Math.floor(((2 * n + 1) * items.length) / (2 * most))]);
     const draw = () => {
       const { moved, values } = data.arms[select.value];
       const found = new Map();
@@ -51,6 +63,9 @@
         else found.set(pair, [data.base[key], after, 1, data.labels[key]]);
       });
       group.replaceChildren(...[...found.values()].sort((one, other) => other[2] - one[2]).map(circle));
+      const sorted = spread(values.map((after, key) => after - data.base[key]).sort((one, other) => other - one), data.ranks[2]);
+      document.getElementById("ranked-gain").setAttribute("d", area(sorted, 1));
+      document.getElementById("ranked-loss").setAttribute("d", area(sorted, -1));
       const name = select.selectedOptions[0].textContent;
       document.getElementById("scatter-name").textContent = name;
       document.getElementById("scatter-up").textContent = name.slice(0, 60);

@@ -40,7 +40,7 @@ def linear(
 ) -> Axis:
     """Returns an axis from the round number below the values to the one above them, with about `count` ticks."""
     low, high = min(values), max(values)
-    if high == low:
+    if high - low <= 1e-9 * max(abs(low), abs(high)):
         margin = abs(low) * 0.1 or 0.5
         low, high = low - margin, high + margin
     rough = (high - low) / count

@@ -71,8 +71,9 @@ def cost_chart(found: Standing, costs: Sequence[ArmCost]) -> CostChart | None:
     if len(spent) < 2 or max(spent.values()) <= 0:
         return None
     words = money if in_usd else duration
+    ticks = "${:,g}".format if in_usd else duration
     quality = {arm: found.means[arm][found.first] for arm in spent}
-    across = spanning(list(spent.values()), LEFT, WIDTH - RIGHT, words)
+    across = spanning(list(spent.values()), LEFT, WIDTH - RIGHT, ticks)
     up = linear(list(quality.values()), HEIGHT - BOTTOM, TOP)
     front = pareto_front(spent, quality)
     families, baseline = found.comparison.families, found.comparison.baseline
@@ -125,16 +126,17 @@ def _labels(points: Sequence[ArmPoint], named: Sequence[str]) -> list[PointLabel
     for arm in named:
         point, text = of[arm], shown(arm, 32)
         long = len(text) * _CHARACTER
-        for anchor, x, y in (
-            ("start", point.x + 9, point.y + 4.5),
+        around = [
             ("end", point.x - 9, point.y + 4.5),
-            ("middle", point.x, point.y - 10),
-            ("middle", point.x, point.y + 19),
-            ("start", point.x + 7, point.y + 17),
-            ("start", point.x + 7, point.y - 9),
             ("end", point.x - 7, point.y - 9),
+            ("middle", point.x, point.y - 10),
+            ("start", point.x + 7, point.y - 9),
+            ("start", point.x + 9, point.y + 4.5),
+            ("start", point.x + 7, point.y + 17),
+            ("middle", point.x, point.y + 19),
             ("end", point.x - 7, point.y + 17),
-        ):
+        ]  # the line of the front comes from below and goes on to the right
+        for anchor, x, y in around if point.front else around[4:] + around[:4]:
             left = x - {"start": 0.0, "middle": long / 2, "end": long}[anchor]
             box = (left, y - _LINE + 4, left + long, y + 3)
             inside = left > LEFT and left + long < WIDTH and box[1] > 0 and y < HEIGHT - BOTTOM

@@ -11,13 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from jobs.compare.report.axes import Axis, linear
+from jobs.compare.report.gain_chart import MOST_STEPS, GainChart, gain_chart
 from jobs.compare.report.left_out import WHOLE
 from jobs.compare.standing import TIE, Standing
 from jobs.report.reading import spread
 from jobs.report.wording import shown
 
 SIZE = 420.0
-LEFT, RIGHT, TOP, BOTTOM = 52.0, 12.0, 12.0, 44.0
+LEFT, RIGHT, TOP, BOTTOM = 52.0, 6.0, 6.0, 44.0  # around the area of a chart
+INSET = 12.0  # from its edge to the ends of an axis, so that circles cover no words
 MOST_KEYS = 2000  # drawn of an arm
 MOST_ARMS = 16  # to choose from
 SCALE = 10_000  # values in the page are whole numbers of this part
@@ -38,19 +40,27 @@ class Circle:
 
 @dataclass(frozen=True)
 class QueryChart:
-    """The chart of the arm that is drawn at first, and the values of the others that the page can draw."""
+    """The chart of the first of the arms, and the values of the others, which the page can draw."""
 
-    arm: str
+    arms: list[str]
     measure: str
     axis: Axis
     up: Axis
     circles: list[Circle]
     moved: tuple[int, int, int]
     """Keys that gained, lost, did neither, of all keys."""
+    gains: GainChart
     drawn: int
     keys: int
     data: dict[str, Any]
+    """What the page's script draws by: the axes, and the arms' values."""
     size: float = SIZE
+    inset: float = INSET
+
+    @property
+    def arm(self) -> str:
+        """Returns the arm that is drawn at first."""
+        return self.arms[0]
 
 
 def main_arms(found: Standing, most: int = MOST_ARMS) -> list[str]:
@@ -78,22 +88,23 @@ def query_chart(found: Standing, labels: Sequence[str]) -> QueryChart | None:
     base = frame.values[number[found.comparison.baseline], 0]
     shown_values = frame.values[[number[arm] for arm in (found.comparison.baseline, *arms)], 0]
     ends = [0.0, float(shown_values.min()), float(shown_values.max())]
-    axis = linear(ends, LEFT, SIZE - RIGHT)
-    up = linear(ends, SIZE - BOTTOM, TOP)
+    axis = linear(ends, LEFT + INSET, SIZE - RIGHT - INSET)
+    up = linear(ends, SIZE - BOTTOM - INSET, TOP + INSET)
+    gains = gain_chart([shown_values[place] - shown_values[0] for place in range(1, len(shown_values))])
     moved = {arm: _moved(frame.values[number[arm], 0] - base) for arm in arms}
     data = {
         "scale": SCALE,
-        "baseline": found.comparison.baseline,
         "axis": [axis.low, axis.high, axis.start, axis.end],
         "up": [up.low, up.high, up.start, up.end],
         "radius": [RADIUS, WIDEST],
+        "gains": [gains.up.low, gains.up.high, gains.up.start, gains.up.end],
+        "ranks": [gains.left, gains.right, MOST_STEPS],
         "labels": [shown(labels[key], LABEL) for key in drawn],
         "base": _whole(base[drawn]),
-        "arms": {arm: {"moved": moved[arm], "values": _whole(frame.values[number[arm], 0][drawn])} for arm in arms},
+        "arms": [{"moved": moved[arm], "values": _whole(frame.values[number[arm], 0][drawn])} for arm in arms],
     }
-    first = arms[0]
-    circles = _circles(data["base"], data["arms"][first]["values"], data["labels"], axis, up)
-    return QueryChart(first, found.first, axis, up, circles, moved[first], len(drawn), len(frame.keys), data)
+    circles = _circles(data["base"], data["arms"][0]["values"], data["labels"], axis, up)
+    return QueryChart(arms, found.first, axis, up, circles, moved[arms[0]], gains, len(drawn), len(frame.keys), data)
 
 
 def _moved(differences: npt.NDArray[np.float64]) -> tuple[int, int, int]:

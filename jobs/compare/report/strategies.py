@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from jobs.compare.funnel import Funnel, StrategyFunnel
     from jobs.compare.worth import Worth
 
-WIDTH, STEP, BAR = 250.0, 44.0, 20.0  # of a drawing, of a step, of its bar
-_NAMES = 104.0  # room for the words at the left
+WIDTH, STEP, BAR = 276.0, 38.0, 18.0  # of a drawing, of a step, of its bar
+_NAMES, _COUNTS = 112.0, 72.0  # room for the words at the left and the figures at the right
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,8 @@ class Strategies:
     reranked: bool
     """Whether the funnel has the step of a reranker."""
     width: float = WIDTH
+    figures: float = WIDTH - _COUNTS + 6
+    """Where the figures of the steps stand."""
     height: float = 0.0
     bar: float = BAR
 
@@ -83,7 +85,7 @@ def _steps(of: StrategyFunnel | None, most: int, top: int) -> list[FunnelStep]:
     counts = [("it alone found", of.found_alone), ("after fusion", of.survived_fusion)]
     counts += [("after the reranker", of.survived_reranker)] if of.survived_reranker is not None else []
     counts += [(f"in the top {top}", of.in_top)]
-    room = WIDTH - _NAMES
+    room = WIDTH - _NAMES - _COUNTS
     middle = _NAMES + room / 2
     wide = [room * count / most if most else 0.0 for _, count in counts]
     found = []

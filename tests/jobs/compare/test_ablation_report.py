@@ -100,7 +100,7 @@ def test_best_and_second_best_are_marked_as_printed() -> None:
         (0.2, None, 0.04, 0.001, "", "equivalent"),
         (0.001, None, 0.04, 0.001, "‡", "better, by less than 0.01"),
         (None, 0.02, 0.5, 0.1, "†", "better"),
-        (None, None, 0.5, 0.1, "", "no clear difference"),
+        (None, None, 0.5, 0.1, "", "not tested"),
     ],
 )
 def test_marks_and_verdicts_are_by_corrected_p(
@@ -205,8 +205,9 @@ def test_the_front_is_what_nothing_is_cheaper_and_better_than(points: list[tuple
 def test_an_axis_holds_its_values_in_order(values: list[float], falling: bool) -> None:
     start, end = (100.0, 0.0) if falling else (0.0, 100.0)
     axis = linear(values, start, end)
-    assert axis.low <= min(values) + 1e-9 * abs(min(values)) + 1e-300
-    assert axis.high >= max(values) - 1e-9 * abs(max(values)) - 1e-300
+    least = 1e-8 * (axis.high - axis.low)
+    assert axis.low <= min(values) + least
+    assert axis.high >= max(values) - least
     places = [axis.place(value) for value in sorted(values)]
     assert places == sorted(places, reverse=falling)
     assert 2 <= len(axis.ticks) <= 9
@@ -244,10 +245,8 @@ def test_the_scatter_counts_all_queries_and_draws_at_most_two_thousand() -> None
     difference = next(one for one in comparison.differences if (one.arm, one.measure) == (chart.arm, MEASURES[0]))
     assert chart.moved == (difference.wins, difference.losses, difference.ties)
     assert chart.arm == found.leader == main_arms(found)[0]
-    assert set(chart.data["arms"]) == set(main_arms(found))
-    gains = sum(
-        after > before for before, after in zip(chart.data["base"], chart.data["arms"][chart.arm]["values"], strict=True)
-    )
+    assert chart.arms == main_arms(found)
+    gains = sum(after > before for before, after in zip(chart.data["base"], chart.data["arms"][0]["values"], strict=True))
     assert gains <= chart.moved[0]
 
 
@@ -305,7 +304,6 @@ def test_strangers_texts_and_names_stay_texts(tmp_path: Path) -> None:
     assert "x" * 3000 not in text
     data = json.loads(re.findall(r'id="scatter-data">(.*?)</script>', text)[0])
     assert data["labels"][0] == shown(HOSTILE, 60)
-    assert next(iter(data["arms"])) == HOSTILE
 
 
 def test_nothing_that_somebody_wrote_is_on_a_page_without_texts(tmp_path: Path) -> None:
