@@ -8,10 +8,12 @@ input or cluster), 130 / 143 interrupted.
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from cluster.errors import DmqrError, UnavailableError
 from jobs.cli import verbs
@@ -37,8 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     options = parser().parse_args(arguments)
-    function = verbs.try_ if options.verb == "try" else getattr(verbs, options.verb)
     try:
+        function = verbs.try_ if options.verb == "try" else getattr(verbs, options.verb, None) or _of_own_file(options.verb)
         return int(function(options))
     except DmqrError as error:
         return say(options.verb, error, error.exit_code)
@@ -50,6 +52,12 @@ def _run(arguments: Sequence[str] | None) -> int:
         raise
     except Exception as error:
         return say(options.verb, _failure(options.verb, error), 1)
+
+
+def _of_own_file(verb: str) -> Callable[[argparse.Namespace], int]:
+    """Returns the function of a verb that has a file of its own in jobs/cli."""
+    function: Callable[[argparse.Namespace], int] = getattr(importlib.import_module(f"jobs.cli.{verb}"), verb)
+    return function
 
 
 def _failure(verb: str, error: Exception) -> str:
