@@ -68,7 +68,7 @@ def opened(config: Config, reading: Reading) -> Iterator[duckdb.DuckDBPyConnecti
             actions = [action.lower() for action in reading.actions]
             connection.execute(_EVENTS.format(rows=of_event), {"actions": actions, "impression": IMPRESSION})
             yield connection
-    except duckdb.Error as error:
+    except (duckdb.IOException, duckdb.InvalidInputException, duckdb.OutOfMemoryException) as error:
         where = f"memory_limit {MEMORY}, temporary files in {tempfile.gettempdir()}"
         space = isinstance(error, duckdb.OutOfMemoryException) or "No space left" in str(error)
         what = f"clicks could not be counted ({where})" if space else "the export cannot be read"
@@ -136,7 +136,7 @@ FROM (
 _EVENTS = """
 CREATE TEMP TABLE events AS
 SELECT kind, ubi_id, doc_id, min(ordinal) AS ordinal, count(*) AS n FROM (
-    SELECT CASE WHEN lower(action) IN (SELECT unnest($actions)) THEN 'click' WHEN lower(action) = $impression THEN 'impression'
+    SELECT CASE WHEN list_contains($actions, lower(action)) THEN 'click' WHEN lower(action) = $impression THEN 'impression'
                 ELSE 'other' END AS kind,
         CASE WHEN kind <> 'other' THEN nullif(ubi_id, '') END AS ubi_id,
         CASE WHEN kind <> 'other' THEN nullif(doc_id, '') END AS doc_id,

@@ -93,7 +93,7 @@ def read_interactions(config: Config, reading: Reading) -> Interactions:
         found["duplicate"] = found.get("used", 0) - used
         kinds = dict(connection.execute("SELECT kind, sum(n)::BIGINT FROM events GROUP BY kind").fetchall())
         left_out = dict(connection.execute("SELECT why, count(*) FROM searches WHERE why <> 'kept' GROUP BY why").fetchall())
-        kept, bare = connection.execute(_KEPT).fetchone() or (0, 0)
+        ((kept, bare),) = connection.execute(_KEPT).fetchall()
         displaced = "SELECT count(*) FROM placed WHERE why = 'used' AND ordinal - $first + 1 <> rank"
         dropped = {reason: found[reason] for reason in DROPPED if found.get(reason)}
         if not used:
@@ -135,12 +135,12 @@ def clicked(config: Config, reading: Reading | None = None) -> dict[str, set[str
 
 def _first_ordinal(connection: duckdb.DuckDBPyConnection) -> int:
     """Returns the ordinal of the first place: UBI counts from 1, but some clients from 0, which shows in their events."""
-    (least,) = connection.execute("SELECT min(ordinal) FROM events WHERE kind <> 'other'").fetchone() or (None,)
+    ((least,),) = connection.execute("SELECT min(ordinal) FROM events WHERE kind <> 'other'").fetchall()
     return 0 if least is not None and least <= 0 else 1
 
 
 def _number(connection: duckdb.DuckDBPyConnection, sql: str, **values: int) -> int:
-    (number,) = connection.execute(sql, values).fetchone() or (0,)
+    ((number,),) = connection.execute(sql, values).fetchall()
     return int(number)
 
 

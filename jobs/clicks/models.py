@@ -18,8 +18,6 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from cluster.errors import LogError
 from jobs.clicks.interactions import Cells
@@ -100,7 +98,7 @@ def position_based(cells: Cells) -> Estimate:
             break
     mean = float(np.nansum(shown_of_pair * attraction) / shown.sum())
     propensity = np.where(comparable, examination, np.nan)
-    examined = np.bincount(pair, shown * examination[rank], pairs)
+    examined = np.bincount(pair, shown * examination[rank], pairs).astype(np.float64)
     return Estimate("pbm", attraction / mean, examined, propensity, rounds, step < CLOSE)
 
 
@@ -114,17 +112,25 @@ def coec(cells: Cells) -> Estimate:
     average = PRIOR * cells.clicked.sum() / cells.shown.sum()
     relevance = np.where(expected > 0, (clicks + average) / (expected + average), np.nan)
     propensity = np.where(rate > 0, rate / rate[np.argmax(rate > 0)], np.nan)
-    examined = np.bincount(cells.pair, cells.shown * np.nan_to_num(propensity)[rank], pairs)
+    examined = np.bincount(cells.pair, cells.shown * np.nan_to_num(propensity)[rank], pairs).astype(np.float64)
     return Estimate("coec", relevance, examined, propensity, 1, True)
 
 
 def _comparable(cells: Cells) -> npt.NDArray[np.bool_]:
-    """Returns which places, (places,), can be compared: those of the connected part that was shown most."""
+    """Returns which places, (places,), can be compared: those of the connected part that was shown most; all have clicks."""
     places, pairs = int(cells.rank.max()), len(cells.pairs)
-    ends = cells.pair, cells.rank - 1 + pairs  # a graph of pairs and places
-    graph = coo_array((np.ones(len(cells.pair), np.int8), ends), shape=(pairs + places, pairs + places))
-    _, parts = connected_components(graph, directed=False)
-    of_place = parts[pairs:]
-    shown = np.bincount(of_place[cells.rank - 1], cells.shown, int(parts.max()) + 1)
     clicks = np.bincount(cells.rank - 1, cells.clicked, places)
-    return (of_place == np.argmax(shown)) & (clicks > 0)
+    use = clicks[cells.rank - 1] > 0
+    pair, at = cells.pair[use], cells.rank[use] - 1
+    part = np.arange(places)  # the least place that is known to be connected with each
+    while True:
+        of_pair = np.full(pairs, places)
+        np.minimum.at(of_pair, pair, part[at])
+        joined = part.copy()
+        np.minimum.at(joined, at, of_pair[pair])
+        if np.array_equal(joined, part):
+            break
+        part = joined
+    shown = np.bincount(part[at], cells.shown[use], places)
+    found: npt.NDArray[np.bool_] = (part == np.argmax(shown)) & (clicks > 0)
+    return found

@@ -121,4 +121,4 @@ def _object(file: LogFile, number: int, line: bytes) -> dict[str, Any]:
 
 
 def _kind(value: object) -> str:
-    return {list: "array", str: "text"}.get(type(value), "value")
+    return "array" if isinstance(value, list) else "value"
