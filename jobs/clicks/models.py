@@ -110,8 +110,8 @@ def coec(cells: Cells) -> Estimate:
     expected = np.bincount(cells.pair, cells.shown * rate[rank], pairs)
     clicks = np.bincount(cells.pair, cells.clicked, pairs)
     average = PRIOR * cells.clicked.sum() / cells.shown.sum()
-    relevance = np.where(expected > 0, (clicks + average) / (expected + average), np.nan)
-    propensity = np.where(rate > 0, rate / rate[np.argmax(rate > 0)], np.nan)
+    relevance = np.divide(clicks + average, expected + average, out=np.full(pairs, np.nan), where=expected > 0)
+    propensity = np.divide(rate, rate[np.argmax(rate > 0)], out=np.full(len(rate), np.nan), where=rate > 0)
     examined = np.bincount(cells.pair, cells.shown * np.nan_to_num(propensity)[rank], pairs).astype(np.float64)
     return Estimate("coec", relevance, examined, propensity, 1, True)
 
