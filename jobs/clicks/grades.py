@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -47,12 +48,12 @@ class Grading:
         Raises:
             ConfigError: thresholds do not rise from above zero, or a number is negative.
         """
-        if not self.thresholds or sorted(set(self.thresholds)) != list(self.thresholds) or self.thresholds[0] <= 0:
+        if not self.thresholds or not all(a < b for a, b in pairwise((0.0, *self.thresholds))):
             shown = ",".join(f"{one:g}" for one in self.thresholds)
             raise ConfigError("argument", f"--thresholds {shown}: do not rise from above 0; write them like 0.5,1,2")
         for name, value in (("--min-impressions", self.min_impressions), ("--min-clicks", self.min_clicks)):
-            if value < 0:
-                raise ConfigError("argument", f"{name} {value:g}: is less than 0; give 0 or more")
+            if not value >= 0:
+                raise ConfigError("argument", f"{name} {value:g}: is not 0 or more; correct it")
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from jobs.config.fields import FROZEN, NOT_IDENTITY
 
@@ -36,15 +36,21 @@ Paths = Annotated[str | list[str], BeforeValidator(_path_or_paths)]
 UBI_COLUMNS = {"query_column": "user_query", "id_column": "query_id"}
 
 
+def _known_by_format(schema: dict[str, Any]) -> None:
+    """Tells editors that the column of the queries need not be named where the format knows it."""
+    schema["required"].remove("query_column")
+    schema["anyOf"] = [{"required": ["query_column"]}, {"required": ["format"], "properties": {"format": {"const": "ubi"}}}]
+
+
 class LogSettings(BaseModel):
     """The query log: Parquet files of any columns, or an export of User Behavior Insights (docs/clicks.md)."""
 
-    model_config = FROZEN
+    model_config = ConfigDict(**FROZEN, json_schema_extra=_known_by_format)
 
     path: Paths
     """A file, a folder (hive partitions included) or a list of them."""
     query_column: str
-    """The column of the queries; `format: ubi` knows it: user_query."""
+    """The column of the queries; required, unless `format: ubi` knows it: user_query."""
     id_column: str | None = None
     """The column that identifies log rows in `query_map`, qrels and errors; without one a row is `<file>#<row>`. UBI's is
     query_id."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from jobs.clicks.models import Estimate
 from jobs.evaluate.judgements import read_qrels
 
 
-def pairs(rows: list[tuple[float, float, float]], documents: list[str] | None = None) -> tuple[Cells, Estimate]:
+def pairs(rows: Sequence[tuple[float, float, float]], documents: list[str] | None = None) -> tuple[Cells, Estimate]:
     """Pairs of (clicks, relevance, examined), each shown 100 times at the first place."""
     clicks, relevance, examined = (np.array(column, float) for column in zip(*rows, strict=True))
     named = documents or [f"d{n}" for n in range(len(rows))]
@@ -81,8 +82,9 @@ def test_the_table_of_pairs(tmp_path: Path, ending: str) -> None:
         ({"thresholds": (0.0, 1.0)}, "do not rise"),
         ({"thresholds": ()}, "do not rise"),
         ({"thresholds": (1.0, float("nan"))}, "do not rise"),
-        ({"min_impressions": -1}, "--min-impressions -1: is less than 0"),
-        ({"min_clicks": -1}, "--min-clicks -1: is less than 0"),
+        ({"min_impressions": -1}, "--min-impressions -1: is not 0 or more"),
+        ({"min_impressions": float("nan")}, "--min-impressions nan: is not 0 or more"),
+        ({"min_clicks": -1}, "--min-clicks -1: is not 0 or more"),
     ],
 )
 def test_gradings_that_are_refused(arguments: dict[str, Any], words: str) -> None:

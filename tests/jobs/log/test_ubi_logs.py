@@ -60,7 +60,7 @@ def test_lines_of_json_give_the_tables_of_parquet(tmp_path: Path, ending: str, w
 
 
 def test_columns_beside_those_of_ubi(tmp_path: Path) -> None:
-    more = [
+    more: list[Row] = [
         {"turns": ["a", None, "b"], "n": 3, "market": "de", "sizes": [41, 42.5], "flag": True},
         {"turns": "one text", "n": "2", "market": None, "sizes": [], "flag": False},
         {},
