@@ -69,11 +69,11 @@ def opened(config: Config, reading: Reading) -> Iterator[duckdb.DuckDBPyConnecti
             connection.execute(_EVENTS.format(rows=of_event), {"actions": actions, "impression": IMPRESSION})
             yield connection
     except (duckdb.IOException, duckdb.InvalidInputException, duckdb.OutOfMemoryException) as error:
-        where = f"memory_limit {MEMORY}, temporary files in {tempfile.gettempdir()}"
-        space = isinstance(error, duckdb.OutOfMemoryException) or "No space left" in str(error)
-        what = f"clicks could not be counted ({where})" if space else "the export cannot be read"
-        remedy = "free space there" if space else "correct the line, or export it again"
-        raise LogError("log-space" if space else "log-unreadable", f"{what}: {reason(error)}; {remedy}") from error
+        why = reason(error)
+        if isinstance(error, duckdb.OutOfMemoryException) or "No space left" in why:
+            where = f"memory_limit {MEMORY}, temporary files in {tempfile.gettempdir()}"
+            raise LogError("log-space", f"clicks could not be counted ({where}): {why}; free space there") from error
+        raise LogError("log-unreadable", f"the export cannot be read: {why}; correct the file, or export it again") from error
 
 
 def _load_searches(connection: duckdb.DuckDBPyConnection, config: Config, files: Sequence[LogFile], reading: Reading) -> None:
