@@ -118,8 +118,16 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "The log": {
         "log-missing": (
-            "`log.path` has no Parquet file; names that begin with `.` or `_` are skipped.",
-            "Correct `log.path` or `--date`; on S3: s3://BUCKET/FOLDER, for all paths of a list.",
+            "No file of the log, or of its events, is where the config says; names that begin with `.` or `_` are skipped.",
+            "Correct `log.path`, `log.events` or `--date`; on S3: s3://BUCKET/FOLDER, for all paths of a list.",
+        ),
+        "log-ubi": (
+            "A file of a log of `format: ubi` is not an export of User Behavior Insights that can be read, or lacks a field.",
+            "Export it as Parquet or as JSON lines, queries and events apart: [Files](clicks.md#files).",
+        ),
+        "log-clicks": (
+            "No click of the log can be used, or place cannot be told from relevance in it.",
+            "See which clicks are dropped and why; take `--model coec`, name other `--actions`, or read more days.",
         ),
         "log-empty": (
             "The log has no rows, or all rows were rejected.",
@@ -220,10 +228,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "Building the index failed in a worker, or the index lacks documents.",
             "Look at the log; build it again.",
         ),
-        "document-missing": (
-            "The index lacks a document that the run needs.",
-            "Build the index again from the same corpus.",
-        ),
+        "document-missing": ("The index lacks a document that the run needs.", "Build the index again from the same corpus."),
         "model-missing": (
             "The model's files do not exist or cannot be read.",
             "Use a folder, `package:NAME` or a hub name; offline, fetch them into the hub's cache first (`hf download`).",
@@ -270,10 +275,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "The folder for copies of S3 objects on this machine cannot be used.",
             "Free space there, or set DMQR_CACHE to another folder.",
         ),
-        "storage-away": (
-            "Storage did not answer successfully for two minutes (exit code 1).",
-            "Run the same command again.",
-        ),
+        "storage-away": ("Storage did not answer successfully for two minutes (exit code 1).", "Run the same command again."),
         "run-missing": (
             "The folder has no run, or one that stopped before its log was read.",
             "Use the folder in the last line of `dmqr run`; run the job again.",
@@ -316,10 +318,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "No commit and no worker's heartbeat for `limits.stall_minutes`.",
             "Look at the log; run the same command again.",
         ),
-        "stopped-lease": (
-            "Another driver has taken the run over.",
-            "Let it finish; if the line names a command, run that.",
-        ),
+        "stopped-lease": ("Another driver has taken the run over.", "Let it finish; if the line names a command, run that."),
         "stopped-open": ("Some shards were not committed.", "Look at the log; run the same command again."),
         "interrupted": ("SIGINT (Ctrl-C) or SIGTERM was received.", "Run the same command again."),
     },

@@ -246,6 +246,29 @@ def _report(one: argparse.ArgumentParser) -> None:
     _file(one.add_argument("--prices", metavar="FILE", help="default: prices.yaml beside the config"))
 
 
+def _clicks(one: argparse.ArgumentParser) -> None:
+    _config(one)
+    words = "where the judgements go: query_id, doc_id, grade, parted by tabs (evaluate --key query_id)"
+    _file(one.add_argument("--out", required=True, metavar="FILE", help=words))
+    words = "how place is told from relevance (default: pbm, the position-based model; coec: clicks over expected clicks)"
+    one.add_argument("--model", choices=("pbm", "coec"), default="pbm", help=words)
+    words = "a document that was clicked less often gets no grade (default: 2)"
+    one.add_argument("--min-clicks", type=int, default=2, metavar="N", help=words)
+    words = "nor does one that was examined less often: impressions, weighted by how often their place is (default: 10)"
+    one.add_argument("--min-impressions", type=float, default=10, metavar="N", help=words)
+    words = "from which attractiveness on a document has grade 1, 2, ...; 1 is an average document (default: 0.5,1,2)"
+    one.add_argument("--thresholds", default="0.5,1,2", metavar="X,Y,...", help=words)
+    words = "names of events that are clicks, with commas (default: click,click_through,item_click)"
+    one.add_argument("--actions", metavar="NAME,...", help=words)
+    words = "leave out clients with more queries a day, as robots; 0: none (default: 100)"
+    one.add_argument("--max-queries", type=int, default=100, metavar="N", help=words)
+    words = "places of a list that count as shown (default: 50)"
+    one.add_argument("--depth", type=int, default=50, metavar="N", help=words)
+    words = "write impressions, clicks, estimate and grade of each (query, document); .parquet or .csv"
+    _file(one.add_argument("--pairs", metavar="FILE", help=words))
+    _json(one)
+
+
 _QRELS = "judgements: log_id (or what --key says), doc_id, grade (tabs), or TREC's four columns"
 QUICKSTART = "configs/quickstart.yaml"
 VERBS = {
@@ -288,5 +311,10 @@ VERBS = {
         "compare two runs: config, prompts, models; rewrites and documents that moved; cost; with judgements the quality",
         "dmqr diff runs/quickstart runs/quickstart configs/sample/qrels.tsv",
         _diff,
+    ),
+    "clicks": Verb(
+        "make judgements from the clicks of a log (log.format: ubi), corrected for the place of documents",
+        "dmqr clicks configs/ubi.yaml --out runs/clicks.tsv",
+        _clicks,
     ),
 }

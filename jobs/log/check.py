@@ -1,11 +1,11 @@
-"""Checks of the log before it is read: its files are Parquet with the configured columns; lists their row groups."""
+"""Checks of the log before it is read: its files are Parquet or JSON lines with the configured columns; lists their parts."""
 
 from __future__ import annotations
 
 import errno
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, count
 from typing import NamedTuple, Protocol
@@ -17,6 +17,7 @@ from cluster.errors import LogError, UnavailableError, nearest
 from cluster.storage import open_file, remote
 from cluster.storage.ahead import ahead
 from jobs.log.files import LogFile
+from jobs.log.json_lines import BYTES_PER_ROW, check_fields, json_fields
 
 _REMEDY = "convert it, or name another column"
 MAGIC = b"PAR1"
@@ -46,22 +47,28 @@ class LogColumns:
 
 
 class RowGroup(NamedTuple):
-    """A row group with at least one row."""
+    """A row group with at least one row; of lines of JSON, which have none, the whole file."""
 
     file: LogFile
     number: int
     start: int  # its first row in the file, from 0
-    rows: int
+    rows: int  # of lines of JSON about as many, by the file's size
 
 
 def check_log(files: Sequence[LogFile], columns: LogColumns) -> list[RowGroup]:
-    """Returns the row groups of all files, in order; reads only footers.
+    """Returns the row groups of all files, in order; reads only footers, and the beginnings of lines of JSON.
 
     Raises:
-        LogError: a file is not readable Parquet, or lacks a column, or a column has an unsuitable type; or no file has rows.
+        LogError: a file is not readable, or lacks a column, or a column has an unsuitable type; or no file has rows.
     """
 
     def sizes_of(file: LogFile) -> list[int]:
+        if file.json:
+            fields = json_fields(file)
+            if fields is None:
+                return []
+            check_fields(file, fields, [(use, column) for use, column, *_ in _uses(columns) if column is not None])
+            return [max(1, file.size // BYTES_PER_ROW)]
         with open_log_file(file, columns) as parquet:
             return [parquet.metadata.row_group(number).num_rows for number in range(parquet.num_row_groups)]
 
@@ -138,15 +145,20 @@ def one_line(error: object, limit: int = 200) -> str:
 _USED = "used by a prompt or a selection"
 
 
-def _check_columns(file: LogFile, schema: pa.Schema, columns: LogColumns) -> None:
-    for use, column, wanted, fits in (
+def _uses(columns: LogColumns) -> list[tuple[str, str | None, str, Callable[[pa.DataType], bool]]]:
+    """Returns what names each column, the column, and of which type it is to be."""
+    return [
         ("log.query_column", columns.query_column, "text (string)", _is_text),
         ("log.id_column", columns.id_column, "text, whole numbers, dates, times or UUIDs", _is_id),
         ("log.count_column", columns.count_column, "whole numbers", pa.types.is_integer),
         ("log.context_column", columns.context_column, "text (string) or lists of text", _is_context),
         *((_USED, name, "text, lists of text, numbers, true or false, dates, times or UUIDs", _is_value)
           for name in columns.values),
-    ):  # fmt: skip
+    ]  # fmt: skip
+
+
+def _check_columns(file: LogFile, schema: pa.Schema, columns: LogColumns) -> None:
+    for use, column, wanted, fits in _uses(columns):
         if column is None:
             continue
         if schema.names.count(column) > 1:

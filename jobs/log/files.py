@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import unquote
@@ -13,6 +13,37 @@ from cluster.errors import LogError, nearest
 from cluster.storage import object_at, open_storage, remote
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+JSON_ENDINGS = tuple(f".{name}{packed}" for name in ("json", "jsonl", "ndjson") for packed in ("", ".gz", ".zst"))
+Keep = Callable[[str], bool]
+
+
+def _all(_: str) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which files of a folder count."""
+
+    endings: tuple[str, ...] = (".parquet",)
+    keep: Keep = _all  # by a file's key, relative to the folder
+    key: str = "log.path"  # the config key that names the folder, for messages
+
+    @property
+    def words(self) -> str:
+        """Returns what the files are, for messages."""
+        known = ", ".join(f"*{ending}" for ending in self.endings if not ending.endswith((".gz", ".zst")))
+        return f"Parquet or JSON lines file ({known})" if len(self.endings) > 1 else f"Parquet file ({known})"
+
+    def __contains__(self, key: object) -> bool:
+        """Returns whether the file of this key counts; hidden ones do not."""
+        name = str(key)
+        if not name.endswith(self.endings) or any(part[:1] in "._" for part in name.split("/")):
+            return False
+        return self.keep(name)
+
+
+PARQUET = Wanted()
 
 
 @dataclass(frozen=True)
@@ -25,6 +56,7 @@ class LogFile:
     mtime_ns: int | None  # None: an object on S3
     partitions: tuple[tuple[str, str | None], ...] = ()  # hive partitions in its path (date=2020-01-01), outer first
     etag: str | None = None  # the object's version
+    json: bool = False  # lines of JSON, not Parquet
 
     @property
     def version(self) -> dict[str, Any]:
@@ -33,21 +65,22 @@ class LogFile:
         return {"path": self.path, "size": self.size, **changed}
 
 
-def find_log_files(path: str | Sequence[str], date: str | None = None) -> list[LogFile]:
-    """Returns the Parquet files of a log, sorted by name; a file found twice is listed once.
+def find_log_files(path: str | Sequence[str], date: str | None = None, wanted: Wanted = PARQUET) -> list[LogFile]:
+    """Returns the files of a log, sorted by name; a file found twice is listed once.
 
     Args:
-        path: a file, a folder with or without hive partitions, or a list of these. In folders `*.parquet` counts, at any
-            depth; names that begin with `.` or `_` are skipped, links are followed.
+        path: a file, a folder with or without hive partitions, or a list of these. In folders what is `wanted` counts, at
+            any depth; names that begin with `.` or `_` are skipped, links are followed.
         date: the value of `{date}`, for messages.
+        wanted: the endings of files, and more; `*.parquet` alone, if not said. A file that is named itself always counts.
 
     Raises:
-        LogError: a path does not exist, or holds no Parquet file.
+        LogError: a path does not exist, or holds no such file.
         ClusterError, OSError: errors of S3.
     """
-    paths = [path] if isinstance(path, str) else list(path)
+    paths, key = [path] if isinstance(path, str) else list(path), wanted.key
     if not paths:
-        raise LogError("log-missing", "log.path is an empty list; name a file or folder")
+        raise LogError("log-missing", f"{key} is an empty list; name a file or folder")
     when = f" (date {date})" if date else ""
     # os.path takes S3 URLs for paths below the working directory; common and relative paths are right all the same
     base = None if len(paths) == 1 else os.path.commonpath([os.path.dirname(os.path.abspath(one)) for one in paths])
@@ -55,27 +88,26 @@ def find_log_files(path: str | Sequence[str], date: str | None = None) -> list[L
     for one in paths:
         if remote(one):
             if not all(remote(other) for other in paths):
-                raise LogError("log-missing", f"log.path {one}{when}: is mixed with local files; name all in s3://, or none")
-            root, inside, content = _s3_files(one)
+                raise LogError("log-missing", f"{key} {one}{when}: is mixed with local files; name all in s3://, or none")
+            root, inside, content = _s3_files(one, wanted)
         else:
             if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", one):
                 raise LogError(
-                    "log-missing", f"log.path {one}{when}: cannot be read; name s3://BUCKET/FOLDER, a local file or folder"
+                    "log-missing", f"{key} {one}{when}: cannot be read; name s3://BUCKET/FOLDER, a local file or folder"
                 )
             if not os.path.exists(one):
-                raise LogError("log-missing", f"log.path {one}{when}: no such file or folder{_nearest_path(one)}")
-            root, inside, content = _local_files(one)
+                raise LogError("log-missing", f"{key} {one}{when}: no such file or folder{_nearest_path(one, key)}")
+            root, inside, content = _local_files(one, wanted)
         if not inside:
-            raise LogError(
-                "log-missing", f"log.path {one}{when}: no Parquet file (*.parquet) in this folder, {content}; name another"
-            )
+            raise LogError("log-missing", f"{key} {one}{when}: no {wanted.words} in this folder, {content}; name another")
         for file in inside:
-            named = replace(file, name=os.path.relpath(file.path, base or root))
+            name, json = os.path.relpath(file.path, base or root), file.path.endswith(JSON_ENDINGS)
+            named = replace(file, name=name, json=json and len(wanted.endings) > 1)
             found.setdefault(os.path.realpath(file.path), named)
     return sorted(found.values(), key=lambda file: file.name)
 
 
-def _s3_files(url: str) -> tuple[str, list[LogFile], str]:
+def _s3_files(url: str, which: Wanted) -> tuple[str, list[LogFile], str]:
     """Returns the folder to which names are relative, the log files, and a description of the content.
 
     A URL is a file if there is an object of this name, else a folder.
@@ -83,26 +115,22 @@ def _s3_files(url: str) -> tuple[str, list[LogFile], str]:
     entry = object_at(url)
     root = (url.rpartition("/")[0] if entry else url).rstrip("/")
     entries = [entry] if entry else list(open_storage(root).list())
-    wanted = [one for one in entries if entry or _is_log(one.key)]
+    wanted = [one for one in entries if entry or one.key in which]
     files = [LogFile(f"{root}/{one.key}", "", one.size, None, _partitions(f"{root}/{one.key}"), one.etag) for one in wanted]
     return root, files, f"found {_first_names([one.key for one in entries])}" if entries else "it is empty"
 
 
-def _local_files(path: str) -> tuple[str, list[LogFile], str]:
+def _local_files(path: str, which: Wanted) -> tuple[str, list[LogFile], str]:
     folder = os.path.isdir(path)
     files = []
-    for one in _walk(path) if folder else [path]:
+    for one in _walk(path, which) if folder else [path]:
         stat = os.stat(one)
         files.append(LogFile(one, "", stat.st_size, stat.st_mtime_ns, _partitions(os.path.abspath(one))))
     names = sorted(os.listdir(path)) if folder else []
     return path if folder else os.path.dirname(path) or ".", files, f"found {_first_names(names)}" if names else "it is empty"
 
 
-def _is_log(key: str) -> bool:
-    return key.endswith(".parquet") and all(part[:1] not in "._" for part in key.split("/"))
-
-
-def _walk(folder: str) -> Iterator[str]:
+def _walk(folder: str, which: Wanted) -> Iterator[str]:
     seen: set[str] = set()
     for parent, folders, files in os.walk(folder, followlinks=True):
         real = os.path.realpath(parent)
@@ -111,7 +139,8 @@ def _walk(folder: str) -> Iterator[str]:
             continue
         seen.add(real)
         folders[:] = [name for name in folders if name[0] not in "._"]
-        yield from (os.path.join(parent, name) for name in files if _is_log(name))
+        inside = [os.path.join(parent, name) for name in files]
+        yield from (one for one in inside if os.path.relpath(one, folder) in which)
 
 
 def _partitions(path: str) -> tuple[tuple[str, str | None], ...]:
@@ -119,10 +148,10 @@ def _partitions(path: str) -> tuple[tuple[str, str | None], ...]:
     return tuple((key, None if value == HIVE_NULL else unquote(value)) for key, value in pairs)
 
 
-def _nearest_path(path: str) -> str:
+def _nearest_path(path: str, key: str) -> str:
     parent, name = os.path.split(os.path.abspath(path))
     if not os.path.isdir(parent):
-        return f", and no folder {parent}; correct log.path"
+        return f", and no folder {parent}; correct {key}"
     return nearest(name, sorted(os.listdir(parent)))
 
 

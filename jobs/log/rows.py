@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from cluster.errors import LogError, UnavailableError
 from jobs.log.check import LogColumns, RowGroup, check_file_version, one_line, open_log_file
 from jobs.log.files import LogFile
+from jobs.log.json_batches import json_batches
 from jobs.log.variables import contexts, values
 
 ROWS = pa.schema([("log_id", pa.string()), ("text", pa.binary()), ("n", pa.int64())])
@@ -53,6 +54,25 @@ def read_rows(part: Iterable[RowGroup], columns: LogColumns) -> Iterator[pa.Tabl
 def _batches(file: LogFile, groups: list[RowGroup], columns: LogColumns) -> Iterator[pa.RecordBatch]:
     start, schema = groups[0].start, rows_schema(columns)
     size = BATCH_ROWS if len(schema) == len(ROWS) else min(BATCH_ROWS, WIDE_BATCH_ROWS)
+    for batch in _json(file, columns, size) if file.json else _parquet(file, groups, columns, size, start):
+        texts = _column(batch, file, columns.query_column).cast(pa.string()).cast(pa.binary())
+        log_ids = _log_ids(batch, file, start, columns.id_column)
+        read = [log_ids, texts, _counts(batch, file, start, columns.count_column)]
+        if columns.context_column is not None:
+            read.append(contexts(_column(batch, file, columns.context_column), columns.max_context_chars))
+        read += [values(_column(batch, file, name)) for name in columns.values]
+        yield pa.record_batch(read, schema=schema)
+        start += len(batch)
+
+
+def _json(file: LogFile, columns: LogColumns, size: int) -> Iterator[pa.RecordBatch]:
+    """Yields the columns of lines of JSON; what may be a list is one."""
+    texts = [name for name in (columns.query_column, columns.id_column, columns.count_column) if name is not None]
+    lists = [name for name in (columns.context_column, *columns.values) if name is not None and name not in texts]
+    return json_batches(file, list(dict.fromkeys(texts)), list(dict.fromkeys(lists)), size)
+
+
+def _parquet(file: LogFile, groups: list[RowGroup], columns: LogColumns, size: int, start: int) -> Iterator[pa.RecordBatch]:
     with open_log_file(file, columns) as parquet:
         names = parquet.schema_arrow.names
         named = [columns.query_column, columns.id_column, columns.count_column, columns.context_column, *columns.values]
@@ -61,13 +81,7 @@ def _batches(file: LogFile, groups: list[RowGroup], columns: LogColumns) -> Iter
         try:
             # without any of the columns (all from partitions) read all columns, for the number of rows
             for batch in parquet.iter_batches(size, row_groups=numbers, columns=wanted or names):
-                texts = _column(batch, file, columns.query_column).cast(pa.string()).cast(pa.binary())
-                log_ids = _log_ids(batch, file, start, columns.id_column)
-                read = [log_ids, texts, _counts(batch, file, start, columns.count_column)]
-                if columns.context_column is not None:
-                    read.append(contexts(_column(batch, file, columns.context_column), columns.max_context_chars))
-                read += [values(_column(batch, file, name)) for name in columns.values]
-                yield pa.record_batch(read, schema=schema)
+                yield batch
                 start += len(batch)
         except UnavailableError:
             raise

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from jobs.config.fields import FROZEN, NOT_IDENTITY
 
@@ -32,17 +32,28 @@ def _path_or_paths(value: Any) -> Any:
     raise ValueError(f"should be a path or a list of paths, found {value!r}")
 
 
+Paths = Annotated[str | list[str], BeforeValidator(_path_or_paths)]
+UBI_COLUMNS = {"query_column": "user_query", "id_column": "query_id"}
+
+
+def _known_by_format(schema: dict[str, Any]) -> None:
+    """Tells editors that the column of the queries need not be named where the format knows it."""
+    schema["required"].remove("query_column")
+    schema["anyOf"] = [{"required": ["query_column"]}, {"required": ["format"], "properties": {"format": {"const": "ubi"}}}]
+
+
 class LogSettings(BaseModel):
-    """The query log: Parquet files of any columns."""
+    """The query log: Parquet files of any columns, or an export of User Behavior Insights (docs/clicks.md)."""
 
-    model_config = FROZEN
+    model_config = ConfigDict(**FROZEN, json_schema_extra=_known_by_format)
 
-    path: Annotated[str | list[str], BeforeValidator(_path_or_paths)]
+    path: Paths
     """A file, a folder (hive partitions included) or a list of them."""
     query_column: str
-    """The column of the queries."""
+    """The column of the queries; required, unless `format: ubi` knows it: user_query."""
     id_column: str | None = None
-    """The column that identifies log rows in `query_map`, qrels and errors; without one a row is `<file>#<row>`."""
+    """The column that identifies log rows in `query_map`, qrels and errors; without one a row is `<file>#<row>`. UBI's is
+    query_id."""
     count_column: str | None = None
     """In a pre-aggregated log, the column with the number of times that a row's query was asked."""
     context_column: str | None = None
@@ -53,3 +64,19 @@ class LogSettings(BaseModel):
     """Of longer contexts only the newest characters are kept; the row is not rejected."""
     date: Annotated[Annotated[str, BeforeValidator(day)] | None, NOT_IDENTITY] = None
     """The day that the log is of; where `path` has `{date}`, the value of that."""
+    format: Literal["parquet", "ubi"] = "parquet"
+    """ubi: User Behavior Insights 1.3, JSON lines or Parquet; in folders its ubi_events* are left out."""
+    events: Annotated[Paths | None, NOT_IDENTITY] = None
+    """Where UBI's events lie; null: the ubi_events* in the folders of `path`, or beside its ubi_queries*."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_columns(cls, values: Any) -> Any:
+        ubi = isinstance(values, dict) and values.get("format") == "ubi"
+        return UBI_COLUMNS | values if ubi else values
+
+    @model_validator(mode="after")
+    def _events_of_ubi(self) -> LogSettings:
+        if self.events is not None and self.format != "ubi":
+            raise ValueError("events: only a log of format: ubi has them; set it, or remove events")
+        return self

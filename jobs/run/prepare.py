@@ -19,7 +19,8 @@ from jobs.evaluate.evaluate import Judgements, read_qrels
 from jobs.index.opening import open_documents, retriever_facts, retriever_identity
 from jobs.keys import identity
 from jobs.log.check import LogColumns, check_log
-from jobs.log.files import LogFile, find_log_files
+from jobs.log.files import LogFile
+from jobs.log.ubi import log_files
 from jobs.run import engine
 from jobs.run.folder import find_runs, run_id
 from jobs.run.pools import with_precisions
@@ -74,7 +75,7 @@ def prepare(config: Config, config_path: str) -> Prepared:
     Raises:
         LogError, RewriterError, RetrieverError, ClusterError, ConfigError: the job cannot be run.
     """
-    files = find_log_files(config.log.path)
+    files = log_files(config.log)
     rewriting = read_rewriting(config)
     check_log(files, log_columns(config, rewriting))
     judgements = read_qrels(config.evaluate.qrels, key=config.evaluate.key) if config.evaluate.qrels else None

@@ -20,7 +20,7 @@ from rewriters.engines.settings import OpenaiSettings, RecordedSettings, VllmSet
 # Not part of what comes out: where, how fast, how long, what is shown.
 APART = {
     "Config": {"name", "label", "corpus", "limits", "evaluate", "ablate", "report", "output", "cluster"},
-    "LogSettings": {"date"},
+    "LogSettings": {"date", "events"},
     "RewriteSettings": {"store"},
     "VllmSettings": {"timeout_seconds"},
     "OpenaiSettings": {
