@@ -14,10 +14,12 @@ import sys
 from collections.abc import Sequence
 
 from cluster.errors import DmqrError, UnavailableError
-from jobs.cli import verbs
+from jobs.cli import tuning, verbs
 from jobs.cli.arguments import parser
 from jobs.cli.refusal import cause, say, system
 from jobs.terminal.logs import tell_failure
+
+_OTHERS = {"try": verbs.try_, "tune": tuning.tune}  # verbs whose function has another name, or another place, than the rest
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     options = parser().parse_args(arguments)
-    function = verbs.try_ if options.verb == "try" else getattr(verbs, options.verb)
+    function = _OTHERS.get(options.verb) or getattr(verbs, options.verb)
     try:
         return int(function(options))
     except DmqrError as error:
