@@ -52,8 +52,8 @@ def gap(differences: Floats, clusters: npt.NDArray[np.int64]) -> Gap:
     return Gap(mean, float(stats.sem(values)), float(ends.low), float(ends.high), float(test.pvalue))
 
 
-def as_good_as_the_best(values: Floats, clusters: npt.NDArray[np.int64]) -> int:
-    """Returns the first option that is within one standard error of the best: the simplest, where the simplest come first.
+def as_good_as_the_best(values: Floats, clusters: npt.NDArray[np.int64], errors: float = 1.0) -> int:
+    """Returns the first option that is within a standard error of the best: the simplest, where the simplest come first.
 
     The one-standard-error rule of Breiman, Friedman, Olshen and Stone, Classification and Regression Trees, 1984; the error is
     that of the difference to the best, since all options are measured on the same queries.
@@ -61,10 +61,11 @@ def as_good_as_the_best(values: Floats, clusters: npt.NDArray[np.int64]) -> int:
     Args:
         values: Of each option and query, shape (options, queries).
         clusters: Of each query, from 0, shape (queries,).
+        errors: How many standard errors.
     """
     best = values[int(np.argmax(values.mean(axis=1)))]
     for place, option in enumerate(values):
         lost = gap(best - option, clusters)
-        if lost.mean <= lost.error or lost.mean <= 1e-12:
+        if lost.mean <= errors * lost.error or lost.mean <= 1e-12:
             return place
     raise AssertionError("the best is as good as itself")

@@ -42,10 +42,10 @@ def conclusions(tuning: Tuning) -> list[str]:
     if equal is not None and alone is not None:
         best = max((one for one in tuning.steps if one is not alone), key=lambda one: one.mean)
         for one in dict.fromkeys((equal.name, best.name)):
-            found.append(_compared(tuning, one, ALONE, "never rewriting (the original alone)"))
+            found.append(_compared(tuning, "rewriting", one, ALONE, "never rewriting"))
     if learnt:
         best = max(learnt, key=lambda one: one.mean)
-        found.append(_compared(tuning, best.name, EQUAL, "equal weights"))
+        found.append(_compared(tuning, "tuning", best.name, EQUAL, EQUAL))
     return found
 
 
@@ -119,14 +119,14 @@ def setting_values(setting: Setting) -> dict[str, Any]:
     }
 
 
-def _compared(tuning: Tuning, name: str, other: str, words: str) -> str:
+def _compared(tuning: Tuning, what: str, name: str, other: str, words: str) -> str:
+    """Returns whether the step `name` beats the step `other`, and by how much."""
     step = tuning.step(name)
     found = None if step is None else tuning.against(step, other)
     if found is None:
-        return f"{name}: there is nothing to compare with"
-    verb = "beats" if found.won else "does not beat" if found.high >= 0 else "is worse than"
-    subject = {True: "tuned, ", False: ""}[step is not None and step.learnt]
-    return f"{subject}{name} {verb} {words}: {figure(found.mean, '+')} ({_interval(found)}, p {_p(found.p)})"
+        return f"{what}: there is nothing to compare {name} with"
+    verb = "beats" if found.won else "is worse than" if found.high < 0 else "does not beat"
+    return f"{what} {verb} {words}: {name} {figure(found.mean, '+')} ({_interval(found)}; p {_p(found.p)})"
 
 
 def _cells(found: Gap | None) -> list[str]:

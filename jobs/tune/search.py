@@ -1,6 +1,6 @@
 """How weights and a selection are chosen from some queries: small grids, few numbers, and no change without a gain.
 
-A change is made only where it gains more than one standard error on these queries (`as_good_as_the_best`, options ordered by
+A change is made only where it gains more than two standard errors on these queries (`as_good_as_the_best`, options ordered by
 their distance from what is there): learnt weights shrink to equal ones. For two retrievers there is one number, the share of
 the first in a convex combination, which needs few examples (Bruch, Gai and Ingber, An Analysis of Fusion Functions for Hybrid
 Retrieval, 2023, arXiv 2210.11934).
@@ -21,6 +21,7 @@ from retrievers.lists import ORIGINAL
 
 RATIOS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
 SHARES = tuple(round(0.1 * tenth, 1) for tenth in range(11))
+SURE = 2.0  # standard errors that a change must gain; with 1, lists of equal worth (tests/jobs/tuned_runs.py) got weights
 ROUNDS = 3  # over all coordinates; a round without a change is the last
 FEWEST = 10  # queries of a type; with fewer the type keeps every strategy
 MOST_SUBSETS = 4  # strategies; of more than that only none, one, all but one, and all are tried
@@ -47,7 +48,7 @@ def learn_retrievers(objective: Objective, rows: Rows, clusters: Rows, start: We
     if len(names) == 2:
         shares = sorted(SHARES, key=lambda share: abs(share - 0.5))
         options = [dict(zip(names, (share, round(1 - share, 1)), strict=True)) for share in shares]
-        chosen = options[as_good_as_the_best(np.stack([measured(one) for one in options]), clusters[rows])]
+        chosen = options[as_good_as_the_best(np.stack([measured(one) for one in options]), clusters[rows], SURE)]
     else:
         chosen = _by_coordinates(dict.fromkeys(names, 1.0), names, measured, clusters[rows])
     return start.with_retrievers(chosen)
@@ -80,7 +81,7 @@ def learn_policy(objective: Objective, rows: Rows, clusters: Rows, weighting: We
         mine = rows[[types[row] == name for row in rows.tolist()]]
         if len(mine) < FEWEST:
             continue
-        chosen = options[as_good_as_the_best(np.stack([of_option[mine] for of_option in values]), clusters[mine])]
+        chosen = options[as_good_as_the_best(np.stack([of_option[mine] for of_option in values]), clusters[mine], SURE)]
         if chosen != options[0]:
             policy.append((name, chosen))
     return tuple(policy)
@@ -119,7 +120,7 @@ def _by_coordinates(
             place = RATIOS.index(current[name])
             nearest = sorted(RATIOS, key=lambda ratio: abs(RATIOS.index(ratio) - place))
             options = [current | {name: ratio} for ratio in nearest if any((current | {name: ratio}).values())]
-            current = options[as_good_as_the_best(np.stack([measured(one) for one in options]), clusters)]
+            current = options[as_good_as_the_best(np.stack([measured(one) for one in options]), clusters, SURE)]
         if current == before:
             break
     return current

@@ -17,13 +17,24 @@ from jobs.evaluate.evaluate import FEW_QUERIES
 from jobs.evaluate.judgements import Judgements
 from jobs.run.folder import RunFolder
 from jobs.run.rewriting import read_text
-from jobs.tune import steps as of
 from jobs.tune.folds import draw_folds, near_duplicate_clusters
 from jobs.tune.gaps import Gap, as_good_as_the_best, gap
 from jobs.tune.gathered import GatheredQueries, gather
 from jobs.tune.objective import Objective, Weighting, equal_weights
 from jobs.tune.search import Rows
-from jobs.tune.steps import LEARNT, RETRIEVERS, SELECTION, STRATEGIES, Sample, TuningStep, fixed, learnt_steps
+from jobs.tune.steps import (
+    ALONE,
+    CONFIGURED,
+    EQUAL,
+    LEARNT,
+    RETRIEVERS,
+    SELECTION,
+    STRATEGIES,
+    Sample,
+    TuningStep,
+    fixed,
+    learnt_steps,
+)
 from jobs.tune.vectors import open_vectors
 from retrievers.redundancy import REDUNDANCY
 from rewriters.classifier import Rules, load_rules
@@ -82,9 +93,7 @@ def tune(
     if folds < 2:
         raise ConfigError("argument", f"--folds {folds}: one part must be left out; give 2 or more")
     tell("reading lists")
-    asks_cosine = run.config.used_redundancy == "cosine" or run.config.dense_retriever is not None
-    vectors, no_cosine = open_vectors(run) if asks_cosine else (None, "no retriever is dense")
-    gathered = gather(run, judgements, vectors, no_cosine, seed)
+    gathered = gather(run, judgements, *open_vectors(run), seed)
     clusters = near_duplicate_clusters(gathered.queries)
     if (distinct := int(clusters.max()) + 1) < folds:
         words = f"{distinct} different queries are judged, which is fewer than {folds} folds; lower --folds or judge more"
@@ -118,10 +127,10 @@ def _fixed_steps(run: RunFolder, objective: Objective) -> list[TuningStep]:
     equal = equal_weights(config, gathered)
     steps = []
     if gathered.strategies and not config.joining:
-        steps.append(fixed(objective, of.ALONE, objective.original_alone(equal)))
-    steps.append(fixed(objective, of.EQUAL, equal))
+        steps.append(fixed(objective, ALONE, objective.original_alone(equal)))
+    steps.append(fixed(objective, EQUAL, equal))
     if config.fuse.weights or config.fuse.retriever_weights:
-        steps.append(fixed(objective, of.CONFIGURED, _configured(run, objective, equal)))
+        steps.append(fixed(objective, CONFIGURED, _configured(run, objective, equal)))
     others = [one for one in REDUNDANCY if one != equal.redundancy and (one != "cosine" or gathered.no_cosine is None)]
     return steps + [fixed(objective, f"redundancy {one}", equal._replace(redundancy=one)) for one in others]
 

@@ -92,7 +92,7 @@ def tuned_values(config: Config, step: TuningStep, own_weights: Mapping[str, flo
         return values
     weighting, policy = step.final
     fused = fuse_settings(config.fuse, weighting, own_weights)
-    if config.used_redundancy == "cosine" and step.name != f"redundancy {weighting.redundancy}":
+    if config.fuse.redundancy == "cosine" and step.name != f"redundancy {weighting.redundancy}":
         fused = fused.model_copy(update={"redundancy": config.fuse.redundancy})  # overlap only stood in for it here
     changed = {key: getattr(fused, key) for key in ("weights", "retriever_weights", "redundancy")}
     fuse = values.get("fuse", {}) | {key: value for key, value in changed.items() if value != _default(fused, key)}

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path[:0] = [str(Path(__file__).parents[1] / "jobs"), str(Path(__file__).parents[1] / "retrievers")]
+sys.path.insert(0, str(Path(__file__).parents[1] / "jobs"))
 from report_runs import Query, RunMaker, query_id
 
 from jobs.evaluate.judgements import Judgements

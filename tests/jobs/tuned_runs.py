@@ -56,18 +56,26 @@ def half(draw: Random, name: str, strategy: str, retriever: str) -> bool:
     return draw.random() < 0.5
 
 
+def none(draw: Random, name: str, strategy: str, retriever: str) -> bool:
+    """No list has the relevant document, and no two lists share one."""
+    return False
+
+
 def only_bm25(draw: Random, name: str, strategy: str, retriever: str) -> bool:
     """Dense lists are noise."""
     return retriever == "bm25" and draw.random() < 0.8
 
 
 def permuted(judged: Judged, seed: int) -> Judgements:
-    """Judgements without meaning: one document of any list of the query, drawn at random, is called relevant."""
+    """Judgements without meaning: one document of any list of the query, drawn at random, is called relevant.
+
+    Of a run with `none`, all rankings are then expected to be equally good.
+    """
     draw = Random(seed)
     strategies = ("original", *STRATEGIES)
     grades = {}
     for key, of in judged.judgements.grades.items():
         number = next(iter(of)).partition("-")[0]
-        doc_ids = [f"{number}-{s}-{r}-{place}" for s in strategies for r in RETRIEVERS for place in range(LENGTH - 1)]
+        doc_ids = [f"{number}-{s}-{r}-{place}" for s in strategies for r in RETRIEVERS for place in range(LENGTH)]
         grades[key] = {draw.choice(doc_ids): 1}
     return judged.judgements._replace(grades=grades)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tuned_runs import Judged, half, judged_run, names_of, only_bm25, permuted
+from tuned_runs import Judged, half, judged_run, names_of, none, only_bm25, permuted
 
 from cluster.errors import ConfigError
 from jobs.evaluate.per_query import per_query
@@ -34,6 +34,17 @@ def alike(tmp_path_factory: pytest.TempPathFactory) -> Judged:
     return judged_run(tmp_path_factory.mktemp("alike"), half, names_of(120))
 
 
+@pytest.fixture(scope="module")
+def nothing(tmp_path_factory: pytest.TempPathFactory) -> Judged:
+    """No list is worth anything."""
+    return judged_run(tmp_path_factory.mktemp("nothing"), none, names_of(120))
+
+
+def best_of_all(values: np.ndarray, clusters: np.ndarray, errors: float = 1.0) -> int:
+    """A choice without any doubt."""
+    return int(np.argmax(values.mean(axis=1)))
+
+
 def means(tuning: Tuning) -> dict[str, float]:
     return {step.name: step.mean for step in tuning.steps}
 
@@ -48,9 +59,9 @@ def test_a_retriever_of_noise_loses_its_weight(noisy: Judged) -> None:
     found = tuning.against(step, EQUAL)
     assert found is not None
     assert found.won
-    assert found.p < 0.001
+    assert found.p < 0.01
     assert tuning.chosen.name == RETRIEVERS
-    assert "tuned, retriever weights beats equal weights" in "\n".join(conclusions(tuning))
+    assert "tuning beats equal weights: retriever weights +" in "\n".join(conclusions(tuning))
 
 
 def test_where_lists_are_alike_equal_weights_stay(alike: Judged) -> None:
@@ -58,8 +69,8 @@ def test_where_lists_are_alike_equal_weights_stay(alike: Judged) -> None:
     assert not tuning.chosen.learnt
     assert tuning.chosen.name == EQUAL
     said = "\n".join(conclusions(tuning))
-    assert "does not beat equal weights" in said
-    assert "equal weights beats never rewriting" in said
+    assert "tuning does not beat equal weights" in said
+    assert "rewriting beats never rewriting: equal weights +" in said
 
 
 def test_a_strategy_of_noise_loses_its_weight(tmp_path: Path) -> None:
@@ -99,34 +110,39 @@ def test_never_rewriting_wins_where_rewrites_are_noise(tmp_path: Path) -> None:
 
     tuning = tune(*judged_run(tmp_path, good, names_of(80)))
     assert tuning.chosen.name == ALONE
-    assert "equal weights is worse than never rewriting (the original alone)" in "\n".join(conclusions(tuning))
+    assert "rewriting is worse than never rewriting: equal weights -" in "\n".join(conclusions(tuning))
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_labels_without_meaning_give_no_held_out_gain(alike: Judged, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_labels_without_meaning_give_no_held_out_gain(nothing: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
     """A search that takes the best of its queries whatever its error fits noise; only a leak would show that as a gain."""
-    monkeypatch.setattr(search, "as_good_as_the_best", lambda values, clusters: int(np.argmax(values.mean(axis=1))))
-    tuning = tune(alike.run, permuted(alike, seed), seed=seed)
-    equal = tuning.step(EQUAL)
-    assert equal is not None
-    for name in (STRATEGIES, SELECTION):
-        step = tuning.step(name)
-        assert step is not None
-        found = tuning.against(step, EQUAL)
-        assert found is not None
-        assert not found.won
-        assert found.mean < 0.01
+    monkeypatch.setattr(search, "as_good_as_the_best", best_of_all)
+    gains = []
+    for seed in range(4):
+        tuning = tune(nothing.run, permuted(nothing, seed), seed=seed)
+        for name in (RETRIEVERS, STRATEGIES, SELECTION):
+            step = tuning.step(name)
+            assert step is not None
+            found = tuning.against(step, EQUAL)
+            assert found is not None
+            assert not found.won
+            gains.append(found.mean)
+    assert abs(np.mean(gains)) < 0.01
 
 
-def test_the_search_does_fit_such_labels(alike: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_search_does_fit_such_labels(nothing: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
     """The counterpart: on the queries that choose, the same search gains; no step reports that as its gain."""
-    monkeypatch.setattr(search, "as_good_as_the_best", lambda values, clusters: int(np.argmax(values.mean(axis=1))))
-    judgements = permuted(alike, 0)
-    gathered = gather(alike.run, judgements, None, "not asked for", 0)
-    objective = Objective(alike.run.config, gathered, judgements)
-    rows, equal = np.arange(len(gathered.queries)), equal_weights(alike.run.config, gathered)
-    fitted = search.learn_strategies(objective, rows, rows, equal)
-    assert (objective.values(fitted) - objective.values(equal)).mean() > 0.01
+    monkeypatch.setattr(search, "as_good_as_the_best", best_of_all)
+    config = nothing.run.config
+    gains = []
+    for seed in range(4):
+        judgements = permuted(nothing, seed)
+        gathered = gather(nothing.run, judgements, None, "not asked for", 0)
+        objective = Objective(config, gathered, judgements)
+        rows, equal = np.arange(len(gathered.queries)), equal_weights(config, gathered)
+        fitted = search.learn_strategies(objective, rows, rows, equal)
+        gains.append((objective.values(fitted) - objective.values(equal)).mean())
+    assert np.mean(gains) > 0.01
+    assert min(gains) > 0
 
 
 def test_fixed_steps_are_what_evaluate_measures(alike: Judged) -> None:
