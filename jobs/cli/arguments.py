@@ -236,6 +236,17 @@ def _diff(one: argparse.ArgumentParser) -> None:
     _json(one)
 
 
+def _tune(one: argparse.ArgumentParser) -> None:
+    _run_folder(one)
+    _file(one.add_argument("qrels", nargs="?", metavar="QRELS", help=f"{_QRELS} (default: those of the run's config)"))
+    _key(one)
+    one.add_argument("--folds", type=int, default=5, metavar="N", help="parts, each left out once to measure by (default: 5)")
+    words = "where the tuned config goes (default: <name>-tuned.yaml); its rules, if it selects, beside it"
+    _file(one.add_argument("--out", metavar="FILE", help=words))
+    one.add_argument("--seed", type=int, default=0, metavar="N", help="of the drawing of the folds (default: 0)")
+    _json(one)
+
+
 def _report(one: argparse.ArgumentParser) -> None:
     _run_folder(one)
     _file(one.add_argument("--out", metavar="FILE", help="where to (default: report.html in the run's folder)"))
@@ -316,5 +327,10 @@ VERBS = {
         "make judgements from the clicks of a log (log.format: ubi), corrected for the place of documents",
         "dmqr clicks configs/ubi.yaml --out runs/clicks.tsv",
         _clicks,
+    ),
+    "tune": Verb(
+        "learn weights and a selection from a run, measure them on held-out queries, and write the config that is best",
+        "dmqr tune runs/quickstart configs/sample/qrels.tsv",
+        _tune,
     ),
 }

@@ -114,6 +114,16 @@ def a_run(_: Patch) -> None:
     RunMaker(Path("made"))()
 
 
+def a_run_without_lists(_: Patch) -> None:
+    RunMaker(Path("made"))(keep_runs=False)
+    Path("qrels.tsv").write_text(f"{query_id(0)}\td01\t1\n")
+
+
+def judged_otherwise(patch: Patch) -> None:
+    a_run(patch)
+    Path("qrels.tsv").write_text("tea\td01\t1\n")
+
+
 def a_run_without_results(patch: Patch) -> None:
     a_run(patch)
     shutil.rmtree(f"{RUN}/results")
@@ -134,6 +144,9 @@ CONFIG = [
     typed("argument", "give 0 or more", "report", RUN, "--samples", "-1", spoil=a_run),
     typed("argument", "give 0 or more", "diff", RUN, RUN, "--samples", "-1", spoil=a_run),
     typed("argument", "give one like configs/prices.yaml", "report", RUN, "--prices", "none.yaml", spoil=a_run),
+    typed("argument", "give 2 or more", "tune", RUN, "qrels.tsv", "--key", "query_id", "--folds", "1", spoil=a_spaced_id),
+    typed("argument", "no tuning wrote it; give another name", "tune", RUN, "--out", "job.yaml", spoil=a_run),
+    typed("argument", "give a name that ends in .yaml", "tune", RUN, "--out", "s3://a/b.yaml", spoil=a_run),
     typed("argument", "give a name that ends in .parquet or .csv", "evaluate", RUN, "qrels.tsv", "--per-query", "a.txt"),
     typed(
         "argument",
@@ -160,6 +173,9 @@ CONFIG = [
     job("judgements", "give another file", "evaluate.qrels=qrels.tsv"),
     job("judgements", "TREC's four columns", "evaluate.qrels=qrels.tsv", spoil=file("qrels.tsv", "a b\n")),
     job("judgements", "give small whole numbers", "evaluate.qrels=qrels.tsv", spoil=file("qrels.tsv", "a\tb\t5000\n")),
+    typed("judgements", "the judgements say 'tea'", "tune", RUN, "qrels.tsv", "--key", "query_id", spoil=judged_otherwise),
+    typed("judgements", "fewer than 5 folds", "tune", RUN, "qrels.tsv", "--key", "query_id", spoil=a_spaced_id),
+    typed("judgements", "give QRELS", "tune", RUN, spoil=a_run),
 ]
 LOG = [
     job("log-missing", "lag.parquet: no such file", "log.path=lag.parquet"),
@@ -233,6 +249,7 @@ FOLDERS = [
     typed("run-missing", "before its log was read", "report", "runs/a", spoil=file("runs/a/run.json", "{}")),
     typed("run-missing", "where no run lies", "report", "runs/a", spoil=file("runs/a/latest.json", LATEST)),
     typed("run-missing", "is a file; give a run's folder", "evaluate", "job.yaml", "qrels.tsv"),
+    typed("lists-missing", "did not keep its lists", "tune", RUN, "qrels.tsv", "--key", "query_id", spoil=a_run_without_lists),
     typed("run-damaged", "another version of dmqr", "evaluate", "runs/a", "qrels.tsv", spoil=a_folder("{}")),
     typed("run-damaged", "put back what was changed there", "report", RUN, spoil=a_run_without_results),
     typed("run-damaged", "put back what was changed there", "diff", RUN, RUN, spoil=a_run_without_results),

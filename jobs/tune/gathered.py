@@ -1,0 +1,277 @@
+"""The lists of a run's judged queries, read once for all settings that `tune` tries.
+
+Read are the lists that were retrieved (runs/), the weights of their rewrites, the reranker's scores, and the types of queries;
+the vectors of the texts are computed again, since a run stores none. A run of an ablation is read as its arm `full`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cluster.errors import ConfigError
+from jobs.evaluate.intervals import Floats
+from jobs.evaluate.judgements import Judgements
+from jobs.evaluate.per_query import database
+from jobs.run.folder import RunFolder
+from jobs.run.rewriting import read_rewriting
+from jobs.stages.search_texts import Text, joined
+from jobs.tune.judged_keys import judged_keys
+from jobs.tune.vectors import TextVectors, similarity
+from retrievers.lists import ORIGINAL, TOGETHER, Hits, Lists, by_document
+from retrievers.ranking import offsets_of
+from retrievers.redundancy import Similarity
+from retrievers.retriever import SearchText
+
+FULL = "full"  # the arm of an ablation that is its config, unchanged
+MOST_QUERIES = 5000  # of more judged queries so many are drawn: memory and time are bounded
+BLOCK = 250  # queries whose lists are read and grouped at a time
+
+
+class GatheredBlock(NamedTuple):
+    """Some of the queries.
+
+    Attributes:
+        hits: Their lists.
+        similarity: Cosines of their texts; None without an encoder.
+        scores: The reranker's, of each pair of `hits`; None where some pair of the run has none.
+    """
+
+    hits: Hits
+    similarity: Similarity | None
+    scores: Floats | None
+
+
+@dataclass(frozen=True)
+class GatheredQueries:
+    """The judged queries of a run with their lists."""
+
+    query_ids: tuple[str, ...]
+    queries: tuple[str, ...]
+    """Their texts."""
+    types: tuple[str | None, ...]
+    """Their `query_type` in the run; None: it has none."""
+    keys: tuple[tuple[str, ...], ...]
+    """The judged keys of each: log rows, or the query itself."""
+    blocks: tuple[GatheredBlock, ...]
+    """Of the queries in order, `BLOCK` each."""
+    own_weights: Mapping[str, float]
+    """Strategy -> the weight that its file gives it; the original 1."""
+    no_cosine: str | None
+    """Why there are no cosines; None: there are, or the config does not ask for them."""
+    reranked: bool
+    """Whether every pair of query and document in the lists has a score."""
+    notes: tuple[str, ...]
+    """What was left out, a sentence each."""
+
+    @property
+    def strategies(self) -> list[str]:
+        """Returns the names of the strategies that have a list, sorted; without the original."""
+        found = {name for block in self.blocks for name in block.hits.strategies}
+        return sorted(found - {ORIGINAL, TOGETHER})
+
+    @property
+    def retrievers(self) -> list[str]:
+        """Returns the names of the retrievers that have a list, sorted."""
+        return sorted({name for block in self.blocks for name in block.hits.retrievers})
+
+
+def gather(
+    run: RunFolder, judgements: Judgements, vectors: TextVectors | None, no_cosine: str | None, seed: int
+) -> GatheredQueries:
+    """Returns the judged queries of a run's committed shards with their lists.
+
+    Args:
+        run: The run, or an ablation.
+        judgements: Of log rows or queries.
+        vectors: Encodes texts; None: there shall be no cosines.
+        no_cosine: Why there are none.
+        seed: Of the drawing, where more than `MOST_QUERIES` are judged.
+
+    Raises:
+        ConfigError: The lists were not kept, nothing is judged, or files cannot be read.
+    """
+    where = run.storage.root
+    if not run.config.retrieve.keep_runs or "runs" not in run.tables:
+        why = "has no lists" if run.config.retrieve.keep_runs else "did not keep its lists"
+        raise ConfigError("lists-missing", f"{where}: {why}; run it again with retrieve.keep_runs: true, and tune that run")
+    with database(run) as connection:
+        keys_of, notes = judged_keys(connection, run, judgements)
+        query_ids = sorted(keys_of)
+        if len(query_ids) > MOST_QUERIES:
+            drawn = np.random.default_rng(seed).choice(len(query_ids), MOST_QUERIES, replace=False)
+            notes.append(f"{MOST_QUERIES:,} of {len(query_ids):,} judged queries were drawn (--seed)")
+            query_ids = [query_ids[place] for place in sorted(drawn.tolist())]
+        return _gathered(connection, run, query_ids, keys_of, vectors, no_cosine, notes)
+
+
+def _gathered(
+    connection: duckdb.DuckDBPyConnection,
+    run: RunFolder,
+    query_ids: Sequence[str],
+    keys_of: Mapping[str, Sequence[str]],
+    vectors: TextVectors | None,
+    no_cosine: str | None,
+    notes: list[str],
+) -> GatheredQueries:
+    pool = read_rewriting(run.config)
+    connection.register("wanted", pa.table({"query_id": pa.array(query_ids, pa.string())}))
+    asked = _asked(connection, run)
+    _copy_lists(connection, run, pool.cuts)
+    scored = _copy_scores(connection, run)
+    blocks = []
+    for begin in range(0, len(query_ids), BLOCK):
+        some = query_ids[begin : begin + BLOCK]
+        connection.register("block", pa.table({"query_id": pa.array(some, pa.string())}))
+        texts = _texts(connection, run, [(query_id, asked[query_id][0]) for query_id in some])
+        hits = by_document(_lists(connection, run, some, texts), len(some))
+        cosines = None if vectors is None else similarity(vectors, texts)
+        blocks.append(GatheredBlock(hits, cosines, _pair_scores(connection, some, hits) if scored else None))
+    reranked = all(block.scores is not None for block in blocks)
+    return GatheredQueries(
+        tuple(query_ids),
+        tuple(asked[query_id][0] for query_id in query_ids),
+        tuple(asked[query_id][1] for query_id in query_ids),
+        tuple(tuple(keys_of[query_id]) for query_id in query_ids),
+        tuple(blocks),
+        {ORIGINAL: 1.0} | {strategy.name: strategy.weight for strategy in pool.pool},
+        no_cosine,
+        reranked,
+        tuple(notes),
+    )
+
+
+def _asked(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> dict[str, tuple[str, str | None]]:
+    """Returns query_id -> query and type of the wanted queries."""
+    files = run.tables["queries"]
+    named = connection.execute("SELECT * FROM read_parquet(?) LIMIT 0", [files]).description or []
+    kind = "query_type" if "query_type" in {column[0] for column in named} else "NULL"
+    found = connection.execute(
+        f"SELECT query_id, query, {kind} FROM read_parquet(?) SEMI JOIN wanted USING (query_id)", [files]
+    )
+    return {query_id: (query, query_type) for query_id, query, query_type in found.fetchall()}
+
+
+def _copy_lists(
+    connection: duckdb.DuckDBPyConnection, run: RunFolder, cuts: Mapping[str, tuple[int | None, float | None]]
+) -> None:
+    """Copies the hits of the wanted queries that are fused into the table `judged_hits`, which DuckDB spills to disk."""
+    rows = [(name, depth, floor) for name, (depth, floor) in cuts.items()]
+    columns = {"strategy": pa.string(), "own_depth": pa.int64(), "floor": pa.float64()}
+    own = [pa.array([row[place] for row in rows], kind) for place, kind in enumerate(columns.values())]
+    connection.register("cuts", pa.table(own, names=list(columns)))
+    connection.execute(
+        "CREATE TEMP TABLE judged_hits AS SELECT query_id, strategy, position, retriever, doc_id, rank, score"
+        " FROM read_parquet($files) SEMI JOIN wanted USING (query_id) LEFT JOIN cuts USING (strategy)"
+        " WHERE rank <= least($depth, coalesce(own_depth, $depth)) AND (floor IS NULL OR score >= floor)",
+        {"files": run.tables["runs"], "depth": run.config.fuse.depth},
+    )
+
+
+def _copy_scores(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> bool:
+    """Copies the reranker's scores of the wanted queries into the table `judged_scores`; returns whether there are any."""
+    if run.config.rerank.kind == "none" or "scores" not in run.tables:
+        return False
+    connection.execute(
+        "CREATE TEMP TABLE judged_scores AS SELECT query_id, doc_id, model, score FROM read_parquet($files)"
+        " SEMI JOIN wanted USING (query_id)",
+        {"files": run.tables["scores"]},
+    )
+    reranking = run.config.reranking
+    name = reranking.encoder.model if reranking.encoder is not None else reranking.model
+    models = [model for (model,) in connection.execute("SELECT DISTINCT model FROM judged_scores").fetchall()]
+    # several in an ablation of rerankers; a worker on another machine has the name as an absolute path
+    mine = [model for model in models if model == name or str(model).endswith(f"/{name.removeprefix('./')}")]
+    if len(models) > 1:
+        connection.execute("DELETE FROM judged_scores WHERE model NOT IN (SELECT unnest($mine))", {"mine": mine})
+    return bool(mine) or len(models) == 1
+
+
+def _texts(connection: duckdb.DuckDBPyConnection, run: RunFolder, asked: Sequence[tuple[str, str]]) -> list[list[Text]]:
+    """Returns the texts of each query of the block: the original, then the rewrites."""
+    number = {query_id: row for row, (query_id, _) in enumerate(asked)}
+    texts = [[Text(row, 0, ORIGINAL, 1, 1.0, 1.0, SearchText(query))] for row, (_, query) in enumerate(asked)]
+    if "rewrites" not in run.tables:
+        return texts
+    files = run.tables["rewrites"]
+    named = connection.execute("SELECT * FROM read_parquet(?) LIMIT 0", [files]).description or []
+    of_arm = f" WHERE arm = '{FULL}'" if "arm" in {column[0] for column in named} else ""
+    rows = connection.execute(
+        "SELECT query_id, strategy, position, text, coalesce(search_as, 'query'), coalesce(weight, 1),"
+        f" coalesce(position_weight, 1) FROM read_parquet(?) SEMI JOIN block USING (query_id){of_arm}"
+        " ORDER BY query_id, strategy, position",
+        [files],
+    ).fetchall()
+    for query_id, strategy, position, text, search_as, weight, position_weight in rows:
+        mine = texts[number[query_id]]
+        search = SearchText(text, search_as)
+        mine.append(Text(number[query_id], len(mine), strategy, position, weight, position_weight, search))
+    return texts
+
+
+def _lists(
+    connection: duckdb.DuckDBPyConnection, run: RunFolder, query_ids: Sequence[str], texts: Sequence[Sequence[Text]]
+) -> Lists:
+    """Returns the lists of the block's queries."""
+    table = connection.sql(
+        "SELECT query_id, strategy, position, retriever, list(doc_id ORDER BY rank) AS doc_ids, list(score ORDER BY rank) AS"
+        " scores FROM judged_hits SEMI JOIN block USING (query_id) GROUP BY query_id, strategy, position, retriever"
+    ).to_arrow_table()
+    columns = {name: table.column(name).combine_chunks() for name in table.column_names}
+    query = pc.index_in(columns["query_id"], pa.array(query_ids, pa.string())).to_numpy(zero_copy_only=False)
+    strategies, positions = columns["strategy"].to_pylist(), columns["position"].to_pylist()
+    named = [{(text.strategy, text.position): text for text in of_query} for of_query in texts]
+    of_list = []
+    for row, strategy, position, retriever in zip(
+        query.tolist(), strategies, positions, columns["retriever"].to_pylist(), strict=True
+    ):
+        if strategy == TOGETHER:
+            of_list.append(_together(run, texts[row], retriever))
+        elif (strategy, position) in named[row]:
+            of_list.append(named[row][strategy, position])
+        else:
+            what = f"runs/ has a list of {strategy} {position} of query {query_ids[row]}, rewrites/ has no such text"
+            raise ConfigError("run-damaged", f"{run.storage.root}: {what}; put back what was changed there")
+    return Lists(
+        query.astype(np.int64),
+        columns["strategy"],
+        columns["position"].to_numpy(),
+        columns["retriever"],
+        np.array([text.number for text in of_list], dtype=np.int64),
+        np.array([text.weight for text in of_list], dtype=np.float64),
+        np.array([text.position_weight for text in of_list], dtype=np.float64),
+        offsets_of(pc.list_value_length(columns["doc_ids"]).to_numpy(zero_copy_only=False)),
+        columns["doc_ids"].flatten(),
+        columns["scores"].flatten().to_numpy(zero_copy_only=False),
+    )
+
+
+def _together(run: RunFolder, texts: Sequence[Text], retriever: str) -> Text:
+    """Returns what a retriever searched that takes all texts of a query as one."""
+    routed = [text for text in texts if retriever in run.config.retrieve.route(text.strategy)]
+    return joined(routed, retriever, run.config.fuse)[0]
+
+
+def _pair_scores(connection: duckdb.DuckDBPyConnection, query_ids: Sequence[str], hits: Hits) -> Floats | None:
+    """Returns the reranker's score of each pair, shape (pairs,), NaN where it failed; None if a pair was not scored."""
+    table = connection.sql(
+        "SELECT query_id, doc_id, any_value(score) AS score FROM judged_scores SEMI JOIN block USING (query_id)"
+        " GROUP BY query_id, doc_id"
+    ).to_arrow_table()
+    query = pc.index_in(table.column("query_id"), pa.array(query_ids, pa.string())).to_numpy()
+    document = pc.fill_null(pc.index_in(table.column("doc_id"), hits.doc_ids), -1).to_numpy()
+    places = hits.pair_query * len(hits.doc_ids) + hits.pair_document  # ascending
+    wanted = (query * len(hits.doc_ids) + document)[document >= 0]
+    at = np.searchsorted(places, wanted)
+    is_pair = (at < len(places)) & (places[np.minimum(at, len(places) - 1)] == wanted) if len(places) else at < 0
+    if is_pair.sum() < len(places):
+        return None
+    scores = np.full(len(places), np.nan)
+    scores[at[is_pair]] = table.column("score").to_numpy()[document >= 0][is_pair]
+    return scores

@@ -1,0 +1,148 @@
+"""What a tuning shows: a table with a row per step and what follows from it, in words and as JSON values."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from jobs.evaluate.evaluate import figure
+from jobs.evaluate.intervals import LEVEL
+from jobs.tune.gaps import Gap
+from jobs.tune.steps import ALONE, EQUAL, Setting
+from jobs.tune.tune import Tuning
+
+
+def tuning_page(tuning: Tuning, written: str) -> RenderableType:
+    """Returns the table and the sentences below it, 80 columns wide.
+
+    Args:
+        tuning: What came out.
+        written: The name of the config that was written.
+    """
+    table = Table(box=None, padding=(0, 2, 0, 0), min_width=76)
+    table.add_column(f"{tuning.measure}, held out", style="bold", no_wrap=True, ratio=1)
+    for title in ("mean", "to equal weights", f"{100 * LEVEL:.0f} % interval", "p"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for step in tuning.steps:
+        name = Text(f"{step.name} *" if step is tuning.chosen else step.name)
+        table.add_row(name, figure(step.mean), *_cells(tuning.against(step, EQUAL)))
+    words = [*conclusions(tuning), *choices(tuning), *tuning_notes(tuning), f"* {conclusion_written(tuning, written)}"]
+    return Group(table, Text("\n" + "\n".join(words)))
+
+
+def conclusions(tuning: Tuning) -> list[str]:
+    """Returns what rewriting and what tuning are worth, a sentence each."""
+    found = []
+    equal, alone = tuning.step(EQUAL), tuning.step(ALONE)
+    learnt = [step for step in tuning.steps if step.learnt]
+    if equal is not None and alone is not None:
+        best = max((one for one in tuning.steps if one is not alone), key=lambda one: one.mean)
+        for one in dict.fromkeys((equal.name, best.name)):
+            found.append(_compared(tuning, "rewriting", one, ALONE, "never rewriting"))
+    if learnt:
+        best = max(learnt, key=lambda one: one.mean)
+        found.append(_compared(tuning, "tuning", best.name, EQUAL, EQUAL))
+    return found
+
+
+def conclusion_written(tuning: Tuning, written: str) -> str:
+    """Returns which step is written, and why it."""
+    chosen, best = tuning.chosen, tuning.best
+    why = "the best" if chosen is best else f"the simplest within one standard error of the best, {best.name}"
+    return f"written to {written}: {chosen.name}, {why}"
+
+
+def choices(tuning: Tuning) -> list[str]:
+    """Returns what each learnt step has chosen from all queries, and in how many folds it was the same."""
+    found = []
+    for step in tuning.steps:
+        if step.learnt:
+            same = sum(setting == step.final for setting in step.of_folds)
+            found.append(
+                f"{step.name}: {described(step.final)}; the same without the queries of {same} of {tuning.folds} folds"
+            )
+    return found
+
+
+def described(setting: Setting) -> str:
+    """Returns a setting in words."""
+    parts = [", ".join(f"{name} {weight:g}" for name, weight in setting.weighting.retrievers)]
+    parts.append(", ".join(f"{name} x {ratio:g}" for name, ratio in setting.weighting.strategies))
+    parts.append("; ".join(f"{name}: {', '.join(kept) or 'no rewriting'}" for name, kept in setting.policy))
+    return "; ".join(part for part in parts if part) or "equal weights"
+
+
+def tuning_notes(tuning: Tuning) -> list[str]:
+    """Returns what the figures are of, a sentence each."""
+    clusters = int(tuning.clusters.max()) + 1
+    of = "" if clusters == tuning.queries else f" in {clusters:,} clusters"
+    notes = [
+        f"{tuning.queries:,} judged queries{of}, {tuning.folds} folds; every value is of a query with no part in the choice",
+        f"p: paired t-test, of each row alone; {tuning.settings_tried:,} settings were tried",
+    ]
+    return notes + list(tuning.notes)
+
+
+def tuning_values(tuning: Tuning, written: str) -> dict[str, Any]:
+    """Returns the tuning as JSON-able values."""
+    steps = [
+        {
+            "name": step.name,
+            "mean": step.mean,
+            "to_equal_weights": _values(tuning.against(step, EQUAL)),
+            "to_original_alone": _values(tuning.against(step, ALONE)),
+            "learnt": step.learnt,
+            "setting": setting_values(step.final),
+            "of_folds": [setting_values(setting) for setting in step.of_folds],
+        }
+        for step in tuning.steps
+    ]
+    said = [conclusion_written(tuning, written), *conclusions(tuning)]
+    return {
+        "measure": tuning.measure, "queries": tuning.queries, "clusters": int(tuning.clusters.max()) + 1,
+        "folds": tuning.folds, "steps": steps, "best": tuning.best.name, "chosen": tuning.chosen.name, "written": written,
+        "settings_tried": tuning.settings_tried, "conclusions": said, "notes": tuning_notes(tuning),
+    }  # fmt: skip
+
+
+def setting_values(setting: Setting) -> dict[str, Any]:
+    """Returns a setting as JSON-able values."""
+    return {
+        "strategy_ratios": dict(setting.weighting.strategies),
+        "retriever_weights": dict(setting.weighting.retrievers),
+        "redundancy": setting.weighting.redundancy,
+        "selection": {name: list(kept) for name, kept in setting.policy},
+    }
+
+
+def _compared(tuning: Tuning, what: str, name: str, other: str, words: str) -> str:
+    """Returns whether the step `name` beats the step `other`, and by how much."""
+    step = tuning.step(name)
+    found = None if step is None else tuning.against(step, other)
+    if found is None:
+        return f"{what}: there is nothing to compare {name} with"
+    verb = "beats" if found.won else "is worse than" if found.high < 0 else "does not beat"
+    return f"{what} {verb} {words}: {name} {figure(found.mean, '+')} ({_interval(found)}; p {_p(found.p)})"
+
+
+def _cells(found: Gap | None) -> list[str]:
+    return ["", "", ""] if found is None else [figure(found.mean, "+"), _interval(found), _p(found.p)]
+
+
+def _interval(found: Gap) -> str:
+    return f"{figure(found.low, '+')} to {figure(found.high, '+')}"
+
+
+def _p(p: float) -> str:
+    return "-" if math.isnan(p) else "< .001" if p < 0.001 else f"{p:.3f}".removeprefix("0")
+
+
+def _values(found: Gap | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    names = {"mean": found.mean, "low": found.low, "high": found.high, "p": found.p}
+    return {name: None if math.isnan(value) else value for name, value in names.items()}

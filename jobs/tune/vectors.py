@@ -1,0 +1,55 @@
+"""Cosines between the texts of judged queries, computed again: a run stores no vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from cluster.errors import RetrieverError
+from jobs.run.folder import RunFolder
+from jobs.stages.search_texts import Text
+from retrievers.encoder import Encoder, encoder_differences, encoder_identity
+from retrievers.ranking import offsets_of
+from retrievers.redundancy import Similarity
+from retrievers.retriever import SearchText
+
+
+class TextVectors(Protocol):
+    """Encodes texts as the run did."""
+
+    def encode(self, texts: Sequence[SearchText]) -> np.ndarray:
+        """Returns one vector of length 1 per text, shape (n, dim), float32."""
+        ...
+
+
+def open_vectors(run: RunFolder) -> tuple[TextVectors | None, str | None]:
+    """Returns the encoder of the run's first dense retriever, or None and why there is none.
+
+    The index is not opened: vectors of texts need the weights alone.
+    """
+    name = run.config.dense_retriever
+    settings = None if name is None else run.config.retrieve.retrievers[name].encoder
+    if name is None or settings is None:
+        return None, "no retriever is dense"
+    indexes: Mapping[str, Any] = run.record.get("identity", {}).get("indexes", {})
+    stored = indexes.get(name, {}).get("encoder")
+    try:
+        differences = encoder_differences(stored, encoder_identity(settings)) if stored else ""
+        if differences:
+            return None, f"the encoder of {name} is not the run's any more ({differences})"
+        return Encoder(settings), None
+    except RetrieverError as error:
+        return None, f"the encoder of {name} cannot be opened ({error})"
+
+
+def similarity(vectors: TextVectors, texts: Sequence[Sequence[Text]]) -> Similarity:
+    """Returns the cosines between the texts of each query, rounded as in the run (`jobs/stages/retrieve.py`)."""
+    searches = [text.search for of_query in texts for text in of_query if isinstance(text.search, SearchText)]
+    encoded = vectors.encode(searches)
+    parts = np.split(encoded, np.cumsum([len(of_query) for of_query in texts])[:-1])
+    squares = [(part @ part.T).ravel() for part in parts]
+    return Similarity(
+        offsets_of(np.array([len(square) for square in squares])), np.concatenate(squares).round(6).astype(np.float32)
+    )

@@ -1,0 +1,145 @@
+"""The config that a tuning writes: the run's own, without defaults, with what was chosen, and a header with the figures."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel
+
+from cluster.errors import ConfigError
+from cluster.storage import remote
+from jobs.config.config import Config
+from jobs.run.folder import RunFolder
+from jobs.tune.objective import fuse_settings
+from jobs.tune.page import choices, conclusion_written, conclusions, tuning_notes
+from jobs.tune.steps import ALONE, CONFIGURED, TuningStep
+from jobs.tune.tune import Tuning
+from retrievers.lists import ORIGINAL
+from rewriters.classifier import Rules
+from rewriters.selection import NONE
+
+HEADER = "# Written by dmqr tune"
+WIDTH = 120  # columns of the files
+
+
+def check_out(path: str) -> None:
+    """Checks where a config is to be written, before anything is computed.
+
+    Raises:
+        ConfigError: It is no local YAML file, its folder is not there, or it holds something that no tuning wrote.
+    """
+    if remote(path) or not path.endswith((".yaml", ".yml")):
+        raise ConfigError("argument", f"--out {path}: is no YAML file of this machine; give a name that ends in .yaml")
+    if not Path(path).absolute().parent.is_dir():
+        raise ConfigError("argument", f"--out {path}: its folder is not there; make it, or give another name")
+    for one in (Path(path), Path(rules_path(path))):
+        if one.exists() and not (one.is_file() and one.read_bytes().startswith(HEADER.encode())):
+            raise ConfigError("argument", f"--out {path}: {one} is there, and no tuning wrote it; give another name")
+
+
+def rules_path(path: str) -> str:
+    """Returns the name of the file of rules beside a config."""
+    return str(Path(path).with_name(f"{Path(path).stem}-rules.yaml"))
+
+
+def write_tuned(run: RunFolder, tuning: Tuning, judged_by: str, path: str) -> list[str]:
+    """Writes the config of the chosen step, and its rules where it selects; returns the files.
+
+    Args:
+        run: The run that was tuned.
+        tuning: What came out.
+        judged_by: The path of the judgements.
+        path: Of the config.
+    """
+    values = tuned_values(run.config, tuning.chosen, tuning.own_weights, rules_path(path))
+    said = [conclusion_written(tuning, path), *conclusions(tuning), *choices(tuning), *tuning_notes(tuning)]
+    rows = [f"{step.name:<24} {step.mean:.4f}" for step in tuning.steps]
+    idle = [name for name, weight in values.get("fuse", {}).get("weights", {}).items() if not weight and name != ORIGINAL]
+    if idle:
+        said.append(f"weight 0: {', '.join(idle)}; out of rewrite.strategies they cost nothing, but joint answers may change")
+    lines = [f"from {run.storage.root}, judged by {judged_by}", f"{tuning.measure} of held-out queries:", *rows, *said]
+    header = "\n".join([HEADER, *(f"# {line}" for line in lines)])
+    files = [path]
+    if tuning.chosen.final.policy:
+        assert tuning.rules is not None
+        files.append(rules_path(path))
+        strategies = [name for name in tuning.own_weights if name != ORIGINAL]
+        _put(Path(files[1]), f"{HEADER}: the strategies of each type of query\n{_yaml(_rules(tuning, strategies))}")
+    _put(Path(path), f"{header}\n{_yaml(values)}")
+    return files
+
+
+def tuned_values(config: Config, step: TuningStep, own_weights: Mapping[str, float], rules: str) -> dict[str, Any]:
+    """Returns the keys of a config that differ from their defaults, with what a step changes.
+
+    Args:
+        config: Of the run.
+        step: The chosen one.
+        own_weights: Strategy -> the weight that its file gives it.
+        rules: The path of the file of rules, for a selection.
+    """
+    values = _without_defaults(config)
+    if step.name == CONFIGURED:
+        return values
+    if step.name == ALONE:
+        values["rewrite"]["select"] = {"kind": "never"}
+        for key in ("weights", "retriever_weights"):
+            values.get("fuse", {}).pop(key, None)
+        return values
+    weighting, policy = step.final
+    fused = fuse_settings(config.fuse, weighting, own_weights)
+    if config.fuse.redundancy == "cosine" and step.name != f"redundancy {weighting.redundancy}":
+        fused = fused.model_copy(update={"redundancy": config.fuse.redundancy})  # overlap only stood in for it here
+    changed = {key: getattr(fused, key) for key in ("weights", "retriever_weights", "redundancy")}
+    fuse = values.get("fuse", {}) | {key: value for key, value in changed.items() if value != _default(fused, key)}
+    for key, value in changed.items():
+        if value == _default(fused, key):
+            fuse.pop(key, None)
+    values = {key: value for key, value in (values | {"fuse": fuse}).items() if key != "fuse" or fuse}
+    if policy:
+        values["rewrite"]["select"] = {"kind": "classified", "rules": rules}
+    return {name: values[name] for name in Config.model_fields if name in values}
+
+
+def _default(part: BaseModel, key: str) -> Any:
+    return type(part).model_fields[key].get_default(call_default_factory=True)
+
+
+def _without_defaults(config: Config) -> dict[str, Any]:
+    values: dict[str, Any] = config.model_dump(mode="json", exclude_defaults=True)
+    for one in values["retrieve"]["retrievers"].values():
+        if one.get("analyzer") == "english":  # what is filled in where nothing is said
+            del one["analyzer"]
+    date, log = config.log.date, values["log"]
+    if date is not None and date in str(log["path"]):  # the nights to come are of other days
+        paths = [log["path"]] if isinstance(log["path"], str) else log["path"]
+        dated = [path.replace(date, "{date}") for path in paths]
+        log["path"] = dated[0] if isinstance(log["path"], str) else dated
+        del log["date"]
+    return values
+
+
+def _rules(tuning: Tuning, strategies: list[str]) -> dict[str, Any]:
+    assert tuning.rules is not None
+    values: dict[str, Any] = Rules.model_dump(tuning.rules, mode="json", exclude_defaults=True)
+    policy = dict(tuning.chosen.final.policy)
+    values["strategies"] = {name: list(policy.get(name, strategies)) or NONE for name in tuning.rules.strategies}
+    return values
+
+
+def _yaml(values: dict[str, Any]) -> str:
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True, default_flow_style=None, width=WIDTH)
+
+
+def _put(path: Path, text: str) -> None:
+    """Writes a file whole or not at all."""
+    temporary = path.with_name(f".{path.name}-{os.getpid()}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

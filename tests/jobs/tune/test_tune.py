@@ -1,0 +1,207 @@
+"""Tuning on runs in which it is known what helps: what is learnt, what is said, and that no held-out query chooses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tuned_runs import Judged, half, judged_run, names_of, none, only_bm25, permuted
+
+from cluster.errors import ConfigError
+from jobs.evaluate.per_query import per_query
+from jobs.run.folder import open_run
+from jobs.tune import search
+from jobs.tune.gathered import gather
+from jobs.tune.objective import Objective, equal_weights
+from jobs.tune.page import conclusions
+from jobs.tune.steps import ALONE, EQUAL, RETRIEVERS, SELECTION, STRATEGIES
+from jobs.tune.tune import Tuning, tune
+
+
+@pytest.fixture(scope="module")
+def noisy(tmp_path_factory: pytest.TempPathFactory) -> Judged:
+    """Dense lists are noise."""
+    return judged_run(tmp_path_factory.mktemp("noisy"), only_bm25, names_of(120))
+
+
+@pytest.fixture(scope="module")
+def alike(tmp_path_factory: pytest.TempPathFactory) -> Judged:
+    """All lists are equally good."""
+    return judged_run(tmp_path_factory.mktemp("alike"), half, names_of(120))
+
+
+@pytest.fixture(scope="module")
+def nothing(tmp_path_factory: pytest.TempPathFactory) -> Judged:
+    """No list is worth anything."""
+    return judged_run(tmp_path_factory.mktemp("nothing"), none, names_of(120))
+
+
+def best_of_all(values: np.ndarray, clusters: np.ndarray, errors: float = 1.0) -> int:
+    """A choice without any doubt."""
+    return int(np.argmax(values.mean(axis=1)))
+
+
+def means(tuning: Tuning) -> dict[str, float]:
+    return {step.name: step.mean for step in tuning.steps}
+
+
+def test_a_retriever_of_noise_loses_its_weight(noisy: Judged) -> None:
+    tuning = tune(*noisy)
+    step = tuning.step(RETRIEVERS)
+    assert step is not None
+    for setting in (step.final, *step.of_folds):
+        weights = dict(setting.weighting.retrievers)
+        assert weights["bm25"] > weights["dense"]
+    found = tuning.against(step, EQUAL)
+    assert found is not None
+    assert found.won
+    assert found.p < 0.01
+    assert tuning.chosen.name == RETRIEVERS
+    assert "tuning beats equal weights: retriever weights +" in "\n".join(conclusions(tuning))
+
+
+def test_where_lists_are_alike_equal_weights_stay(alike: Judged) -> None:
+    tuning = tune(*alike)
+    assert not tuning.chosen.learnt
+    assert tuning.chosen.name == EQUAL
+    said = "\n".join(conclusions(tuning))
+    assert "tuning does not beat equal weights" in said
+    assert "rewriting beats never rewriting: equal weights +" in said
+
+
+def test_a_strategy_of_noise_loses_its_weight(tmp_path: Path) -> None:
+    def good(draw: Random, name: str, strategy: str, retriever: str) -> bool:
+        return strategy != "keyword" and draw.random() < 0.6
+
+    tuning = tune(*judged_run(tmp_path, good, names_of(120)))
+    step = tuning.step(STRATEGIES)
+    assert step is not None
+    assert all(dict(setting.weighting.strategies)["keyword"] < 1 for setting in (step.final, *step.of_folds))
+    found = tuning.against(step, EQUAL)
+    assert found is not None
+    assert found.won
+
+
+def test_a_selection_by_type_is_learnt(tmp_path: Path) -> None:
+    def good(draw: Random, name: str, strategy: str, retriever: str) -> bool:
+        return (strategy == "original") == name.startswith("what is") and draw.random() < 0.6
+
+    names = [*names_of(60, "what is topic{}"), *names_of(60, "why topic{}")]
+    tuning = tune(*judged_run(tmp_path, good, names))
+    step = tuning.step(SELECTION)
+    assert step is not None
+    assert dict(step.final.policy).get("factual") == ()
+    assert "conceptual" not in dict(step.final.policy)
+    found, before = tuning.against(step, EQUAL), tuning.against(step, STRATEGIES)
+    assert found is not None
+    assert before is not None
+    assert found.won
+    assert before.won
+    assert tuning.chosen.name == SELECTION
+
+
+def test_never_rewriting_wins_where_rewrites_are_noise(tmp_path: Path) -> None:
+    def good(draw: Random, name: str, strategy: str, retriever: str) -> bool:
+        return strategy == "original" and draw.random() < 0.8
+
+    tuning = tune(*judged_run(tmp_path, good, names_of(80)))
+    assert tuning.chosen.name == ALONE
+    assert "rewriting is worse than never rewriting: equal weights -" in "\n".join(conclusions(tuning))
+
+
+def test_labels_without_meaning_give_no_held_out_gain(nothing: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search that takes the best of its queries whatever its error fits noise; only a leak would show that as a gain."""
+    monkeypatch.setattr(search, "as_good_as_the_best", best_of_all)
+    gains = []
+    for seed in range(4):
+        tuning = tune(nothing.run, permuted(nothing, seed), seed=seed)
+        for name in (RETRIEVERS, STRATEGIES, SELECTION):
+            step = tuning.step(name)
+            assert step is not None
+            found = tuning.against(step, EQUAL)
+            assert found is not None
+            assert not found.won
+            gains.append(found.mean)
+    assert abs(np.mean(gains)) < 0.01
+
+
+def test_the_search_does_fit_such_labels(nothing: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The counterpart: on the queries that choose, the same search gains; no step reports that as its gain."""
+    monkeypatch.setattr(search, "as_good_as_the_best", best_of_all)
+    config = nothing.run.config
+    gains = []
+    for seed in range(4):
+        judgements = permuted(nothing, seed)
+        gathered = gather(nothing.run, judgements, None, "not asked for", 0)
+        objective = Objective(config, gathered, judgements)
+        rows, equal = np.arange(len(gathered.queries)), equal_weights(config, gathered)
+        fitted = search.learn_strategies(objective, rows, rows, equal)
+        gains.append((objective.values(fitted) - objective.values(equal)).mean())
+    assert np.mean(gains) > 0.01
+    assert min(gains) > 0
+
+
+def test_fixed_steps_are_what_evaluate_measures(alike: Judged) -> None:
+    tuning, values = tune(*alike), per_query(*alike)
+    assert values.original is not None
+    assert values.query_ids == sorted(alike.judgements.grades)
+    equal, alone = tuning.step(EQUAL), tuning.step(ALONE)
+    assert equal is not None
+    assert alone is not None
+    np.testing.assert_allclose(equal.values, values.results[:, 0], atol=1e-12)
+    np.testing.assert_allclose(alone.values, values.original[:, 0], atol=1e-12)
+
+
+@pytest.mark.parametrize(("keep", "reranked"), [(100, True), (12, False)])
+def test_reranked_where_every_pair_has_a_score(tmp_path: Path, keep: int, reranked: bool) -> None:
+    rerank = {"kind": "cross_encoder", "combine": "replace"}
+    judged = judged_run(tmp_path, half, names_of(20), rerank=rerank, fuse={"keep": keep})
+    tuning = tune(*judged)
+    equal = tuning.step(EQUAL)
+    assert equal is not None
+    assert any("reranked and ordered" in note for note in tuning.notes) == reranked
+    assert any("not reranked" in note for note in tuning.notes) != reranked
+    if reranked:
+        np.testing.assert_allclose(equal.values, per_query(*judged).results[:, 0], atol=1e-12)
+
+
+def test_folds_and_seed_are_said_and_repeatable(noisy: Judged) -> None:
+    one, again = tune(*noisy, folds=3, seed=7), tune(*noisy, folds=3, seed=7)
+    assert means(one) == means(again)
+    assert one.folds == 3
+    assert all(len(step.of_folds) in (0, 3) for step in one.steps)
+
+
+def test_an_ablation_is_read_as_its_arm_full(tmp_path: Path) -> None:
+    judged = judged_run(tmp_path, half, names_of(20))
+    before = means(tune(*judged))
+    for path in judged.run.tables["rewrites"]:
+        table = pq.read_table(path)
+        other = table.set_column(table.schema.get_field_index("weight"), "weight", pa.array([9.0] * len(table)))
+        both = [one.append_column("arm", pa.array([arm] * len(one))) for one, arm in ((table, "full"), (other, "full #2"))]
+        pq.write_table(pa.concat_tables(both), path)
+    assert means(tune(open_run(judged.run.storage.root), judged.judgements)) == before
+
+
+def test_what_cannot_be_learnt_is_said(tmp_path: Path) -> None:
+    judged = judged_run(tmp_path, half, names_of(20), select="classified")
+    tuning = tune(*judged)
+    assert tuning.step(SELECTION) is None
+    assert any(note.startswith("no selection by type: the run selected strategies itself") for note in tuning.notes)
+    assert any("redundancy" in note and "no retriever is dense" in note for note in tuning.notes)
+
+
+def test_refused_in_one_line(tmp_path: Path, alike: Judged) -> None:
+    judged = judged_run(tmp_path, half, names_of(20), keep_runs=False)
+    with pytest.raises(ConfigError, match=r"did not keep its lists; run it again with retrieve.keep_runs: true") as refused:
+        tune(*judged)
+    assert refused.value.code == "lists-missing"
+    with pytest.raises(ConfigError, match="none of 1 judged query_ids is in the log: the judgements say 'other', the log"):
+        tune(alike.run, alike.judgements._replace(grades={"other": {"d": 1}}))
+    few = dict(list(alike.judgements.grades.items())[:3])
+    with pytest.raises(ConfigError, match="3 different queries are judged, which is fewer than 5 folds"):
+        tune(alike.run, alike.judgements._replace(grades=few))

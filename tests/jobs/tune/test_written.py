@@ -1,0 +1,140 @@
+"""What `tune` writes and prints: a config that loads, with what was chosen and no more, its rules, the page, the verb."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+import yaml
+from rich.console import Console
+from tuned_runs import Judged, half, judged_run, names_of, only_bm25
+
+from jobs.__main__ import main
+from jobs.config.config import Config
+from jobs.config.load import load_config
+from jobs.tune.objective import Weighting
+from jobs.tune.page import tuning_page
+from jobs.tune.steps import EQUAL, Setting, TuningStep
+from jobs.tune.tune import tune
+from jobs.tune.written import HEADER, tuned_values, write_tuned
+from rewriters.classifier import load_rules
+
+
+def written(judged: Judged, folder: Path) -> tuple[Config, str, list[str]]:
+    """The config that a tuning writes, its text, and the names of the files."""
+    path = str(folder / "tuned.yaml")
+    files = write_tuned(judged.run, tune(*judged), "qrels.tsv", path)
+    return load_config(path), Path(path).read_text(encoding="utf-8"), files
+
+
+def qrels(judged: Judged, folder: Path) -> str:
+    lines = [f"{key}\t{doc_id}\t{grade}\n" for key, of in judged.judgements.grades.items() for doc_id, grade in of.items()]
+    (folder / "qrels.tsv").write_text("".join(lines))
+    return str(folder / "qrels.tsv")
+
+
+def test_learnt_weights_are_all_that_changes(tmp_path: Path) -> None:
+    judged = judged_run(tmp_path, only_bm25, names_of(80))
+    config, text, files = written(judged, tmp_path)
+    weights = config.fuse.retriever_weights
+    assert weights["bm25"] > weights["dense"]
+    assert config.model_copy(update={"fuse": judged.run.config.fuse}) == judged.run.config
+    assert config.fuse.model_copy(update={"retriever_weights": {}}) == judged.run.config.fuse
+    assert text.startswith(HEADER)
+    assert "# retriever weights" in text
+    assert "# equal weights" in text
+    assert len(files) == 1
+
+
+def test_no_weights_are_written_where_none_win(tmp_path: Path) -> None:
+    judged = judged_run(tmp_path, half, names_of(80))
+    config, text, _ = written(judged, tmp_path)
+    assert config == judged.run.config
+    assert "weights" not in yaml.safe_load(text).get("fuse", {})
+
+
+def test_weights_that_lose_are_taken_out(tmp_path: Path) -> None:
+    fuse = {"weights": {"general": 0.0, "keyword": 0.0}, "retriever_weights": {"dense": 0.1}, "depth": 20}
+    config, text, _ = written(judged_run(tmp_path, half, names_of(80), fuse=fuse), tmp_path)
+    assert config.fuse.model_dump(exclude_defaults=True) == {"depth": 20}
+    assert "# the config's weights" in text
+
+
+def test_never_rewriting_is_a_selection(tmp_path: Path) -> None:
+    def good(draw: Random, name: str, strategy: str, retriever: str) -> bool:
+        return strategy == "original" and draw.random() < 0.8
+
+    config, _, _ = written(judged_run(tmp_path, good, names_of(60)), tmp_path)
+    assert config.rewrite.select.kind == "never"
+
+
+def test_a_selection_is_written_as_rules(tmp_path: Path) -> None:
+    def good(draw: Random, name: str, strategy: str, retriever: str) -> bool:
+        return (strategy == "original") == name.startswith("what is") and draw.random() < 0.6
+
+    judged = judged_run(tmp_path, good, [*names_of(60, "what is topic{}"), *names_of(60, "why topic{}")])
+    config, _, files = written(judged, tmp_path)
+    assert files == [str(tmp_path / "tuned.yaml"), str(tmp_path / "tuned-rules.yaml")]
+    assert config.rewrite.select.model_dump() == {"kind": "classified", "rules": files[1], "by": "rules"}
+    rules, ours = load_rules(files[1]), load_rules("english")
+    assert (rules.rules, rules.otherwise, rules.descriptions) == (ours.rules, ours.otherwise, ours.descriptions)
+    assert rules.strategies["factual"] == "none"
+    assert rules.strategies["conceptual"] == ("general", "keyword")
+    assert rules.strategies["debugging"] == ("general", "keyword")  # of no judged query: as it was
+
+
+def test_the_day_of_the_log_is_not_fixed() -> None:
+    values = {
+        "name": "nightly", "output": "runs",
+        "log": {"path": ["logs/2026-01-31/", "more/2026-01-31.parquet"], "date": "2026-01-31", "query_column": "query"},
+        "rewrite": {"strategies": []}, "retrieve": {"retrievers": {"bm25": {"kind": "local", "index": "index"}}},
+    }  # fmt: skip
+    config = Config.model_validate(values)
+    step = TuningStep(EQUAL, np.zeros(1), Setting(Weighting((), (), "overlap")))
+    kept = tuned_values(config, step, {}, "rules.yaml")
+    assert kept["log"] == {"path": ["logs/{date}/", "more/{date}.parquet"], "query_column": "query"}
+
+
+def shown(judged: Judged, width: int = 80) -> Sequence[str]:
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(tuning_page(tune(*judged), "tuned.yaml"))
+    return console.export_text().splitlines()
+
+
+def test_the_page_has_a_row_per_step_and_says_what_follows(tmp_path: Path) -> None:
+    lines = shown(judged_run(tmp_path, half, names_of(60)))
+    assert max(map(len, lines)) <= 80
+    names = [line.split("  ")[0].strip() for line in lines[1:8]]
+    assert names == [
+        "original alone", "equal weights *", "redundancy none", "retriever weights", "strategy weights", "selection by type",
+        "",
+    ]  # fmt: skip
+    text = " ".join(lines)
+    assert "nDCG@10, held out" in lines[0]
+    assert "does not beat equal weights" in text
+    assert "every value is of a query with no part in the choice" in text
+
+
+def test_the_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    judged = judged_run(tmp_path, only_bm25, names_of(120))
+    command = ["tune", judged.run.storage.root, qrels(judged, tmp_path), "--key", "query_id"]
+    assert main(command) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert lines[0] == f"{judged.run.storage.root} (finished)"
+    assert lines[-1] == "small-tuned.yaml"
+    assert load_config("small-tuned.yaml").fuse.retriever_weights
+    assert main([*command, "--json", "--folds", "3", "--seed", "2", "--out", "other.yaml"]) == 0
+    values = json.loads(capfd.readouterr().out)
+    assert values["files"] == ["other.yaml"]
+    assert values["folds"] == 3
+    by_name = {step["name"]: step for step in values["steps"]}
+    assert by_name["retriever weights"]["to_equal_weights"]["p"] < 0.05
+    assert by_name["equal weights"]["to_equal_weights"] is None
+    assert len(by_name["strategy weights"]["of_folds"]) == 3
+    assert main([*command, "--out", "other.yaml"]) == 0  # over a file of its own
