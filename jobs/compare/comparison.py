@@ -8,7 +8,7 @@ Samples (noise) and oracle arms (bounds that the judgements chose) are tests of 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -86,13 +86,10 @@ def _of_measure(
     randomised = randomised_p(cluster_sums(series, frame.clusters)) if known else test.p
     with np.errstate(divide="ignore", invalid="ignore"):
         needed = needed_keys(np.nan_to_num(test.mean / (test.error * math.sqrt(keys)), posinf=np.inf))
-    adjusted = {
-        name: _adjusted(test.p, [n for n in chosen if known], method)
-        for name, chosen, method in (
-            ("p_holm", _members(frame, baseline, QUESTIONS, families, oracles), holm),
-            ("q", _members(frame, baseline, (GRID,), families, oracles), false_discovery_rates),
-        )
-    }
+    in_question, in_grid = (
+        [n for n in _members(frame, baseline, wanted, families, oracles) if known] for wanted in (QUESTIONS, (GRID,))
+    )
+    p_holm, q = _adjusted(test.p, in_question, holm), _adjusted(test.p, in_grid, false_discovery_rates)
     means, condensed_means, weighted = values.mean(axis=1), condensed.mean(axis=1), values @ frame.weights
     wins, losses = (series > TIE).sum(axis=1), (series < -TIE).sum(axis=1)
     columns: dict[str, Sequence[Any] | Floats] = {
@@ -118,7 +115,8 @@ def _of_measure(
             arm,
             frame.measures[place],
             **{name: column[n] for name, column in plain.items()},
-            **{name: of.get(n) for name, of in adjusted.items()},
+            p_holm=p_holm.get(n),
+            q=q.get(n),
             needed=needed[n],
         )
         for n, arm in enumerate(frame.arms)
@@ -133,5 +131,5 @@ def _members(
     return [n for n, arm in enumerate(frame.arms) if families[arm] in wanted and arm not in left_out]
 
 
-def _adjusted(p: Floats, chosen: Sequence[int], method: Any) -> dict[int, float]:
+def _adjusted(p: Floats, chosen: Sequence[int], method: Callable[[Floats], Floats]) -> dict[int, float]:
     return dict(zip(chosen, method(p[list(chosen)]).tolist(), strict=True)) if chosen else {}

@@ -83,9 +83,8 @@ def _parsed(name: str) -> ir_measures.Measure:
         raise ConfigError(
             "config-value", f"{_WHERE}: {name[:80]!r} is no measure; write it as nDCG@10, RR(rel=2)@10 or AP"
         ) from error
-    wrong = next(_faults(measure), None)
-    if wrong is not None:
-        raise ConfigError("config-value", f"{_WHERE}: {name[:80]}: {wrong}")
+    for fault in _faults(measure):
+        raise ConfigError("config-value", f"{_WHERE}: {name[:80]}: {fault}")
     return measure
 
 

@@ -119,7 +119,7 @@ def _script_of(letter: str) -> str:
 def thirds(base: Floats) -> Values:
     """Returns hard, medium or easy for each key: thirds by the baseline's value, equal values together."""
     low, high = np.quantile(base, [1 / 3, 2 / 3])
-    return np.where(base <= low, "hard", np.where(base <= high, "medium", "easy")).tolist()
+    return ["hard" if value <= low else "medium" if value <= high else "easy" for value in base.tolist()]
 
 
 def _frequency(run: RunFolder, frame: Frame) -> tuple[Values, str | None]:
