@@ -48,6 +48,9 @@ class Standing:
     second: dict[str, frozenset[str]]
     bounds: frozenset[str]
     differences: dict[tuple[str, str], Difference]
+    """Arm and measure -> its difference; without the baseline's to itself."""
+    weighted: dict[str, float]
+    """Arm -> mean of the first measure, weighted by traffic."""
 
     @property
     def first(self) -> str:
@@ -82,6 +85,7 @@ def standing(comparison: Comparison) -> Standing:
         {measure: second for measure, (_, second) in places.items()},
         comparison.oracles,
         {(one.arm, one.measure): one for one in comparison.differences if one.arm != comparison.baseline},
+        {one.arm: one.weighted_mean for one in comparison.differences if one.measure == frame.measures[0]},
     )
 
 

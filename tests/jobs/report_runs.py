@@ -253,7 +253,7 @@ def stored(run: RunFolder, table: str) -> list[Row]:
 # ---------------------------------------------------------------- the page, read back
 
 
-VOID = {"meta", "br", "input"}
+VOID = {"meta", "br", "input", "wbr"}
 
 
 class Page(HTMLParser):

@@ -6,7 +6,7 @@ funnel, the costs and the ablation's tables that are handed in.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from jobs.compare.funnel import Funnel
     from jobs.compare.worth import Worth
 
+MOST_COSTS = 32  # arms whose costs are shown at once
 _FOLDERS = (__name__, "jobs.report")  # where templates are looked for, in this order
 
 
@@ -117,12 +118,12 @@ def _measured(run: RunFolder, found: Standing | None, costs: Sequence[ArmCost], 
             "slices",
             "noise",
         )
-        return dict.fromkeys(names)
+        return dict.fromkeys(names) | {"main_costs": list(costs)[:MOST_COSTS]}
     comparison = found.comparison
     frame = comparison.frame
     ids = [query_id or "rejected log row" for query_id in frame.query_ids]
     labels = [query or name for query, name in zip(frame.queries, ids, strict=True)] if texts else ids
-    scatter = query_chart(found, labels)
+    scatter, chart = query_chart(found, labels), cost_chart(found, costs)
     return {
         "lead": headline.lead(found),
         "rows": arm_rows(found),
@@ -130,12 +131,18 @@ def _measured(run: RunFolder, found: Standing | None, costs: Sequence[ArmCost], 
         "outcomes": headline.outcomes(found),
         "unjudged": headline.unjudged(found),
         "left_out": left_out(found),
-        "chart": cost_chart(found, costs),
+        "chart": chart,
+        "main_costs": _main_costs(costs, {comparison.baseline, *main_arms(found), *(chart.front if chart else ())}),
         "scatter": scatter,
         "extremes": None if scatter is None else extremes(run, found, scatter.arm, samples, texts=texts),
         "slices": slice_tables(comparison.slices, main_arms(found), comparison.baseline),
         "noise": noise(found),
     }
+
+
+def _main_costs(costs: Sequence[ArmCost], arms: Collection[str]) -> list[ArmCost]:
+    """Returns the costs that the page shows at once: all, or of many arms those named."""
+    return list(costs) if len(costs) <= MOST_COSTS else [one for one in costs if one.arm in arms]
 
 
 def _render(values: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@
     const family = document.getElementById("family");
     const name = document.getElementById("arm");
     if (!family) return;
+    const others = document.getElementById("other-arms");
     const rows = [...document.querySelectorAll("#arm-table tbody tr, #other-arms tbody tr")];
     const names = new Map(rows.map((row) => [row, plain(row.cells[0].textContent)]));
     const apply = () => {
@@ -16,7 +17,9 @@
         row.hidden = !hit;
         found += hit;
       }
-      document.getElementById("arm-count").textContent = family.value || words.length ? `${found} of ${rows.length}` : "";
+      const asked = family.value || words.length;
+      if (asked && others) others.open = true;
+      document.getElementById("arm-count").textContent = asked ? `${found} of ${rows.length}` : "";
     };
     family.addEventListener("change", apply);
     name.addEventListener("input", apply);

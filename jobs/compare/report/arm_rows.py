@@ -33,6 +33,8 @@ class ArmRow:
     baseline: bool
     bound: bool
     means: list[Mean]
+    weighted: float | None
+    """Mean of the first measure by traffic."""
     condensed: float
     """Mean of the first measure over lists without the documents that nobody judged."""
     unjudged: float | None
@@ -104,6 +106,7 @@ def _row(found: Standing, arm: str, number: int) -> ArmRow:
         arm == comparison.baseline,
         arm in found.bounds,
         means,
+        found.weighted.get(arm),
         found.condensed[arm][found.first],
         None if isnan(unjudged) else unjudged,
         int(comparison.frame.failed[number]),
