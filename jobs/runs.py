@@ -129,6 +129,8 @@ def _listed(output: Storage, folder: str, record: dict[str, Any], prices: Prices
     state, counts, spent = _progress(output, folder, record)
     priced = prices(record)
     config = record.get("config", {})
+    if arms := record.get("ablation", {}).get("arms"):
+        state = f"{state}, {len(arms)} arms"
     return ListedRun(
         run_id=folder,
         folder=output.url(folder),

@@ -219,7 +219,8 @@ def _evaluate(one: argparse.ArgumentParser) -> None:
     _file(one.add_argument("--per-query", metavar="FILE", help=words))
     words = "write the run's results (not the original's; all that were kept) of what is judged as a TREC run file;"
     words += " a topic is the judged log_id, else the query_id"
-    _file(one.add_argument("--trec", metavar="FILE", help=words))
+    _file(one.add_argument("--trec", metavar="FILE", help=words + "; of an ablation: a folder of one file per arm"))
+    _file(one.add_argument("--latex", metavar="FILE", help="write the table of an ablation's arms for LaTeX"))
     _json(one)
 
 

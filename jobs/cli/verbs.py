@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,9 +16,7 @@ from jobs.cli.printing import print_json, print_page, width
 from jobs.cli.refusal import say
 
 if TYPE_CHECKING:
-    from cluster.costs import Prices
     from jobs.evaluate.evaluate import Evaluation
-    from jobs.report.judged import Judged
     from jobs.run.folder import RunFolder
     from jobs.terminal.live_display import LiveDisplay
     from jobs.terminal.log_files import LogFiles
@@ -103,6 +100,7 @@ def plan(options: argparse.Namespace) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Brings a run to its end, measures it and writes its report."""
+    from jobs.cli.report import write_report
     from jobs.report.judged import measured
     from jobs.run.folder import REPORT, open_run
     from jobs.run.prepare import prepare
@@ -122,7 +120,7 @@ def run(options: argparse.Namespace) -> int:
             event("warning", evaluation.warning, logging.WARNING)
         if not before or folder.storage.get(REPORT) is None:  # one that is there may be of a moment before the end
             with reporting(folder, log):
-                _write_report(folder, prepared.prices, evaluation, judged)
+                write_report(folder, prepared.prices, evaluation, judged)
         return folder, evaluation
 
     found = drive("run", prepared, command, lambda progress, log: run(prepared, progress, command, log), closed)
@@ -172,32 +170,6 @@ def runs(options: argparse.Namespace) -> int:
     return 0
 
 
-def evaluate(options: argparse.Namespace) -> int:
-    """Measures a run's results against judgements."""
-    from jobs.evaluate.evaluate import evaluation as evaluation_of
-    from jobs.evaluate.evaluate import evaluation_table, evaluation_values, read_qrels
-    from jobs.evaluate.exports import check_per_query, write_per_query, write_trec
-    from jobs.evaluate.per_query import per_query
-    from jobs.run.folder import open_run
-
-    if options.per_query:
-        check_per_query(options.per_query)
-    folder = open_run(options.run)
-    judgements = read_qrels(options.qrels, "QRELS", options.key or folder.config.evaluate.key)
-    values = per_query(folder, judgements)
-    evaluation = evaluation_of(folder, judgements, values)
-    if options.per_query:
-        write_per_query(options.per_query, folder, judgements, values)
-    if options.trec:
-        write_trec(options.trec, folder, judgements, values)
-    if options.json:
-        print_json({"run": folder.storage.root, "state": folder.state} | evaluation_values(evaluation))
-    else:
-        print(f"{folder.storage.root} ({folder.state})")
-        print_page(evaluation_table(evaluation))
-    return 0
-
-
 def diff(options: argparse.Namespace) -> int:
     """Compares two runs."""
     from jobs.cli.beside import check_samples, judgements_of, prices_of
@@ -207,81 +179,13 @@ def diff(options: argparse.Namespace) -> int:
 
     check_samples(options)
     a, b = open_run(options.a), open_run(options.b)
+    for one in (a, b):
+        if one.is_ablation:
+            root = one.storage.root
+            raise ConfigError("argument", f"{root}: is an ablation, whose arms are compared in its report; give two runs")
     found = diff(a, b, judgements_of(options, b, "QRELS"), prices_of(options, b), options.samples)
     if options.json:
         print_json(diff_values(found))
     else:
         print_page(diff_page(found))
     return 0
-
-
-def report(options: argparse.Namespace) -> int:
-    """Writes a run's report."""
-    from jobs.cli.beside import check_samples, judgements_of, prices_of
-    from jobs.report.judged import measured
-    from jobs.run.folder import open_run
-    from jobs.terminal.formats import unpriced
-
-    folder = open_run(options.run)
-    prices = prices_of(options, folder)
-    check_samples(options)
-    judgements = judgements_of(options, folder, "--qrels")
-    evaluation, judged = measured(folder, judgements)
-    texts = False if options.no_texts else None
-    print(_write_report(folder, prices, evaluation, judged, options.out, texts, options.samples))
-    if evaluation is not None and evaluation.warning is not None:
-        print(f"dmqr report: {evaluation.warning}", file=sys.stderr)
-    if prices is None:
-        print(f"dmqr report: cost: {unpriced(folder.record.get('config_file', 'the config'))} (--prices FILE)", file=sys.stderr)
-    return 0
-
-
-def _write_report(
-    folder: RunFolder,
-    prices: Prices | None,
-    evaluation: Evaluation | None,
-    judged: Judged | None,
-    out: str | None = None,
-    texts: bool | None = None,
-    samples: int | None = None,
-) -> str:
-    """Writes the report and returns where; what is None is as the run's config has it."""
-    from cluster.storage import open_storage, remote
-    from jobs.evaluate.stored import store_evaluation
-    from jobs.report import report
-    from jobs.run.folder import REPORT
-
-    wanted = folder.config.report
-    html = report(
-        folder,
-        prices,
-        evaluation,
-        judged=judged,
-        texts=wanted.texts if texts is None else texts,
-        samples=wanted.samples if samples is None else samples,
-    )
-    if out is not None and remote(out):
-        bucket, _, key = out.removeprefix("s3://").partition("/")
-        open_storage(f"s3://{bucket}").put(key + REPORT if out.endswith("/") else key, html.encode())
-        return out
-    if out is not None:
-        _put(Path(out), html)
-        return out
-    if evaluation is not None:
-        store_evaluation(folder.storage, evaluation)
-    folder.storage.put(REPORT, html.encode())
-    return folder.storage.url(REPORT)
-
-
-def _put(path: Path, text: str) -> None:
-    """Writes a file whole or not at all; what is no file, such as /dev/stdout, is written to as it is."""
-    if path.exists() and not path.is_file():
-        path.write_text(text, encoding="utf-8")
-        return
-    temporary = path.with_name(f".{path.name}-{os.getpid()}")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise OSError(error.errno, error.strerror, str(path)) from error

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import duckdb
 import pyarrow as pa
 
-from jobs.compare.list_files import TOP_OF_LIST, Portion, is_ablation, list_portions, listed_strategies, lists_kept, own_arm
+from jobs.compare.list_files import TOP_OF_LIST, Portion, list_portions, listed_strategies, lists_kept, own_arm
 from jobs.evaluate import judged_rows
 from jobs.evaluate.judgements import Judgements
 from jobs.evaluate.per_query import database
@@ -150,7 +150,7 @@ def _register_relevant(connection: duckdb.DuckDBPyConnection, run: RunFolder, ju
 def _count_texts(connection: duckdb.DuckDBPyConnection, run: RunFolder, portion: Portion, sums: _FunnelSums) -> None:
     if not portion.rewrites:
         return
-    condition = " WHERE arm = $arm" if is_ablation(run) else ""
+    condition = " WHERE arm = $arm" if run.is_ablation else ""
     given: dict[str, object] = {"rewrites": portion.rewrites} | ({"arm": own_arm(run)} if condition else {})
     query = f"SELECT strategy, count(*) FROM read_parquet($rewrites){condition} GROUP BY strategy"
     sums.texts.update(dict(connection.execute(query, given).fetchall()))
@@ -192,7 +192,7 @@ def _candidates(run: RunFolder, portion: Portion) -> tuple[str, dict[str, object
     An ablation stores them. Of a plain run those that were scored are known, and the results: all candidates without a
     reranker, and the first of them where it failed on the query.
     """
-    tables = ["candidates", "results"] if is_ablation(run) else ["scores", "results"]
+    tables = ["candidates", "results"] if run.is_ablation else ["scores", "results"]
     conditions = {"results": " WHERE arm = $arm"}
     given: dict[str, object] = {}
     parts = []

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from jobs.ablate.arms import FULL
 from jobs.report.reading import files, portions
 from jobs.run.folder import RunFolder
 from jobs.stages.write import ARM
 from jobs.tables import ORIGINAL
 from retrievers.lists import TOGETHER
 
-FULL = "full"  # the arm of an ablation that is the config itself; a plain run has one arm, `run`
+
 PORTION = 2_000_000  # rows of runs/ at a time
 TOP_OF_LIST = 10  # documents of a list that are compared with another's
 
@@ -36,19 +37,14 @@ def list_portions(run: RunFolder) -> Iterator[Portion]:
         yield Portion(*(files(run, table, manifests) for table in ("runs", "rewrites", "results", "candidates", "scores")))
 
 
-def is_ablation(run: RunFolder) -> bool:
-    """Returns whether the folder is an ablation's."""
-    return "ablation" in run.record
-
-
 def lists_kept(run: RunFolder) -> bool:
     """Returns whether runs/ has the lists; an ablation keeps those of arm `full`."""
-    return is_ablation(run) or run.config.retrieve.keep_runs
+    return run.is_ablation or run.config.retrieve.keep_runs
 
 
 def own_arm(run: RunFolder) -> str:
     """Returns the name of the arm that is the config itself."""
-    return FULL if is_ablation(run) else ARM
+    return FULL if run.is_ablation else ARM
 
 
 def listed_strategies(run: RunFolder) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import duckdb
 import pyarrow as pa
 
-from jobs.compare.list_files import TOP_OF_LIST, Portion, is_ablation, list_portions, listed_strategies, lists_kept, own_arm
+from jobs.compare.list_files import TOP_OF_LIST, Portion, list_portions, listed_strategies, lists_kept, own_arm
 from jobs.evaluate import judged_rows
 from jobs.evaluate.per_query import database
 from jobs.run.folder import RunFolder
@@ -125,7 +125,7 @@ def _add_results(connection: duckdb.DuckDBPyConnection, run: RunFolder, portion:
 def _add_gains(connection: duckdb.DuckDBPyConnection, run: RunFolder, portion: Portion, sums: _WorthSums) -> None:
     """Adds, by strategy, the differences of the best scores to the original's, and the number of queries."""
     # an ablation may have scores of several models; a local one has its absolute path here, and the config's in `run.config`
-    condition = " WHERE split_part(model, '/', -1) = $model" if is_ablation(run) else ""
+    condition = " WHERE split_part(model, '/', -1) = $model" if run.is_ablation else ""
     query = f"""
         WITH scored AS (SELECT query_id, doc_id, score FROM read_parquet($scores){condition}),
         best AS (

@@ -128,6 +128,11 @@ class RunFolder:
         return {one["name"]: one for one in rewriter.get("requests", ())}
 
     @property
+    def is_ablation(self) -> bool:
+        """Returns whether it is an ablation's, which has results of several arms."""
+        return "ablation" in self.record
+
+    @property
     def state(self) -> str:
         """Returns 'finished', or the status and the number of committed shards."""
         if self.finished:

@@ -1,0 +1,65 @@
+"""The verb evaluate."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from cluster.errors import ConfigError
+from jobs.cli.printing import print_json, print_page
+
+if TYPE_CHECKING:
+    from jobs.evaluate.judgements import Judgements
+    from jobs.run.folder import RunFolder
+
+
+def evaluate(options: argparse.Namespace) -> int:
+    """Measures a run's results against judgements."""
+    from jobs.evaluate.evaluate import evaluation as evaluation_of
+    from jobs.evaluate.evaluate import evaluation_table, evaluation_values, read_qrels
+    from jobs.evaluate.exports import check_per_query, write_per_query, write_trec
+    from jobs.evaluate.per_query import per_query
+    from jobs.run.folder import open_run
+
+    if options.per_query:
+        check_per_query(options.per_query)
+    folder = open_run(options.run)
+    judgements = read_qrels(options.qrels, "QRELS", options.key or folder.config.evaluate.key)
+    if folder.is_ablation:
+        return _evaluate_ablation(options, folder, judgements)
+    if options.latex:
+        raise ConfigError("argument", f"--latex: {folder.storage.root} is a run; such a table is of an ablation's arms")
+    values = per_query(folder, judgements)
+    evaluation = evaluation_of(folder, judgements, values)
+    if options.per_query:
+        write_per_query(options.per_query, folder, judgements, values)
+    if options.trec:
+        write_trec(options.trec, folder, judgements, values)
+    if options.json:
+        print_json({"run": folder.storage.root, "state": folder.state} | evaluation_values(evaluation))
+    else:
+        print(f"{folder.storage.root} ({folder.state})")
+        print_page(evaluation_table(evaluation))
+    return 0
+
+
+def _evaluate_ablation(options: argparse.Namespace, folder: RunFolder, judgements: Judgements) -> int:
+    """Compares the arms of an ablation by other judgements, or writes what was measured for other tools."""
+    from jobs.compare.comparison import compare
+    from jobs.compare.exports import write_csv, write_latex
+    from jobs.compare.table import comparison_table, comparison_values
+    from jobs.compare.trec import write_trec
+
+    comparison = compare(folder, judgements, folder.config.evaluate)
+    if options.per_query:
+        write_csv(options.per_query, comparison)
+    if options.trec:
+        write_trec(options.trec, folder, comparison)
+    if options.latex:
+        write_latex(options.latex, comparison)
+    if options.json:
+        print_json({"run": folder.storage.root, "state": folder.state} | comparison_values(comparison))
+    else:
+        print(f"{folder.storage.root} ({folder.state})")
+        print_page(comparison_table(comparison))
+    return 0
