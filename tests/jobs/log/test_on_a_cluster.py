@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from ubi_exports import search, ubi_config, write_lines
 
 from cluster.errors import LogError
 from cluster.run.shards import PLAN, read_plan
@@ -21,6 +22,7 @@ from jobs.log.check import LogColumns
 from jobs.log.dedup import LogSummary, dedup
 from jobs.log.draft import draft_plan, store_plan
 from jobs.log.files import find_log_files
+from jobs.log.ubi import log_files
 from jobs.run.prepare import Prepared
 
 pytestmark = pytest.mark.slow
@@ -90,6 +92,22 @@ def test_the_tables_are_those_of_one_process(
     assert found[0][2:] == ({"empty": 6}, 6 * 401)
     assert distinct is None or len(found[0][0]["queries"]) == distinct
     assert len({row["query_id"] for row in found[0][0]["queries"]}) == len(found[0][0]["queries"])
+
+
+@pytest.mark.usefixtures("two_nodes")
+def test_lines_of_json_are_read_on_all_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dedup_module, "PART_ROWS", 1)
+    for number in range(4):
+        rows = [search(f"{number}-{n}", None if n == 7 else f"Query {n % 31}") for n in range(300)]
+        write_lines(tmp_path / "log" / f"ubi_queries-{number}.json", rows, wrapped=number % 2 == 0)
+    files, columns = log_files(ubi_config(tmp_path / "log").log), LogColumns("user_query", "query_id")
+    found = []
+    for local, out in ((True, tmp_path / "here"), (False, tmp_path / "there")):
+        summary = dedup(files, columns, open_storage(str(out)), 10, local=local)
+        found.append((tables(out, summary), [shard[2:] for shard in summary.shards], summary.rejected, summary.rows))
+    assert found[0] == found[1]
+    assert found[0][2:] == ({"empty": 4}, 1200)
+    assert len(found[0][0]["queries"]) == 31
 
 
 @pytest.mark.usefixtures("two_nodes")
