@@ -220,10 +220,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "Building the index failed in a worker, or the index lacks documents.",
             "Look at the log; build it again.",
         ),
-        "document-missing": (
-            "The index lacks a document that the run needs.",
-            "Build the index again from the same corpus.",
-        ),
+        "document-missing": ("The index lacks a document that the run needs.", "Build the index again from the same corpus."),
         "model-missing": (
             "The model's files do not exist or cannot be read.",
             "Use a folder, `package:NAME` or a hub name; offline, fetch them into the hub's cache first (`hf download`).",
@@ -278,10 +275,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "The folder has no run, or one that stopped before its log was read.",
             "Use the folder in the last line of `dmqr run`; run the job again.",
         ),
-        "lists-missing": (
-            "The run did not keep its lists, which other weights are computed from.",
-            "Run it again with `retrieve.keep_runs: true`.",
-        ),
+        "lists-missing": ("The run did not keep its lists, or has none.", "Run it again with `retrieve.keep_runs: true`."),
         "run-damaged": (
             "A file of the run's folder is missing, was changed, or was written by another version of dmqr.",
             "Restore it; a damaged commit (commits/) may be removed, then its shard is computed again.",
