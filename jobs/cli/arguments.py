@@ -7,13 +7,13 @@ import importlib.metadata
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple
 
 import shtab
 
-from cluster.errors import nearest
+from jobs.cli.parser import PROGRAM, REQUIRED, Parser
 
 
 class Verb(NamedTuple):
@@ -24,71 +24,14 @@ class Verb(NamedTuple):
     arguments: Callable[[argparse.ArgumentParser], None]
 
 
-class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line with the nearest name; nothing may be abbreviated.
-
-    The options of a verb may stand anywhere among its arguments.
-    """
-
-    def __init__(self, **keywords: Any) -> None:
-        """Takes the arguments of `argparse.ArgumentParser`."""
-        super().__init__(**keywords, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter)
-        self._intermixing = False
-
-    def error(self, message: str) -> NoReturn:
-        """Ends the process with exit code 2 and one line."""
-        if message.startswith(_REQUIRED):
-            message = self._missing(message.removeprefix(_REQUIRED).split(", "))
-        if "invalid choice" in message and self.prog == "dmqr":
-            given = message.split("'")[1]
-            what, known = ("shell", shtab.SUPPORTED_SHELLS) if "--print-completion" in message else ("verb", list(VERBS))
-            message = f"unknown {what} {given!r}{nearest(given, known)}"
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help [argument]\n")
-
-    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Returns the options; ends the process where one of them is unknown.
-
-        No argument at all, or `help`, prints the help; `help VERB` that of a verb.
-        """
-        words = list(sys.argv[1:] if args is None else args)
-        if not words or words[0] == "help":
-            words = [*words[1:2], "--help"]
-        options, rest = self.parse_known_args(words, namespace)
-        if rest:
-            given = next((word for word in rest if word.startswith("-")), None)
-            what = f"{rest[0]!r} is one argument too many" if given is None else f"unknown argument {given!r}"
-            near = "" if given is None else nearest(given.partition("=")[0], options.known)
-            self.exit(2, f"dmqr {options.verb}: {what}{near}; see dmqr {options.verb} --help [argument]\n")
-        if arrange := getattr(options, "arrange", None):
-            arrange(options)
-        return options
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Returns the options and what is not known; argparse alone would take the arguments of a verb in one piece only."""
-        if self.prog == "dmqr" or self._intermixing:
-            return super().parse_known_args(args, namespace)
-        self._intermixing = True
-        try:
-            return self.parse_known_intermixed_args(args, namespace)
-        finally:
-            self._intermixing = False
-
-    def _missing(self, names: Sequence[str]) -> str:
-        """Returns what is missing, with what may stand there."""
-        words = {"/".join(one.option_strings) or one.metavar: one.help for one in self._actions}
-        return "; ".join(f"{name} is missing: {words.get(name)}" for name in names)
-
-
-_REQUIRED = "the following arguments are required: "  # begins argparse's message
-
-
 def parser() -> Parser:
     """Returns the parser of the whole command line."""
     whole = Parser(
-        prog="dmqr",
+        prog=PROGRAM,
         description="Rewrite a query log in several ways, retrieve with every rewrite, fuse, rerank; see README.md.",
         epilog="One night:\n" + "\n".join(f"  {VERBS[name].example}" for name in ("index", "plan", "run", "report")),
     )
+    whole.verbs = list(VERBS)
     whole.add_argument("--version", action="version", version=f"dmqr {importlib.metadata.version('dmqr')}")
     shtab.add_argument_to(whole, "--print-completion", help="print the completion script of a shell (README tells where to)")
     verbs = whole.add_subparsers(dest="verb", required=True, metavar="|".join(VERBS))
@@ -153,7 +96,7 @@ def _index(one: argparse.ArgumentParser) -> None:
             options.config = found[-1]
             options.corpus.remove(found[-1])
         if options.config is None or not options.corpus:
-            one.error(_REQUIRED + ("CONFIG" if options.config is None else "--corpus"))
+            one.error(REQUIRED + ("CONFIG" if options.config is None else "--corpus"))
 
     one.set_defaults(arrange=arrange)
 
@@ -176,7 +119,7 @@ def _try(one: argparse.ArgumentParser) -> None:
         if len(queries) > 1:
             one.error(f"{', '.join(map(repr, queries))}: one QUERY is sent, in quotes; a CONFIG is a YAML file")
         if not options.config:
-            one.error(f"{_REQUIRED}CONFIG")
+            one.error(f"{REQUIRED}CONFIG")
         options.query = queries[0] if queries else None
 
     one.set_defaults(arrange=arrange)

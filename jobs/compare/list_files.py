@@ -15,7 +15,6 @@ from jobs.stages.write import ARM
 from jobs.tables import ORIGINAL
 from retrievers.lists import TOGETHER
 
-
 PORTION = 2_000_000  # rows of runs/ at a time
 TOP_OF_LIST = 10  # documents of a list that are compared with another's
 
