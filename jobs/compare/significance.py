@@ -75,6 +75,9 @@ def paired_test(series: Floats, clusters: Numbers) -> PairedTest:
     one degree of freedom less than clusters, and clusters of one key give the paired t-test. The plain cluster-robust variance
     with that many covered the true mean in 91 instead of 95 % where one of 101 clusters had a third of the keys.
 
+    As any t interval it is too narrow for very skewed differences: with 100 clusters it held the true mean in 93 to 96 % of
+    simulated experiments at a skewness of up to 1, in 92 % at 3.8 (nearly no losses, few large gains).
+
     Args:
         series: (series, keys).
         clusters: (keys,), numbers of clusters from 0, none left out.

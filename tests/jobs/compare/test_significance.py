@@ -251,3 +251,24 @@ def test_the_interval_covers_the_true_mean_in_95_of_100_experiments(sizes: list[
     if len(clusters) > 200:  # as if near-duplicates were independent
         blind = paired_test(series, alone(len(clusters)))
         assert ((blind.low <= truth) & (truth <= blind.high)).mean() < 0.9
+
+
+def test_one_large_cluster_does_not_make_the_interval_too_narrow() -> None:
+    """A third of the keys in one of 101 clusters, where the plain cluster-robust variance with 100 degrees of freedom fails."""
+    made = np.random.default_rng(2)
+    sizes = np.array([1] * 100 + [50])
+    clusters = np.repeat(np.arange(101), sizes)
+    series = 0.5 * made.laplace(0.02, 0.15, (2000, 101))[:, clusters] + 0.5 * made.laplace(0.02, 0.15, (2000, 150))
+    found = paired_test(series, clusters)
+    assert 0.93 <= ((found.low <= 0.02) & (found.high >= 0.02)).mean() <= 0.98
+    sums = cluster_sums(series - found.mean[:, None], clusters)
+    reach = stats.t.ppf(0.975, 100) * np.sqrt(101 / 100 * (sums**2).sum(axis=1)) / 150
+    assert (np.abs(found.mean - 0.02) <= reach).mean() < 0.93
+
+
+def test_the_interval_is_too_narrow_for_very_skewed_differences() -> None:
+    made = np.random.default_rng(1)
+    series = np.where(made.random((4000, 100)) < 0.35, made.gamma(1.2, 0.15, (4000, 100)) - 0.12, 0.0)
+    truth = 0.35 * (1.2 * 0.15 - 0.12)
+    found = paired_test(series, alone(100))
+    assert 0.9 < ((found.low <= truth) & (truth <= found.high)).mean() < 0.94
