@@ -95,8 +95,9 @@ def ablation_notices(run: RunFolder, comparison: Comparison | None, found: Stand
     if not run.finished:
         said.append(f"This ablation is not finished ({run.state}). All figures are of the committed shards only.")
     if found is None:
-        notes = comparison.notes if comparison else ("there are no relevance judgements (evaluate.qrels)",)
-        return [*said, f"Nothing was measured: {'; '.join(notes).removeprefix('warning: ')}. Costs are still shown."]
+        notes = comparison.notes if comparison else ("nothing is measured: there are no relevance judgements (evaluate.qrels)",)
+        words = "; ".join(notes).removeprefix("warning: ")
+        return [*said, f"{words[:1].upper()}{words[1:]}. What needs no judgements is still shown."]
     frame = found.comparison.frame
     lacking = [one["name"] for one in arms if one["name"] not in frame.arms]
     if lacking:
