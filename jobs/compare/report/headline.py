@@ -46,10 +46,10 @@ def family_rows(comparison: Comparison) -> list[FamilyRow]:
     counts = Counter(comparison.families[arm] for arm in comparison.frame.arms if arm in comparison.families)
     by_holm = sum(1 for one in comparison.differences if one.p_holm is not None and one.measure == comparison.frame.measures[0])
     corrections = {
-        "grid": "q-values (Benjamini-Hochberg) within this family",
+        "grid": "q-values (Benjamini-Hochberg) within this family, by measure",
         "samples": "none: the noise floor",
     }
-    together = f"Holm, over the {number(by_holm)} comparisons of the families always, arms and subsets"
+    together = f"Holm, over the {number(by_holm)} comparisons of the families always, arms and subsets, by measure"
     return [
         FamilyRow(name, words, counts[name], corrections.get(name, together))
         for name, words in FAMILIES.items()
