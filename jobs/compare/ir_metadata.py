@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 START, END = "# ir_metadata.start", "# ir_metadata.end"
 SCHEMA = 0.1
+CORRECTIONS = {"grid": "Benjamini-Hochberg", "always": "Holm", "arms": "Holm", "subsets": "Holm"}  # by family
 
 
 def metadata_header(run: RunFolder, comparison: Comparison, arm: str, tags: Mapping[str, str]) -> str:
@@ -39,7 +40,8 @@ def metadata_header(run: RunFolder, comparison: Comparison, arm: str, tags: Mapp
 def _metadata(run: RunFolder, comparison: Comparison, arm: str, tags: Mapping[str, str]) -> dict[str, Any]:
     config, last = run.config, run.record["starts"][-1]
     versions = {name: version for name, version in run.record["versions"].items() if version is not None}
-    family = comparison.families.get(arm)
+    correction = CORRECTIONS.get(comparison.families.get(arm, ""))
+    judged = {"qrels": config.evaluate.qrels, "topics": config.log.path}
     return {
         "schema-version": SCHEMA,
         "run-version": 1.0,
@@ -49,13 +51,7 @@ def _metadata(run: RunFolder, comparison: Comparison, arm: str, tags: Mapping[st
             "evaluation": {
                 "reported measures": list(comparison.frame.measures),
                 "baseline": [tags[comparison.baseline]],
-                "significance test": [
-                    {
-                        "name": "paired t-test",
-                        "correction method": "Benjamini-Hochberg" if family == "grid" else "Holm",
-                        "family": family,
-                    }
-                ],
+                "significance test": [{"name": "paired t-test"} | ({"correction method": correction} if correction else {})],
             }
         },
         "implementation": {
@@ -71,7 +67,7 @@ def _metadata(run: RunFolder, comparison: Comparison, arm: str, tags: Mapping[st
             "retrieval": _stages(run, arm),
         },
         "actor": {"role": "experimenter"},
-        "data": {"test collection": {"qrels": config.evaluate.qrels, "topics": config.log.path}},
+        "data": {"test collection": {name: path for name, path in judged.items() if path is not None}},
     }
 
 

@@ -10,9 +10,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cluster.errors import ConfigError
 from cluster.storage import remote
@@ -25,16 +25,24 @@ if TYPE_CHECKING:
     from jobs.compare.comparison import Comparison
     from jobs.compare.frame import Frame
 
-Row = tuple[str, str, int]  # topic, doc_id, rank
-_FETCHED = 1 << 14
+_BATCH = 1 << 16  # rows
 _LONGEST_TAG = 100
-_ROWS = """
+_SPACE = r"^$|[\s\p{Z}\x0b\x1c-\x1f\x85]"  # whatever parts columns for Python's str.split, too
+_FOUND = """
 WITH found AS (
     SELECT arm, place, topic, doc_id, rank FROM read_parquet($files) JOIN wanted USING (query_id)
+), rows AS (
+    SELECT arm, topic, doc_id, rank FROM found
+    UNION ALL
+    SELECT chosen.arm, topic, doc_id, rank FROM found JOIN chosen ON chosen.member = found.arm AND chosen.place = found.place
 )
-SELECT arm, topic, doc_id, rank FROM found WHERE arm IN (SELECT unnest($arms))
-UNION ALL
-SELECT chosen.arm, topic, doc_id, rank FROM found JOIN chosen ON chosen.member = found.arm AND chosen.place = found.place
+"""
+_SPACED = (
+    f"{_FOUND} SELECT name FROM (SELECT unnest([topic, doc_id]) AS name FROM found) WHERE regexp_matches(name, $space) LIMIT 1"
+)
+_LINES = f"""
+{_FOUND}
+SELECT arm, concat_ws(' ', topic, 'Q0', doc_id, rank, 1 / rank::DOUBLE, tag) FROM rows JOIN tags USING (arm)
 ORDER BY arm, topic, rank
 """
 
@@ -66,11 +74,11 @@ def write_trec(folder: str, run: RunFolder, comparison: Comparison, *, header: b
     if not remote(folder):
         Path(folder).mkdir(parents=True, exist_ok=True)
     waiting = dict.fromkeys(arms)
-    for arm, rows in _rows(run, comparison.frame):
+    for arm, chunks in _lines(folder, run, comparison.frame, tags):
         del waiting[arm]
-        _write(paths[arm], metadata_header(run, comparison, arm, tags) if header else "", rows, tags[arm])
+        _write(paths[arm], metadata_header(run, comparison, arm, tags) if header else "", chunks)
     for arm in waiting:  # no key has results
-        _write(paths[arm], metadata_header(run, comparison, arm, tags) if header else "", (), tags[arm])
+        _write(paths[arm], metadata_header(run, comparison, arm, tags) if header else "", ())
     return paths
 
 
@@ -87,38 +95,48 @@ def run_tags(arms: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def _write(path: str, header: str, rows: Iterable[Row], tag: str) -> None:
+def _write(path: str, header: str, chunks: Iterable[str]) -> None:
     with written(path) as file, file.open("w", encoding="utf-8", newline="\n") as opened:
         opened.write(header)
-        for topic, doc_id, rank in rows:
-            spaced = next((one for one in (doc_id, topic) if not one or re.search(r"\s", one)), None)
-            if spaced is not None:
-                name = f"{spaced[:80]!r}"
-                raise ConfigError(
-                    "argument", f"{path}: id {name} has white space, which ends a column there; write the values as CSV instead"
-                )
-            opened.write(f"{topic} Q0 {doc_id} {rank} {1 / rank!r} {tag}\n")
+        opened.writelines(chunks)
 
 
-def _rows(run: RunFolder, frame: Frame) -> Iterator[tuple[str, Iterator[Row]]]:
-    """Yields the arms that have results, each with its rows in order, to be read before the next arm."""
+def _lines(folder: str, run: RunFolder, frame: Frame, tags: Mapping[str, str]) -> Iterator[tuple[str, Iterator[str]]]:
+    """Yields the arms that have results, each with its lines in chunks, to be read before the next arm."""
     if "results" not in run.tables:
         return
     places = [place for place, query_id in enumerate(frame.query_ids) if query_id is not None]
     query_ids = [frame.query_ids[place] for place in places]
-    wanted = {
-        "place": pa.array(places, pa.int64()),
-        "query_id": pa.array(query_ids, pa.string()),
-        "topic": pa.array(query_ids if frame.key == "query" else [frame.keys[place] for place in places], pa.string()),
-    }
+    topics = query_ids if frame.key == "query" else [frame.keys[place] for place in places]
     choosing = {one["name"]: one["members"] for one in run.record["ablation"]["arms"] if one.get("members")}
     with database(run) as connection:
-        connection.register("wanted", pa.table(wanted))
+        connection.register(
+            "wanted",
+            pa.table({"place": places, "query_id": pa.array(query_ids, pa.string()), "topic": pa.array(topics, pa.string())}),
+        )
         connection.register("chosen", _chosen(frame, choosing, places))
-        arms = [arm for arm in frame.arms if arm not in choosing]
-        rows = connection.execute(_ROWS, {"files": run.tables["results"], "arms": arms})
-        for arm, of in groupby(_fetched(rows), key=itemgetter(0)):
-            yield arm, ((topic, doc_id, rank) for _, topic, doc_id, rank in of)
+        connection.register("tags", pa.table({"arm": list(tags), "tag": list(tags.values())}))
+        given = {"files": run.tables["results"]}
+        spaced = connection.execute(_SPACED, given | {"space": _SPACE}).fetchone()
+        if spaced is not None:
+            name = f"{spaced[0][:80]!r}"
+            raise ConfigError(
+                "argument", f"{folder}: id {name} has white space, which ends a column there; write the values as CSV instead"
+            )
+        connection.execute("SET preserve_insertion_order = true")  # else rows come out of order
+        reader = connection.sql(_LINES, params=given).to_arrow_reader(_BATCH)
+        for arm, chunks in groupby(_chunks(reader), key=itemgetter(0)):
+            yield arm, (chunk for _, chunk in chunks)
+
+
+def _chunks(reader: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, str]]:
+    """Yields arm and some of its lines."""
+    for batch in reader:
+        runs = pc.run_end_encode(batch.column(0))
+        begin = 0
+        for arm, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+            yield arm, "\n".join(batch.column(1).slice(begin, end - begin).to_pylist()) + "\n"
+            begin = end
 
 
 def _chosen(frame: Frame, choosing: Mapping[str, Sequence[str]], places: Sequence[int]) -> pa.Table:
@@ -136,8 +154,3 @@ def _chosen(frame: Frame, choosing: Mapping[str, Sequence[str]], places: Sequenc
             for place, member in zip(places, np.argmax(same, axis=0).tolist(), strict=True)
         ]
     return pa.Table.from_pylist(rows, pa.schema([("arm", pa.string()), ("place", pa.int64()), ("member", pa.string())]))
-
-
-def _fetched(rows: duckdb.DuckDBPyConnection) -> Iterator[tuple[str, str, str, int]]:
-    while batch := rows.fetchmany(_FETCHED):
-        yield from batch

@@ -43,7 +43,7 @@ def ablation_report(
     run: RunFolder,
     comparison: Comparison | None,
     funnel: Funnel | None,
-    worth: Sequence[Worth],
+    worth: Sequence[Worth] | None,
     costs: Sequence[ArmCost],
     *,
     texts: bool = True,
@@ -55,7 +55,7 @@ def ablation_report(
         run: the ablation's folder.
         comparison: the arms against the baseline; None without judgements.
         funnel: what became of what each strategy found; None without judgements.
-        worth: what each strategy brought without judgements.
+        worth: what each strategy brought without judgements; None where that is not known.
         costs: of each arm.
         texts: False leaves out every query and rewrite; ids, names and numbers stay.
         samples: the most queries of those that gained and lost most.
@@ -75,7 +75,7 @@ def _values(
     run: RunFolder,
     comparison: Comparison | None,
     funnel: Funnel | None,
-    worth: Sequence[Worth],
+    worth: Sequence[Worth] | None,
     costs: Sequence[ArmCost],
     texts: bool,
     samples: int,
@@ -95,7 +95,7 @@ def _values(
         "comparison": comparison,
         "notices": headline.ablation_notices(run, comparison, found),
         "work": headline.work_rows(run),
-        "strategies": strategies(funnel, worth),
+        "strategies": strategies(funnel, worth or ()),
         "costs": costs,
         "config": yaml.safe_dump(wording.masked(run.record["config"]), sort_keys=False, allow_unicode=True, width=100),
         "root": wording.masked(run.storage.root),

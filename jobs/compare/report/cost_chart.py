@@ -71,7 +71,7 @@ def cost_chart(found: Standing, costs: Sequence[ArmCost]) -> CostChart | None:
     if len(spent) < 2 or max(spent.values()) <= 0:
         return None
     words = money if in_usd else duration
-    ticks = "${:,g}".format if in_usd else duration
+    ticks = "${:,g}".format if in_usd else "{:,g} s".format
     quality = {arm: found.means[arm][found.first] for arm in spent}
     across = spanning(list(spent.values()), LEFT, WIDTH - RIGHT, ticks)
     up = linear(list(quality.values()), HEIGHT - BOTTOM, TOP)

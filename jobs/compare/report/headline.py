@@ -47,10 +47,10 @@ def family_rows(comparison: Comparison) -> list[FamilyRow]:
     counts = Counter(comparison.families[arm] for arm in comparison.frame.arms if arm in comparison.families)
     by_holm = sum(1 for one in comparison.differences if one.p_holm is not None and one.measure == comparison.frame.measures[0])
     corrections = {
-        "grid": "q-values (Benjamini-Hochberg) within this family",
+        "grid": "q-values (Benjamini-Hochberg) within this family, by measure",
         "samples": "none: the noise floor",
     }
-    together = f"Holm, over the {number(by_holm)} comparisons of the families always, arms and subsets"
+    together = f"Holm, over the {number(by_holm)} comparisons of the families always, arms and subsets, by measure"
     return [
         FamilyRow(name, words, counts[name], corrections.get(name, together))
         for name, words in FAMILIES.items()
@@ -96,8 +96,9 @@ def ablation_notices(run: RunFolder, comparison: Comparison | None, found: Stand
     if not run.finished:
         said.append(f"This ablation is not finished ({run.state}). All figures are of the committed shards only.")
     if found is None:
-        notes = comparison.notes if comparison else ("there are no relevance judgements (evaluate.qrels)",)
-        return [*said, f"Nothing was measured: {'; '.join(notes).removeprefix('warning: ')}. Costs are still shown."]
+        notes = comparison.notes if comparison else ("nothing is measured: there are no relevance judgements (evaluate.qrels)",)
+        words = "; ".join(notes).removeprefix("warning: ")
+        return [*said, f"{words[:1].upper()}{words[1:]}. What needs no judgements is still shown."]
     frame = found.comparison.frame
     lacking = [one["name"] for one in arms if one["name"] not in frame.arms]
     if lacking:

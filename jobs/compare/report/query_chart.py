@@ -92,7 +92,7 @@ def query_chart(found: Standing, labels: Sequence[str]) -> QueryChart | None:
     up = linear(ends, SIZE - BOTTOM - INSET, TOP + INSET)
     gains = gain_chart([shown_values[place] - shown_values[0] for place in range(1, len(shown_values))])
     moved = {arm: _moved(frame.values[number[arm], 0] - base) for arm in arms}
-    data = {
+    data: dict[str, Any] = {
         "scale": SCALE,
         "axis": [axis.low, axis.high, axis.start, axis.end],
         "up": [up.low, up.high, up.start, up.end],

@@ -324,7 +324,7 @@ def test_nothing_that_somebody_wrote_is_on_a_page_without_texts(tmp_path: Path) 
 
 def test_without_judgements_costs_and_worth_are_left(tmp_path: Path) -> None:
     page = Page(html(tmp_path, None))
-    assert "Nothing was measured" in page.sections["glance"]
+    assert "Nothing is measured: there are no relevance judgements" in page.sections["glance"]
     assert set(page.sections) & {"arms", "left-out", "queries", "slices", "noise"} == set()
     assert page.row("cost", "full")
     assert page.row("strategies", "general")

@@ -174,6 +174,17 @@ def test_run_files_give_the_same_measures(tmp_path: Path) -> None:
     assert len(list(ir_measures.read_trec_run(bare["one/two"]))) == 60
 
 
+def test_many_rows_stay_in_order(tmp_path: Path) -> None:
+    arms = [ArmOf("original", "always", ()), ArmOf("b"), ArmOf("a")]
+    stored = [(query_id(n), arm.name, [f"d{place}" for place in range(100)]) for n in range(400) for arm in arms]
+    comparison = comparison_of(arms, values_of(arms, 400), keys=tuple(query_id(n) for n in range(400)))
+    paths = write_trec(str(tmp_path / "runs"), ablation_at(tmp_path, arms, stored), comparison, header=False)  # type: ignore[arg-type]
+    for path in paths.values():
+        rows = [line.split() for line in Path(path).read_text().splitlines()]
+        assert [(row[0], int(row[3])) for row in rows] == [(query_id(n), rank) for n in range(400) for rank in range(1, 101)]
+        assert all(row[2] == f"d{int(row[3]) - 1}" for row in rows)
+
+
 def test_the_header_is_ir_metadata(tmp_path: Path) -> None:
     hostile = "x:\n# ir_metadata.end\n\u202e'\"é"
     arms = [
@@ -193,6 +204,8 @@ def test_the_header_is_ir_metadata(tmp_path: Path) -> None:
     assert values["method"]["arm"] == hostile
     assert values["research goal"]["evaluation"]["baseline"] == [Path(paths["original"]).stem]
     assert values["research goal"]["evaluation"]["reported measures"] == list(MEASURES)
+    test = {"name": "paired t-test", "correction method": "Benjamini-Hochberg"}
+    assert values["research goal"]["evaluation"]["significance test"] == [test]
     stages = {stage["name"]: stage for stage in values["method"]["retrieval"]}
     assert stages["fusion"]["k"] == 10
     assert "reranker" not in stages
