@@ -25,7 +25,7 @@ REMEDY = re.compile(
     r"|raise|remove|rename|renew|report|run|see|set|start|take|to (accept it|pay for all) go on|try|use|wait|write)\b"
     r"|\(known|should be "
 )
-PASSED_ON = {"error.code", "code", "*_one_line(path, error)"}  # the code of another error
+PASSED_ON = {"error.code", "code", "*problem(path, error)", "*problem(where, error)"}  # the code of another error
 
 
 def subclasses(kind: type[DmqrError]) -> Iterator[type[DmqrError]]:

@@ -23,17 +23,15 @@ from cluster.run.runner_ray import RayRunner
 from cluster.run.session import IN_PROCESS, InProcessSession, Session, open_session
 from cluster.run.shards import SUCCESS, Manifest, Plan, Shard, check_inputs, read_manifest, read_plan
 from jobs.log.draft import draft_plan, store_plan
-from jobs.pipeline import package_folders, stages
-from jobs.run.finish import finish, put_latest, run_balances, written_schemas
-from jobs.run.pools import requested_pools
+from jobs.pipeline import package_folders
+from jobs.run.finish import finish, put_latest
 from jobs.run.prepare import Prepared, check_engine, check_indexes_unchanged
 from jobs.run.progress_file import ProgressFile
 from jobs.run.record import Record
-from jobs.run.request_shares import check_shares
-from jobs.run.spending import RunMoney, requests_per_query
+from jobs.run.spending import RunMoney
 from jobs.run.stopping import Signals, Stall, Sums, limit, outcome
 from jobs.run.tally import Tally, tally_of
-from jobs.run.work import Work
+from jobs.run.work import RUN, Work
 from jobs.tables import SHARD
 from jobs.terminal.formats import queries
 from jobs.terminal.live_display import LiveDisplay
@@ -46,16 +44,6 @@ STARTING = "starting the workers"  # until the first worker works
 
 Runner = RayRunner | LocalRunner
 Results = queue.Queue[dict[str, Any] | BaseException | None]
-
-
-RUN = Work(
-    pools=lambda prepared: requested_pools(prepared.config),
-    check=lambda prepared, pools: check_shares(prepared.config, pools),
-    stages=stages,
-    requests_per_query=lambda prepared: requests_per_query(prepared.rewriting),
-    schemas=written_schemas,
-    balances=run_balances,
-)
 
 
 def run(

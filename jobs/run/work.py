@@ -9,7 +9,12 @@ from typing import Any
 from cluster.run.pools import Pool, PoolRequest
 from cluster.run.shards import File, Plan
 from cluster.run.stage import Stage
+from jobs.pipeline import stages
+from jobs.run.finish import run_balances, written_schemas
+from jobs.run.pools import requested_pools
 from jobs.run.prepare import Prepared
+from jobs.run.request_shares import check_shares
+from jobs.run.spending import requests_per_query
 
 Balances = list[tuple[str, int, str, int]]
 
@@ -35,3 +40,13 @@ class Work:
     schemas: Callable[[Prepared], Mapping[str, Any]]
     balances: Callable[[Prepared, Plan, Mapping[str, int], Mapping[str, list[File]]], Balances]
     is_newest: bool = True
+
+
+RUN = Work(
+    pools=lambda prepared: requested_pools(prepared.config),
+    check=lambda prepared, pools: check_shares(prepared.config, pools),
+    stages=stages,
+    requests_per_query=lambda prepared: requests_per_query(prepared.rewriting),
+    schemas=written_schemas,
+    balances=run_balances,
+)

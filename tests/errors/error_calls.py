@@ -9,6 +9,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -265,18 +266,19 @@ class FakeRunner:
 def drive(patch: Patch, received: int | None = None, lost: bool = False) -> None:
     """The driver's loop over workers that commit nothing."""
     from jobs.run import run
+    from jobs.run.work import RUN
     from jobs.terminal.live_display import LiveDisplay
     from jobs.terminal.outage_log import OutageLog
 
     patch.setattr(run, "RayRunner", FakeRunner)
-    patch.setattr(run, "stages", lambda *_: [])
+    work = replace(RUN, stages=lambda *_: [])
     config = anything(limits=LimitSettings(), rewrite=anything(planned=[]))
     prepared = anything(config=config, prices=None, storage=storage(), rewriting=Rewriting(()))
     plan = anything(shards=[anything(number=0, key="a", row_group=0)], counts={"queries": 3})
     lease, signals = anything(number=1, lost=lambda: lost, taken_over=lambda: False), anything(received=received, working=False)
     session, record, display = anything(pools={}), anything(), LiveDisplay(sys.stderr)
     outages = OutageLog(display.state)
-    run.Night(prepared, session, lease, record, plan, Tally(), display, signals, outages, AGAIN).work()
+    run.Night(prepared, session, lease, record, plan, Tally(), display, signals, outages, AGAIN, work).work()
 
 
 def a_limit(**limits: float) -> Callable[[Patch], object]:

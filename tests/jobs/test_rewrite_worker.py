@@ -236,8 +236,8 @@ def test_a_worker_says_how_far_its_shard_is(
     worker: Callable[..., Rewrite], record: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[float] = []
-    monkeypatch.setattr("jobs.stages.rewrite.heartbeat", lambda share, _spent: said.append(share))
-    monkeypatch.setattr("jobs.stages.rewrite.HEARTBEAT_SECONDS", -1.0)
+    monkeypatch.setattr("jobs.stages.completer.heartbeat", lambda share, _spent: said.append(share))
+    monkeypatch.setattr("jobs.stages.completer.HEARTBEAT_SECONDS", -1.0)
     queries = [f"query {n}" for n in range(6)]
     recording = record({query: answer(query) for query in queries})
     worker(recording)(block(*queries[:2]))
