@@ -124,7 +124,7 @@ def _rewriting(prepared: Prepared, work: SharedWork, pools: Mapping[str, Pool], 
         "prices": prepared.prices if budget is not None else None,
         "unsaved_seconds": prepared.config.limits.unsaved_seconds,
     }
-    nothing = {"engine": None, "made_by": "", "askings": {}, "readings": (), "arms": {}}
+    nothing: dict[str, Any] = {"engine": None, "made_by": "", "askings": {}, "readings": (), "arms": {}}
     if not work.engines:
         return [Stage("rewrite", RewriteArms, common | nothing)]
     found = []
@@ -133,12 +133,18 @@ def _rewriting(prepared: Prepared, work: SharedWork, pools: Mapping[str, Pool], 
         readings = tuple(one for one in work.readings if one.asking in askings)
         worker: Worker = RewriteArms if number == 1 else MoreRewriteArms  # type: ignore[assignment]
         name = "rewrite" if number == 1 else f"rewrite_{number}"
-        own = {"engine": settings, "made_by": made_by, "askings": askings, "readings": readings, "gpus": pools[name].gpus}
+        own: dict[str, Any] = {
+            "engine": settings,
+            "made_by": made_by,
+            "askings": askings,
+            "readings": readings,
+            "gpus": pools[name].gpus,
+        }
         own["arms"] = {reading.name: _arms_of(work, reading) for reading in readings}
         found.append(
             Stage(
                 name,
-                worker,  # type: ignore[arg-type]
+                worker,
                 common | own,
                 pool=pools[name],
                 concurrent_blocks=engine.blocks_in_flight(settings, prepared.config.cluster.shard_size),

@@ -69,7 +69,8 @@ def planned_saving(compiled: Compiled, queries: int) -> Saving:
         "searches": _searches(compiled),
         "pairs": naive["pairs"],
     }
-    return Saving(*({kind: count * queries for kind, count in of.items()} for of in (naive, executed)), dict.fromkeys(KINDS, 0))
+    all_naive, all_executed = ({kind: count * queries for kind, count in of.items()} for of in (naive, executed))
+    return Saving(all_naive, all_executed, dict.fromkeys(KINDS, 0))
 
 
 def _searches(compiled: Compiled) -> int:

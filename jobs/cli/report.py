@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cluster.costs import Prices
@@ -84,7 +84,10 @@ def _write_ablation(
     from jobs.run.folder import REPORT
 
     wanted = folder.config.report
-    shown = {"texts": wanted.texts if texts is None else texts, "samples": wanted.samples if samples is None else samples}
+    shown: dict[str, Any] = {
+        "texts": wanted.texts if texts is None else texts,
+        "samples": wanted.samples if samples is None else samples,
+    }
     found = compared(folder, judgements, folder.config.evaluate, prices)
     if out is not None:
         return _put_out(out, report_of(found, **shown))

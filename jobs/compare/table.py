@@ -12,6 +12,7 @@ from rich.text import Text
 
 from jobs.compare.difference import Comparison, Difference
 from jobs.compare.significance import ALPHA
+from jobs.compare.standing import standing
 from jobs.evaluate.evaluate import figure
 from jobs.evaluate.intervals import LEVEL
 from jobs.terminal.formats import plain
@@ -82,25 +83,19 @@ def comparison_values(comparison: Comparison) -> dict[str, Any]:
 
 
 def marks(comparison: Comparison, measure: str) -> dict[str, str]:
-    """Returns arm -> `BEST` or `SECOND` by the mean of a measure, figures that are shown alike sharing a mark.
-
-    Oracle arms get none: they are bounds.
-    """
-    shown = {
-        arm: figure(comparison.by_arm[arm, measure].mean) for arm in comparison.frame.arms if arm not in comparison.oracles
-    }
-    ranked = sorted(set(shown.values()), key=float, reverse=True)
-    return {arm: mark for mark, best in zip((BEST, SECOND), ranked, strict=False) for arm, one in shown.items() if one == best}
+    """Returns arm -> `BEST` or `SECOND` by the mean of a measure (`jobs/compare/standing.py`)."""
+    found = standing(comparison)
+    return dict.fromkeys(found.second[measure], SECOND) | dict.fromkeys(found.best[measure], BEST)
 
 
-def verdict(difference: Difference) -> str:
+def sign(difference: Difference) -> str:
     """Returns + or - for a difference that is significant within its family, = for an equivalent arm, else a blank.
 
     A difference may be both significant and within the smallest one that matters: then `=` follows the sign.
     """
-    sign = "" if not difference.adjusted < ALPHA else "+" if difference.difference > 0 else "-"
+    mark = "" if not difference.adjusted < ALPHA else "+" if difference.difference > 0 else "-"
     tested = difference.p_holm is not None or difference.q is not None
-    return sign + ("=" if tested and difference.p_equivalent < ALPHA else "")
+    return mark + ("=" if tested and difference.p_equivalent < ALPHA else "")
 
 
 def _shown(comparison: Comparison) -> list[str]:
@@ -136,7 +131,7 @@ def _first_table(comparison: Comparison, shown: list[str]) -> Table:
             "baseline" if base else figure(one.difference, "+"),
             interval,
             "bound" if arm in comparison.oracles else _probability(one.adjusted),
-            verdict(one),
+            sign(one),
         )
     return table
 
@@ -152,7 +147,7 @@ def _means_table(comparison: Comparison, shown: list[str]) -> Table:
         cells = []
         for name in measures:
             one = comparison.by_arm[arm, name]
-            cells.append(f"{figure(one.mean)}{best[name].get(arm, ' ')}{verdict(one):<2}")
+            cells.append(f"{figure(one.mean)}{best[name].get(arm, ' ')}{sign(one):<2}")
         table.add_row(Text(plain(arm)), *cells)
     if len(comparison.frame.measures) > MOST_MEASURES:
         table.caption = Text(f"{', '.join(comparison.frame.measures[MOST_MEASURES:])}: see --json and the report")

@@ -168,6 +168,6 @@ class Completer:
 
     def _first_price(self, characters: int) -> float:
         """Returns the most that a request may cost, by tokens: a token has a character at least, or two bytes of one."""
-        tokens = {"prompt_tokens": characters, "completion_tokens": self._most_tokens}
+        tokens: dict[str, float] = {"prompt_tokens": characters, "completion_tokens": self._most_tokens}
         model = next(iter(self._engines.values())).identity().get("model", "")
         return self._prices.usd({"rewrite": {f"@{model}": tokens}}) if self._prices is not None else 0.0

@@ -110,7 +110,9 @@ class Rewrite:
 
 def longest_answer(rewriting: Rewriting) -> int:
     """Returns the most tokens of an answer."""
-    return max(one.get("max_tokens", 0) for one in (rewriting.decoding, *(strategy.decoding for strategy in rewriting.pool)))
+    return max(
+        int(one.get("max_tokens", 0)) for one in (rewriting.decoding, *(strategy.decoding for strategy in rewriting.pool))
+    )
 
 
 def queries_of(table: pa.Table) -> list[Query]:

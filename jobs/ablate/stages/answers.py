@@ -66,7 +66,7 @@ class Fusing:
         """
         hits, similar = by_document(lists, self._rows), similarity_of(cosines)
         used = np.zeros(len(hits.pair_query), dtype=bool)
-        found, done = [], dict[FuseSettings, Fused]()
+        found, done = [], dict[str, Fused]()
         for at, answer in answers:
             settings = _settings(answer, strategies)
             key = settings.model_dump_json()
@@ -111,7 +111,8 @@ def answer_columns(fusing: Fusing, rows: int) -> list[pa.ListArray]:
             answer, pairs = work.answers[one.arm], numbered[one.pair]
             if answer.reranker is not None:
                 scored[answer.reranker, pairs] = True
-                fusing.counts[f"arm/{answer.arm}/pairs"] = len(pairs)
+                model = work.rerankers[answer.reranker]
+                fusing.counts[f"arm/{answer.arm}/pairs/{model.settings.kind}@{model.model}"] = len(pairs)
             arms.append(np.full(len(pairs), one.arm, dtype=np.int16))
             of_row.append(one.row)
             document.append((pairs - starts[one.row]).astype(np.int32))

@@ -40,7 +40,7 @@ class _Chosen(NamedTuple):
 class RewriteArms:
     """A worker of the rewriting stage: all requests to one engine."""
 
-    NEEDS = ("shard", "query_id", "query", "context", "values")
+    NEEDS: tuple[str, ...] = ("shard", "query_id", "query", "context", "values")
     ADDS = pa.schema(
         [("rewrites", pa.list_(ARM_REWRITE)), ("selections", pa.list_(ARM_SELECTION)), ("counts", pa.list_(ARM_COUNT))]
     )

@@ -103,7 +103,8 @@ def query_chart(found: Standing, labels: Sequence[str]) -> QueryChart | None:
         "base": _whole(base[drawn]),
         "arms": [{"moved": moved[arm], "values": _whole(frame.values[number[arm], 0][drawn])} for arm in arms],
     }
-    circles = _circles(data["base"], data["arms"][0]["values"], data["labels"], axis, up)
+    first = _whole(frame.values[number[arms[0]], 0][drawn])
+    circles = _circles(_whole(base[drawn]), first, [shown(labels[key], LABEL) for key in drawn], axis, up)
     return QueryChart(arms, found.first, axis, up, circles, moved[arms[0]], gains, len(drawn), len(frame.keys), data)
 
 
