@@ -346,7 +346,9 @@ def ablation_at(
         storage, Plan([], {"log_rows": 3, "queries": 3, "rejected": 0}, 1000, {}, [Shard(0, "queries/plan.parquet", 0, 3)])
     )
     files = {name: [write_table(storage, name, 0, table)] for name, table in tables.items() if table.num_rows}
-    commit(storage, Manifest(0, 1, files, {}, {}))
+    counts = {"arm/full/requests/dmqr": 9600, "arm/full/searches/bm25": 40000}
+    spent = {"rewrite": {"dmqr@m": {"requests": 1100.0, "reused": 100.0}}, "retrieve": {"bm25@": {"searches": 5000.0}}}
+    commit(storage, Manifest(0, 1, files, counts, spent))
     start = {
         "start": 1,
         "began": "2026-03-01T01:02:03Z",
@@ -356,10 +358,7 @@ def ablation_at(
     record = {
         "run_id": "subsets-0123456789ab", "status": "finished", "config": config.model_dump(), "config_file": "subsets.yaml",
         "versions": {"python": "3.11", "vllm": None}, "indexes": {}, "starts": [start],
-        "ablation": {
-            "arms": [arm.described() for arm in arms],
-            "shared": {"naive": {"requests": 9600, "searches": 40000}, "executed": {"requests": 1200, "searches": 5000}},
-        },
+        "ablation": {"arms": [arm.described() for arm in arms]},
     }  # fmt: skip
     storage.put("run.json", json.dumps(record).encode())
     storage.put(SUCCESS, b"{}")
