@@ -42,10 +42,10 @@ def drawn(seed: int, queries: int, searches: int, luck: float) -> tuple[Cells, F
         clicks = random.random(order.shape) < EXAMINATION * truth[query][order]
         np.add.at(shown[query], (order, places), 1)
         np.add.at(clicked[query], (order, places), clicks)
-    query, document, place = np.nonzero(shown)
+    asked, document, place = np.nonzero(shown)
     pairs = pa.table({"query_id": np.repeat(np.arange(queries), DOCUMENTS).astype(str),
                       "doc_id": np.tile(np.arange(DOCUMENTS), queries).astype(str)})  # fmt: skip
-    cells = Cells(pairs, query * DOCUMENTS + document, place + 1, shown[shown > 0], clicked[shown > 0])
+    cells = Cells(pairs, asked * DOCUMENTS + document, place + 1, shown[shown > 0], clicked[shown > 0])
     return cells, truth.ravel(), np.repeat(np.arange(queries), DOCUMENTS)
 
 
