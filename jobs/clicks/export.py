@@ -93,6 +93,8 @@ def _load_searches(connection: duckdb.DuckDBPyConnection, config: Config, files:
     connection.execute(_ROBOTS, {"most": reading.most_queries or 1 << 62})
     connection.execute(_SEARCHES)
     connection.execute(_LISTS, {"deepest": reading.deepest})
+    for table in ("asked", "responses", "robots"):
+        connection.execute(f"DROP TABLE {table}")
 
 
 _RESPONSES = """

@@ -12,6 +12,7 @@ Memory grows with the distinct (query, document) pairs; all else is streamed or 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -22,6 +23,7 @@ from cluster.errors import LogError
 from jobs.clicks.export import Reading, opened
 from jobs.config.config import Config
 
+BATCH_ROWS = 1 << 16
 DROPPED = {
     "no_query": "without a query_id",
     "no_document": "without an object_id",
@@ -94,20 +96,23 @@ def read_interactions(config: Config, reading: Reading) -> Interactions:
         kinds = dict(connection.execute("SELECT kind, sum(n)::BIGINT FROM events GROUP BY kind").fetchall())
         left_out = dict(connection.execute("SELECT why, count(*) FROM searches WHERE why <> 'kept' GROUP BY why").fetchall())
         ((kept, bare),) = connection.execute(_KEPT).fetchall()
-        displaced = "SELECT count(*) FROM placed WHERE why = 'used' AND ordinal - $first + 1 <> rank"
+        displaced = _number(
+            connection, "SELECT count(*) FROM placed WHERE why = 'used' AND ordinal - $first + 1 <> rank", first=first
+        )
         dropped = {reason: found[reason] for reason in DROPPED if found.get(reason)}
         if not used:
             why = ", ".join(f"{n:,} {DROPPED[reason]}" for reason, n in dropped.items()) or "no event is of these actions"
             raise LogError("log-clicks", f"no click can be used ({', '.join(reading.actions)}): {why}; see docs/clicks.md")
+        cells = _cells(connection)
         return Interactions(
-            cells=_cells(connection.sql(_CELLS).to_arrow_table()),
+            cells=cells,
             events=sum(kinds.values()),
             other_actions=sum(n for kind, n in kinds.items() if kind != "click"),
             used=used,
             dropped=dropped,
             searches=kept - bare,
             left_out={name: n for name, n in {**left_out, "no_list": bare}.items() if n},
-            displaced=_number(connection, displaced, first=first),
+            displaced=displaced,
         )
 
 
@@ -144,19 +149,28 @@ def _number(connection: duckdb.DuckDBPyConnection, sql: str, **values: int) -> i
     return int(number)
 
 
-def _cells(rows: pa.Table) -> Cells:
-    """Returns sorted rows (query_id, doc_id, rank, shown, clicked) as cells."""
-    keys = [rows.column(name).combine_chunks().dictionary_encode().indices.to_numpy() for name in ("query_id", "doc_id")]
-    new = np.ones(len(rows), bool)
-    new[1:] = np.any([key[1:] != key[:-1] for key in keys], axis=0)
-    rank, shown, clicks = (rows.column(name).to_numpy() for name in ("rank", "shown", "clicked"))
-    return Cells(
-        rows.select(["query_id", "doc_id"]).filter(pa.array(new)),
-        np.cumsum(new) - 1,
-        rank.astype(np.int64),
-        shown.astype(np.float64),
-        clicks.astype(np.float64),
-    )
+def _cells(connection: duckdb.DuckDBPyConnection) -> Cells:
+    """Returns the cells; the tables of single searches are dropped before they are sorted."""
+    connection.execute(_COUNTS)
+    for table in ("lists", "seen", "events", "searches"):
+        connection.execute(f"DROP TABLE {table}")
+    pairs: list[pa.RecordBatch] = []
+    columns: list[list[npt.NDArray[Any]]] = [[], [], [], []]
+    number, last = -1, None
+    for batch in connection.sql(_SORTED).to_arrow_reader(BATCH_ROWS):
+        if not len(batch):
+            continue
+        keys = [batch.column(name).dictionary_encode().indices.to_numpy() for name in ("query_id", "doc_id")]
+        new = np.ones(len(batch), bool)
+        new[1:] = np.any([key[1:] != key[:-1] for key in keys], axis=0)
+        new[0] = (batch.column(0)[0].as_py(), batch.column(1)[0].as_py()) != last
+        pair = number + np.cumsum(new)
+        number, last = int(pair[-1]), (batch.column(0)[-1].as_py(), batch.column(1)[-1].as_py())
+        pairs.append(batch.select(["query_id", "doc_id"]).filter(pa.array(new)))
+        for kept, found in zip(columns, (pair, *(column.to_numpy() for column in batch.columns[2:])), strict=True):
+            kept.append(found)
+    pair, rank, shown, clicks = (np.concatenate(column) for column in columns)
+    return Cells(pa.Table.from_batches(pairs), pair, rank.astype(np.int64), shown.astype(np.float64), clicks.astype(np.float64))
 
 
 # Of searches without a list: what their events of impression say.
@@ -187,15 +201,17 @@ _KEPT = """
 SELECT count(*), count(*) FILTER (ubi_id NOT IN (SELECT ubi_id FROM lists UNION SELECT ubi_id FROM seen))
 FROM searches WHERE why = 'kept'
 """
-_CELLS = """
-WITH impressions AS (
-    SELECT query_id, doc_id, rank, count(*) AS shown FROM (
-        SELECT query_id, unnest(hits) AS doc_id, generate_subscripts(hits, 1) AS rank FROM lists JOIN searches USING (ubi_id)
-        UNION ALL
-        SELECT query_id, doc_id, rank FROM seen JOIN searches USING (ubi_id)
-    ) WHERE doc_id IS NOT NULL GROUP BY ALL
-),
-clicks AS (SELECT query_id, doc_id, rank, count(*) AS clicked FROM placed WHERE why = 'used' GROUP BY ALL)
+_COUNTS = """
+CREATE TEMP TABLE counts AS
+SELECT query_id, doc_id, rank::SMALLINT AS rank, count(*)::INTEGER AS shown FROM (
+    SELECT query_id, unnest(hits) AS doc_id, generate_subscripts(hits, 1) AS rank FROM lists JOIN searches USING (ubi_id)
+    UNION ALL
+    SELECT query_id, doc_id, rank FROM seen JOIN searches USING (ubi_id)
+) WHERE doc_id IS NOT NULL GROUP BY ALL
+"""
+_SORTED = """
 SELECT query_id, doc_id, rank, shown, coalesce(clicked, 0) AS clicked
-FROM impressions LEFT JOIN clicks USING (query_id, doc_id, rank) ORDER BY query_id, doc_id, rank
+FROM counts LEFT JOIN (
+    SELECT query_id, doc_id, rank::SMALLINT AS rank, count(*) AS clicked FROM placed WHERE why = 'used' GROUP BY ALL
+) USING (query_id, doc_id, rank) ORDER BY query_id, doc_id, rank
 """

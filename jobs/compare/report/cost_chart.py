@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jobs.compare.arm_costs import ArmCost
 
 WIDTH, HEIGHT = 640.0, 380.0
-LEFT, RIGHT, TOP, BOTTOM = 62.0, 16.0, 14.0, 46.0
+LEFT, RIGHT, TOP, BOTTOM = 62.0, 34.0, 14.0, 46.0
 _CHARACTER, _LINE = 6.9, 15.0  # of a label
 _MOST_LABELS = 14
 
@@ -71,7 +71,7 @@ def cost_chart(found: Standing, costs: Sequence[ArmCost]) -> CostChart | None:
     if len(spent) < 2 or max(spent.values()) <= 0:
         return None
     words = money if in_usd else duration
-    ticks = "${:,g}".format if in_usd else "{:,g} s".format
+    ticks = _dollars if in_usd else "{:,g} s".format
     quality = {arm: found.means[arm][found.first] for arm in spent}
     across = spanning(list(spent.values()), LEFT, WIDTH - RIGHT, ticks)
     up = linear(list(quality.values()), HEIGHT - BOTTOM, TOP)
@@ -149,3 +149,8 @@ def _labels(points: Sequence[ArmPoint], named: Sequence[str]) -> list[PointLabel
 
 def _meet(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:
     return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
+def _dollars(usd: float) -> str:
+    """Returns a tick like $0.00005: round numbers without an exponent."""
+    return f"${usd:,.9f}".rstrip("0").rstrip(".")

@@ -92,20 +92,36 @@ def test_propensities_and_attractiveness_are_recovered(seed: int, luck: float) -
     assert found.examined == pytest.approx(np.bincount(cells.pair, cells.shown * found.propensity[cells.rank - 1]))
 
 
+def test_pairs_that_are_shown_seldom_do_not_bias_propensities() -> None:
+    cells, _ = drawn(4, 2500, 8, luck=0.5)
+    assert np.median(np.bincount(cells.pair, cells.shown)) == 8
+    assert position_based(cells).propensity == pytest.approx(EXAMINATION, abs=0.06)
+
+
+def test_clicks_by_place_are_those_expected_of_each_pair() -> None:
+    cells, _ = drawn(4, 40, 60, luck=0.3)
+    found = position_based(cells)
+    clicks = np.bincount(cells.pair, cells.clicked)
+    share = cells.shown * found.propensity[cells.rank - 1] / found.examined[cells.pair]
+    expected = np.bincount(cells.rank, clicks[cells.pair] * share)
+    assert expected == pytest.approx(np.bincount(cells.rank, cells.clicked), rel=1e-3)
+
+
 def test_clicks_over_expected_clicks_by_hand() -> None:
-    # place 1: 30 of 100 clicked, place 2: 10 of 100; an average impression has .2 clicks, and each pair is given one
+    # place 1: 30 of 100 clicked, place 2: 10 of 100, so it is looked at a third as often; 40 clicks on 400 / 3 examined
+    # impressions are 0.3 on one, and each pair is given one
     shown = {(0, 0, 1): 60, (0, 1, 2): 60, (1, 0, 1): 40, (1, 1, 2): 40}
     clicked = {(0, 0, 1): 24, (0, 1, 2): 3, (1, 0, 1): 6, (1, 1, 2): 7}
     found = coec(as_cells(shown, clicked))
-    expected = [(24 + 0.2) / (18 + 0.2), (3 + 0.2) / (6 + 0.2), (6 + 0.2) / (12 + 0.2), (7 + 0.2) / (4 + 0.2)]
-    assert found.relevance == pytest.approx(expected)
+    expected = [(24 + 0.3) / 61, (3 + 0.3) / 21, (6 + 0.3) / 41, (7 + 0.3) / (40 / 3 + 1)]
+    assert found.relevance == pytest.approx([one / 0.3 for one in expected])
     assert found.propensity == pytest.approx([1, 1 / 3])
     assert found.examined == pytest.approx([60, 20, 40, 40 / 3])
 
 
 def test_the_model_refuses_to_guess_where_no_document_moves() -> None:
     cells = as_cells({(0, 0, 1): 9, (0, 1, 2): 9, (1, 1, 1): 9, (1, 0, 2): 9}, {(0, 0, 1): 3, (0, 1, 2): 2})
-    with pytest.raises(LogError, match="no document of a query was shown at two places") as error:
+    with pytest.raises(LogError, match="no document of a query was clicked and shown at two places") as error:
         estimate(cells, "pbm")
     assert error.value.code == "log-clicks"
     assert "--model coec" in str(error.value)
@@ -129,13 +145,13 @@ def some_cells(draw: st.DrawFn) -> Cells:
         st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(1, 4)), min_size=1, max_size=20, unique=True)
     )
     counts = {key: draw(st.integers(1, 30)) for key in keys}
-    return as_cells(counts, {key: draw(st.integers(0, count)) for key, count in counts.items()})
+    clicks = {key: draw(st.integers(0, count)) for key, count in counts.items()}
+    return as_cells(counts, clicks | ({} if any(clicks.values()) else {keys[0]: 1}))
 
 
 @settings(max_examples=60, deadline=None)
 @given(some_cells())
 def test_estimates_are_numbers_in_their_ranges(cells: Cells) -> None:
-    shown = np.bincount(cells.pair, cells.shown)
     for model in (position_based, coec):
         try:
             found = model(cells)
@@ -145,6 +161,5 @@ def test_estimates_are_numbers_in_their_ranges(cells: Cells) -> None:
         assert (found.relevance[known] >= 0).all()
         assert np.isfinite(found.relevance[known]).all()
         assert (found.examined >= 0).all()
-        if model is position_based:
-            assert (found.examined <= shown + 1e-9).all()
-            assert np.nanmax(found.propensity) == pytest.approx(1)
+        assert (found.examined[~known] == 0).all()
+        assert found.propensity[np.argmax(~np.isnan(found.propensity))] == pytest.approx(1)
