@@ -62,9 +62,7 @@ def choices(tuning: Tuning) -> list[str]:
     for step in tuning.steps:
         if step.learnt:
             same = sum(setting == step.final for setting in step.of_folds)
-            found.append(
-                f"{step.name}: {described(step.final)}; the same without the queries of {same} of {tuning.folds} folds"
-            )
+            found.append(f"{step.name}: {described(step.final)} ({same} of {tuning.folds} folds chose the same)")
     return found
 
 

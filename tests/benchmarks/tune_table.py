@@ -1,10 +1,10 @@
 """What tuning wins on queries that did not choose: a run of each set with recorded completions, tuned.
 
-    DMQR_SHARED=FOLDER python tests/benchmarks/tune_table.py [--work FOLDER] [--seeds 3]
+    DMQR_SHARED=FOLDER python tests/benchmarks/tune_table.py [--work FOLDER] [--indexes FOLDER] [--sets SciFact ...] [--seeds 3]
 
 100 recorded queries each of SciFact, MuSiQue and Cranfield; BM25 (english) and exact dense (MiniLM, mean pooling); default
 fusion; no rerank; pools `four` and `ten` (the four, rag_fusion and hyde: ten texts with the original). Prints Markdown: the
-held-out nDCG@10 of each step, its difference to equal weights and p, of every --seed one column pair. Indexes and runs are
+held-out nDCG@10 of each step, its difference to equal weights and p, for each drawing of the folds. Indexes and runs are
 made where they are missing (on two idle cores 2 to 5 minutes a set).
 """
 
@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
-from recorded_sets import DATA, ENCODER, LABELS, recorded_rows, recording, shared
+from recorded_sets import DATA, ENCODER, INDEXES, LABELS, recorded_rows, recording, shared
 
 ROOT = Path(__file__).parents[2]
 FOUR = list(LABELS.values())
@@ -34,9 +34,9 @@ def dmqr(*words: str) -> str:
     return done.stdout
 
 
-def config(name: str, pool: str, work: Path) -> Path:
+def config(name: str, pool: str, work: Path, indexes: Path) -> Path:
     """Writes a set's log and config, unless they are there."""
-    index = {"kind": "local", "index": str(work / "index" / DATA[name][0])}
+    index = {"kind": "local", "index": str(indexes / DATA[name][0])}
     log = work / f"{DATA[name][0]}.parquet"
     rows = recorded_rows(name)
     pq.write_table(pa.table({key: [row[key] for row in rows] for key in ("query_id", "query")}), log)
@@ -58,12 +58,15 @@ def config(name: str, pool: str, work: Path) -> Path:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--work", type=Path, default=Path("/tmp/dmqr-tune-table"))
+    options.add_argument("--indexes", type=Path, default=INDEXES)
+    options.add_argument("--sets", nargs="+", choices=list(DATA), default=list(DATA))
     options.add_argument("--seeds", type=int, default=3)
     given = options.parse_args()
     given.work.mkdir(parents=True, exist_ok=True)
-    for name, (data, _) in DATA.items():
+    for name in given.sets:
+        data = DATA[name][0]
         for pool in POOLS:
-            path = config(name, pool, given.work)
+            path = config(name, pool, given.work, given.indexes)
             dmqr("index", str(path), "--corpus", str(shared() / "data" / data / "corpus.parquet"))
             run = dmqr("run", str(path)).splitlines()[-1]
             found = []
