@@ -13,11 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster.errors import ConfigError, RewriterError
+from jobs.compare.clusters import query_clusters
 from jobs.evaluate.evaluate import FEW_QUERIES
 from jobs.evaluate.judgements import Judgements
 from jobs.run.folder import RunFolder
 from jobs.run.rewriting import read_text
-from jobs.tune.folds import draw_folds, near_duplicate_clusters
+from jobs.tune.folds import draw_folds
 from jobs.tune.gaps import Gap, as_good_as_the_best, gap
 from jobs.tune.gathered import GatheredQueries, gather
 from jobs.tune.objective import Objective, Weighting, equal_weights
@@ -38,6 +39,7 @@ from jobs.tune.steps import (
 from jobs.tune.vectors import open_vectors
 from retrievers.redundancy import REDUNDANCY
 from rewriters.classifier import Rules, load_rules
+from rewriters.normalise import normalise
 from rewriters.settings import SelectClassified
 
 OUR_RULES = "english"
@@ -94,7 +96,7 @@ def tune(
         raise ConfigError("argument", f"--folds {folds}: one part must be left out; give 2 or more")
     tell("reading lists")
     gathered = gather(run, judgements, *open_vectors(run), seed)
-    clusters = near_duplicate_clusters(gathered.queries)
+    clusters = query_clusters([normalise(query) for query in gathered.queries])
     if (distinct := int(clusters.max()) + 1) < folds:
         words = f"{distinct} different queries are judged, which is fewer than {folds} folds; lower --folds or judge more"
         raise ConfigError("judgements", f"{judgements.path}: {words}")
