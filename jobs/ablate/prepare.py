@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
-from cluster.errors import ConfigError
-from cluster.run.pools import Pool
+from cluster.errors import ConfigError, nearest
+from cluster.run.session import IN_PROCESS
 from cluster.run.shards import File, Plan
 from jobs.ablate.arms import Arm, arms_of
 from jobs.ablate.compile import Compiled, compile_arms
@@ -16,6 +17,7 @@ from jobs.ablate.tables import ARM_STORED
 from jobs.compare.measures import check_measures, deepest_rank
 from jobs.config.config import Config
 from jobs.keys import SCHEMA_VERSION, VERSIONS
+from jobs.run import engine
 from jobs.run.finish import log_balances
 from jobs.run.folder import run_id
 from jobs.run.prepare import Prepared, log_columns, prepare
@@ -43,7 +45,8 @@ class Ablation:
         askings = [asking.rewriting for asking in compiled.work.askings]
         return Work(
             pools=lambda _: arm_pools(pooled, compiled),
-            check=lambda _, pools: _check(pooled, pools),
+            check_engines=lambda prepared: _check_engines(prepared, compiled),
+            check=lambda _, pools: check_shares(pooled, pools),
             stages=lambda prepared, pools, start: arm_stages(prepared, compiled, pools, start),
             requests_per_query=lambda _: sum(map(requests_per_query, askings)),
             schemas=lambda _: _schemas(compiled),
@@ -87,16 +90,19 @@ def _noted(arm: Arm, compiled: Compiled) -> dict[str, object]:
 
 
 def _check_baseline(config: Config, arms: list[Arm]) -> None:
-    from cluster.errors import nearest
-
     names = [arm.name for arm in arms]
     if config.evaluate.baseline not in names:
         known = nearest(config.evaluate.baseline, names)
         raise ConfigError("config-value", f"evaluate.baseline: no arm {config.evaluate.baseline!r}{known}")
 
 
-def _check(pooled: Config, pools: Mapping[str, Pool]) -> None:
-    check_shares(pooled, pools)
+def _check_engines(prepared: Prepared, compiled: Compiled) -> None:
+    """Checks the engines of all arms, which may send requests to their servers."""
+    local = prepared.config.cluster.address in ("local", IN_PROCESS)
+    settings: list[Any] = [of for of, _ in compiled.work.engines.values()]
+    settings += [one.engine for asking in compiled.work.askings for one in asking.rewriting.pool if one.engine is not None]
+    for one in settings:
+        engine.check(one, local)
 
 
 def _warnings(config: Config) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from cluster.run.shards import SUCCESS, Manifest, Plan, Shard, check_inputs, rea
 from jobs.log.draft import draft_plan, store_plan
 from jobs.pipeline import package_folders
 from jobs.run.finish import finish, put_latest
-from jobs.run.prepare import Prepared, check_engine, check_indexes_unchanged
+from jobs.run.prepare import Prepared, check_indexes_unchanged
 from jobs.run.progress_file import ProgressFile
 from jobs.run.record import Record
 from jobs.run.spending import RunMoney
@@ -78,7 +78,7 @@ def run(
     check_free(storage, time.time())
     if plan is None:
         check_indexes_unchanged(prepared)
-    check_engine(prepared)
+    work.check_engines(prepared)
     address = prepared.config.cluster.address
     if address != IN_PROCESS:
         progress.phase("starting Ray")

@@ -12,7 +12,7 @@ from cluster.run.stage import Stage
 from jobs.pipeline import stages
 from jobs.run.finish import run_balances, written_schemas
 from jobs.run.pools import requested_pools
-from jobs.run.prepare import Prepared
+from jobs.run.prepare import Prepared, check_engine
 from jobs.run.request_shares import check_shares
 from jobs.run.spending import requests_per_query
 
@@ -25,6 +25,7 @@ class Work:
 
     Attributes:
         pools: Returns the pools that the job requests.
+        check_engines: Raises where an engine cannot answer; may send requests.
         check: Raises where the sized pools cannot do the work.
         stages: Returns the linked stages; the number is that of the start.
         requests_per_query: Returns the most requests to the LLM for a query.
@@ -34,6 +35,7 @@ class Work:
     """
 
     pools: Callable[[Prepared], dict[str, PoolRequest]]
+    check_engines: Callable[[Prepared], None]
     check: Callable[[Prepared, Mapping[str, Pool]], None]
     stages: Callable[[Prepared, Mapping[str, Pool], int], list[Stage]]
     requests_per_query: Callable[[Prepared], int]
@@ -44,6 +46,7 @@ class Work:
 
 RUN = Work(
     pools=lambda prepared: requested_pools(prepared.config),
+    check_engines=check_engine,
     check=lambda prepared, pools: check_shares(prepared.config, pools),
     stages=stages,
     requests_per_query=lambda prepared: requests_per_query(prepared.rewriting),

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fake_server import Body, FakeServer
 from whole_runs import rows
 
 from cluster.errors import Stopped
@@ -212,3 +213,20 @@ def test_two_ablations_of_the_same_arms_are_one(make: Make) -> None:
     assert make({"grid": {"fuse.k": [10, 61]}}).prepared.run_id != first.prepared.run_id
     assert make({"grid": {"fuse.k": [10, 60]}, "keep": 3}).prepared.run_id != first.prepared.run_id
     assert done(make({"grid": {"fuse.k": [10, 60]}})) == Path(first.prepared.storage.root)  # finished: nothing is done
+
+
+def test_samples_are_answers_of_their_own_with_their_own_seeds(make: Make) -> None:
+    def said(body: Body) -> str:
+        return answers("moon and tides", f"take {body['seed']} ")
+
+    with FakeServer(["m"], text=said) as server:
+        live = f"rewrite.engine={{kind: openai, base_url: '{server.address}', model: m}}"
+        ablation = make({"samples": 3}, live, "rewrite.decoding.temperature=1")
+        folder = done(ablation)
+        again = done(make({"samples": 3, "grid": {"fuse.k": [10]}}, live, "rewrite.decoding.temperature=1"))
+    assert sorted(Counter(body["seed"] for body in server.bodies).values()) == [len(QUERIES)] * 3  # nothing is asked twice
+    for one in (folder, again):
+        arms = {row["arm"] for row in rows(one, "rewrites")}
+        assert arms == {"full", "full #2", "full #3"}
+        texts = {arm: {row["text"] for row in rows(one, "rewrites") if row["arm"] == arm} for arm in arms}
+        assert len(set.union(*texts.values())) > max(map(len, texts.values()))
