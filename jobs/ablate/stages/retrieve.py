@@ -27,6 +27,7 @@ from jobs.stages.search_texts import Text, joined, originals
 from jobs.tables import FILE, ORIGINAL, failed, with_appended
 from retrievers.lists import TOGETHER
 from retrievers.retriever import Embedder, JoinedText, RankedList, SearchText, distinct, joined_lists, single_lists
+from retrievers.settings import TypoSettings
 
 Wanted = SearchText | JoinedText
 
@@ -81,13 +82,14 @@ class RetrieveArms:
         spent: list[list[dict[str, Any]]] = [[] for _ in query_ids]
         vectors = self._vectors(query_ids, texts)
         routed = [self._routed(search, of) for search, of in zip(self._work.searches, texts, strict=True)]
-        lists = self._lists(query_ids, routed, spent)
+        queries = {search.typos: originals(table, search.typos) for search in self._work.searches}
+        lists = self._lists(query_ids, routed, queries, spent)
         began = time.perf_counter()
         fusing = Fusing(self._work, table.num_rows, self._documents)
         counts: Counter[str] = Counter()
         stored: list[dict[str, Any]] = []
         for number, search in enumerate(self._work.searches):
-            flat = self._flat(search, routed[number], lists)
+            flat = self._flat(search, routed[number], queries[search.typos], lists)
             counting = _Counting(flat)
             answers = [(at, one) for at, one in enumerate(self._work.answers) if one.search == number]
             if search.dense is not None and any(one.fuse.redundancy == "cosine" for _, one in answers):
@@ -140,7 +142,11 @@ class RetrieveArms:
         return found
 
     def _lists(
-        self, query_ids: list[str], routed: Sequence[Mapping[str, list[Text]]], spent: list[list[dict[str, Any]]]
+        self,
+        query_ids: list[str],
+        routed: Sequence[Mapping[str, list[Text]]],
+        queries: Mapping[TypoSettings | None, list[str]],
+        spent: list[list[dict[str, Any]]],
     ) -> dict[str, _Lists]:
         """Returns the lists of every search by key of the retriever, and appends what they cost."""
         found: dict[str, _Lists] = {}
@@ -159,7 +165,7 @@ class RetrieveArms:
             for search, of in zip(self._work.searches, routed, strict=True):
                 for name in (name for name, used in search.retrievers.items() if used == key and name in search.together):
                     for text in (one for one in of[name] if one.number < 0 and not len(lists[place[one.search]].scores)):
-                        original = _original(text)
+                        original = self._original(search, name, queries[search.typos], text.row)
                         if original is not None and original not in place:
                             standing.setdefault(original, Searched(query_ids[text.row], original))
             lists += self._search(key, store, list(standing.values()), made)
@@ -227,14 +233,23 @@ class RetrieveArms:
         assert search.dense is not None
         return search.retrievers[search.dense]
 
-    def _flat(self, search: Search, routed: Mapping[str, list[Text]], lists: Mapping[str, _Lists]) -> FlatLists:
+    def _original(self, search: Search, name: str, queries: Sequence[str], row: int) -> SearchText | None:
+        """Returns the original by itself, which is searched where texts that were searched together have no hit."""
+        return SearchText(queries[row], "query") if name in search.routes.get(ORIGINAL, search.retrievers) else None
+
+    def _flat(
+        self, search: Search, routed: Mapping[str, list[Text]], queries: Sequence[str], lists: Mapping[str, _Lists]
+    ) -> FlatLists:
         """Returns the lists of an arm's search; where texts were searched together in vain, those of the original alone."""
         found = {}
         for name, texts in routed.items():
-            of = lists[search.retrievers[name]]
-            used = [_standing(text, of) for text in texts] if name in search.together else texts
+            of, used = lists[search.retrievers[name]], []
+            for text in texts:
+                in_vain = text.number < 0 and not len(of.lists[of.place[text.search]].scores)
+                original = self._original(search, name, queries, text.row) if in_vain else None
+                used.append(text if original is None else Text(text.row, 0, ORIGINAL, 1, 1.0, 1.0, original))
             place = np.array([of.place[text.search] for text in used], dtype=np.int64)
-            found[name] = Found(list(used), place, joined_lists(of.lists))
+            found[name] = Found(used, place, joined_lists(of.lists))
         return flat_lists(found)
 
     def _write(self, table: pa.Table, flat: FlatLists, answer: Answer) -> dict[str, Any]:
@@ -245,18 +260,6 @@ class RetrieveArms:
 
 def _strategies(texts: Sequence[Text]) -> set[str]:
     return {text.strategy for text in texts} - {ORIGINAL}
-
-
-def _original(text: Text) -> SearchText | None:
-    return text.search.original if isinstance(text.search, JoinedText) else None
-
-
-def _standing(text: Text, of: _Lists) -> Text:
-    """Returns the text, or that of the original where the list of several texts is empty."""
-    original = _original(text)
-    if original is None or len(of.lists[of.place[text.search]].scores):
-        return text
-    return Text(text.row, 0, ORIGINAL, 1, 1.0, 1.0, original)
 
 
 class _Counting:

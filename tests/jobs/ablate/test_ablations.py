@@ -101,6 +101,7 @@ def test_each_arm_is_what_a_run_of_it_alone_is(make: Make, bm25: dict[str, Any])
                 "never": {"rewrite.select": {"kind": "never"}},
                 "together": {"retrieve.retrievers.bm25.together": True},
                 "together, two": {"retrieve.retrievers.dense.together": True, "rewrite.strategies": ["general", "keyword"]},
+                "together without the original": {"retrieve.retrievers.bm25.together": True, "fuse.weights": {"original": 0}},
                 "routes": {"retrieve.routes": {"keyword": ["bm25"], "pseudo_answer": []}},
                 "bm25": {"retrieve.retrievers": {"words": bm25}},
                 "shallow": {"retrieve.depth": 3, "fuse.depth": 5},
