@@ -207,7 +207,7 @@ def _clicks(one: argparse.ArgumentParser) -> None:
     _file(one.add_argument("--out", required=True, metavar="FILE", help=words))
     words = "how place is told from relevance (default: pbm, the position-based model; coec: clicks over expected clicks)"
     one.add_argument("--model", choices=("pbm", "coec"), default="pbm", help=words)
-    words = "a document that was clicked less often gets no grade (default: 2)"
+    words = "a document that was clicked, but less often, gets no grade (default: 2)"
     one.add_argument("--min-clicks", type=int, default=2, metavar="N", help=words)
     words = "nor does one that was examined less often: impressions, weighted by how often their place is (default: 10)"
     one.add_argument("--min-impressions", type=float, default=10, metavar="N", help=words)
