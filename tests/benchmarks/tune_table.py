@@ -45,8 +45,9 @@ def config(name: str, pool: str, work: Path, indexes: Path) -> Path:
     """Writes a set's log and config, unless they are there."""
     index = {"kind": "local", "index": str(indexes / DATA[name][0])}
     log = work / f"{DATA[name][0]}.parquet"
-    rows = recorded_rows(name)
-    pq.write_table(pa.table({key: [row[key] for row in rows] for key in ("query_id", "query")}), log)
+    if not log.exists():  # a run that goes on refuses a log that was written again
+        rows = recorded_rows(name)
+        pq.write_table(pa.table({key: [row[key] for row in rows] for key in ("query_id", "query")}), log)
     values: dict[str, Any] = {
         "name": f"{DATA[name][0]}-{pool}",
         "log": {"path": str(log), "query_column": "query", "id_column": "query_id"},
