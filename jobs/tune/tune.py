@@ -96,11 +96,30 @@ def tune(
         raise ConfigError("argument", f"--folds {folds}: one part must be left out; give 2 or more")
     tell("reading lists")
     gathered = gather(run, judgements, *open_vectors(run), seed)
+    return tune_lists(run, Objective(run.config, gathered, judgements), judgements.path, folds, seed, tell)
+
+
+def tune_lists(
+    run: RunFolder, objective: Objective, judged_by: str, folds: int, seed: int, tell: Callable[[str], None] = lambda _: None
+) -> Tuning:
+    """Returns what `tune` does, of lists that were gathered; another drawing of the folds takes up what is computed.
+
+    Args:
+        run: Where the lists are from.
+        objective: Of the lists.
+        judged_by: The path of the judgements, for messages.
+        folds: Number of folds.
+        seed: Of their drawing.
+        tell: Called with what is being done, in words.
+
+    Raises:
+        ConfigError: Too little is judged.
+    """
+    gathered = objective.gathered
     clusters = query_clusters([normalise(query) for query in gathered.queries])
     if (distinct := int(clusters.max()) + 1) < folds:
         words = f"{distinct} different queries are judged, which is fewer than {folds} folds; lower --folds or judge more"
-        raise ConfigError("judgements", f"{judgements.path}: {words}")
-    objective = Objective(run.config, gathered, judgements)
+        raise ConfigError("judgements", f"{judged_by}: {words}")
     rules, types, untyped = _types(run, gathered)
     wanted, missing = _wanted(run, gathered, untyped)
     sample = Sample(clusters, draw_folds(clusters, folds, seed), types)

@@ -11,7 +11,6 @@ made where they are missing (on two idle cores 2 to 5 minutes a set).
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import time
@@ -22,6 +21,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 from recorded_sets import DATA, ENCODER, INDEXES, LABELS, recorded_rows, recording, shared
+
+from jobs.evaluate.judgements import read_qrels
+from jobs.run.folder import open_run
+from jobs.tune.gathered import gather
+from jobs.tune.objective import Objective
+from jobs.tune.page import tuning_values
+from jobs.tune.tune import tune_lists
+from jobs.tune.vectors import open_vectors
 
 ROOT = Path(__file__).parents[2]
 FOUR = list(LABELS.values())
@@ -38,8 +45,9 @@ def config(name: str, pool: str, work: Path, indexes: Path) -> Path:
     """Writes a set's log and config, unless they are there."""
     index = {"kind": "local", "index": str(indexes / DATA[name][0])}
     log = work / f"{DATA[name][0]}.parquet"
-    rows = recorded_rows(name)
-    pq.write_table(pa.table({key: [row[key] for row in rows] for key in ("query_id", "query")}), log)
+    if not log.exists():  # a run that goes on refuses a log that was written again
+        rows = recorded_rows(name)
+        pq.write_table(pa.table({key: [row[key] for row in rows] for key in ("query_id", "query")}), log)
     values: dict[str, Any] = {
         "name": f"{DATA[name][0]}-{pool}",
         "log": {"path": str(log), "query_column": "query", "id_column": "query_id"},
@@ -69,16 +77,17 @@ def main() -> None:
             path = config(name, pool, given.work, given.indexes)
             dmqr("index", str(path), "--corpus", str(shared() / "data" / data / "corpus.parquet"))
             run = dmqr("run", str(path)).splitlines()[-1]
-            found = []
             began = time.perf_counter()
-            for seed in range(given.seeds):
-                out = str(given.work / f"{path.stem}-tuned-{seed}.yaml")
-                qrels = str(shared() / "data" / data / "qrels.tsv")
-                found.append(json.loads(dmqr("tune", run, qrels, "--json", "--seed", str(seed), "--out", out)))
-            seconds = (time.perf_counter() - began) / given.seeds
-            print(
-                f"\n{name}, {pool}: {found[0]['queries']} queries, {seconds:.0f} s each, {found[0]['settings_tried']} settings"
-            )
+            folder, qrels = open_run(run), str(shared() / "data" / data / "qrels.tsv")
+            judgements = read_qrels(qrels, "QRELS", "log_id")
+            objective = Objective(folder.config, gather(folder, judgements, *open_vectors(folder), 0), judgements)
+            read = time.perf_counter() - began
+            tunings = [tune_lists(folder, objective, qrels, 5, seed) for seed in range(given.seeds)]
+            found = [tuning_values(one, "-") for one in tunings]
+            seconds = (time.perf_counter() - began - read) / given.seeds
+            tried = found[-1]["settings_tried"]
+            size = f"{found[0]['queries']} queries, {tried} settings"
+            print(f"\n{name}, {pool}: {size}; lists read in {read:.0f} s, tuned in {seconds:.0f} s each")
             print("| step |" + "".join(f" seed {seed} | difference | p |" for seed in range(given.seeds)))
             print("|---|" + "---|---|---|" * given.seeds)
             for steps in zip(*(one["steps"] for one in found), strict=True):
