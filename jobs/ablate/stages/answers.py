@@ -66,10 +66,10 @@ class Fusing:
         """
         hits, similar = by_document(lists, self._rows), similarity_of(cosines)
         used = np.zeros(len(hits.pair_query), dtype=bool)
-        found, done = [], dict[FuseSettings, Fused]()
+        found, done = [], dict[str, Fused]()
         for at, answer in answers:
             settings = _settings(answer, strategies)
-            key = settings.model_dump_json()
+            key = settings.model_dump_json(exclude={"k"} if settings.method == "minmax" else None)
             if key not in done:
                 done[key] = self._fuse(hits, settings, similar)
             fused = done[key]
