@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from retrievers.lists import ORIGINAL, Hits
-from retrievers.ranking import offsets_of, order_by_score, ranges, ranks, rounded
+from retrievers.ranking import among_best, offsets_of, order_by_score, ranges, ranks, rounded
 from retrievers.redundancy import Similarity, list_redundancy
 from retrievers.settings import FuseSettings
 
@@ -123,6 +123,7 @@ def fuse(hits: Hits, settings: FuseSettings, similarity: Similarity | None = Non
 
     list_counts = np.bincount(part.pair, minlength=len(hits.pair_query))  # of each pair
     found = np.flatnonzero(list_counts)
+    found = found[among_best(hits.pair_query[found], total[found], settings.keep)]
     query, totals = hits.pair_query[found], rounded(total[found])
     order = order_by_score(query, totals)  # pairs are sorted by query and document
     order = order[ranks(np.bincount(query, minlength=hits.queries)) <= settings.keep]
@@ -233,7 +234,7 @@ def _joined(hits: Hits, part: _Part, k: float, within: Callable[[np.ndarray, np.
     retrievers = np.zeros(hits.queries, dtype=np.int64)
     for number in range(len(hits.retrievers)):
         mask = retriever == number
-        pairs = np.unique(part.pair[mask])
+        pairs = np.flatnonzero(np.bincount(part.pair[mask], minlength=len(hits.pair_query)))
         score, query = within(part.pair[mask], value[mask])[pairs], hits.pair_query[pairs]
         lengths = np.bincount(query, minlength=hits.queries)
         order = order_by_score(query, rounded(score))

@@ -51,6 +51,29 @@ def order_by_score(query: np.ndarray, scores: np.ndarray, document: np.ndarray |
     return order
 
 
+def among_best(query: np.ndarray, scores: np.ndarray, keep: int) -> np.ndarray:
+    """Returns which entries may be among the best ``keep`` of their query, in any order of equal scores: ascending indexes.
+
+    Cost: one partition, without a sort; so sorting the best of many takes a third of the time.
+
+    Args:
+        query: Of each entry, ascending, shape (n,).
+        scores: Of each entry, not yet `rounded`, shape (n,).
+        keep: Entries of a query that are wanted.
+    """
+    begins = np.flatnonzero(np.diff(query, prepend=-1))
+    sizes = np.diff(begins, append=len(query))
+    if sizes.max(initial=0) <= keep:
+        return np.arange(len(query))
+    row = np.repeat(np.arange(len(begins)), sizes)
+    table = np.full((len(begins), sizes.max()), -np.inf)
+    table[row, np.arange(len(query)) - begins[row]] = scores
+    table.partition(table.shape[1] - keep, axis=1)
+    least = table[:, table.shape[1] - keep]
+    far = scores < least[row] - 2 * 10.0**-DECIMALS  # nearer ones may be rounded to one; NaN is not far
+    return np.flatnonzero(~far)
+
+
 def rounded(values: np.ndarray, decimals: int = DECIMALS) -> np.ndarray:
     """Returns Python's ``round(value, decimals)`` of each value, bit for bit; 0.0 instead of -0.0.
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retrievers.ranking import encode, order_by_score, ranges, ranks, rounded
+from retrievers.ranking import among_best, encode, order_by_score, ranges, ranks, rounded
 
 
 @given(st.lists(st.floats(allow_nan=False)), st.sampled_from([6, 12]))
@@ -44,3 +44,22 @@ def test_equal_scores_stand_in_order_of_document_and_queries_apart() -> None:
     query, scores, document = np.array([1, 0, 1, 1]), np.array([5.0, 1.0, 7.0, 5.0]), np.array([9, 4, 8, 2])
     assert order_by_score(query, scores, document).tolist() == [1, 2, 3, 0]
     assert order_by_score(query, scores).tolist() == [1, 2, 0, 3]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 6), st.integers(0, 3))),
+    st.sampled_from([1e-13, 0.25, 1e4]),
+    st.integers(1, 5),
+)
+def test_the_best_are_the_same_whether_all_are_sorted_or_those_that_may_be_among_them(
+    entries: list[tuple[int, int, int]], scale: float, keep: int
+) -> None:
+    query = np.sort(np.array([number for number, _, _ in entries], dtype=np.int64))
+    scores = np.array([high * scale + low * 3e-13 for _, high, low in entries])  # many are rounded to one
+
+    def best(places: np.ndarray) -> list[int]:
+        order = places[order_by_score(query[places], rounded(scores[places]))]
+        found: list[int] = order[ranks(np.bincount(query[order], minlength=4)) <= keep].tolist()
+        return found
+
+    assert best(among_best(query, scores, keep)) == best(np.arange(len(query)))

@@ -69,7 +69,7 @@ class Fusing:
         found, done = [], dict[str, Fused]()
         for at, answer in answers:
             settings = _settings(answer, strategies)
-            key = settings.model_dump_json()
+            key = settings.model_dump_json(exclude={"k"} if settings.method == "minmax" else None)
             if key not in done:
                 done[key] = self._fuse(hits, settings, similar)
             fused = done[key]

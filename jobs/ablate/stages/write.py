@@ -27,6 +27,8 @@ from jobs.tables import COMMITTED, LOST, NOTES
 from retrievers.order import order
 from retrievers.ranking import offsets_of, ranges, ranks
 
+ROW_GROUP = 50_000  # rows: one of an arm's own has a few hundred, and takes longer to begin than to fill
+
 
 class WriteArms:
     """A worker of the last stage."""
@@ -85,8 +87,9 @@ class WriteArms:
         return pa.table({"shard": [shard], "manifest": [json.dumps(asdict(manifest))]}, schema=COMMITTED)
 
     def _write_results(self, shard: int, block: _Block, counts: Counter[str]) -> File:
-        """Writes the results of all arms as one file, an arm after the other; memory holds one arm's."""
+        """Writes the results of all arms as one file, an arm after the other; memory holds one row group's."""
         sink, rows = io.BytesIO(), 0
+        group: list[pa.Table] = []
         schema = ARM_STORED["results"]
         with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
             for number, answer in enumerate(self._work.answers):
@@ -95,8 +98,11 @@ class WriteArms:
                 counts[f"arm/{answer.arm}/queries_with_results"] += found
                 counts["arms_with_results"] += found
                 rows += results.num_rows
-                writer.write_table(results)
-                heartbeat()
+                group.append(results)
+                if sum(one.num_rows for one in group) >= ROW_GROUP or number == len(self._work.answers) - 1:
+                    writer.write_table(pa.concat_tables(group))
+                    group = []
+                    heartbeat()
         key = f"results/shard-{shard:06d}-{uuid.uuid4().hex[:12]}.parquet"
         data = sink.getvalue()
         if rows:
