@@ -182,7 +182,6 @@ class _Texts:
     def __init__(self, facts: _Facts) -> None:
         self._facts = facts
         self._wanted: dict[str, _Wanted] = {}
-        self._rewritings: dict[str, Rewriting] = {}  # of all strategies, by key of the requests
         self.askings, self.readings = _Distinct[Asking](), _Distinct[Reading]()
         self.readings.place("", lambda: Reading("original", -1, Rewriting(())))
 
@@ -201,7 +200,6 @@ class _Texts:
         """Makes the requests of all arms."""
         for key, wanted in self._wanted.items():
             engine_key, rewriting, _ = self._facts.rewriting(_with_pool(wanted.config, list(wanted.entries.values())))
-            self._rewritings[key] = rewriting
             recorded = isinstance(wanted.config.rewrite.engine, RecordedSettings)  # says the same each time
             sample = 0 if recorded else wanted.sample
             self.askings.place(key, lambda of=rewriting, by=engine_key, n=sample: Asking(of, by, n))  # type: ignore[misc]
