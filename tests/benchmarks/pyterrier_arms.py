@@ -14,8 +14,8 @@ round to round; a first turn is not counted. Each turn opens its retrievers and 
 
     precompute_prefix  `Experiment(precompute_prefix=True)`: the prefix that all pipelines share is computed once
     plan="tree"        `Experiment(plan="tree")`, which replaces it since 1.1: any prefix of several pipelines
-    figures            `dmqr ablate` to the same point, the values of every arm, query and measure
-    command            all that the verb does: also condensed lists, tests and intervals, funnel, costs, report, table, values
+    figures            `dmqr ablate` to the same point, the values of every arm, query and measure; of condensed lists, too
+    command            all that the verb does: also tests and intervals, funnel, costs, report, table, values
     one arm more       the verb's work to the figures, when an arm is added after an ablation of this name
     apart              with --apart, once: pipelines that search the texts of their arm only, sharing the rewrites
 
