@@ -303,6 +303,10 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "requests in flight.",
             "Lower `cluster.<stage>.workers`, `.cpus` or `.gpus`, add nodes, or raise `max_in_flight`.",
         ),
+        "manifest": (
+            "A manifest for Kubernetes would be refused by KubeRay's operator or by Kueue.",
+            "Correct the key that the line names; [Kubernetes](kubernetes.md).",
+        ),
         "worker-died": (
             "Workers died repeatedly on one shard.",
             "Look at the log; often memory ran out: give each worker more, or lower `cluster.shard_size`.",
