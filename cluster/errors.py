@@ -303,10 +303,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "requests in flight.",
             "Lower `cluster.<stage>.workers`, `.cpus` or `.gpus`, add nodes, or raise `max_in_flight`.",
         ),
-        "manifest": (
-            "A manifest for Kubernetes would be refused by KubeRay's operator or by Kueue.",
-            "Correct the key that the line names; [Kubernetes](kubernetes.md).",
-        ),
+        "manifest": ("KubeRay or Kueue would refuse a manifest.", "Correct the named key: [On Kubernetes](kubernetes.md)."),
         "worker-died": (
             "Workers died repeatedly on one shard.",
             "Look at the log; often memory ran out: give each worker more, or lower `cluster.shard_size`.",
@@ -320,7 +317,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "stopped-cost": ("The cost exceeds `limits.max_cost_usd`.", "Use the named command, which raises the limit."),
         "stopped-stall": (
-            "No commit and no worker's heartbeat for `limits.stall_minutes`.",
+            "No commit, no heartbeat for `limits.stall_minutes`.",
             "Look at the log; run the same command again.",
         ),
         "stopped-lease": ("Another driver has taken the run over.", "Let it finish; if the line names a command, run that."),
