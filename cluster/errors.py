@@ -316,10 +316,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "Look at errors/ or the report; correct the cause, or use the named command, which raises the limit.",
         ),
         "stopped-cost": ("The cost exceeds `limits.max_cost_usd`.", "Use the named command, which raises the limit."),
-        "stopped-stall": (
-            "No commit, no heartbeat for `limits.stall_minutes`.",
-            "Look at the log; run the same command again.",
-        ),
+        "stopped-stall": ("No commit or heartbeat for `limits.stall_minutes`.", "Look at the log; run the same command again."),
         "stopped-lease": ("Another driver has taken the run over.", "Let it finish; if the line names a command, run that."),
         "stopped-open": ("Some shards were not committed.", "Look at the log; run the same command again."),
         "interrupted": ("SIGINT (Ctrl-C) or SIGTERM was received.", "Run the same command again."),
