@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 FROZEN = ConfigDict(extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True)
 LABEL = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"  # DNS-1123, of namespaces and queues
-VARIABLE = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 Port = Annotated[int, Field(gt=0, lt=65_536)]
 
 
@@ -96,9 +97,9 @@ class KubernetesSettings(BaseModel):
     service_account: str | None = None
     """ServiceAccount of the pods, such as one with rights on a bucket; it must be there. null: the operator's for the head,
     the namespace's default for workers."""
-    env: dict[VARIABLE, str] = {}
+    env: dict[str, str] = {}
     """Environment variables of all pods that are no secrets, such as ELASTICSEARCH_URL."""
-    secrets: dict[VARIABLE, SecretReference] = {}
+    secrets: dict[str, SecretReference] = {}
     """Environment variables of all pods whose values lie in Secrets."""
     auth_secret: str | None = None
     """Secret with Ray's token (key auth_token); null: the operator makes one for each cluster."""
@@ -137,6 +138,9 @@ class KubernetesSettings(BaseModel):
 
     @model_validator(mode="after")
     def _each_variable_once(self) -> KubernetesSettings:
+        for name in (*self.env, *self.secrets):
+            if not VARIABLE.fullmatch(name):
+                raise ValueError(f"{name!r} cannot be the name of a variable; use letters, digits and underscores")
         if both := sorted(self.env.keys() & self.secrets.keys()):
             raise ValueError(f"{both[0]} stands in env and in secrets; remove it from one of them")
         return self

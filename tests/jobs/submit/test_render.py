@@ -363,6 +363,11 @@ def test_a_variable_is_not_given_twice() -> None:
         config("cluster.kubernetes.secrets.ELASTICSEARCH_URL={secret: a, key: b}")
 
 
+def test_a_variable_has_a_name_that_it_may_have() -> None:
+    with pytest.raises(ConfigError, match="'a b' cannot be the name of a variable"):
+        config("cluster.kubernetes.env={a b: c}")
+
+
 def test_the_settings_are_no_part_of_a_fingerprint() -> None:
     from jobs.keys import identity_fields
 
