@@ -303,6 +303,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "requests in flight.",
             "Lower `cluster.<stage>.workers`, `.cpus` or `.gpus`, add nodes, or raise `max_in_flight`.",
         ),
+        "manifest": ("KubeRay or Kueue would refuse a manifest.", "Correct the named key: [On Kubernetes](kubernetes.md)."),
         "worker-died": (
             "Workers died repeatedly on one shard.",
             "Look at the log; often memory ran out: give each worker more, or lower `cluster.shard_size`.",
@@ -315,10 +316,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "Look at errors/ or the report; correct the cause, or use the named command, which raises the limit.",
         ),
         "stopped-cost": ("The cost exceeds `limits.max_cost_usd`.", "Use the named command, which raises the limit."),
-        "stopped-stall": (
-            "No commit and no worker's heartbeat for `limits.stall_minutes`.",
-            "Look at the log; run the same command again.",
-        ),
+        "stopped-stall": ("No commit or heartbeat for `limits.stall_minutes`.", "Look at the log; run the same command again."),
         "stopped-lease": ("Another driver has taken the run over.", "Let it finish; if the line names a command, run that."),
         "stopped-open": ("Some shards were not committed.", "Look at the log; run the same command again."),
         "interrupted": ("SIGINT (Ctrl-C) or SIGTERM was received.", "Run the same command again."),

@@ -1,27 +1,33 @@
-"""Writes the pages that are generated from the code: `python docs/generate.py`; with `--check` it only says which are stale.
+"""Writes what is generated from the code: `python docs/generate.py`; with `--check` it only says which files are stale.
 
 config.md             from the models of a config
 config.schema.json    the same as a JSON schema, for editors
 errors.md             from the codes of `cluster/errors.py`
 strategy-files.md     from the models of strategies, rules and demonstrations
+
+and as examples of manifests, `cluster/kuberay/nightly.<kind>.yaml` from `configs/nightly.yaml`.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import typing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from cluster.errors import GROUPS
 from jobs.config.config import Config
+from jobs.config.load import load_config
+from jobs.submit.render import Kind, rendered
 from rewriters.adaptive import Demonstration
 from rewriters.classifier import Rule, Rules
 from rewriters.pool import SET_BY_POOL
 from rewriters.strategy import Strategy, Words
 
-DOCS = Path(__file__).resolve().parent
+ROOT = Path(__file__).resolve().parents[1]
+NIGHT = "2026-01-31"  # of the examples
 Schema = dict[str, Any]
 
 _CONFIG = """# Keys of a config
@@ -84,15 +90,16 @@ the work. What to do when a night stopped, by cause: [operations.md](operations.
 
 
 def main() -> int:
-    """Writes the pages, or says which are stale; returns the exit code."""
-    stale = {name: text for name, text in pages().items() if not _same(DOCS / name, text)}
+    """Writes the files, or says which are stale; returns the exit code."""
+    generated = {f"docs/{name}": text for name, text in pages().items()} | manifests()
+    stale = {name: text for name, text in generated.items() if not _same(ROOT / name, text)}
     if "--check" in sys.argv[1:]:
         for name in stale:
-            print(f"docs/{name} is stale; run: python docs/generate.py", file=sys.stderr)
+            print(f"{name} is stale; run: python docs/generate.py", file=sys.stderr)
         return int(bool(stale))
     for name, text in stale.items():
-        (DOCS / name).write_text(text, encoding="utf-8")
-        print(f"docs/{name}")
+        (ROOT / name).write_text(text, encoding="utf-8")
+        print(name)
     return 0
 
 
@@ -105,6 +112,14 @@ def pages() -> dict[str, str]:
         "errors.md": errors_page(),
         "strategy-files.md": files_page(),
     }
+
+
+def manifests() -> dict[str, str]:
+    """Returns the examples of manifests by path."""
+    example = "configs/nightly.yaml"
+    config = load_config(str(ROOT / example), date=NIGHT)
+    text = {kind: rendered(config, str(ROOT / example), kind) for kind in typing.get_args(Kind)}
+    return {f"cluster/kuberay/nightly.{kind}.yaml": one.replace(f"{ROOT}/", "") for kind, one in text.items()}
 
 
 def errors_page() -> str:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
+from cluster.kuberay.settings import KubernetesSettings
 from cluster.run.pools import NodeGroup, PoolRequest
 
 FROZEN = ConfigDict(extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True)
@@ -88,6 +89,8 @@ class ClusterSettings(BaseModel):
     """The worker pool of retrieval."""
     rerank: PoolSettings = PoolSettings()
     """The worker pool of scoring."""
+    kubernetes: KubernetesSettings = KubernetesSettings()
+    """What `submit --render` writes into manifests for Kubernetes."""
 
     @property
     def autoscaler_nodes(self) -> NodeGroup | None:

@@ -1,0 +1,1 @@
+"""Submitting a job to a cluster."""

@@ -1,0 +1,396 @@
+"""Manifests from a config: valid by every schema, the same each time, and what stands in them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+import typing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from manifest_schemas import check, strict
+
+from cluster.errors import ConfigError
+from cluster.kuberay.create import filled
+from cluster.run.pools import Pool
+from jobs.cli.arguments import parser
+from jobs.config.config import Config
+from jobs.config.load import load_config
+from jobs.submit.reachable import unseen_paths, unset_variables
+from jobs.submit.render import DEADLINE_SECONDS, Kind, deadline_seconds, job_name, rendered
+
+ROOT = Path(__file__).resolve().parents[3]
+NIGHTLY = "configs/nightly.yaml"
+KINDS = typing.get_args(Kind)
+Manifest = dict[str, Any]
+
+
+def config(*settings: str, file: str = NIGHTLY) -> Config:
+    return load_config(str(ROOT / file), list(settings), "2026-01-31")
+
+
+def documents(kind: Kind, *settings: str, file: str = NIGHTLY, **more: Any) -> list[Manifest]:
+    text = rendered(config(*settings, file=file), str(ROOT / file), kind, settings=settings, **more)
+    return list(yaml.safe_load_all(text))
+
+
+def one(found: list[Manifest], kind: str) -> Manifest:
+    (only,) = (document for document in found if document["kind"] == kind)
+    return only
+
+
+def job_of(found: list[Manifest]) -> Manifest:
+    """The RayJob; of `cron`, the one that a pod would create."""
+    if any(document["kind"] == "RayJob" for document in found):
+        return one(found, "RayJob")
+    texts = [document["data"] for document in found if "rayjob.json" in document.get("data", {})]
+    return dict(filled(json.loads(texts[0]["rayjob.json"]), "2026-01-31"))
+
+
+def cluster(found: list[Manifest]) -> Manifest:
+    return dict(job_of(found)["spec"]["rayClusterSpec"])
+
+
+def words(found: list[Manifest]) -> list[str]:
+    return shlex.split(job_of(found)["spec"]["entrypoint"])
+
+
+def pods(found: list[Manifest]) -> list[Manifest]:
+    """The specs of all pods."""
+    spec = job_of(found)["spec"]
+    groups = [spec["rayClusterSpec"]["headGroupSpec"], *spec["rayClusterSpec"]["workerGroupSpecs"]]
+    templates = [spec["submitterPodTemplate"], *(group["template"] for group in groups)]
+    crons = [document for document in found if document["kind"] == "CronJob"]
+    templates += [document["spec"]["jobTemplate"]["spec"]["template"] for document in crons]
+    return [template["spec"] for template in templates]
+
+
+VARIANTS: dict[str, tuple[str, ...]] = {
+    "as it stands": (),
+    "a pool that grows": ("cluster.rerank.workers={min: 2, max: 6}",),
+    "without an autoscaler": ("cluster.kubernetes.autoscale=false",),
+    "nothing said": ("cluster={}",),
+    "much said": (
+        "cluster.kubernetes.auth_secret=ray-token",
+        "cluster.kubernetes.monitoring_namespace=monitoring",
+        "cluster.kubernetes.head.node_selector={pool: steady}",
+        "cluster.kubernetes.tolerations=[{key: spot, value: 'yes', effect: null}]",
+        "rewrite.engine.args={tensor_parallel_size: 2}",
+        "cluster.rewrite={workers: 2}",
+        "cluster.retrieve={workers: 3, gpus: 0.5}",
+        "label=try-1",
+    ),
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_everything_is_valid(kind: Kind, variant: str) -> None:
+    found = documents(kind, *VARIANTS[variant])
+    for document in [*found, job_of(found)]:
+        check(document)
+        assert re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", document["metadata"]["name"])
+        assert document["metadata"]["namespace"] == "dmqr"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_examples_are_fresh_and_valid(kind: Kind) -> None:
+    """They are written by `python docs/generate.py`."""
+    example = (ROOT / f"cluster/kuberay/nightly.{kind}.yaml").read_text(encoding="utf-8")
+    again = rendered(config(), str(ROOT / NIGHTLY), kind).replace(f"{ROOT}/", "")
+    assert example == again, "stale; run: python docs/generate.py"
+    found = list(yaml.safe_load_all(example))
+    for document in [*found, job_of(found)]:
+        check(document)
+
+
+def test_the_schemas_refuse_what_they_do_not_know() -> None:
+    job = job_of(documents("kuberay"))
+    job["spec"]["rayClusterSpec"]["headGroupSpec"]["replica"] = 1
+    with pytest.raises(Exception, match="replica"):
+        check(job)
+    open_ended = {"type": "object", "properties": {"a": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}
+    assert strict(open_ended) == open_ended | {"additionalProperties": False}
+    with pytest.raises(Exception, match="concurrency"):
+        check({"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "a"}, "spec": {"concurrency": 1}})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_runs_without_ray_or_network_and_is_the_same_each_time(kind: Kind) -> None:
+    code = (
+        "import sys, socket; socket.socket.connect = None\n"
+        "from jobs.config.load import load_config; from jobs.submit.render import rendered\n"
+        f"print(rendered(load_config({NIGHTLY!r}, date='2026-01-31'), {NIGHTLY!r}, {kind!r}), end='')\n"
+        "assert not {'ray', 'torch', 'boto3'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == (ROOT / f"cluster/kuberay/nightly.{kind}.yaml").read_text(encoding="utf-8")
+
+
+# ---------------------------------------------------------------- the command in the cluster
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_command_is_understood_and_gives_the_pools(kind: Kind, variant: str) -> None:
+    settings = VARIANTS[variant]
+    found = documents(kind, *settings)
+    command = words(found)
+    start = command.index("dmqr")
+    assert command[:start] == ["timeout", "--signal=TERM", "--kill-after=600", str(DEADLINE_SECONDS)]
+    options = parser().parse_args(command[start + 1 :])
+    assert (options.verb, options.config, options.date) == ("run", "/etc/dmqr/nightly.yaml", "2026-01-31")
+    data = one([document for document in found if "nightly.yaml" in document.get("data", {})], "ConfigMap")["data"]
+    assert data["nightly.yaml"] == (ROOT / NIGHTLY).read_text(encoding="utf-8")
+    assert data["prices.yaml"] == (ROOT / "configs/prices.yaml").read_text(encoding="utf-8")
+    there = load_config(str(ROOT / NIGHTLY), options.set, options.date, options.label)
+    here = config(*settings)
+    assert there.cluster.address == "auto"
+    assert there.model_copy(update={"cluster": here.cluster}) == here
+    assert there.cluster.kubernetes == here.cluster.kubernetes
+    for stage in ("rewrite", "retrieve", "rerank"):
+        assert getattr(there.cluster, stage).workers is not None
+    most = sum(group["maxReplicas"] for group in cluster(found)["workerGroupSpecs"])
+    assert there.cluster.scales_to is not None
+    assert there.cluster.scales_to.nodes == most
+
+
+def test_only_cron_leaves_the_date_open() -> None:
+    text = rendered(config(), str(ROOT / NIGHTLY), "cron")
+    manifest = one([d for d in yaml.safe_load_all(text) if "rayjob.json" in d.get("data", {})], "ConfigMap")
+    raw = json.loads(manifest["data"]["rayjob.json"])
+    assert raw["metadata"]["name"] == "nightly-{date}"
+    assert "--date '{date}'" in raw["spec"]["entrypoint"]
+    assert "{date}" not in job_of(documents("kuberay"))["spec"]["entrypoint"]
+
+
+def test_a_log_without_a_date_has_none(tmp_path: Path) -> None:
+    file = tmp_path / "Big Job.yaml"
+    file.write_text((ROOT / NIGHTLY).read_text().replace("date={date}/", "all/").replace("name: nightly", "name: Big_Job.2"))
+    found = list(yaml.safe_load_all(rendered(load_config(str(file)), str(file), "kuberay")))
+    assert job_of(found)["metadata"]["name"] == "big-job-2"
+    assert "--date" not in words(found)
+    assert "/etc/dmqr/config.yaml" in words(found)
+    assert set(one(found, "ConfigMap")["data"]) == {"config.yaml"}
+
+
+@pytest.mark.parametrize(
+    ("name", "job"), [("nightly", "nightly"), ("2026_Ä.B--c", "b-c"), ("n" * 60, "n" * 36), ("a" * 35 + "-b", "a" * 35)]
+)
+def test_names(name: str, job: str) -> None:
+    assert job_name(name) == job
+
+
+def test_a_name_without_a_letter_is_refused() -> None:
+    with pytest.raises(ConfigError, match="use a name with a letter"):
+        job_name("2026")
+
+
+# ---------------------------------------------------------------- the cluster
+
+
+def test_pools_become_worker_groups() -> None:
+    cpu, gpu = cluster(documents("kuberay", "cluster.rerank.workers={min: 2, max: 6}"))["workerGroupSpecs"]
+    assert (cpu["groupName"], cpu["replicas"], cpu["minReplicas"], cpu["maxReplicas"]) == ("cpu", 0, 0, 1)
+    assert (gpu["groupName"], gpu["replicas"], gpu["minReplicas"], gpu["maxReplicas"]) == ("gpu-1", 0, 0, 16)
+    container = gpu["template"]["spec"]["containers"][0]
+    assert container["image"] == "registry.example/dmqr:0.1.0-gpu"
+    assert container["resources"]["limits"] == {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "1"}
+    assert "nvidia.com/gpu" not in cpu["template"]["spec"]["containers"][0]["resources"]["limits"]
+
+
+def test_without_an_autoscaler_all_pods_are_there_from_the_start() -> None:
+    found = cluster(documents("kuberay", "cluster.rerank.workers={min: 2, max: 6}", "cluster.kubernetes.autoscale=false"))
+    assert [(one["replicas"], one["minReplicas"], one["maxReplicas"]) for one in found["workerGroupSpecs"]] == [
+        (1, 1, 1), (16, 16, 16)
+    ]  # fmt: skip
+    assert (found["enableInTreeAutoscaling"], "autoscalerOptions" in found) == (False, False)
+
+
+def test_workers_may_run_on_spot_nodes_and_the_head_may_not_and_has_no_work() -> None:
+    found = cluster(documents("kuberay"))
+    head = found["headGroupSpec"]
+    assert head["rayStartParams"]["num-cpus"] == "0"
+    assert "tolerations" not in head["template"]["spec"]
+    for group in found["workerGroupSpecs"]:
+        spec = group["template"]["spec"]
+        keys = [one["key"] for one in spec["tolerations"]]
+        assert "cloud.google.com/gke-spot" in keys
+        assert ("nvidia.com/gpu" in keys) == (group["groupName"] != "cpu")
+        assert spec["terminationGracePeriodSeconds"] == 120
+
+
+def rules(found: list[Manifest]) -> dict[str, set[tuple[str, int]]]:
+    policies: dict[str, set[tuple[str, int]]] = {}
+    for rule in job_of(found)["spec"]["deletionStrategy"]["deletionRules"]:
+        seconds = rule["condition"].pop("ttlSeconds")
+        policies.setdefault("/".join(rule["condition"].values()), set()).add((rule["policy"], seconds))
+    return policies
+
+
+def test_workers_go_at_once_and_the_head_a_day_later() -> None:
+    kept = {("DeleteCluster", 86_400), ("DeleteSelf", 604_800)}
+    ends = ("SUCCEEDED", "FAILED", "Failed")
+    autoscaled = documents("kuberay")
+    assert rules(autoscaled) == dict.fromkeys(ends, kept)
+    assert cluster(autoscaled)["autoscalerOptions"]["idleTimeoutSeconds"] == 60
+    assert cluster(autoscaled)["autoscalerOptions"]["version"] == "v2"
+    fixed = documents("kuberay", "cluster.kubernetes.autoscale=false")
+    assert rules(fixed) == dict.fromkeys(ends, kept | {("DeleteWorkers", 0)})
+
+
+def test_kueue_admits_a_fixed_job_as_a_whole_and_a_growing_one_by_slices() -> None:
+    fixed = job_of(documents("kueue", "cluster.kubernetes.queue=night"))
+    assert fixed["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "night"
+    assert "annotations" not in fixed["metadata"]
+    assert fixed["spec"]["shutdownAfterJobFinishes"]
+    assert "deletionStrategy" not in fixed["spec"]
+    assert not fixed["spec"]["rayClusterSpec"]["enableInTreeAutoscaling"]
+    assert [group["replicas"] for group in fixed["spec"]["rayClusterSpec"]["workerGroupSpecs"]] == [1, 12]
+    growing = job_of(documents("kueue", "cluster.rerank.workers={min: 2, max: 6}"))
+    assert growing["metadata"]["annotations"] == {"kueue.x-k8s.io/elastic-job": "true"}
+    gpu = growing["spec"]["rayClusterSpec"]["workerGroupSpecs"][1]
+    assert (gpu["replicas"], gpu["minReplicas"], gpu["maxReplicas"]) == (12, 12, 16)
+
+
+# ---------------------------------------------------------------- time
+
+
+def test_the_deadline_follows_the_estimate() -> None:
+    pools = {"rewrite": Pool(8, 1, 1), "rerank": Pool(2, 1, 1)}
+    assert deadline_seconds(pools, None) == deadline_seconds(pools, {"expected": None}) == DEADLINE_SECONDS
+    assert deadline_seconds(pools, {"expected": {"seconds": 10.0}}) == 3600
+    assert deadline_seconds(pools, {"expected": {"seconds": 20_000.0}}) == 31_800  # 1,800 + 3 x 20,000 / 2
+    planned = {"expected": {"seconds": 20_000.0}}
+    found = documents("kuberay", planned=planned)
+    assert job_of(found)["spec"]["activeDeadlineSeconds"] == 31_800
+    assert words(found)[3] == "31800"
+    said = documents("kuberay", "cluster.kubernetes.deadline_seconds=7200", planned=planned)
+    assert job_of(said)["spec"]["activeDeadlineSeconds"] == 7200
+
+
+def test_a_night_does_not_meet_the_next() -> None:
+    found = documents("cron", "cluster.kubernetes.schedule=15 3 * * *")
+    spec = one(found, "CronJob")["spec"]
+    assert (spec["concurrencyPolicy"], spec["schedule"], spec["timeZone"]) == ("Forbid", "15 3 * * *", "Etc/UTC")
+    job = spec["jobTemplate"]["spec"]
+    assert job["activeDeadlineSeconds"] > 3 * DEADLINE_SECONDS  # it waits for every attempt
+    rights = one(found, "Role")["rules"]
+    assert rights == [{"apiGroups": ["ray.io"], "resources": ["rayjobs"], "verbs": ["create", "get"]}]
+    account = one(found, "ServiceAccount")["metadata"]["name"]
+    assert job["template"]["spec"]["serviceAccountName"] == account == one(found, "RoleBinding")["subjects"][0]["name"]
+
+
+# ---------------------------------------------------------------- security
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_pod_has_more_rights_than_it_needs(kind: Kind, variant: str) -> None:
+    found = documents(kind, *VARIANTS[variant])
+    containers = [container for pod in pods(found) for container in pod["containers"]]
+    if (autoscaler := cluster(found).get("autoscalerOptions")) is not None:
+        containers.append(autoscaler)
+    for pod in pods(found):
+        assert pod["securityContext"]["runAsNonRoot"]
+        assert pod["securityContext"]["runAsUser"] == 1000
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        volumes = {volume["name"] for volume in pod["volumes"]}
+        assert {mount["name"] for container in pod["containers"] for mount in container["volumeMounts"]} == volumes
+    for container in containers:
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "readOnlyRootFilesystem": True,
+            "runAsNonRoot": True,
+        }  # fmt: skip
+        assert {"/tmp", "/cache"} <= {mount["mountPath"] for mount in container["volumeMounts"]}
+    workers = [group["template"]["spec"] for group in cluster(found)["workerGroupSpecs"]]
+    assert not any(pod["automountServiceAccountToken"] for pod in workers)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_token_is_wanted_and_nothing_is_exposed(kind: Kind) -> None:
+    spec = cluster(documents(kind))
+    assert spec["authOptions"] == {"mode": "token"}
+    assert re.fullmatch(r"2\.\d+\.\d+", spec["rayVersion"])
+    assert spec["headGroupSpec"]["serviceType"] == "ClusterIP"
+    assert spec["headGroupSpec"]["enableIngress"] is False
+    own = cluster(documents(kind, "cluster.kubernetes.auth_secret=ray-token"))
+    assert own["authOptions"] == {"mode": "token", "secretName": "ray-token"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_pod_of_the_job_is_under_the_policy(kind: Kind) -> None:
+    found = documents(kind)
+    policies = {d["metadata"]["name"]: d["spec"] for d in found if d["kind"] == "NetworkPolicy"}
+    policy = policies["nightly"]
+    label = policy["podSelector"]["matchLabels"]
+    spec = job_of(found)["spec"]
+    groups = [spec["rayClusterSpec"]["headGroupSpec"], *spec["rayClusterSpec"]["workerGroupSpecs"]]
+    for template in [spec["submitterPodTemplate"], *(group["template"] for group in groups)]:
+        assert template["metadata"]["labels"] == label
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    inside, operator = policy["ingress"]
+    assert inside == {"from": [{"podSelector": {"matchLabels": label}}]}
+    assert [port["port"] for port in operator["ports"]] == [8265]
+    if kind == "cron":
+        assert policies["nightly-cron"]["ingress"] == []
+
+
+def test_the_port_of_the_llm_server_may_be_reached() -> None:
+    engine = "rewrite.engine={kind: openai, model: m, base_url: 'http://llm:8000/v1'}"
+    policy = one(documents("kuberay", engine), "NetworkPolicy")["spec"]
+    assert [port["port"] for port in policy["egress"][-1]["ports"]] == [443, 6443, 8000, 9200]
+
+
+def test_secrets_are_named_never_written() -> None:
+    for pod in pods(documents("kuberay"))[1:]:
+        values = {one["name"]: one for one in pod["containers"][0]["env"]}
+        assert values["ELASTICSEARCH_API_KEY"]["valueFrom"] == {
+            "secretKeyRef": {"name": "dmqr-elasticsearch", "key": "api-key"}
+        }
+        assert values["ELASTICSEARCH_URL"] == {"name": "ELASTICSEARCH_URL", "value": "http://elasticsearch.search:9200"}
+        assert len(values) == len(pod["containers"][0]["env"])
+
+
+def test_a_variable_is_not_given_twice() -> None:
+    with pytest.raises(ConfigError, match="ELASTICSEARCH_URL stands in env and in secrets"):
+        config("cluster.kubernetes.secrets.ELASTICSEARCH_URL={secret: a, key: b}")
+
+
+def test_a_variable_has_a_name_that_it_may_have() -> None:
+    with pytest.raises(ConfigError, match="'a b' cannot be the name of a variable"):
+        config("cluster.kubernetes.env={a b: c}")
+
+
+def test_the_settings_are_no_part_of_a_fingerprint() -> None:
+    from jobs.keys import identity_fields
+
+    assert identity_fields(config("cluster.kubernetes.image=other:1")) == identity_fields(config())
+
+
+# ---------------------------------------------------------------- what no pod sees
+
+
+def test_what_no_pod_sees_is_named(tmp_path: Path) -> None:
+    assert unseen_paths(config()) == []
+    (tmp_path / "reranker").mkdir()
+    assert unseen_paths(config(f"rerank.model={tmp_path}/reranker", "evaluate.qrels=qrels.tsv")) == [
+        "evaluate.qrels: qrels.tsv", f"rerank.model: {tmp_path}/reranker"
+    ]  # fmt: skip
+    assert {line.partition(": ")[0] for line in unseen_paths(config(file="configs/quickstart.yaml"))} == {
+        "log.path", "rewrite.engine.path", "retrieve.retrievers.bm25.index", "retrieve.retrievers.dense.index",
+        "evaluate.qrels", "output",
+    }  # fmt: skip
+
+
+def test_variables_that_no_manifest_sets_are_named() -> None:
+    assert unset_variables(config()) == []
+    assert unset_variables(config("cluster.kubernetes.secrets={}", "cluster.kubernetes.env={}")) == [
+        "ELASTICSEARCH_URL", "ELASTICSEARCH_API_KEY"
+    ]  # fmt: skip
