@@ -8,8 +8,8 @@
     command  the commands `ablate` (31 arms, compared, report) and `run` (report) on the 100 recorded queries of --corpus, in
              turn. Goal: within 1.3 x.
     grid     some 500 arms of fusion over the same 2,000 queries: time, peak memory, size of results/.
-    pairs    a tiny cross-encoder (random weights), 31 arms over 60 queries: the scored pairs beside the union of those of each
-             arm as a run of its own.
+    pairs    a tiny cross-encoder (random weights), BM25, 31 arms over 20 queries: the scored pairs beside the union of those
+             of each arm as a run of its own.
 
 BM25 (english) and exact dense (MiniLM) over --corpus. Completions are made from the queries' own words; judgements of the web
 queries are drawn at random, so that statistics have something to do. Each measured thing is a process of its own, in a fresh
@@ -208,7 +208,7 @@ def grid(folder: Path, name: str, queries: int) -> bool:
     return True
 
 
-def pairs(folder: Path, name: str, queries: int = 60) -> bool:
+def pairs(folder: Path, name: str, queries: int = 20) -> bool:
     """Whether exactly the union of the arms' candidates is scored, each pair once."""
     from tiny_reranker import make_reranker
 
@@ -222,7 +222,9 @@ def pairs(folder: Path, name: str, queries: int = 60) -> bool:
     corpus = pq.read_table(shared() / "data" / DATA[name][0] / "corpus.parquet", columns=["text"])["text"].to_pylist()
     make_reranker(folder / "reranker", corpus[:300])
     rerank = {"kind": "cross_encoder", "model": str(folder / "reranker"), "max_length": 128}
-    config = str(written(folder, web_log(folder, queries, name), name, rerank=rerank, ablate={"subsets": "all"}))
+    words = {"retrievers": {"bm25": {"kind": "local", "index": str(INDEXES / DATA[name][0])}}}  # vectors depend on their batch
+    values = web_log(folder, queries, name) | {"retrieve": words}
+    config = str(written(folder, values, name, rerank=rerank, ablate={"subsets": "all"}))
     ablation = prepare_ablation(load_config(config), config)
     run(ablation.prepared, LiveDisplay(io.StringIO()), work=ablation.work)
     scored = _pairs(ablation.prepared.storage.root)

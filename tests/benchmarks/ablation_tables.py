@@ -175,7 +175,7 @@ def _cell(one: dict[str, Any], bold: bool = False) -> str:
     """A mean, bold where it is the best; * where p, adjusted by Holm's method, is below .05; † where p alone is."""
     mean = f"{one['mean']:.3f}".replace("0.", ".", 1)
     holm, p = one["p_holm"], one["p"]
-    mark = "" if holm is None else "*" if holm < 0.05 else "†" if p < 0.05 else ""
+    mark = "" if holm is None else r"\*" if holm < 0.05 else "†" if p < 0.05 else ""
     return f"**{mean}**{mark}" if bold else f"{mean}{mark}"
 
 
