@@ -23,7 +23,7 @@ PATIENCE_SECONDS = 120.0  # without an answer of the server, as long as requests
 STOPPED_CODE = 143  # of a job that was stopped: as a driver says that has received SIGTERM
 _ENDED = {"SUCCEEDED", "FAILED", "STOPPED"}
 _EXIT_CODE = re.compile(r"failed with exit code (-?\d+)")
-_QUIET = ("ray.dashboard.modules.dashboard_sdk", "ray.dashboard.modules.job.sdk")
+_QUIET = ("dashboard.modules.dashboard_sdk", "dashboard.modules.job.sdk", "_private.runtime_env.packaging")  # below ray
 
 
 class SubmittedJob(NamedTuple):
@@ -80,7 +80,7 @@ class JobServer:
         except ImportError as error:
             raise _missing(error) from error
         for name in _QUIET:
-            logging.getLogger(name).setLevel(logging.WARNING)
+            logging.getLogger(f"ray.{name}").setLevel(logging.WARNING)
         authority = os.environ.get("SSL_CERT_FILE") if self.address.startswith("https:") else None
         with self._told():
             self._client = JobSubmissionClient(self.address, verify=authority or True)
