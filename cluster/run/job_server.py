@@ -121,12 +121,6 @@ class JobServer:
         with self._told():
             self._client.stop_job(job_id)
 
-    def wait(self, job_id: str) -> SubmittedJob:
-        """Returns a job when it has ended."""
-        while not (job := self.job(job_id)).ended:
-            time.sleep(POLL_SECONDS)
-        return job
-
     def log(self, job_id: str) -> str:
         """Returns what a job has printed so far."""
         with self._told():

@@ -16,7 +16,7 @@ def stop(options: argparse.Namespace) -> int:
     if worked:
         print(f"dmqr stop: job {job.id} is told to stop; it commits the shards under way", file=sys.stderr)
         server.stop(job.id)
-        job = server.wait(job.id)
+        job = server.follow(job.id, lambda text: None)
     if options.json:
         print_json({"job": job.id, "status": job.status, "worked": worked})
     else:

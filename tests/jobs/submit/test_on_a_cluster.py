@@ -70,7 +70,7 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
         yield Head(json.loads(line)["address"], python, environment)
     finally:
         nodes.communicate(timeout=60)
-        print(temporary)
+        rmtree(temporary, ignore_errors=True)
 
 
 @pytest.fixture
