@@ -208,10 +208,11 @@ class _Tail:
             self._write(text)
 
 
-def _client_errors() -> tuple[type[Exception], ...]:
+def _passing_errors() -> tuple[type[Exception], ...]:
+    """Returns what is raised while a server is away, or behind a proxy that is."""
     import aiohttp
 
-    return (aiohttp.ClientError,)
+    return (ClusterError, OSError, RuntimeError, TimeoutError, aiohttp.ClientError)
 
 
 def _job(details: Any) -> SubmittedJob:

@@ -85,11 +85,17 @@ def _command(options: argparse.Namespace) -> str:
 
 
 def _render(options: argparse.Namespace) -> int:
-    """Prints a manifest of Kubernetes for the job; nothing is sent."""
-    from jobs.submit.render import rendered, unseen_paths
+    """Prints manifests of Kubernetes for the job; nothing is sent."""
+    from jobs.submit.reachable import unseen_paths, unset_variables
+    from jobs.submit.render import rendered
 
+    for flag in ("ablate", "detach", "json", "pip", "uv"):
+        if getattr(options, flag):
+            raise ConfigError("argument", f"--{flag}: is not rendered; leave it out, or submit with --address")
     config = load(options)
-    for words in unseen_paths(config):
-        print(f"dmqr submit: warning: {words}", file=sys.stderr)
-    print(rendered(config, options.config, options.render), end="")
+    for path in unseen_paths(config):
+        print(f"dmqr submit: warning: {path}: no pod can see it, unless its image has it", file=sys.stderr)
+    for name in unset_variables(config):
+        print(f"dmqr submit: warning: {name}: is set by no manifest; name it in cluster.kubernetes.secrets", file=sys.stderr)
+    print(rendered(config, options.config, options.render, settings=options.set), end="")
     return 0

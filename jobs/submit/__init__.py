@@ -1,1 +1,1 @@
-"""Submits a job to a cluster: what is sent, under which id, and what becomes of it."""
+"""Submitting a job to a cluster."""
