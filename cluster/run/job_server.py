@@ -150,7 +150,7 @@ class JobServer:
                     with contextlib.suppress(ClusterError):  # the log's machine may be gone
                         tail.show_all(self.log(job_id))
                     return job
-            except (TimeoutError, ClusterError, OSError, RuntimeError, *_client_errors()) as error:
+            except _passing_errors() as error:
                 if "404" in str(error) and "does not exist" in str(error):
                     gone = f"--address {self.address}: the job {job_id} is not known any more: the head was started anew"
                     raise Stopped("cluster-away", f"{gone}; submit it again") from error
