@@ -297,7 +297,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         ),
     },
     "The cluster": {
-        "cluster-away": ("No Ray cluster answers at `cluster.address`.", "`ray start --head`, or use `local` or `none`."),
+        "cluster-away": ("No Ray, no job server answers, or it refuses a token.", "`ray start --head`; use `local` or `none`."),
         "cluster-small": (
             "The pools request more than the cluster or a single node has and may scale to, or have more workers than "
             "requests in flight.",

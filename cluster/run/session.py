@@ -20,6 +20,7 @@ from cluster.run.pools import (
     scaled_resources,
     size_pools,
 )
+from cluster.run.submitted import working_folder_has
 
 IN_PROCESS = "none"  # `cluster.address` for no Ray, with all stages in this process
 _MOST_LOCAL_GPUS = 16
@@ -93,7 +94,8 @@ class Session:
                     **logs,
                 )
             else:
-                ray.init(address, runtime_env=environment | ({"py_modules": list(modules)} if modules else {}), **logs)
+                shipped = {"py_modules": list(modules)} if modules and not working_folder_has(modules) else {}
+                ray.init(address, runtime_env=environment | shipped, **logs)
         except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
             why = "" if isinstance(error, ConnectionError) else f" ({str(error).splitlines()[0]})"
             raise ClusterError(

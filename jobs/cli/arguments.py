@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import shtab
 
+from jobs.cli.cluster_arguments import HEAD, add_job, add_submission
 from jobs.cli.parser import PROGRAM, REQUIRED, Parser
 
 
@@ -71,7 +72,7 @@ def _overrides(one: argparse.ArgumentParser) -> None:
 
 
 def _run_folder(one: argparse.ArgumentParser) -> None:
-    words = "a run's folder, or <output>/<name> for its newest finished run (status: the run started last)"
+    words = "a run's folder, or <output>/<name> for its newest finished run"
     _file(one.add_argument("run", metavar="RUN", help=words))
 
 
@@ -141,8 +142,35 @@ def _work(one: argparse.ArgumentParser) -> None:
 
 
 def _status(one: argparse.ArgumentParser) -> None:
-    _run_folder(one)
+    words = "a run's folder, <output>/<name> for the run started last, or a config, for that of its date or label"
+    _file(one.add_argument("run", metavar="RUN|CONFIG", help=words))
+    _overrides(one)
     _label(one, "with <output>/<name>: the run of this label or date")
+    words = "of a job server, like http://HEAD:8265: say what it knows of the run's job, too (default: storage alone)"
+    one.add_argument("--address", metavar="URL", help=words)
+    _json(one)
+
+
+def _submit(one: argparse.ArgumentParser) -> None:
+    _config(one)
+    _label(one, "as of run: stands in the name of the run's folder and in the job's id")
+    add_submission(one)
+    _json(one)
+
+
+def _job(one: argparse.ArgumentParser) -> None:
+    add_job(one)
+    _overrides(one)
+    _label(one, "with a config: that it was submitted with")
+
+
+def _logs(one: argparse.ArgumentParser) -> None:
+    _job(one)
+    one.add_argument("--no-follow", action="store_true", help="print what is there, and end")
+
+
+def _stop(one: argparse.ArgumentParser) -> None:
+    _job(one)
     _json(one)
 
 
@@ -246,6 +274,13 @@ VERBS = {
         "dmqr ablate configs/ablate.yaml",
         _work,
     ),
+    "submit": Verb(
+        "submit run or ablate to a Ray cluster and follow it; submitted twice, a job is followed, or goes on",
+        f"dmqr submit {QUICKSTART} --address {HEAD}",
+        _submit,
+    ),
+    "logs": Verb("print what a submitted job prints, to its end", f"dmqr logs {QUICKSTART} --address {HEAD}", _logs),
+    "stop": Verb("stop a submitted job; shards under way are committed", f"dmqr stop {QUICKSTART} --address {HEAD}", _stop),
     "status": Verb(
         "show how far a run is that another process or machine works on; nothing is written",
         "dmqr status runs/quickstart",

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from cluster.errors import DmqrError, Stopped
+from cluster.run.submitted import submitting_command
 from jobs.cli.arguments import program
 from jobs.cli.refusal import cause, say, system
 
@@ -112,7 +113,12 @@ def load(options: argparse.Namespace) -> Config:
 
 
 def again(options: argparse.Namespace, verb: str = "run") -> str:
-    """Returns the command that goes on with this run; tomorrow, too, if `{date}` is in the config."""
+    """Returns the command that goes on with this run; tomorrow, too, if `{date}` is in the config.
+
+    A submitted job goes on when it is submitted again.
+    """
+    if (command := submitting_command()) is not None:
+        return command
     words = [*shlex.split(program()), verb, options.config, *(word for setting in options.set for word in ("--set", setting))]
     dated = "{date}" in Path(options.config).read_text(encoding="utf-8") + "".join(options.set)
     if options.date or dated:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from cluster.errors import ConfigError, DmqrError
 from cluster.run.shards import SUCCESS
 from jobs.cli.driving import again, drive, load, reporting, warn
-from jobs.cli.printing import print_json, print_page, width
+from jobs.cli.printing import print_json, print_page
 from jobs.cli.refusal import say
 
 if TYPE_CHECKING:
@@ -132,20 +132,6 @@ def run(options: argparse.Namespace) -> int:
     else:
         print_page(closing_table(folder, prepared.prices, evaluation))
         print(folder.storage.root)
-    return 0
-
-
-def status(options: argparse.Namespace) -> int:
-    """Shows how far a run is; returns 0, whatever its state."""
-    from jobs.run.status import read_status, status_values
-    from jobs.terminal.status_page import status_page
-
-    found = read_status(options.run, options.label)
-    if options.json:
-        print_json(status_values(found))
-    else:
-        print(found.folder)
-        print_page(status_page(found, width()))
     return 0
 
 

@@ -100,11 +100,7 @@ def _prepare(
     rewriting: Rewriting,
 ) -> Prepared:
     config = with_precisions(config)
-    prices = load_prices(Path(config_path).with_name("prices.yaml"))
-    if prices is None and config.limits.max_cost_usd is not None:
-        raise ConfigError(
-            "prices", f"limits.max_cost_usd needs prices, and there is no prices.yaml beside {config_path}; put one there"
-        )
+    prices = read_prices(config, config_path)
     indexes = index_identities(config)
     if config.reads_texts and len({index.get("corpus") for index in indexes.values()}) > 1:
         raise ConfigError(
@@ -136,6 +132,20 @@ def _prepare(
         rewriting,
         warnings + unpriced_models(config, prices),
     )
+
+
+def read_prices(config: Config, config_path: str) -> Prices | None:
+    """Returns the prices beside the config; None: there are none, and none are needed.
+
+    Raises:
+        ConfigError, ClusterError: they are needed, or wrong.
+    """
+    prices = load_prices(Path(config_path).with_name("prices.yaml"))
+    if prices is None and config.limits.max_cost_usd is not None:
+        raise ConfigError(
+            "prices", f"limits.max_cost_usd needs prices, and there is no prices.yaml beside {config_path}; put one there"
+        )
+    return prices
 
 
 def log_columns(config: Config, rewriting: Rewriting) -> LogColumns:

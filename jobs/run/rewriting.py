@@ -6,6 +6,7 @@ import io
 from pathlib import Path
 
 from cluster.errors import ConfigError, RewriterError, UnavailableError
+from cluster.run.submitted import submission
 from cluster.storage import open_file, remote
 from jobs.config.config import Config
 from rewriters.adaptive import load_demonstrations
@@ -56,12 +57,13 @@ def _guards(settings: GuardSettings) -> GuardRules:
     keys = {"vocabulary": "rewrite.guards.vocabulary.path", "overrides": "rewrite.guards.overrides"}
     return GuardRules(
         settings,
-        **{
-            name: guard_file(keys[name], path, open_file, path if remote(path) else str(Path(path).absolute()))
-            for name, path in files.items()
-            if path
-        },
+        **{name: guard_file(keys[name], path, open_file, _of_workers(path)) for name, path in files.items() if path},
     )
+
+
+def _of_workers(path: str) -> str:
+    """Returns the path by which workers read a file; those of a submitted job start in a copy of its current folder."""
+    return path if remote(path) or (submission() is not None and not Path(path).is_absolute()) else str(Path(path).absolute())
 
 
 def read_text(path: str) -> str:

@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +27,7 @@ from jobs.run.pools import requested_pools
 from jobs.run.prepare import Prepared, prepare
 from jobs.run.rewriting import read_rewriting
 from jobs.run.run import run
+from jobs.run.work import RUN
 from jobs.run.spending import expected_requests, requests_per_query
 from jobs.terminal.live_display import LiveDisplay
 from rewriters.engines.openai.token_count import TokenCounter
@@ -130,12 +132,12 @@ def test_more_workers_than_requests_in_flight_are_refused_before_anything_is_wri
         "cluster": {"retrieve": {"workers": 3}},
     }
     config = Config.model_validate(prepared.config.model_dump() | changed)
-    for module in ("jobs.plan.plan", "jobs.run.run"):
-        monkeypatch.setattr(f"{module}.check_engine", lambda prepared: None)
+    monkeypatch.setattr("jobs.plan.plan.check_engine", lambda prepared: None)
+    unchecked = partial(run, work=replace(RUN, check_engines=lambda _: None))
     pools = local_pools(requested_pools(config), 0)
     monkeypatch.setattr("jobs.run.run.open_session", lambda *_: SimpleNamespace(pools=pools, close=lambda: None))
     with pytest.raises(ConfigError, match=r"3 workers cannot share 2 requests in flight \(retrieve 3\)"):
-        {"plan": plan, "run": run}[verb](replace(prepared, config=config), LiveDisplay(io.StringIO()))
+        {"plan": plan, "run": unchecked}[verb](replace(prepared, config=config), LiveDisplay(io.StringIO()))
     assert list(prepared.storage.list()) == []
 
 

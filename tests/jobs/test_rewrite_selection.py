@@ -148,7 +148,7 @@ def test_a_wrong_cell_of_the_log_is_a_note_and_not_the_end(
 ) -> None:
     cells = {"green tea": "keyword", "black tea": "keywrd", "tea": "none"}
     monkeypatch.setattr(
-        "jobs.stages.rewrite._queries", lambda _: [Query(f"id-{q}", q, None, {"methods": cell}) for q, cell in cells.items()]
+        "jobs.stages.rewrite.queries_of", lambda _: [Query(f"id-{q}", q, None, {"methods": cell}) for q, cell in cells.items()]
     )
     answer = json.dumps({"general": "about tea", "keyword": "tea, cup"})
     engine = record("r.jsonl", {query: {"dmqr": answer} for query in cells})

@@ -1,0 +1,258 @@
+"""A cluster's job server, by Ray's client: submits, lists, follows and stops jobs. Only HTTP goes to the head, port 8265.
+
+Token and certificate are read from the environment: RAY_AUTH_MODE=token with RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH, and
+SSL_CERT_FILE for an `https://` address whose authority is not among the system's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from cluster.errors import ClusterError, ConfigError, Stopped
+
+POLL_SECONDS = 1.0
+PATIENCE_SECONDS = 120.0  # without an answer of the server, as long as requests to storage are retried
+STOPPED_CODE = 143  # of a job that was stopped: as a driver says that has received SIGTERM
+_ENDED = {"SUCCEEDED", "FAILED", "STOPPED"}
+_EXIT_CODE = re.compile(r"failed with exit code (-?\d+)")
+_QUIET = ("dashboard.modules.dashboard_sdk", "dashboard.modules.job.sdk", "_private.runtime_env.packaging")  # below ray
+
+
+class SubmittedJob(NamedTuple):
+    """A job as its server tells of it."""
+
+    id: str
+    status: str  # PENDING, RUNNING, SUCCEEDED, FAILED, STOPPED
+    metadata: Mapping[str, str]
+    message: str
+    exit_code: int | None  # of the entrypoint; None: it has not ended, or not by itself
+    started: float  # seconds since the epoch; 0: not yet
+
+    @property
+    def ended(self) -> bool:
+        """Returns whether the job works no more."""
+        return self.status in _ENDED
+
+    @property
+    def code(self) -> int:
+        """Returns the exit code that stands for the end of the job.
+
+        It is that of the entrypoint, by Ray's `driver_exit_code` or the words of its message; 128 + N where signal N has
+        ended it; 143 where the job was stopped; 1 where it failed before its entrypoint (a package could not be installed)
+        or with the machine that it ran on.
+        """
+        if self.status == "SUCCEEDED":
+            return 0
+        if self.status == "STOPPED":
+            return STOPPED_CODE
+        told = _EXIT_CODE.search(self.message)
+        code = self.exit_code if self.exit_code is not None else int(told[1]) if told else 1
+        return 128 - code if code < 0 else code or 1
+
+
+class JobServer:
+    """The job server at an address."""
+
+    def __init__(self, address: str) -> None:
+        """Connects.
+
+        Args:
+            address: http://HOST:8265, or https://.
+
+        Raises:
+            ConfigError: The address is none, or a package is missing.
+            ClusterError: No job server answers there, or it refuses the token.
+        """
+        self.address = _checked(address)
+        # Ray lets these two override the address that it is given.
+        os.environ["RAY_API_SERVER_ADDRESS"] = self.address
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        try:
+            from ray.job_submission import JobSubmissionClient
+        except ImportError as error:
+            raise _missing(error) from error
+        for name in _QUIET:
+            logging.getLogger(f"ray.{name}").setLevel(logging.WARNING)
+        authority = os.environ.get("SSL_CERT_FILE") if self.address.startswith("https:") else None
+        with self._told():
+            self._client = JobSubmissionClient(self.address, verify=authority or True)
+
+    def jobs(self) -> list[SubmittedJob]:
+        """Returns the submitted jobs that the server knows, the oldest first."""
+        with self._told():
+            listed = self._client.list_jobs()
+        return sorted((_job(one) for one in listed if one.submission_id), key=lambda job: (job.started or float("inf"), job.id))
+
+    def job(self, job_id: str) -> SubmittedJob:
+        """Returns a job."""
+        with self._told():
+            return _job(self._client.get_job_info(job_id))
+
+    def submit(self, job_id: str, entrypoint: str, environment: Mapping[str, Any], metadata: Mapping[str, str]) -> bool:
+        """Submits a job; returns False where the server has one of that id already.
+
+        Args:
+            job_id: Of the new job.
+            entrypoint: A shell command.
+            environment: Ray's runtime environment; the folder `working_dir` is uploaded.
+            metadata: Kept with the job.
+        """
+        try:
+            with self._told():
+                self._client.submit_job(
+                    entrypoint=entrypoint, submission_id=job_id, runtime_env=dict(environment), metadata=dict(metadata)
+                )
+        except ClusterError:
+            if any(job.id == job_id for job in self.jobs()):
+                return False
+            raise
+        return True
+
+    def stop(self, job_id: str) -> None:
+        """Has a job's driver receive SIGTERM; the server sends SIGKILL after RAY_JOB_STOP_WAIT_TIME_S of its environment."""
+        with self._told():
+            self._client.stop_job(job_id)
+
+    def log(self, job_id: str) -> str:
+        """Returns what a job has printed so far."""
+        with self._told():
+            return str(self._client.get_job_logs(job_id))
+
+    def follow(self, job_id: str, write: Callable[[str], None], patience: float = PATIENCE_SECONDS) -> SubmittedJob:
+        """Passes on what a job prints, from its beginning, and returns the job when it has ended.
+
+        A connection that breaks is made again, and nothing is passed on twice.
+
+        Args:
+            job_id: Of the job.
+            write: Takes pieces of the text.
+            patience: Seconds for which the server may be away.
+
+        Raises:
+            Stopped: The server is away, or does not know the job any more; the job may work on.
+        """
+        tail = _Tail(self._client, job_id, write)
+        answered = time.monotonic()
+        while True:
+            try:
+                asyncio.run(tail.follow())
+                job = self.job(job_id)
+                answered = time.monotonic()
+                if job.ended:
+                    with contextlib.suppress(ClusterError):  # the log's machine may be gone
+                        tail.show_all(self.log(job_id))
+                    return job
+            except _passing_errors() as error:
+                if "404" in str(error) and "does not exist" in str(error):
+                    gone = f"--address {self.address}: the job {job_id} is not known any more: the head was started anew"
+                    raise Stopped("cluster-away", f"{gone}; submit it again") from error
+                if time.monotonic() - answered > patience:
+                    away = f"--address {self.address}: no answer for {patience:g} s; the job {job_id} may work on"
+                    raise Stopped("cluster-away", f"{away}; follow it again later, or see dmqr status RUN") from error
+            time.sleep(POLL_SECONDS)
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Turns what Ray's client raises into a line."""
+        from ray.exceptions import AuthenticationError
+
+        try:
+            yield
+        except AuthenticationError as error:
+            asked = "asks for a token" if "required" in str(error).splitlines()[0] else "refuses the token"
+            raise ClusterError(
+                "cluster-away",
+                f"--address {self.address}: the job server {asked}; set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or "
+                "RAY_AUTH_TOKEN_PATH to that of the cluster",
+            ) from error
+        except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
+            if "ray[default]" in str(error):
+                raise _missing(error) from error
+            raise ClusterError(
+                "cluster-away",
+                f"--address {self.address}: {_reason(error)}; give the address of the head's job server, like "
+                "http://HEAD:8265 (the head needs ray[default])",
+            ) from error
+
+
+class _Tail:
+    """The log of a job, as far as it has been passed on."""
+
+    def __init__(self, client: Any, job_id: str, write: Callable[[str], None]) -> None:
+        self._client, self._job_id, self._write = client, job_id, write
+        self._shown = 0  # characters
+
+    async def follow(self) -> None:
+        """Passes on what is new, until the server ends the connection; it always sends the log from its beginning."""
+        seen = 0
+        async for text in self._client.tail_job_logs(self._job_id):
+            new = text[max(0, self._shown - seen) :]
+            seen += len(text)
+            self._pass_on(new)
+
+    def show_all(self, text: str) -> None:
+        """Passes on the rest of the whole text."""
+        self._pass_on(text[self._shown :])
+
+    def _pass_on(self, text: str) -> None:
+        if text:
+            self._shown += len(text)
+            self._write(text)
+
+
+def _passing_errors() -> tuple[type[Exception], ...]:
+    """Returns what is raised while a server is away, or behind a proxy that is."""
+    import aiohttp
+
+    return (ClusterError, OSError, RuntimeError, TimeoutError, aiohttp.ClientError)
+
+
+def _job(details: Any) -> SubmittedJob:
+    return SubmittedJob(
+        details.submission_id,
+        str(getattr(details.status, "value", details.status)),
+        details.metadata or {},
+        details.message or "",
+        details.driver_exit_code,
+        (details.start_time or 0) / 1000,
+    )
+
+
+def _checked(address: str) -> str:
+    """Returns an address without a slash at its end."""
+    parts = urlsplit(address)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        shown = repr(address) if "@" not in address else "what is given"
+        raise ConfigError("argument", f"--address: {shown} is not the address of a job server; give it like http://HEAD:8265")
+    if parts.username or parts.password:
+        raise ConfigError(
+            "argument", "--address: holds a user or a password; leave it out, and set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
+        )
+    return address.rstrip("/")
+
+
+def _missing(error: BaseException) -> ConfigError:
+    why = getattr(error, "name", None) or "Ray's job client"
+    return ConfigError("package-missing", f'submit: {why} is not installed; run: pip install "ray[default]==2.60.0"')
+
+
+def _reason(error: BaseException) -> str:
+    """Returns why Ray's client failed, in one line: the innermost cause for TLS, else its own words."""
+    found: BaseException | None = error
+    while found is not None:
+        if "SSL" in type(found).__name__ or "certificate" in str(found).lower():
+            words = re.search(r"certificate verify failed[^()]*|CERTIFICATE_[A-Z_]+|WRONG_VERSION_NUMBER", str(found))
+            return f"TLS failed ({words[0].strip(' :') if words else type(found).__name__})"
+        found = found.__cause__ or found.__context__
+    if isinstance(error, ConnectionError):
+        return "no job server answers"
+    line = " ".join(str(error).split())
+    return f"the job server's answer is not understood ({line[:300]})"

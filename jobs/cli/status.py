@@ -1,0 +1,52 @@
+"""The verb status: how far a run is, by storage alone; and what a job server says of its job."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from cluster.errors import ConfigError
+from jobs.cli.driving import load
+from jobs.cli.printing import print_json, print_page, width
+from jobs.cli.submitted import found_job, is_config, with_config
+
+if TYPE_CHECKING:
+    from cluster.run.job_server import SubmittedJob
+    from jobs.run.status import Status
+
+
+def status(options: argparse.Namespace) -> int:
+    """Shows how far a run is; returns 0, whatever its state."""
+    from jobs.run.status import status_values
+    from jobs.terminal.status_page import status_page
+
+    job = found_job(options)[1] if options.address else None
+    try:
+        found = _of_storage(options)
+    except ConfigError as error:
+        if job is None or error.code != "run-missing":
+            raise
+        found = None  # it is submitted, and has not begun
+    if options.json:
+        print_json(({} if found is None else status_values(found)) | ({} if job is None else {"job": _values(job)}))
+        return 0
+    if job is not None:
+        print(f"job {job.id}: {job.status.lower()}" + (f", exit code {job.code}" if job.ended else ""))
+    if found is not None:
+        print(found.folder)
+        print_page(status_page(found, width()))
+    return 0
+
+
+def _of_storage(options: argparse.Namespace) -> Status:
+    from cluster.storage import open_storage
+    from jobs.run.status import read_status
+
+    if not is_config(options):
+        return read_status(options.run, options.label)
+    config = load(with_config(options))
+    return read_status(open_storage(config.output).url(config.name), config.shown_label)
+
+
+def _values(job: SubmittedJob) -> dict[str, object]:
+    return {"id": job.id, "status": job.status, "code": job.code if job.ended else None}

@@ -1,0 +1,101 @@
+"""The verb submit: a job to a cluster, followed to its end."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+
+from cluster.errors import ConfigError
+from jobs.cli.arguments import program
+from jobs.cli.driving import load
+from jobs.cli.printing import print_json
+from jobs.cli.refusal import say
+
+
+def submit(options: argparse.Namespace) -> int:
+    """Submits a job and follows it; returns its exit code."""
+    if options.render:
+        return _render(options)
+    from cluster.run.job_server import JobServer
+    from jobs.submit.submit import package_lists, submission
+    from jobs.submit.submit import submit as send
+
+    if not options.address:
+        raise ConfigError("argument", "--address is missing: of the cluster's job server, like http://HEAD:8265; or --render")
+    packages = package_lists(options.pip, options.uv)
+    job = submission(load(options), options.config, "ablate" if options.ablate else "run", _command(options), packages)
+    server = JobServer(options.address)
+    sent = send(server, job)
+    found = "submitted" if sent.is_new else "is working already"
+    print(f"dmqr submit: job {sent.job_id} {found} at {server.address}", file=sys.stderr)
+    if not options.detach:
+        return follow(server, sent.job_id, "submit", json=options.json)
+    if options.json:
+        print_json({"job": sent.job_id, "address": server.address, "submitted": sent.is_new})
+    else:
+        print(sent.job_id)
+    return 0
+
+
+def follow(server: object, job_id: str, verb: str, *, json: bool = False) -> int:
+    """Follows a job to its end; returns its exit code.
+
+    Args:
+        server: the `JobServer`.
+        job_id: of the job.
+        verb: what was called.
+        json: prints one JSON object in place of the job's closing table.
+    """
+    from cluster.run.job_server import JobServer
+    from jobs.submit.followed_log import FollowedLog
+
+    assert isinstance(server, JobServer)
+    log = FollowedLog(output=sys.stderr if json else None)
+    try:
+        job = server.follow(job_id, log.write)
+    except KeyboardInterrupt:
+        words = f"the job {job_id} works on; follow it with: {program()} logs {job_id} --address {server.address}"
+        return say(verb, f"{words}; stop it with: {program()} stop {job_id} --address {server.address}", 130)
+    log.close()
+    if json:
+        values = {"job": job.id, "address": server.address, "status": job.status, "code": job.code}
+        print_json(values | {"folder": log.last if job.code == 0 else None})
+    if job.code:
+        first = " ".join(job.message.split("last available logs")[0].split())[:300].rstrip(" ,")
+        ways = "the same command submits it again and goes on" if job.code != 2 else "correct what the line above names"
+        return say(verb, f"job {job.id}: {job.status.lower()}: {first or 'no reason given'}; {ways}", job.code)
+    return 0
+
+
+def _command(options: argparse.Namespace) -> str:
+    """Returns the command that submits the job again, also tomorrow."""
+    words = [*shlex.split(program()), "submit", options.config, "--address", options.address]
+    words += [word for setting in options.set for word in ("--set", setting)]
+    if options.date or "{date}" in Path(options.config).read_text(encoding="utf-8") + "".join(options.set):
+        from jobs.config.load import yesterday
+
+        words += ["--date", options.date or yesterday()]
+    words += ["--label", options.label] if options.label else []
+    words += ["--ablate"] if options.ablate else []
+    for name in ("pip", "uv"):
+        words += [f"--{name}", *given] if (given := getattr(options, name)) else []
+    return shlex.join(words)
+
+
+def _render(options: argparse.Namespace) -> int:
+    """Prints manifests of Kubernetes for the job; nothing is sent."""
+    from jobs.submit.reachable import unseen_paths, unset_variables
+    from jobs.submit.render import rendered
+
+    for flag in ("ablate", "detach", "json", "pip", "uv"):
+        if getattr(options, flag):
+            raise ConfigError("argument", f"--{flag}: is not rendered; leave it out, or submit with --address")
+    config = load(options)
+    for path in unseen_paths(config):
+        print(f"dmqr submit: warning: {path}: no pod can see it, unless its image has it", file=sys.stderr)
+    for name in unset_variables(config):
+        print(f"dmqr submit: warning: {name}: is set by no manifest; name it in cluster.kubernetes.secrets", file=sys.stderr)
+    print(rendered(config, options.config, options.render, settings=options.set), end="")
+    return 0

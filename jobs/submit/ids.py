@@ -1,0 +1,117 @@
+"""Ids of submissions: name, label or date, and a fingerprint of what the submitting machine knows of the job.
+
+The fingerprint of the run, in the name of its folder, also covers models and indexes, which the job alone can look up. An
+id serves a job server to tell one night from another: submitted again while it works, a job is followed; after its end it
+is submitted under the id with `-2`, `-3`, where the run goes on, or is shown again if it is finished.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, get_args
+
+from cluster.errors import ConfigError
+from cluster.run.job_server import SubmittedJob
+from cluster.run.submitted import COMMAND
+from jobs.config.config import Config
+from jobs.keys import identity
+from jobs.submit.sent_config import absolute
+
+Verb = Literal["run", "ablate"]
+VERBS: tuple[Verb, ...] = get_args(Verb)
+_NAME, _LABEL, _OUTPUT = "dmqr_name", "dmqr_label", "dmqr_output"
+_ATTEMPT = re.compile(r"(?P<base>.+-[0-9a-f]{12})(-(?P<attempt>[2-9]|[1-9]\d+))?")
+_FINGERPRINT = "[0-9a-f]{12}"
+
+
+def submission_id(config: Config, rewriting: Mapping[str, Any], verb: Verb) -> str:
+    """Returns the id under which a job is submitted first.
+
+    Args:
+        config: As it is sent.
+        rewriting: The identity of the strategies' and prompts' texts.
+        verb: What the job does with it.
+    """
+    known = {
+        "verb": verb,
+        "identity": identity(config, {}, rewriting, {}),
+        "log": config.log.model_dump(mode="json"),
+        "output": config.output,
+        "ablate": config.ablate.model_dump(mode="json") if verb == "ablate" else None,
+    }
+    digest = hashlib.sha256(json.dumps(known, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:12]
+    return "-".join(part for part in (config.name, config.shown_label, digest) if part)
+
+
+def metadata(config: Config, command: str) -> dict[str, str]:
+    """Returns what a submission says of its run, for `find_jobs`.
+
+    Args:
+        config: As it is sent.
+        command: That submits it again.
+    """
+    return {_NAME: config.name, _LABEL: config.shown_label or "", _OUTPUT: config.output, COMMAND: command}
+
+
+def attempts(jobs: Iterable[SubmittedJob], base: str) -> list[SubmittedJob]:
+    """Returns the jobs that were submitted under an id, the first attempt first."""
+    return sorted((job for job in jobs if base_of(job.id) == base), key=lambda job: attempt_of(job.id))
+
+
+def next_id(jobs: Iterable[SubmittedJob], base: str) -> str:
+    """Returns the id of the next attempt."""
+    made = attempts(jobs, base)
+    return f"{base}-{attempt_of(made[-1].id) + 1}" if made else base
+
+
+def base_of(job_id: str) -> str:
+    """Returns an id without the number of its attempt."""
+    match = _ATTEMPT.fullmatch(job_id)
+    return match["base"] if match else job_id
+
+
+def attempt_of(job_id: str) -> int:
+    """Returns the number of the attempt, from 1."""
+    match = _ATTEMPT.fullmatch(job_id)
+    return int(match["attempt"] or 1) if match else 1
+
+
+def find_job(jobs: Iterable[SubmittedJob], *targets: str) -> SubmittedJob:
+    """Returns the newest attempt of a job.
+
+    Args:
+        jobs: That the server knows.
+        targets: One of them names it: an id, with or without the number of an attempt; a run's folder; `<output>/<name>`.
+
+    Raises:
+        ConfigError: There is no such job, or there are several.
+    """
+    known = list(jobs)
+    by_id = {job.id: job for job in known}
+    for target in targets:
+        if target in by_id and base_of(target) != target:
+            return by_id[target]
+    named = [job for job in known if {job.id, base_of(job.id)} & {*targets}]
+    found = named or [job for job in known if any(_is_of(job, target) for target in targets)]
+    bases = list(dict.fromkeys(base_of(job.id) for job in found))
+    if not bases:
+        ids = ", ".join(job.id for job in known[-5:]) or "none"
+        raise ConfigError(
+            "run-missing", f"{targets[0]}: the cluster knows no such job (its last ones: {ids}); give the id of one"
+        )
+    if len(bases) > 1 and not named:
+        raise ConfigError("argument", f"{targets[0]}: several jobs are of this run's name ({', '.join(bases)}); give one's id")
+    return max(found, key=lambda job: (not job.ended, job.started, attempt_of(job.id)))
+
+
+def _is_of(job: SubmittedJob, run: str) -> bool:
+    """Returns whether a job's run may be the one of this folder; of its fingerprint the submission knows nothing."""
+    output, _, folder = absolute(run.rstrip("/")).rpartition("/")
+    name, label = job.metadata.get(_NAME), job.metadata.get(_LABEL)
+    if name is None or job.metadata.get(_OUTPUT, "").rstrip("/") != output:
+        return False
+    start = f"{name}-{label}" if label else name
+    return folder in (name, start) or re.fullmatch(f"{re.escape(start)}-{_FINGERPRINT}", folder) is not None

@@ -1,0 +1,169 @@
+"""Submits a job: checks what this machine can check, sends it, or finds the job of the same night that works already."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cluster.errors import ConfigError, RewriterError
+from cluster.run.job_server import JobServer, SubmittedJob
+from cluster.storage import remote
+from jobs.config.config import Config
+from jobs.evaluate.answers import read_answers
+from jobs.evaluate.evaluate import read_qrels
+from jobs.run.prepare import read_prices
+from jobs.run.rewriting import config_error, read_rewriting
+from jobs.submit.ids import Verb, attempts, metadata, next_id, submission_id
+from jobs.submit.package import write_package
+from jobs.submit.sent_config import SentConfig, named_texts, sent_config
+from rewriters.rewriter import Rewriter
+
+_TRIES = 5  # at an id of its own, while others submit the same job
+_LOGIN = re.compile(r"://[^/\s@]+@")  # user or password in an address
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A checked job, ready to be sent.
+
+    Attributes:
+        base: The id of its first attempt.
+        sent: The config, and the files that go with it.
+        config_path: The config's file.
+        verb: What the job does with it.
+        metadata: What is kept with the job.
+        packages: `pip` or `uv` -> packages that the nodes install for this job.
+    """
+
+    base: str
+    sent: SentConfig
+    config_path: str
+    verb: Verb
+    metadata: Mapping[str, str]
+    packages: Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A job on the cluster."""
+
+    job_id: str
+    is_new: bool
+    """False: it was there already, and works."""
+
+
+def submission(config: Config, config_path: str, verb: Verb, command: str, packages: Mapping[str, Sequence[str]]) -> Submission:
+    """Returns a job, checked as far as this machine can: the config's form, the files that are sent, the prices.
+
+    Args:
+        config: Of the job.
+        config_path: Its file.
+        verb: What the job does with it.
+        command: That submits it again.
+        packages: By `package_lists`.
+
+    Raises:
+        ConfigError, ClusterError: The job is refused.
+    """
+    read_prices(config, config_path)
+    sent = sent_config(config)
+    if config.evaluate.qrels and Path(config.evaluate.qrels).is_file():
+        read_qrels(config.evaluate.qrels, key=config.evaluate.key)
+    if config.evaluate.answers and Path(config.evaluate.answers).is_file():
+        read_answers(config.evaluate.answers, config.evaluate.key)
+    resolved = Config.model_validate(sent.values)
+    base = submission_id(resolved, _rewriting(config), verb)
+    return Submission(base, sent, config_path, verb, metadata(resolved, command), packages)
+
+
+def submit(server: JobServer, job: Submission) -> Submitted:
+    """Sends a job, unless one of its attempts works already.
+
+    Raises:
+        ClusterError: The server refuses it.
+    """
+    for _ in range(_TRIES):
+        jobs = server.jobs()
+        if (working := working_attempt(jobs, job.base)) is not None:
+            return Submitted(working.id, is_new=False)
+        job_id = next_id(jobs, job.base)
+        with tempfile.TemporaryDirectory(prefix="dmqr-submit-") as folder:
+            path = Path(job.config_path)
+            place = write_package(Path(folder), job.sent, path.name, path.with_name("prices.yaml"))
+            environment = {"working_dir": folder, **{name: list(listed) for name, listed in job.packages.items()}}
+            entrypoint = shlex.join(["python", "-m", "jobs", job.verb, place])
+            if server.submit(job_id, entrypoint, environment, job.metadata):
+                return Submitted(job_id, is_new=True)
+    raise ConfigError(
+        "run-held", f"{job.base}: others submit this job at the same time; follow theirs with: dmqr logs {job.base}"
+    )
+
+
+def working_attempt(jobs: Sequence[SubmittedJob], base: str) -> SubmittedJob | None:
+    """Returns the attempt of a job that has not ended; None: there is none."""
+    return next((job for job in reversed(attempts(jobs, base)) if not job.ended), None)
+
+
+def package_lists(pip: Sequence[str] | None, uv: Sequence[str] | None) -> dict[str, list[str]]:
+    """Returns `pip` or `uv` -> packages, for Ray's runtime environment.
+
+    Args:
+        pip: Files of requirements, or requirements.
+        uv: The same, to be installed by uv.
+
+    Raises:
+        ConfigError: Both are given, a file cannot be read, or an address holds a password.
+    """
+    if pip and uv:
+        raise ConfigError("argument", "--pip, --uv: one of them installs the packages of a job; give one")
+    found = {
+        name: [line for one in given for line in _requirements(name, one)]
+        for name, given in (("pip", pip), ("uv", uv))
+        if given
+    }
+    for name, lines in found.items():
+        if any(_LOGIN.search(line) for line in lines):
+            raise ConfigError(
+                "argument", f"--{name}: an address with a user or a password would be shown to all who list jobs; "
+                "set PIP_INDEX_URL on the nodes, or have the packages in their image"
+            )  # fmt: skip
+    return found
+
+
+def _requirements(name: str, given: str) -> list[str]:
+    """Returns the lines of a file of requirements, or the requirement itself."""
+    path = Path(given)
+    if not path.is_file():
+        if given.endswith(".txt") or "/" in given.partition("://")[0].partition("@")[0]:
+            raise ConfigError(
+                "argument", f"--{name} {given}: there is no such file; give a file of requirements, or a requirement"
+            )
+        return [given]
+    try:
+        lines = [re.sub(r"(^|\s)#.*", "", line).strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError("argument", f"--{name} {given}: cannot be read: {error}; give a text file in UTF-8") from error
+    if any(re.match(r"(-r|--requirement|-c|--constraint|-e|--editable)\b", line) for line in lines):
+        raise ConfigError("argument", f"--{name} {given}: names other files, which are not sent; list all packages in this one")
+    return [line for line in lines if line]
+
+
+def _rewriting(config: Config) -> dict[str, Any]:
+    """Returns the identity of the texts that a config's rewrites are made with.
+
+    Texts on S3, which this machine may not be allowed to read, are left to the job: then of no file the text counts.
+    """
+    if any(remote(path) for path in named_texts(config)):
+        return {"unread": sorted(named_texts(config))}
+    rewriting = read_rewriting(config)
+    if not config.rewrite.planned:
+        return {}
+    try:
+        return dict(Rewriter(rewriting).identity())
+    except RewriterError as error:
+        raise config_error(error) from error

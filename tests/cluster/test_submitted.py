@@ -1,0 +1,54 @@
+"""What a submitted driver knows of its own job, and what it does otherwise than one that was started by hand."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+from cluster.run.submitted import submission, submitting_command, working_folder_has
+from jobs.cli.driving import again
+from jobs.run.rewriting import _of_workers
+
+COMMAND = "dmqr submit night.yaml --address http://head:8265"
+
+
+@pytest.fixture
+def by_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """This process is the driver of a submitted job, in its working folder."""
+    job = {"runtime_env": {"working_dir": "gcs://_ray_pkg_1.zip"}, "metadata": {"dmqr_command": COMMAND}}
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", json.dumps(job))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def options(path: Path) -> argparse.Namespace:
+    path.write_text("name: night\n")
+    return argparse.Namespace(config=str(path), set=[], date=None, label=None)
+
+
+def test_by_hand(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("RAY_JOB_CONFIG_JSON_ENV_VAR", raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert submission() is submitting_command() is None
+    assert not working_folder_has([str(tmp_path / "jobs")])
+    assert again(options(tmp_path / "night.yaml")).endswith(f" run {tmp_path}/night.yaml")
+    assert _of_workers("words.tsv") == f"{tmp_path}/words.tsv"
+
+
+def test_submitted(by_server: Path) -> None:
+    assert again(options(by_server / "night.yaml")) == COMMAND
+    assert working_folder_has([str(by_server / "jobs"), str(by_server / "cluster")])
+    assert not working_folder_has(["/elsewhere/jobs"])  # the image has them, and the working folder has not
+    assert _of_workers("submitted/files/1/words.tsv") == "submitted/files/1/words.tsv"  # of the copy on the worker's node
+    assert (_of_workers("/data/words.tsv"), _of_workers("s3://b/words.tsv")) == ("/data/words.tsv", "s3://b/words.tsv")
+
+
+@pytest.mark.parametrize("text", ["", "no json", "[]", "{}", '{"runtime_env": null, "metadata": null}'])
+def test_another_submitter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str) -> None:
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", text)
+    monkeypatch.chdir(tmp_path)
+    assert submitting_command() is None
+    assert not working_folder_has([str(tmp_path / "jobs")])

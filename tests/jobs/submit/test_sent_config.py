@@ -1,0 +1,158 @@
+"""What is sent of a config: the same job, with its small files, and paths that every node understands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as some
+from whole_runs import ROOT
+
+from cluster.errors import ConfigError
+from cluster.run.job_server import SubmittedJob
+from jobs.config.config import Config
+from jobs.config.load import load_config
+from jobs.keys import identity_fields
+from jobs.submit import sent_config as module
+from jobs.submit.ids import attempt_of, base_of, find_job, next_id
+from jobs.submit.sent_config import sent_config
+from jobs.submit.submit import package_lists
+
+CONFIGS = sorted(path.name for path in (ROOT / "configs").glob("*.yaml") if path.name != "prices.yaml")
+BASE = "night-2026-01-31-0123456789ab"
+
+
+def known(config: Config) -> dict[str, Any]:
+    """What counts for the fingerprint, but for where the log lies."""
+    fields = identity_fields(config)
+    return fields | {"log": {key: value for key, value in fields["log"].items() if key != "path"}}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_config_is_the_same_job_when_it_is_read_there(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    config = load_config(f"configs/{name}", date="2026-01-31", label="here")
+    sent = sent_config(config)
+    (tmp_path / name).write_text(yaml.safe_dump(sent.values, sort_keys=False, allow_unicode=True))
+    for place, file in sent.files.items():
+        (tmp_path / place).parent.mkdir(parents=True)
+        (tmp_path / place).write_bytes(file.read_bytes())
+    monkeypatch.chdir(tmp_path)
+    there = load_config(name, date="1999-01-01")
+    assert known(there) == known(config)
+    assert (there.name, there.shown_label, there.cluster.address) == (config.name, "here", "auto")
+    assert there.cluster == config.cluster.model_copy(update={"address": "auto"})
+    assert Path(there.output).is_absolute() or there.output.startswith("s3://")
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def sent(values: dict[str, Any], config_file: Callable[[Any], str]) -> tuple[dict[str, Any], dict[str, Path]]:
+    return tuple(sent_config(load_config(config_file(values))))  # type: ignore[return-value]
+
+
+def test_paths_of_nodes_are_absolute_and_names_stay(
+    values: dict[str, Any], config_file: Callable[[Any], str], place: Path
+) -> None:
+    (place / "model").mkdir()
+    values["log"]["path"] = ["a.parquet", "s3://logs/b.parquet"]
+    values["retrieve"]["retrievers"] = {
+        "near": {"kind": "local", "index": "index", "encoder": {"model": "model"}},
+        "far": {"kind": "elastic", "index": "docs", "ca_file": "ca.pem"},
+        "hub": {"kind": "local", "index": "s3://b/index", "encoder": {"model": "BAAI/bge-base-en-v1.5"}},
+    }
+    found, files = sent(values, config_file)
+    near, far, hub = found["retrieve"]["retrievers"].values()
+    assert found["log"]["path"] == [f"{place}/a.parquet", "s3://logs/b.parquet"]
+    assert (near["index"], near["encoder"]["model"]) == (f"{place}/index", f"{place}/model")
+    assert (far["index"], far["ca_file"]) == ("docs", f"{place}/ca.pem")
+    assert (hub["index"], hub["encoder"]["model"]) == ("s3://b/index", "BAAI/bge-base-en-v1.5")
+    assert found["rewrite"]["engine"]["path"] == f"{place}/recorded.jsonl"
+    assert files == {}
+
+
+def test_files_of_arms_are_sent_too_and_each_once(
+    values: dict[str, Any], config_file: Callable[[Any], str], place: Path
+) -> None:
+    for name in ("one", "two"):
+        (place / f"{name}.yaml").write_text("x")
+    values["rewrite"]["strategies"] = ["general", {"./one.yaml": {"n": 2}}]
+    values["ablate"] = {
+        "arms": {"b": {"rewrite.strategies": ["./two.yaml", "keyword"], "fuse.k": 9}},
+        "grid": {"rewrite.strategies": [["./one.yaml"], ["general"]], "fuse.k": [1, 2]},
+    }
+    found, files = sent(values, config_file)
+    one, two = "submitted/files/1/one.yaml", "submitted/files/2/two.yaml"
+    assert files == {one: place / "one.yaml", two: place / "two.yaml"}
+    assert found["rewrite"]["strategies"] == ["general", {one: {"n": 2}}]
+    assert found["ablate"]["arms"] == {"b": {"rewrite.strategies": [two, "keyword"], "fuse.k": 9}}
+    assert found["ablate"]["grid"] == {"rewrite.strategies": [[one], ["general"]], "fuse.k": [1, 2]}
+
+
+def test_judgements_are_sent_where_they_are_small(
+    values: dict[str, Any], config_file: Callable[[Any], str], place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values["evaluate"] = {"qrels": "qrels.tsv", "answers": "s3://b/answers.tsv"}
+    (place / "qrels.tsv").write_text("1\td01\t1\n")
+    found, files = sent(values, config_file)
+    assert found["evaluate"] == {"qrels": "submitted/files/1/qrels.tsv", "answers": "s3://b/answers.tsv"}
+    assert list(files.values()) == [place / "qrels.tsv"]
+    monkeypatch.setattr(module, "MOST_BYTES", 5)
+    found, files = sent(values, config_file)
+    assert (found["evaluate"]["qrels"], files) == (f"{place}/qrels.tsv", {})
+
+
+# ---------------------------------------------------------------- ids
+
+
+def known_job(job_id: str, status: str = "FAILED", started: float = 0) -> SubmittedJob:
+    return SubmittedJob(job_id, status, {}, "", None, started)
+
+
+@given(some.integers(1, 30), some.sampled_from([BASE, "a-0123456789ab", "a-2-0123456789ab"]))
+def test_attempts_count_up_whatever_else_the_server_knows(made: int, base: str) -> None:
+    jobs = [known_job("raysubmit_x"), known_job("b-0123456789ab-2"), known_job(f"{base[:-12]}ffffffffffff")]
+    ids = []
+    for _ in range(made):
+        ids.append(next_id(jobs, base))
+        jobs.insert(0, known_job(ids[-1]))
+    assert ids == [base, *(f"{base}-{n}" for n in range(2, made + 1))]
+    assert {base_of(one) for one in ids} == {base}
+    assert [attempt_of(one) for one in ids] == list(range(1, made + 1))
+    assert find_job(jobs, base).id == ids[-1]
+    assert all(find_job(jobs, one).id == one for one in ids[1:])
+
+
+def test_a_job_that_works_comes_before_a_newer_one_that_has_ended() -> None:
+    jobs = [known_job(BASE, "RUNNING", 5), known_job("other-0123456789ab", "FAILED", 9)]
+    assert find_job(jobs, BASE, "other-0123456789ab").id == BASE
+
+
+# ---------------------------------------------------------------- packages
+
+
+def test_requirements(place: Path) -> None:
+    (place / "some.txt").write_text("# ours\nsix==1.17.0   # small\n\nattrs[x]>=2 ; python_version > '3'\n")
+    assert package_lists(["some.txt", "a @ git+https://host/a.git"], None) == {
+        "pip": ["six==1.17.0", "attrs[x]>=2 ; python_version > '3'", "a @ git+https://host/a.git"]
+    }
+    assert package_lists(None, ["six"]) == {"uv": ["six"]}
+    assert package_lists(None, None) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("-r other.txt", "names other files"), ("-e .", "names other files"), ("a @ https://u:p@h/a.whl", "a user or a password")],
+)
+def test_requirements_that_cannot_be_sent(place: Path, text: str, words: str) -> None:
+    (place / "some.txt").write_text(text)
+    with pytest.raises(ConfigError, match=words):
+        package_lists(None, ["some.txt"])

@@ -1,0 +1,420 @@
+"""submit, logs, stop and status against a job server at the wire: ids, repeats, following, exit codes, refusals, secrets."""
+
+from __future__ import annotations
+
+import json
+import os
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from fake_job_server import END, RUN, FakeJobServer, Job
+
+from cluster.run import job_server
+from cluster.run.job_server import JobServer
+from jobs.__main__ import main
+
+SECRET = "s3cr3t-value-of-a-key"
+TABLE = f"queries  2\nreport   {RUN}/report.html\n{RUN}\n"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_server, "POLL_SECONDS", 0.01)
+    for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # what is given counts, not what Ray would prefer
+
+
+@pytest.fixture
+def server() -> Iterator[FakeJobServer]:
+    with FakeJobServer() as one:
+        yield one
+
+
+@pytest.fixture
+def job(values: dict[str, Any], config_file: Callable[[Any], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A config with a strategy, a vocabulary and prices of its own, beside it; the current folder is theirs."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "strategies").mkdir()
+    (tmp_path / "strategies" / "medical.yaml").write_text(
+        "label: Medical Rewriting\nprompt: |-\n  Rewrite it in medical terms.\n\n  Query: {query}\n"
+    )
+    (tmp_path / "prices.yaml").write_text("cpu_worker_hour: 0.05\n")
+    values["rewrite"]["strategies"] = ["general", "./strategies/medical.yaml"]
+    return config_file(values)
+
+
+def finish(one: Job) -> None:
+    one.log, one.status, one.code = f"{END}\n{TABLE}", "SUCCEEDED", 0
+
+
+def fail(code: int, status: str = "FAILED") -> Callable[[Job], None]:
+    def play(one: Job) -> None:
+        one.log = f"dmqr run: why with code {code}\n"
+        one.status, one.code, one.message = status, code, f"Job entrypoint command failed with exit code {code}, last available"
+
+    return play
+
+
+def later(server: FakeJobServer, status: str = "SUCCEEDED", code: int | None = 0, log: str = "") -> Callable[[Job], None]:
+    """A job that ends a moment after it is submitted."""
+
+    def play(one: Job) -> None:
+        threading.Timer(0.3, server.end, (one.body["submission_id"], status, code, log)).start()
+
+    return play
+
+
+def submitted(server: FakeJobServer, config: str, *more: str) -> int:
+    return main(["submit", config, "--address", server.address, *more])
+
+
+# ---------------------------------------------------------------- what is sent
+
+
+def test_a_job_is_its_packages_its_config_and_the_small_files_that_it_names(
+    server: FakeJobServer, job: str, tmp_path: Path
+) -> None:
+    assert submitted(server, job, "--detach", "--set", "fuse.k=61") == 0
+    (job_id,) = server.jobs
+    body, sent = server.jobs[job_id].body, server.sent(job_id)
+    assert list(body["runtime_env"]) == ["working_dir"]
+    assert body["entrypoint"] == "python -m jobs run submitted/config.yaml"
+    assert {path.partition("/")[0] for path in sent} - {"submitted"} >= {"cluster", "jobs", "retrievers", "rewriters"}
+    assert not [path for path in sent if "__pycache__" in path]
+    assert sent["submitted/prices.yaml"] == (tmp_path / "prices.yaml").read_bytes()
+    assert sent["submitted/files/1/medical.yaml"] == (tmp_path / "strategies" / "medical.yaml").read_bytes()
+    config = yaml.safe_load(sent["submitted/config.yaml"])
+    assert config["rewrite"]["strategies"] == ["general", "submitted/files/1/medical.yaml"]
+    assert (config["fuse"]["k"], config["cluster"]) == (61, {"address": "auto"})
+    assert config["log"]["path"] == str(tmp_path / "log.parquet")
+    assert config["output"] == str(tmp_path / "runs")
+
+
+def test_packages_are_installed_by_choice(server: FakeJobServer, job: str, tmp_path: Path) -> None:
+    (tmp_path / "more.txt").write_text("# ours\nsix==1.17.0  # small\n\n")
+    assert submitted(server, job, "--detach", "--pip", "more.txt", "attrs>=23") == 0
+    (one,) = server.jobs.values()
+    assert one.body["runtime_env"]["pip"]["packages"] == ["six==1.17.0", "attrs>=23"]
+    assert set(one.body["runtime_env"]) - {"_ray_commit"} == {"working_dir", "pip"}  # Ray notes its own version
+
+
+def test_no_secret_is_sent_listed_or_printed(
+    server: FakeJobServer, job: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("AWS_SECRET_ACCESS_KEY", "OPENAI_API_KEY", "ELASTICSEARCH_API_KEY", "HF_TOKEN", "RAY_AUTH_TOKEN"):
+        monkeypatch.setenv(name, SECRET)
+    server.play = finish
+    assert submitted(server, job) == 0
+    (job_id,) = server.jobs
+    assert not [path for _, path, body in server.requests if SECRET in path or SECRET.encode() in body]
+    assert not [path for path, content in server.sent(job_id).items() if SECRET.encode() in content]
+    assert SECRET not in "".join(capfd.readouterr())
+    Path("more.txt").write_text(f"--index-url https://me:{SECRET}@host/simple\nsix\n")
+    assert submitted(server, job, "--set", "fuse.k=9", "--pip", "more.txt") == 2
+    assert len(server.jobs) == 1
+    assert SECRET not in "".join(capfd.readouterr())
+
+
+# ---------------------------------------------------------------- ids
+
+
+def test_one_night_submitted_twice_is_one_job_and_follows(server: FakeJobServer, job: str) -> None:
+    assert submitted(server, job, "--detach") == 0
+    (job_id,) = server.jobs
+    threading.Timer(0.5, server.end, (job_id, "SUCCEEDED", 0, f"{END}\n{TABLE}")).start()
+    assert submitted(server, job) == 0
+    assert list(server.jobs) == [job_id]
+
+
+def test_after_its_end_a_job_is_submitted_again_under_the_next_number(server: FakeJobServer, job: str) -> None:
+    server.play = fail(1)
+    assert [submitted(server, job) for _ in range(3)] == [1, 1, 1]
+    first, *others = server.jobs
+    assert others == [f"{first}-2", f"{first}-3"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [("--label", "b"), ("--set", "name=other"), ("--set", "output=elsewhere"), ("--set", "fuse.k=9"), ("--ablate",),
+     ("--set", "log.path=other.parquet")],
+)  # fmt: skip
+def test_another_job_has_another_id(server: FakeJobServer, job: str, change: tuple[str, ...]) -> None:
+    assert submitted(server, job, "--detach") == submitted(server, job, "--detach", *change) == 0
+    assert len(server.jobs) == 2
+
+
+def test_another_text_of_a_strategy_is_another_job_and_another_limit_is_not(
+    server: FakeJobServer, job: str, tmp_path: Path
+) -> None:
+    assert submitted(server, job, "--detach") == submitted(server, job, "--detach", "--set", "limits.error_rate=0.5") == 0
+    assert len(server.jobs) == 1
+    path = tmp_path / "strategies" / "medical.yaml"
+    path.write_text(path.read_text().replace("medical terms", "plain terms"))
+    assert submitted(server, job, "--detach") == 0
+    assert len(server.jobs) == 2
+
+
+def test_an_id_begins_with_name_and_date(server: FakeJobServer, job: str) -> None:
+    assert submitted(server, job, "--detach", "--set", "log.path=logs/{date}", "--date", "2026-01-31") == 0
+    (job_id,) = server.jobs
+    assert job_id.startswith("small-2026-01-31-")
+    assert "--date 2026-01-31" in server.jobs[job_id].body["metadata"]["dmqr_command"]
+
+
+def test_two_that_submit_at_the_same_moment_end_as_one(
+    server: FakeJobServer, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert submitted(server, job, "--detach") == 0
+    real, calls = JobServer.jobs, []
+
+    def too_early(self: JobServer) -> Any:
+        calls.append(1)
+        return [] if len(calls) == 1 else real(self)
+
+    monkeypatch.setattr(JobServer, "jobs", too_early)
+    assert submitted(server, job, "--detach") == 0
+    assert len(server.jobs) == 1
+
+
+# ---------------------------------------------------------------- following
+
+
+@pytest.mark.parametrize("code", [1, 2, 130])
+def test_the_exit_code_of_the_job_is_handed_on(
+    server: FakeJobServer, job: str, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.play = fail(code)
+    assert submitted(server, job) == code
+    seen = capsys.readouterr()
+    assert seen.out == ""
+    assert f"dmqr run: why with code {code}\n" in seen.err
+
+
+@pytest.mark.parametrize(
+    ("status", "told", "message", "code"),
+    [
+        ("SUCCEEDED", 0, "", 0), ("FAILED", 2, "", 2), ("FAILED", None, "... failed with exit code 2, last ...", 2),
+        ("FAILED", -9, "", 137), ("FAILED", None, "the machine is gone", 1), ("STOPPED", None, "", 143),
+    ],
+)  # fmt: skip
+def test_the_code_of_an_end(status: str, told: int | None, message: str, code: int) -> None:
+    assert job_server.SubmittedJob("a", status, {}, message, told, 0).code == code
+
+
+def test_the_log_goes_to_standard_error_and_the_closing_table_to_standard_output(
+    server: FakeJobServer, job: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.play = later(server, log=f'{{"event": "commit"}}\nwords of Ray\n{END}\n{TABLE}')
+    assert submitted(server, job) == 0
+    seen = capsys.readouterr()
+    assert seen.out == TABLE
+    assert '{"event": "commit"}\nwords of Ray\n' in seen.err
+
+
+def test_json_has_status_code_and_folder(server: FakeJobServer, job: str, capsys: pytest.CaptureFixture[str]) -> None:
+    server.play = finish
+    assert submitted(server, job, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["status"], found["code"], found["folder"]) == ("SUCCEEDED", 0, RUN)
+    assert found["job"] == next(iter(server.jobs))
+
+
+def test_a_broken_connection_is_made_again_and_nothing_is_shown_twice(
+    server: FakeJobServer, job: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = "".join(f"line {n}\n" for n in range(100))
+    server.cut_after = 333
+
+    def play(one: Job) -> None:
+        one.log = lines
+        later(server, log="the last\n")(one)
+
+    server.play = play
+    assert submitted(server, job) == 0
+    assert server.tails >= 2
+    assert lines + "the last\n" in capsys.readouterr().err
+
+
+def test_a_server_that_stays_away_ends_the_following(server: FakeJobServer, job: str) -> None:
+    assert submitted(server, job, "--detach") == 0
+    client = JobServer(server.address)
+    server.__exit__()
+    try:
+        with pytest.raises(job_server.Stopped, match="may work on") as stopped:
+            client.follow(next(iter(server.jobs)), lambda text: None, patience=0.2)
+        assert stopped.value.exit_code == 1
+    finally:
+        server.__enter__()
+
+
+def test_a_head_that_was_started_anew_does_not_know_the_job(server: FakeJobServer, job: str) -> None:
+    client = JobServer(server.address)
+    with pytest.raises(job_server.Stopped, match="not known any more"):
+        client.follow("small-0123456789ab", lambda text: None)
+
+
+# ---------------------------------------------------------------- logs, stop, status
+
+
+def test_logs_and_stop_find_a_job_by_config_by_folder_by_name_and_by_id(
+    server: FakeJobServer, job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.play = fail(1)
+    assert submitted(server, job, "--label", "a") == 1
+    server.play = lambda one: setattr(one, "log", "the second\n")
+    assert submitted(server, job, "--label", "a", "--detach") == 0
+    first, second = server.jobs
+    place = tmp_path / "runs"
+    targets = ([job, "--label", "a"], [f"{place}/small-a-0123456789ab"], [f"{place}/small"], [first], [second], ["runs/small"])
+    for target in targets:
+        capsys.readouterr()
+        assert main(["logs", *target, "--no-follow", "--address", server.address]) == 0
+        assert capsys.readouterr().out == "the second\n", target
+    assert main(["stop", job, "--label", "a", "--address", server.address]) == 0
+    assert server.stopped == [second]
+    assert capsys.readouterr().out == f"{second}: stopped\n"
+    assert main(["stop", second, "--address", server.address, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"job": second, "status": "STOPPED", "worked": False}
+    assert server.stopped == [second]
+
+
+def test_jobs_that_are_not_there_or_not_one(server: FakeJobServer, job: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["stop", "small-0123456789ab", "--address", server.address]) == 2
+    assert "knows no such job (its last ones: none)" in capsys.readouterr().err
+    assert submitted(server, job, "--detach") == submitted(server, job, "--detach", "--set", "fuse.k=9") == 0
+    assert main(["stop", "runs/small", "--address", server.address]) == 2
+    assert "several jobs" in capsys.readouterr().err
+
+
+def test_a_stopped_job_ends_the_following_with_143(server: FakeJobServer, job: str) -> None:
+    server.play = later(server, "STOPPED", None)
+    assert submitted(server, job) == 143
+
+
+def test_status_of_a_job_that_has_no_folder_yet(server: FakeJobServer, job: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert submitted(server, job, "--detach") == 0
+    job_id = capsys.readouterr().out.strip()
+    assert main(["status", job, "--address", server.address]) == 0
+    assert capsys.readouterr().out == f"job {job_id}: running\n"
+    assert main(["status", job]) == 2
+
+
+# ---------------------------------------------------------------- refusals, before anything is sent
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--set", "fuse.kk=1"], "unknown key"),
+        (["--set", "rewrite.strategies=[./none.yaml]"], "none.yaml"),
+        (["--set", "limits.max_cost_usd=1"], "there is no prices.yaml"),
+        (["--pip", "none.txt"], "there is no such file"),
+        (["--pip", "six", "--uv", "six"], "one of them"),
+        (["--date", "yesterday"], "is not a date"),
+    ],
+)
+def test_what_this_machine_can_see_is_refused_before_anything_is_sent(
+    server: FakeJobServer, job: str, tmp_path: Path, more: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "prices.yaml").unlink()
+    assert submitted(server, job, *more) == 2
+    assert words in capsys.readouterr().err
+    assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("127.0.0.1:8265", "is not the address of a job server"),
+        ("ray://head:10001", "is not the address of a job server"),
+        (f"http://me:{SECRET}@head:8265", "holds a user or a password"),
+        ("http://127.0.0.1:9", "no job server answers"),
+    ],
+)
+def test_addresses(job: str, address: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["submit", job, "--address", address]) == 2
+    seen = capsys.readouterr().err
+    assert words in seen
+    assert SECRET not in seen
+
+
+def test_without_an_address(job: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.delenv("RAY_API_SERVER_ADDRESS")
+    assert main(["submit", job]) == 2
+    assert "--address is missing" in capsys.readouterr().err
+
+
+def test_a_missing_client_is_named(job: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "ray.job_submission", None)
+    assert main(["submit", job, "--address", "http://127.0.0.1:9"]) == 2
+    assert 'pip install "ray[default]' in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- token and TLS, read once by Ray: in processes of their own
+
+
+def typed(job: str, address: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    known = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    command = [sys.executable, "-m", "jobs", "submit", job, "--address", address, "--detach"]
+    return subprocess.run(command, env=known | environment, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_token_is_asked_for_refused_and_taken(job: str, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(SECRET)
+    with FakeJobServer(token=SECRET) as server:
+        without = typed(job, server.address, RAY_AUTH_MODE="disabled")
+        wrong = typed(job, server.address, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN="another")
+        right = typed(job, server.address, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(tmp_path / "token"))
+        assert (without.returncode, wrong.returncode, right.returncode) == (2, 2, 0), right.stderr
+        assert "asks for a token; set RAY_AUTH_MODE=token" in without.stderr
+        assert "refuses the token" in wrong.stderr
+        assert len(server.jobs) == 1
+        assert SECRET not in without.stderr + wrong.stderr + right.stderr
+        assert not [path for _, path, body in server.requests if SECRET.encode() in body]
+
+
+def test_tls_with_an_authority_of_ones_own(job: str, tmp_path: Path) -> None:
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    more = ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)]
+    try:
+        subprocess.run([*made, *more], check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("there is no openssl to make a certificate with")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    with FakeJobServer(tls=context) as server:
+        unknown = typed(job, server.address, RAY_AUTH_MODE="disabled")
+        assert unknown.returncode == 2
+        assert "TLS failed" in unknown.stderr
+        assert typed(job, server.address, RAY_AUTH_MODE="disabled", SSL_CERT_FILE=str(certificate)).returncode == 0
+        assert len(server.jobs) == 1
+
+
+def test_manifests_are_rendered_without_any_ray(job: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("jobs.submit.render")
+    for kind in ("kuberay", "kueue", "cron"):
+        assert main(["submit", job, "--render", kind, "--set", "fuse.k=61"]) == 0
+        seen = capsys.readouterr()
+        kinds = [one["kind"] for one in yaml.safe_load_all(seen.out)]
+        assert ("CronJob" if kind == "cron" else "RayJob") in kinds
+        assert "fuse.k=61" in seen.out
+        assert "warning: log.path: log.parquet: no pod can see it" in seen.err
+    assert main(["submit", job, "--render", "cron", "--pip", "six"]) == 2
+    assert "--pip: is not rendered" in capsys.readouterr().err
+
+
+def test_following_is_prompt(server: FakeJobServer, job: str) -> None:
+    """The end of a job is seen within a second: the log's connection ends with it."""
+    server.play = finish
+    began = time.monotonic()
+    assert submitted(server, job) == 0
+    assert time.monotonic() - began < 10
