@@ -27,8 +27,8 @@ from jobs.run.pools import requested_pools
 from jobs.run.prepare import Prepared, prepare
 from jobs.run.rewriting import read_rewriting
 from jobs.run.run import run
-from jobs.run.work import RUN
 from jobs.run.spending import expected_requests, requests_per_query
+from jobs.run.work import RUN
 from jobs.terminal.live_display import LiveDisplay
 from rewriters.engines.openai.token_count import TokenCounter
 from rewriters.query import Query
