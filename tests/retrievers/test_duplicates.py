@@ -19,7 +19,7 @@ def fused(texts: list[list[str]]) -> Fused:
     return Fused(
         np.cumsum([0, *sizes]), pa.array([f"d{place}" for place in range(n)], pa.string()), np.arange(n, 0, -1.0), sources,
         np.arange(sources[-1]), np.arange(sources[-1]), np.arange(sources[-1], dtype=float), np.zeros(len(texts), bool),
-        np.zeros(len(texts), bool),
+        np.zeros(len(texts), bool), np.arange(n),
     )  # fmt: skip
 
 
