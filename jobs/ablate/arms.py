@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import combinations, product
+from math import prod
 from typing import Any, Literal
 
 from pydantic import ValidationError
@@ -76,6 +77,11 @@ def arms_of(config: Config) -> list[Arm]:
         ConfigError: An arm changes what decides the queries, an unknown key or a wrong value, or there are too many.
     """
     made = _Maker(config)
+    many = prod(len(values) for values in config.ablate.grid.values())
+    many += 2 ** (len(made.pool) + 1) if config.ablate.subsets == "all" else 0
+    if many > MOST_ARMS:
+        words = "make the grid smaller, or take other subsets"
+        raise ConfigError("config-value", f"ablate: {many:,} arms are more than {MOST_ARMS:,}; {words}")
     made.add(FULL, "always", {})
     made.add(BASELINE, "always", {"rewrite.strategies": []})
     for entry in made.pool:
@@ -88,8 +94,6 @@ def arms_of(config: Config) -> list[Arm]:
         made.add_named(name, changes)
     for name, changes in _grid(config.ablate.grid):
         made.add(name, "grid", changes, where="ablate.grid")
-    if len(made.arms) > MOST_ARMS:
-        raise ConfigError("config-value", f"ablate: {len(made.arms):,} arms are more than {MOST_ARMS:,}; make the grid smaller")
     return list(made.arms.values())
 
 

@@ -92,7 +92,7 @@ def test_each_arm_is_what_a_run_of_it_alone_is(make: Make, bm25: dict[str, Any])
     both = {"rerank.kind": "bi_encoder"}
     ablation = make(
         {
-            "subsets": "all",
+            "subsets": "leave_one_out",
             "samples": 2,
             "arms": {
                 "typos": {"retrieve.typos": {"rate": 0.5}},
