@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -83,7 +83,6 @@ def arm_stages(prepared: Prepared, compiled: Compiled, pools: Mapping[str, Pool]
     full = next(number for number, answer in enumerate(work.answers) if answer.arm == FULL)
     first = next(iter(retrievers.values()))
     found = [Stage("read", Read, {"run": run})]
-    made = _Stages(prepared, pools)
     found += _rewriting(prepared, work, pools, start, gathered)
     settings: dict[str, Any] = {
         "work": work,
@@ -92,26 +91,24 @@ def arm_stages(prepared: Prepared, compiled: Compiled, pools: Mapping[str, Pool]
         "run": run,
         "gathered": gathered,
     }
-    found.append(made.stage("retrieve", RetrieveArms, settings, "retrieve", fallback=without_arms))
+    found.append(
+        Stage(
+            "retrieve", RetrieveArms, settings, pool=pools["retrieve"], fallback=without_arms,
+            counts=partial(failure_counts, stage="retrieve"),
+        )
+    )  # fmt: skip
     if work.rerankers:
         rerankers = [replace(one, settings=absolute(one.settings)) for one in work.rerankers]
         documents = first.name, first.settings
         settings = {"rerankers": rerankers, "documents": documents, "device": device(pools["rerank"]), "gathered": gathered}
-        found.append(made.stage("score", ScoreArms, settings, "rerank", "rerank", without_arm_scores))
+        found.append(
+            Stage(
+                "score", ScoreArms, settings, pool=pools["rerank"], fallback=without_arm_scores,
+                counts=partial(failure_counts, stage="rerank"), cost_stage="rerank",
+            )
+        )  # fmt: skip
     found.append(Stage("write", WriteArms, {"work": work, "full": full, "run": run, "start": start}))
     return link(found, SHARD)
-
-
-@dataclass(frozen=True)
-class _Stages:
-    prepared: Prepared
-    pools: Mapping[str, Pool]
-
-    def stage(
-        self, name: str, worker: Any, settings: Mapping[str, Any], pool: str, costs_as: str = "", fallback: Any = None
-    ) -> Stage:
-        counts = partial(failure_counts, stage=costs_as or name)
-        return Stage(name, worker, settings, pool=self.pools[pool], fallback=fallback, counts=counts, cost_stage=costs_as)
 
 
 def _rewriting(prepared: Prepared, work: SharedWork, pools: Mapping[str, Pool], start: int, gathered: str) -> list[Stage]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -14,7 +15,7 @@ import pyarrow.compute as pc
 from cluster import costs
 from cluster.run.shards import File, Manifest, commit, write_table
 from cluster.run.stage import shard_of
-from cluster.storage import open_storage
+from cluster.storage import Storage, open_storage
 from jobs.stages.guard_counts import guard_counts
 from jobs.stages.selection_counts import further_texts, not_selected, selection_counts
 from jobs.tables import COMMITTED, LOST, NOTES, STORED
@@ -46,21 +47,47 @@ class Write:
         """Writes and commits the shard; returns one row of COMMITTED."""
         began = time.perf_counter()
         shard = shard_of(table)
-        assert pc.count_distinct(table.column("shard")).as_py() == 1, "two shards in one block"
+        files = files_before(table)
         tables = flatten(table)
-        files: dict[str, list[File]] = {}
-        for one in table.column("stored").combine_chunks().flatten().to_pylist():  # written by earlier stages
-            files.setdefault(one.pop("table"), []).append(File(**one))
         for name, rows in tables.items():
             if rows.num_rows:
                 files[name] = [write_table(self._storage, name, shard, rows)]
         counts = shard_counts(table, tables, self._planned)
-        entries = table.column("costs").combine_chunks().flatten()
-        seconds = {"write": time.perf_counter() - began}
-        spent = costs.totals(entries)
-        manifest = Manifest(shard, self._start, files, counts, spent, seconds, costs.by_start(entries))
-        manifest = commit(self._storage, manifest)
-        return pa.table({"shard": [shard], "manifest": [json.dumps(asdict(manifest))]}, schema=COMMITTED)
+        return committed_row(self._storage, table, self._start, files, counts, began)
+
+
+def files_before(table: pa.Table) -> dict[str, list[File]]:
+    """Returns table -> the files that earlier stages have written for a block.
+
+    Raises:
+        AssertionError: It holds more than one shard.
+    """
+    assert pc.count_distinct(table.column("shard")).as_py() == 1, "two shards in one block"
+    files: dict[str, list[File]] = {}
+    for one in table.column("stored").combine_chunks().flatten().to_pylist():
+        files.setdefault(one.pop("table"), []).append(File(**one))
+    return files
+
+
+def committed_row(
+    storage: Storage, table: pa.Table, start: int, files: dict[str, list[File]], counts: dict[str, int], began: float
+) -> pa.Table:
+    """Commits a shard; returns one row of COMMITTED.
+
+    Args:
+        storage: the run's folder.
+        table: the block.
+        start: the number of this start of the run, from 1.
+        files: all files of the shard, by table.
+        counts: of the shard.
+        began: when the stage was given the block, by `time.perf_counter`.
+    """
+    shard = shard_of(table)
+    entries = table.column("costs").combine_chunks().flatten()
+    seconds = {"write": time.perf_counter() - began}
+    manifest = Manifest(shard, start, files, counts, costs.totals(entries), seconds, costs.by_start(entries))
+    manifest = commit(storage, manifest)
+    return pa.table({"shard": [shard], "manifest": [json.dumps(asdict(manifest))]}, schema=COMMITTED)
 
 
 def flatten(table: pa.Table) -> dict[str, pa.Table]:
@@ -108,19 +135,31 @@ def shard_counts(table: pa.Table, tables: dict[str, pa.Table], planned: int) -> 
     counts["guarded"] = sum(error["stage"] == "rewrite" and error["reason"] in GUARDED for error in errors)
     counts["results"] = tables["results"].num_rows
     counts["queries_with_results"] = pc.count_distinct(tables["results"].column("query_id")).as_py()
-    counts["failed_queries"] = len({error["query_id"] for error in failures})
-    counts["lost_requests"] = sum(
-        cost["requests"] for cost in tables["costs"].select(["error", "requests"]).to_pylist() if cost["error"] == LOST
-    )
     counts["longer_cores"] = longer_cores(*(tables["rewrites"].column(n).to_pylist() for n in ("query_id", "strategy", "text")))
     for row in tables["rewrites"].group_by(["strategy", "parsed_as"]).aggregate([([], "count_all")]).to_pylist():
         counts[f"rung/{row['strategy']}/{row['parsed_as']}"] += row["count_all"]
     counts.update(guard_counts(table, tables["rewrites"]))
+    counts.update(loss_counts(tables))
+    return dict(counts)
+
+
+def loss_counts(tables: Mapping[str, pa.Table]) -> Counter[str]:
+    """Returns the counts of a shard's errors, of the queries that failed, and of requests whose answers were lost.
+
+    Args:
+        tables: with the stored tables `errors` and `costs` of the shard.
+    """
+    errors = tables["errors"].select(["query_id", "stage", "component", "reason"]).to_pylist()
+    counts: Counter[str] = Counter()
+    counts["failed_queries"] = len({error["query_id"] for error in errors if error["reason"] not in NOTES})
+    counts["lost_requests"] = sum(
+        cost["requests"] for cost in tables["costs"].select(["error", "requests"]).to_pylist() if cost["error"] == LOST
+    )
     for error in errors:
         counts[f"error/{error['stage']}/{error['component'] or ''}/{error['reason']}"] += 1
     for _, stage, reason in {(error["query_id"], error["stage"], error["reason"]) for error in errors}:
         counts[f"error_queries/{stage}/{reason}"] += 1  # one answer may fail several strategies
-    return dict(counts)
+    return counts
 
 
 Columns = dict[str, Any]

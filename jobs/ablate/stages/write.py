@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import io
-import json
 import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from cluster import costs
-from cluster.run.shards import File, Manifest, commit, write_table
+from cluster.run.shards import File, write_table
 from cluster.run.stage import heartbeat, shard_of
 from cluster.storage import open_storage
 from jobs.ablate.shared_work import Answer, SharedWork
 from jobs.ablate.tables import ARM_STORED
-from jobs.stages.write import flattened, stored_table
-from jobs.tables import COMMITTED, LOST, NOTES
+from jobs.stages.write import committed_row, costs_columns, files_before, flattened, loss_counts, stored_table
+from jobs.tables import COMMITTED
 from retrievers.order import order
 from retrievers.ranking import offsets_of, ranges, ranks
 
@@ -53,38 +49,28 @@ class WriteArms:
         """Writes and commits the shard; returns one row of COMMITTED."""
         began = time.perf_counter()
         shard = shard_of(table)
-        assert pc.count_distinct(table.column("shard")).as_py() == 1, "two shards in one block"
+        files = files_before(table)
         block = _Block(table, self._work)
-        files: dict[str, list[File]] = {}
-        for one in table.column("stored").combine_chunks().flatten().to_pylist():  # written by earlier stages
-            files.setdefault(one.pop("table"), []).append(File(**one))
-        counts = _counts(table)
+        ids = table.column("query_id").combine_chunks()
+        columns = {name: flattened(ids, table, name) for name in ("rewrites", "selections", "costs", "errors")}
+        columns["costs"] = costs_columns(columns["costs"])
+        tables = {name: stored_table(ARM_STORED[name], of) for name, of in columns.items()}
+        counts = loss_counts(tables)
+        counts["queries"] = table.num_rows
+        counts["log_rows"] = pc.sum(table.column("log_count")).as_py()
+        counts["rewrites"] = tables["rewrites"].num_rows
+        for one in table.column("counts").combine_chunks().flatten().to_pylist():
+            counts[one["name"]] += one["count"]
         file = self._write_results(shard, block, counts)
         if file.rows:
             files["results"] = [file]
-        ids = table.column("query_id").combine_chunks()
-        tables = {
-            name: stored_table(ARM_STORED[name], flattened(ids, table, column))
-            for name, column in (
-                ("rewrites", "rewrites"),
-                ("selections", "selections"),
-                ("costs", "costs"),
-                ("errors", "errors"),
-            )
-        }
         tables["candidates"] = block.candidates(self._full)
         if block.scored:
             tables["scores"] = block.scores_table(self._work)
         for name, rows in tables.items():
             if rows.num_rows:
                 files.setdefault(name, []).append(write_table(self._storage, name, shard, rows))
-        counts["rewrites"] = tables["rewrites"].num_rows
-        entries = table.column("costs").combine_chunks().flatten()
-        spent = costs.totals(entries)
-        seconds = {"write": time.perf_counter() - began}
-        manifest = Manifest(shard, self._start, files, dict(counts), spent, seconds, costs.by_start(entries))
-        manifest = commit(self._storage, manifest)
-        return pa.table({"shard": [shard], "manifest": [json.dumps(asdict(manifest))]}, schema=COMMITTED)
+        return committed_row(self._storage, table, self._start, files, dict(counts), began)
 
     def _write_results(self, shard: int, block: _Block, counts: Counter[str]) -> File:
         """Writes the results of all arms as one file, an arm after the other; memory holds one row group's."""
@@ -207,24 +193,3 @@ class _Block:
 def _scored(reranked: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     for number, scores in enumerate(reranked):
         yield number, np.flatnonzero(~np.isnan(scores))
-
-
-def _counts(table: pa.Table) -> Counter[str]:
-    """Returns the counts of a block, but for those of its results."""
-    errors: list[dict[str, Any]] = []
-    for query_id, of_query in zip(table.column("query_id").to_pylist(), table.column("errors").to_pylist(), strict=True):
-        errors += [error | {"query_id": query_id} for error in of_query]
-    counts: Counter[str] = Counter()
-    counts["queries"] = table.num_rows
-    counts["log_rows"] = pc.sum(table.column("log_count")).as_py()
-    counts["failed_queries"] = len({error["query_id"] for error in errors if error["reason"] not in NOTES})
-    for error in errors:
-        counts[f"error/{error['stage']}/{error['component'] or ''}/{error['reason']}"] += 1
-    for _, stage, reason in {(error["query_id"], error["stage"], error["reason"]) for error in errors}:
-        counts[f"error_queries/{stage}/{reason}"] += 1
-    lost = pc.equal(table.column("costs").combine_chunks().flatten().field("error"), LOST)
-    requests = table.column("costs").combine_chunks().flatten().field("requests")
-    counts["lost_requests"] = pc.sum(requests.filter(pc.fill_null(lost, False))).as_py() or 0
-    for one in table.column("counts").combine_chunks().flatten().to_pylist():
-        counts[one["name"]] += one["count"]
-    return counts

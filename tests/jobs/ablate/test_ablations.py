@@ -125,8 +125,11 @@ def test_each_arm_is_what_a_run_of_it_alone_is(make: Make, bm25: dict[str, Any])
 def test_requests_searches_and_pairs_are_made_once(make: Make) -> None:
     ablation = make({"subsets": "all", "grid": {"rerank.kind": ["none", "bi_encoder"], "rerank.combine": ["blend", "replace"]}})
     folder = done(ablation)
-    asked = Counter((row["query_id"], row["component"]) for row in rows(folder, "costs") if row["stage"] == "rewrite")
+    asked = Counter(
+        (row["query_id"], row["component"]) for row in rows(folder, "costs") if row["stage"] == "rewrite" and row["query_id"]
+    )
     assert set(asked.values()) == {1}
+    assert {row["query_id"] for row in rows(folder, "costs") if row["component"].startswith("start_up")} == {None}
     alone = prepare(load_config("config.yaml"), "config.yaml")
     run(alone, LiveDisplay(io.StringIO()))
     both = [open_run(str(one)) for one in (folder, alone.storage.root)]
