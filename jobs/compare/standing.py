@@ -10,16 +10,15 @@ from dataclasses import dataclass
 from math import isnan
 from typing import TYPE_CHECKING
 
+from jobs.compare.significance import ALPHA
 from jobs.evaluate.intervals import Floats
 
 if TYPE_CHECKING:
     from jobs.compare.comparison import Comparison, Difference
 
-ALPHA = 0.05
 MARKS = ((0.01, "‡"), (ALPHA, "†"))
 """Corrected p below -> mark, the stricter first."""
 PLACES = 4  # of a printed measure
-TIE = 1e-9  # values that differ by less are equal, as in the tests
 REPEATED = "samples"  # the family whose arms repeat the config itself: they take part in no contest
 FAMILIES = {
     "always": "the config itself, the original, each strategy alone",

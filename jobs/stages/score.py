@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -16,13 +17,13 @@ from jobs.stages.fill import fill
 from jobs.stages.search_texts import originals
 from jobs.tables import SCORE, failed, nested, with_appended
 from retrievers.ranking import offsets_of
-from retrievers.reranker import open_reranker
-from retrievers.retriever import RetrieverSettings, distinct
+from retrievers.reranker import Reranker, open_reranker
+from retrievers.retriever import DocumentStore, RetrieverSettings, distinct
 from retrievers.settings import RerankSettings, TypoSettings
 
 PORTION = 2048  # pairs scored between two progress reports: some minutes on two CPU cores; sorted by length within a portion
 
-Pair = tuple[str, str]  # query_id, doc_id
+Key = TypeVar("Key", bound=Hashable)
 
 
 class Score:
@@ -73,7 +74,17 @@ class Score:
         query_ids = np.repeat(np.array(table.column("query_id").to_pylist(), dtype=object), lengths).tolist()
         queries = dict(zip(table.column("query_id").to_pylist(), originals(table, self._typos), strict=True))
         pairs = list(zip(query_ids, doc_ids.to_pylist(), strict=True))
-        scores = fill(None, pairs, lambda missing: self._score(queries, missing))
+        scores = fill(
+            None,
+            pairs,
+            lambda missing: scored_portions(
+                self._reranker,
+                self._documents,
+                missing,
+                [queries[query_id] for query_id, _ in missing],
+                [d for _, d in missing],
+            ),
+        )
         flat = pa.StructArray.from_arrays(
             [doc_ids, pa.repeat(pa.scalar(self._model, pa.string()), len(pairs)), pa.array(scores, pa.float64())],
             fields=list(SCORE),
@@ -83,15 +94,26 @@ class Score:
         spent = [[costs.entry("rerank", self._kind, float(n), model=self._model, pairs=n)] for n in lengths.tolist()]
         return with_appended(table, "costs", spent)
 
-    def _score(self, queries: Mapping[str, str], pairs: list[Pair]) -> Iterator[list[tuple[Pair, float]]]:
-        unique, place = distinct([doc_id for _, doc_id in pairs])
-        texts = self._documents.texts(unique, heartbeat)
-        for begin in range(0, len(pairs), PORTION):
-            part = pairs[begin : begin + PORTION]
-            passages = [texts[i] for i in place[begin : begin + PORTION]]
-            scores = self._reranker.score([queries[query_id] for query_id, _ in part], passages)
-            yield list(zip(part, scores.tolist(), strict=True))
-            heartbeat(min(1.0, (begin + PORTION) / len(pairs)))
+
+def scored_portions(
+    reranker: Reranker, documents: DocumentStore, keys: list[Key], queries: Sequence[str], doc_ids: Sequence[str]
+) -> Iterator[list[tuple[Key, float]]]:
+    """Yields the keys of pairs with their scores, `PORTION` at a time; the text of each document is read once.
+
+    Args:
+        reranker: scores the pairs.
+        documents: have the texts.
+        keys: of the pairs.
+        queries: of each pair, as it is scored.
+        doc_ids: of each pair.
+    """
+    unique, place = distinct(doc_ids)
+    texts = documents.texts(unique, heartbeat)
+    for begin in range(0, len(keys), PORTION):
+        part = slice(begin, begin + PORTION)
+        scores = reranker.score(queries[part], [texts[i] for i in place[part]])
+        yield list(zip(keys[part], scores.tolist(), strict=True))
+        heartbeat(min(1.0, (begin + PORTION) / len(keys)))
 
 
 def without_scores(table: pa.Table, error: Exception) -> pa.Table:

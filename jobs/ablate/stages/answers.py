@@ -91,55 +91,54 @@ class Fusing:
             fused = without_duplicates(fused, [texts[i] for i in place], settings.duplicate_chars)
         return fused
 
-
-def answer_columns(fusing: Fusing, rows: int) -> list[pa.ListArray]:
-    """Returns the columns `documents` and `fused` of a block, and counts the pairs of each arm."""
-    work, parts = fusing._work, fusing._pairs
-    row = np.concatenate([part.rows for part in parts])
-    code, names = encode(pa.concat_arrays([part.doc_ids for part in parts]))
-    key, place = np.unique(row * max(1, len(names)) + code, return_inverse=True)
-    document_row, document_code = np.divmod(key, max(1, len(names)))
-    per_row = np.bincount(document_row, minlength=rows)
-    starts = offsets_of(per_row)
-    bounds = np.cumsum([0, *(len(part.pairs) for part in parts)])
-    scored = np.zeros((len(work.rerankers), len(key)), dtype=bool)
-    arms, of_row, document, score, sources = [], [], [], [], []
-    for number, (found, part) in enumerate(zip(fusing._fused, parts, strict=True)):
-        numbered = np.zeros(int(part.pairs.max(initial=-1)) + 1, dtype=np.int64)
-        numbered[part.pairs] = place[bounds[number] : bounds[number + 1]]
-        for one in found:
-            answer, pairs = work.answers[one.arm], numbered[one.pair]
-            if answer.reranker is not None:
-                scored[answer.reranker, pairs] = True
-                model = work.rerankers[answer.reranker]
-                fusing.counts[f"arm/{answer.arm}/pairs/{model.settings.kind}@{model.model}"] = len(pairs)
-            arms.append(np.full(len(pairs), one.arm, dtype=np.int16))
-            of_row.append(one.row)
-            document.append((pairs - starts[one.row]).astype(np.int32))
-            score.append(one.score)
-            sources.append(one.sources)
-    flat_row = np.concatenate(of_row)
-    order = np.lexsort((np.concatenate(arms), flat_row))  # stable: candidates keep their ranks
-    arm = pa.array(np.concatenate(arms)[order])
-    kept = pa.concat_arrays(sources).take(pa.array(order)) if work.keep_sources else None
-    values = [
-        arm,
-        pa.array(np.concatenate(document)[order]),
-        pa.array(np.concatenate(score)[order]),
-        pa.nulls(len(order), FUSED.field("sources").type) if kept is None else kept,
-    ]
-    fused = pa.StructArray.from_arrays(values, fields=list(FUSED))
-    by = [np.flatnonzero(mask) for mask in scored.T] if len(work.rerankers) else [np.empty(0)] * len(key)
-    scored_by = nested(
-        offsets_of(np.array([len(one) for one in by], dtype=np.int64)),
-        pa.array(np.concatenate([np.empty(0), *by]).astype(np.int16)),
-        pa.list_(pa.int16()),
-    )
-    documents = pa.StructArray.from_arrays([names.take(pa.array(document_code)), scored_by], fields=list(DOCUMENT))
-    return [
-        nested(starts, documents, pa.list_(DOCUMENT)),
-        nested(offsets_of(np.bincount(flat_row, minlength=rows)), fused, pa.list_(FUSED)),
-    ]
+    def columns(self) -> list[pa.ListArray]:
+        """Returns the columns `documents` and `fused` of a block, and counts the pairs of each arm."""
+        work, parts, rows = self._work, self._pairs, self._rows
+        row = np.concatenate([part.rows for part in parts])
+        code, names = encode(pa.concat_arrays([part.doc_ids for part in parts]))
+        key, place = np.unique(row * max(1, len(names)) + code, return_inverse=True)
+        document_row, document_code = np.divmod(key, max(1, len(names)))
+        per_row = np.bincount(document_row, minlength=rows)
+        starts = offsets_of(per_row)
+        bounds = np.cumsum([0, *(len(part.pairs) for part in parts)])
+        scored = np.zeros((len(work.rerankers), len(key)), dtype=bool)
+        arms, of_row, document, score, sources = [], [], [], [], []
+        for number, (found, part) in enumerate(zip(self._fused, parts, strict=True)):
+            numbered = np.zeros(int(part.pairs.max(initial=-1)) + 1, dtype=np.int64)
+            numbered[part.pairs] = place[bounds[number] : bounds[number + 1]]
+            for one in found:
+                answer, pairs = work.answers[one.arm], numbered[one.pair]
+                if answer.reranker is not None:
+                    scored[answer.reranker, pairs] = True
+                    model = work.rerankers[answer.reranker]
+                    self.counts[f"arm/{answer.arm}/pairs/{model.settings.kind}@{model.model}"] = len(pairs)
+                arms.append(np.full(len(pairs), one.arm, dtype=np.int16))
+                of_row.append(one.row)
+                document.append((pairs - starts[one.row]).astype(np.int32))
+                score.append(one.score)
+                sources.append(one.sources)
+        flat_row = np.concatenate(of_row)
+        order = np.lexsort((np.concatenate(arms), flat_row))  # stable: candidates keep their ranks
+        arm = pa.array(np.concatenate(arms)[order])
+        kept = pa.concat_arrays(sources).take(pa.array(order)) if work.keep_sources else None
+        values = [
+            arm,
+            pa.array(np.concatenate(document)[order]),
+            pa.array(np.concatenate(score)[order]),
+            pa.nulls(len(order), FUSED.field("sources").type) if kept is None else kept,
+        ]
+        fused = pa.StructArray.from_arrays(values, fields=list(FUSED))
+        by = [np.flatnonzero(mask) for mask in scored.T] if len(work.rerankers) else [np.empty(0)] * len(key)
+        scored_by = nested(
+            offsets_of(np.array([len(one) for one in by], dtype=np.int64)),
+            pa.array(np.concatenate([np.empty(0), *by]).astype(np.int16)),
+            pa.list_(pa.int16()),
+        )
+        documents = pa.StructArray.from_arrays([names.take(pa.array(document_code)), scored_by], fields=list(DOCUMENT))
+        return [
+            nested(starts, documents, pa.list_(DOCUMENT)),
+            nested(offsets_of(np.bincount(flat_row, minlength=rows)), fused, pa.list_(FUSED)),
+        ]
 
 
 def _settings(answer: Answer, strategies: set[str]) -> FuseSettings:

@@ -17,7 +17,7 @@ from cluster.run.stage import heartbeat, shard_of
 from cluster.storage import open_storage
 from jobs.ablate.gathered import GatheredLists, GatheredVectors, Searched
 from jobs.ablate.shared_work import Answer, Search, SharedWork
-from jobs.ablate.stages.answers import Fusing, answer_columns
+from jobs.ablate.stages.answers import Fusing
 from jobs.ablate.tables import DOCUMENT, FUSED
 from jobs.index.opening import open_documents, open_retriever
 from jobs.stages.fill import fill
@@ -26,17 +26,22 @@ from jobs.stages.retrieve import similarity
 from jobs.stages.search_texts import Text, joined, originals
 from jobs.tables import FILE, ORIGINAL, failed, with_appended
 from retrievers.lists import TOGETHER
-from retrievers.retriever import Embedder, JoinedText, RankedList, SearchText, distinct, joined_lists, single_lists
+from retrievers.retriever import Embedder, JoinedText, RankedList, RankedLists, SearchText, distinct, joined_lists, single_lists
 from retrievers.settings import TypoSettings
 
 Wanted = SearchText | JoinedText
 
 
-class _Lists(NamedTuple):
-    """The lists of one retriever in a block: that of a search is number ``place[search]`` of ``lists``."""
+class _SearchedLists(NamedTuple):
+    """The lists of one retriever in a block: that of a search is number ``place[search]``."""
 
     place: dict[Wanted, int]
-    lists: list[RankedList]
+    lists: RankedLists
+
+    def is_empty(self, search: Wanted) -> bool:
+        """Returns whether a search has no hit."""
+        place = self.place[search]
+        return bool(self.lists.offsets[place] == self.lists.offsets[place + 1])
 
 
 class RetrieveArms:
@@ -77,12 +82,12 @@ class RetrieveArms:
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with the candidates of every arm, `documents` and `fused`, and costs."""
-        texts = [self._texts(table, search) for search in self._work.searches]
+        queries = {search.typos: originals(table, search.typos) for search in self._work.searches}
+        texts = self._texts(table, queries)
         query_ids = table.column("query_id").to_pylist()
         spent: list[list[dict[str, Any]]] = [[] for _ in query_ids]
         vectors = self._vectors(query_ids, texts)
         routed = [self._routed(search, of) for search, of in zip(self._work.searches, texts, strict=True)]
-        queries = {search.typos: originals(table, search.typos) for search in self._work.searches}
         lists = self._lists(query_ids, routed, queries, spent)
         began = time.perf_counter()
         fusing = Fusing(self._work, table.num_rows, self._documents)
@@ -103,7 +108,7 @@ class RetrieveArms:
                 counts.update(counting.of(answer))
             fusing.add(answers, fusion_lists(flat, search.depth, search.cuts), cosines, _strategies(texts[number]))
             heartbeat()
-        columns = answer_columns(fusing, table.num_rows)
+        columns = fusing.columns()
         counts.update(fusing.counts)
         for of_query in spent:
             of_query.append(costs.entry("fuse", "arms", (time.perf_counter() - began) / max(1, len(spent))))
@@ -118,17 +123,19 @@ class RetrieveArms:
             table = table.append_column(field, column)
         return table
 
-    def _texts(self, table: pa.Table, search: Search) -> list[Text]:
-        """Returns the texts of a search, row by row: the original, then the rewrites in order."""
-        reading = self._work.readings[search.reading]
-        name, found = reading.name if reading.asking >= 0 else None, []
-        rows = zip(originals(table, search.typos), table.column("rewrites").to_pylist(), strict=True)
-        for row, (query, rewrites) in enumerate(rows):
-            found.append(Text(row, 0, ORIGINAL, 1, 1.0, 1.0, SearchText(query, "query")))
-            for number, one in enumerate((one for one in rewrites if one["arm"] == name), start=1):
-                text = SearchText(one["text"], one["search_as"])
-                found.append(Text(row, number, one["strategy"], one["position"], one["weight"], one["position_weight"], text))
-        return found
+    def _texts(self, table: pa.Table, queries: Mapping[TypoSettings | None, list[str]]) -> list[list[Text]]:
+        """Returns the texts of each search, row by row: the original, then the rewrites in order.
+
+        Searches of one reading share them.
+        """
+        rewrites = table.column("rewrites").to_pylist()
+        known: dict[tuple[int, TypoSettings | None], list[Text]] = {}
+        for search in self._work.searches:
+            if (search.reading, search.typos) not in known:
+                reading = self._work.readings[search.reading]
+                name = reading.name if reading.asking >= 0 else None
+                known[search.reading, search.typos] = _row_texts(queries[search.typos], rewrites, name)
+        return [known[search.reading, search.typos] for search in self._work.searches]
 
     def _routed(self, search: Search, texts: Sequence[Text]) -> dict[str, list[Text]]:
         """Returns what each retriever of an arm is searched with, by its name in the arm."""
@@ -147,9 +154,9 @@ class RetrieveArms:
         routed: Sequence[Mapping[str, list[Text]]],
         queries: Mapping[TypoSettings | None, list[str]],
         spent: list[list[dict[str, Any]]],
-    ) -> dict[str, _Lists]:
+    ) -> dict[str, _SearchedLists]:
         """Returns the lists of every search by key of the retriever, and appends what they cost."""
-        found: dict[str, _Lists] = {}
+        found: dict[str, _SearchedLists] = {}
         for key, opened in self._work.retrievers.items():
             began = time.perf_counter()
             wanted: dict[Wanted, Searched] = {}
@@ -171,7 +178,7 @@ class RetrieveArms:
             lists += self._search(key, store, list(standing.values()), made)
             place |= {search: len(place) + number for number, search in enumerate(standing)}
             self._charge(key, [*wanted.values(), *standing.values()], made, query_ids, time.perf_counter() - began, spent)
-            found[key] = _Lists(place, lists)
+            found[key] = _SearchedLists(place, joined_lists(lists))
             heartbeat()
         return found
 
@@ -238,24 +245,35 @@ class RetrieveArms:
         return SearchText(queries[row], "query") if name in search.routes.get(ORIGINAL, search.retrievers) else None
 
     def _flat(
-        self, search: Search, routed: Mapping[str, list[Text]], queries: Sequence[str], lists: Mapping[str, _Lists]
+        self, search: Search, routed: Mapping[str, list[Text]], queries: Sequence[str], lists: Mapping[str, _SearchedLists]
     ) -> FlatLists:
         """Returns the lists of an arm's search; where texts were searched together in vain, those of the original alone."""
         found = {}
         for name, texts in routed.items():
             of, used = lists[search.retrievers[name]], []
             for text in texts:
-                in_vain = text.number < 0 and not len(of.lists[of.place[text.search]].scores)
+                in_vain = text.number < 0 and of.is_empty(text.search)
                 original = self._original(search, name, queries, text.row) if in_vain else None
                 used.append(text if original is None else Text(text.row, 0, ORIGINAL, 1, 1.0, 1.0, original))
             place = np.array([of.place[text.search] for text in used], dtype=np.int64)
-            found[name] = Found(used, place, joined_lists(of.lists))
+            found[name] = Found(used, place, of.lists)
         return flat_lists(found)
 
     def _write(self, table: pa.Table, flat: FlatLists, answer: Answer) -> dict[str, Any]:
         """Writes the lists of the full arm; returns the file as an entry of `stored`."""
         file = write_table(self._storage, "runs", shard_of(table), stored_rows(table.column("query_id").combine_chunks(), flat))
         return {"table": "runs"} | file._asdict()
+
+
+def _row_texts(queries: Sequence[str], rewrites: Sequence[Sequence[Mapping[str, Any]]], name: str | None) -> list[Text]:
+    """Returns the texts of the reading of this name, row by row; None: the originals alone."""
+    found = []
+    for row, (query, of_row) in enumerate(zip(queries, rewrites, strict=True)):
+        found.append(Text(row, 0, ORIGINAL, 1, 1.0, 1.0, SearchText(query, "query")))
+        for number, one in enumerate((one for one in of_row if one["arm"] == name), start=1):
+            text = SearchText(one["text"], one["search_as"])
+            found.append(Text(row, number, one["strategy"], one["position"], one["weight"], one["position_weight"], text))
+    return found
 
 
 def _strategies(texts: Sequence[Text]) -> set[str]:

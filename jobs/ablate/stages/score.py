@@ -10,18 +10,17 @@ import pyarrow as pa
 
 from cluster import costs
 from cluster.errors import RetrieverError
-from cluster.run.stage import heartbeat
 from jobs.ablate.gathered import GatheredScores, Scored
 from jobs.ablate.shared_work import ScoredBy
 from jobs.ablate.tables import PAIR_SCORE
 from jobs.index.opening import open_documents
 from jobs.stages.fill import fill
-from jobs.stages.score import PORTION
+from jobs.stages.score import scored_portions
 from jobs.stages.search_texts import originals
 from jobs.tables import failed, nested, with_appended
 from retrievers.ranking import offsets_of
 from retrievers.reranker import Reranker, open_reranker
-from retrievers.retriever import RetrieverSettings, distinct
+from retrievers.retriever import RetrieverSettings
 
 
 class ScoreArms:
@@ -93,15 +92,9 @@ class ScoreArms:
         return with_appended(table.append_column(self.ADDS.field("scores"), column), "costs", spent)
 
     def _score(self, by: Reranker, missing: list[Scored], made: set[Scored]) -> Iterator[list[tuple[Scored, float]]]:
-        """Yields the scores of pairs in portions."""
-        unique, place = distinct([key.doc_id for key in missing])
-        texts = self._documents.texts(unique, heartbeat)
-        for begin in range(0, len(missing), PORTION):
-            part = missing[begin : begin + PORTION]
-            scores = by.score([key.text for key in part], [texts[i] for i in place[begin : begin + PORTION]])
-            made.update(part)
-            yield list(zip(part, scores.tolist(), strict=True))
-            heartbeat(min(1.0, (begin + PORTION) / len(missing)))
+        """Yields the scores of pairs in portions, and notes the pairs in `made`."""
+        made.update(missing)
+        return scored_portions(by, self._documents, missing, [key.text for key in missing], [key.doc_id for key in missing])
 
 
 def without_arm_scores(table: pa.Table, error: Exception) -> pa.Table:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from jobs.compare.report.left_out import WHOLE
-from jobs.compare.standing import TIE, Standing
+from jobs.compare.significance import TIE
+from jobs.compare.standing import Standing
 from jobs.report.reading import database
 from jobs.run.folder import RunFolder
 

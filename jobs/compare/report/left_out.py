@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import fmean
 
-from jobs.compare.standing import TIE, Standing
+from jobs.compare.significance import TIE
+from jobs.compare.standing import Standing
 
 WHOLE = "full"
 WITHOUT = "without "

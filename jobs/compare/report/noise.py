@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from jobs.compare.report.left_out import WHOLE
-from jobs.compare.standing import REPEATED, TIE, Standing
+from jobs.compare.significance import TIE
+from jobs.compare.standing import REPEATED, Standing
 
 
 @dataclass(frozen=True)

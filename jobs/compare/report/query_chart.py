@@ -13,7 +13,8 @@ import numpy.typing as npt
 from jobs.compare.report.axes import Axis, linear
 from jobs.compare.report.gain_chart import MOST_STEPS, GainChart, gain_chart
 from jobs.compare.report.left_out import WHOLE
-from jobs.compare.standing import TIE, Standing
+from jobs.compare.significance import TIE
+from jobs.compare.standing import Standing
 from jobs.report.reading import spread
 from jobs.report.wording import shown
 
