@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from scipy import stats
 
 from cluster.run.shards import SUCCESS, Manifest, Plan, Shard, commit, put_plan, write_table
 from cluster.storage.files import FileStorage
+from jobs.compare.arm_costs import ArmCost
+from jobs.compare.comparison import Comparison, differences
+from jobs.compare.frame import Frame
+from jobs.compare.funnel import Funnel, StrategyFunnel
+from jobs.compare.worth import Worth
 from jobs.config.config import Config
 from jobs.run.folder import RunFolder, open_run
 from jobs.tables import STORED
@@ -23,129 +27,6 @@ Row = dict[str, Any]
 Floats = npt.NDArray[np.float64]
 MEASURES = ("nDCG@10", "R@10", "P@5", "Success@5")
 STRATEGIES = ("general", "keyword", "pseudo_answer", "core_content")
-
-
-@dataclass(frozen=True)
-class FrameLike:
-    """As `Frame`."""
-
-    arms: tuple[str, ...]
-    measures: tuple[str, ...]
-    keys: tuple[str, ...]
-    query_ids: tuple[str | None, ...]
-    queries: tuple[str | None, ...]
-    counts: npt.NDArray[np.int64]
-    values: Floats
-    condensed: Floats
-    unjudged: Floats
-    failed: npt.NDArray[np.int64]
-    judged: int = 0
-    missing: int = 0
-    not_committed: int = 0
-    rejected: int = 0
-    clusters: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    depth: int = 10
-    key: str = "query_id"
-    unmatched: tuple[str, str] | None = None
-
-
-class DifferenceLike(NamedTuple):
-    """As `Difference`."""
-
-    arm: str
-    measure: str
-    mean: float
-    weighted_mean: float
-    condensed_mean: float
-    difference: float
-    low: float
-    high: float
-    effect: float
-    p: float
-    p_randomised: float
-    p_holm: float | None
-    q: float | None
-    p_equivalent: float
-    wins: int
-    ties: int
-    losses: int
-    needed: int | None
-
-
-class SliceLike(NamedTuple):
-    """As `Slice`."""
-
-    name: str
-    value: str
-    keys: int
-    means: dict[str, tuple[float, float]]
-    few: bool = False
-
-
-@dataclass(frozen=True)
-class ComparisonLike:
-    """As `Comparison`."""
-
-    frame: FrameLike
-    baseline: str
-    min_effect: float
-    families: dict[str, str]
-    differences: tuple[DifferenceLike, ...]
-    slices: tuple[SliceLike, ...] = ()
-    notes: tuple[str, ...] = ()
-    oracles: frozenset[str] = frozenset()
-
-
-class StrategyFunnelLike(NamedTuple):
-    """As `StrategyFunnel`."""
-
-    strategy: str
-    rewrites: int
-    relevant_found: int
-    found_alone: int
-    survived_fusion: int
-    survived_reranker: int | None
-    in_top: int
-    overlap: float | None
-    redundancy: float | None
-    unique_contribution: float
-
-
-class FunnelLike(NamedTuple):
-    """As `Funnel`."""
-
-    strategies: tuple[StrategyFunnelLike, ...]
-    judged_queries: int
-    relevant: int
-    found: int
-    top: int = 5
-
-
-class WorthLike(NamedTuple):
-    """As `Worth`."""
-
-    strategy: str
-    reranker_gain: float | None
-    increment: float
-    increment_share: float
-    click_rate: float | None
-
-
-class ArmCostLike(NamedTuple):
-    """As `ArmCost`."""
-
-    arm: str
-    seconds: float | None
-    device_seconds: float | None
-    requests: int
-    prompt_tokens: float | None
-    completion_tokens: float | None
-    searches: int
-    pairs: int
-    standalone_usd: float | None
-    marginal_usd: float | None
-    beyond: str
-    gain_per_usd: float | None
 
 
 @dataclass
@@ -199,8 +80,8 @@ def values_of(arms: Sequence[ArmOf], keys: int, seed: int = 7) -> Floats:
     return values
 
 
-def comparison_of(arms: Sequence[ArmOf], values: Floats, baseline: str = "original", **further: Any) -> ComparisonLike:
-    """Returns a comparison of these values, tested by scipy; Holm and Benjamini-Hochberg as in statistics of the project."""
+def comparison_of(arms: Sequence[ArmOf], values: Floats, baseline: str = "original", **further: Any) -> Comparison:
+    """Returns a comparison of these values."""
     names = tuple(arm.name for arm in arms)
     keys = values.shape[2]
     random = np.random.default_rng(3)
@@ -208,75 +89,40 @@ def comparison_of(arms: Sequence[ArmOf], values: Floats, baseline: str = "origin
         "keys": tuple(f"k{n}" for n in range(keys)),
         "query_ids": tuple(query_id(n) for n in range(keys)),
         "queries": tuple(f"query number {n}" for n in range(keys)),
+        "key": "query_id",
     } | {name: further.pop(name) for name in ("keys", "query_ids", "queries", "key") if name in further}
-    frame = FrameLike(
+    frame = Frame(
         names, MEASURES, **given, counts=random.integers(1, 9, keys), values=values,
         condensed=np.clip(values * 1.05, 0, 1), unjudged=np.linspace(0.1, 0.3, len(names)),
-        failed=np.zeros(len(names), dtype=np.int64), judged=keys,
+        failed=np.zeros(len(names), dtype=np.int64), judged=keys, missing=0, not_committed=0, rejected=0,
+        clusters=np.arange(keys), depth=10, unmatched=None,
     )  # fmt: skip
     families = {arm.name: arm.family for arm in arms}
-    number, found = names.index(baseline), []
-    for column, measure in enumerate(MEASURES):
-        raw = {}
-        for arm in arms:
-            if arm.name != baseline:
-                raw[arm.name] = _difference(arm.name, measure, values[names.index(arm.name), column], values[number, column])
-        holm = _holm({name: one.p for name, one in raw.items() if families[name] in ("always", "arms", "subsets")})
-        grid = [name for name in raw if families[name] == "grid"]
-        q = dict(zip(grid, stats.false_discovery_control([raw[name].p for name in grid]), strict=True)) if grid else {}
-        found += [one._replace(p_holm=holm.get(name), q=q.get(name)) for name, one in raw.items()]
     oracles = frozenset(arm.name for arm in arms if arm.members)
-    return ComparisonLike(frame, baseline, 0.01, families, tuple(found), oracles=oracles, **further)
+    found = tuple(differences(frame, baseline, 0.01, families, oracles))
+    return Comparison(frame, baseline, 0.01, families, oracles, found, **({"slices": (), "notes": ()} | further))
 
 
-def _difference(arm: str, measure: str, after: Floats, before: Floats) -> DifferenceLike:
-    moved = after - before
-    if not moved.any():
-        return DifferenceLike(
-            arm, measure, after.mean(), after.mean(), after.mean(), 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, None, None, 0.0, 0,
-            len(moved), 0, None,
-        )  # fmt: skip
-    test = stats.ttest_rel(after, before)
-    interval = test.confidence_interval(0.95)
-    effect = moved.mean() / moved.std(ddof=1)
-    equivalent = max(
-        stats.ttest_1samp(moved, -0.01, alternative="greater").pvalue, stats.ttest_1samp(moved, 0.01, alternative="less").pvalue
-    )
-    return DifferenceLike(
-        arm, measure, after.mean(), after.mean() * 0.98, after.mean() * 1.05, moved.mean(), interval.low, interval.high, effect,
-        test.pvalue, test.pvalue, None, None, equivalent, int((moved > 0).sum()), int((moved == 0).sum()),
-        int((moved < 0).sum()), int(np.ceil((2.8 / effect) ** 2)) if effect else None,
-    )  # fmt: skip
-
-
-def _holm(p: Mapping[str, float]) -> dict[str, float]:
-    found, least = {}, 0.0
-    for place, name in enumerate(sorted(p, key=lambda name: p[name])):
-        least = max(least, min(1.0, p[name] * (len(p) - place)))
-        found[name] = least
-    return found
-
-
-def funnel_of(strategies: Sequence[str] = STRATEGIES, scale: int = 1) -> FunnelLike:
+def funnel_of(strategies: Sequence[str] = STRATEGIES, scale: int = 1) -> Funnel:
     """Returns an invented funnel."""
     rows = []
     for n, name in enumerate(strategies):
         alone = (120 - 25 * n) * scale
         rows.append(
-            StrategyFunnelLike(
+            StrategyFunnel(
                 name, 300, 900 * scale - 40 * n, alone, int(alone * 0.8), int(alone * 0.5), int(alone * 0.23), 0.31 + 0.05 * n,
                 0.4 + 0.04 * n, alone / (1200 * scale),
             )
         )  # fmt: skip
-    return FunnelLike(tuple(rows), 300, 1500 * scale, 1200 * scale)
+    return Funnel(tuple(rows), 300, 1500 * scale, 1200 * scale)
 
 
-def worth_of(strategies: Sequence[str] = STRATEGIES) -> list[WorthLike]:
+def worth_of(strategies: Sequence[str] = STRATEGIES) -> list[Worth]:
     """Returns invented worths."""
-    return [WorthLike(name, 0.31 - 0.1 * n, 4.2 - 0.5 * n, 0.42 - 0.05 * n, None) for n, name in enumerate(strategies)]
+    return [Worth(name, 0.31 - 0.1 * n, 4.2 - 0.5 * n, 0.42 - 0.05 * n, None) for n, name in enumerate(strategies)]
 
 
-def costs_of(arms: Sequence[ArmOf], comparison: ComparisonLike | None = None, *, priced: bool = True) -> list[ArmCostLike]:
+def costs_of(arms: Sequence[ArmOf], comparison: Comparison | None = None, *, priced: bool = True) -> list[ArmCost]:
     """Returns invented costs: by strategies and by what an arm changes."""
     random = np.random.default_rng(5)
     gains = {one.arm: one.difference for one in comparison.differences if one.measure == MEASURES[0]} if comparison else {}
@@ -289,7 +135,7 @@ def costs_of(arms: Sequence[ArmOf], comparison: ComparisonLike | None = None, *,
         usd = 0.004 + rewrites * 0.00035 * random.uniform(0.8, 1.4)
         gain = gains[arm.name] / usd if arm.name in gains else None
         found.append(
-            ArmCostLike(
+            ArmCost(
                 arm.name, seconds, seconds * 0.6, rewrites, rewrites * 210, rewrites * 48, 600 + 2 * rewrites, 9000,
                 usd if priced else None, usd * 0.1 if priced else None, "the other arms", gain if priced else None,
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,6 @@ from report_ablations import (
     MEASURES,
     STRATEGIES,
     ArmOf,
-    ComparisonLike,
-    SliceLike,
     ablation_at,
     comparison_of,
     costs_of,
@@ -29,6 +28,7 @@ from report_ablations import (
 from report_runs import Page
 
 from cluster.errors import ConfigError
+from jobs.compare.comparison import Comparison, Slice
 from jobs.compare.report import ablation_report
 from jobs.compare.report.arm_rows import arm_rows
 from jobs.compare.report.axes import linear, spanning
@@ -43,15 +43,15 @@ KEYS = 60
 HOSTILE = "</title></style></script><script>alert(1)</script><img src=x onerror=alert(2)>\"'`&lt;\u202egnp\x00{{ 7*7 }}"
 
 
-def compared(arms: list[ArmOf] = ARMS, keys: int = KEYS, **further: Any) -> ComparisonLike:
+def compared(arms: list[ArmOf] = ARMS, keys: int = KEYS, **further: Any) -> Comparison:
     return comparison_of(arms, values_of(arms, keys), **further)
 
 
-def html(folder: Path, comparison: ComparisonLike | None, arms: list[ArmOf] = ARMS, **options: Any) -> str:
+def html(folder: Path, comparison: Comparison | None, arms: list[ArmOf] = ARMS, **options: Any) -> str:
     tables = {name: options.pop(name) for name in ("results", "rewrites", "rerank") if name in options}
     run = ablation_at(folder, arms, **tables)
     funnel = funnel_of() if comparison else None
-    return ablation_report(run, comparison, funnel, worth_of(), costs_of(arms, comparison), **options)  # type: ignore[arg-type]
+    return ablation_report(run, comparison, funnel, worth_of(), costs_of(arms, comparison), **options)
 
 
 # ---------------------------------------------------------------- figures
@@ -106,15 +106,15 @@ def test_best_and_second_best_are_marked_as_printed() -> None:
 def test_marks_and_verdicts_are_by_corrected_p(
     p_holm: float | None, q: float | None, p_equivalent: float, moved: float, sign: str, said: str
 ) -> None:
-    one = compared().differences[0]._replace(p=0.0001, p_holm=p_holm, q=q, p_equivalent=p_equivalent, difference=moved)
-    assert mark(one) == sign  # type: ignore[arg-type]
-    assert verdict(one, 0.01) == said  # type: ignore[arg-type]
-    assert corrected(one) == (q if p_holm is None else p_holm)  # type: ignore[arg-type]
+    one = replace(compared().differences[0], p=0.0001, p_holm=p_holm, q=q, p_equivalent=p_equivalent, difference=moved)
+    assert mark(one) == sign
+    assert verdict(one, 0.01) == said
+    assert corrected(one) == (q if p_holm is None else p_holm)
 
 
 def test_leave_one_out_is_the_loss_to_the_whole(tmp_path: Path) -> None:
     comparison = compared()
-    found = left_out(standing(comparison))  # type: ignore[arg-type]
+    found = left_out(standing(comparison))
     assert found is not None
     assert [row.average for row in found.rows] == sorted((row.average for row in found.rows), reverse=True)
     frame = comparison.frame
@@ -130,12 +130,12 @@ def test_leave_one_out_is_the_loss_to_the_whole(tmp_path: Path) -> None:
     assert cells[1] == signed(found.rows[0].losses[0])
     assert cells[-2] == signed(found.rows[0].average)
     without_subsets = [arm for arm in ARMS if arm.family != "subsets"]
-    assert left_out(standing(compared(without_subsets))) is None  # type: ignore[arg-type]
+    assert left_out(standing(compared(without_subsets))) is None
 
 
 def test_the_noise_floor_is_that_of_the_samples() -> None:
     comparison = compared()
-    found = noise(standing(comparison))  # type: ignore[arg-type]
+    found = noise(standing(comparison))
     assert found is not None
     assert found.arms == ["full", "full #2", "full #3"]
     places = [comparison.frame.arms.index(arm) for arm in found.arms]
@@ -145,11 +145,11 @@ def test_the_noise_floor_is_that_of_the_samples() -> None:
     whole = comparison.frame.values[0, 0].mean()
     for arm in found.within:
         assert abs(comparison.frame.values[comparison.frame.arms.index(arm), 0].mean() - whole) <= found.rows[0].greatest
-    assert noise(standing(compared(ARMS[:-2]))) is None  # type: ignore[arg-type]
+    assert noise(standing(compared(ARMS[:-2]))) is None
 
 
 def test_the_funnel_costs_and_slices_are_those_given(tmp_path: Path) -> None:
-    slices = (SliceLike("words", "1 to 3", 29, {"original": (0.4, 0.0), "full": (0.45, 0.05)}, few=True),)
+    slices = (Slice("words", "1 to 3", 29, {"original": (0.4, 0.0), "full": (0.45, 0.05)}, few=True),)
     comparison = compared(slices=slices, notes=("Drawn over 55 clusters.",))
     page = Page(html(tmp_path, comparison))
     general, worth = funnel_of().strategies[0], worth_of()[0]
@@ -174,8 +174,8 @@ def test_the_funnel_costs_and_slices_are_those_given(tmp_path: Path) -> None:
 def test_a_survival_without_reranker_is_not_shown(tmp_path: Path) -> None:
     comparison = compared()
     funnel = funnel_of()
-    unranked = funnel._replace(strategies=tuple(one._replace(survived_reranker=None) for one in funnel.strategies))
-    page = Page(ablation_report(ablation_at(tmp_path), comparison, unranked, [], []))  # type: ignore[arg-type]
+    unranked = replace(funnel, strategies=tuple(replace(one, survived_reranker=None) for one in funnel.strategies))
+    page = Page(ablation_report(ablation_at(tmp_path), comparison, unranked, [], []))
     assert "after fusion" in page.sections["strategies"]
     assert "after the reranker" not in page.sections["strategies"]
 
@@ -226,19 +226,19 @@ def test_an_axis_is_logarithmic_where_values_span_much(values: list[float], log:
 def test_bounds_and_samples_are_not_on_the_cost_chart() -> None:
     arms = [*ARMS, ArmOf("oracle", effect=0.2, members=("full", "general"))]
     comparison = compared(arms)
-    costs = [*costs_of(ARMS, comparison), costs_of(ARMS, comparison)[0]._replace(arm="oracle")]
-    chart = cost_chart(standing(comparison), costs)  # type: ignore[arg-type]
+    costs = [*costs_of(ARMS, comparison), replace(costs_of(ARMS, comparison)[0], arm="oracle")]
+    chart = cost_chart(standing(comparison), costs)
     assert chart is not None
     assert {point.arm for point in chart.points} == {arm.name for arm in ARMS if arm.family != "samples"}
     assert "USD" in chart.across
-    unpriced = cost_chart(standing(comparison), costs_of(ARMS, priced=False))  # type: ignore[arg-type]
+    unpriced = cost_chart(standing(comparison), costs_of(ARMS, priced=False))
     assert unpriced is not None
     assert "seconds" in unpriced.across
 
 
 def test_the_scatter_counts_all_queries_and_draws_at_most_two_thousand() -> None:
     comparison = compared(keys=2500)
-    found = standing(comparison)  # type: ignore[arg-type]
+    found = standing(comparison)
     chart = query_chart(found, [f"label {n}" for n in range(2500)])
     assert chart is not None
     assert (chart.drawn, chart.keys, len(chart.data["labels"])) == (2000, 2500, 2000)
@@ -256,7 +256,7 @@ def test_the_scatter_counts_all_queries_and_draws_at_most_two_thousand() -> None
 def test_of_many_arms_the_best_have_rows_and_the_rest_a_compact_table(tmp_path: Path) -> None:
     arms = [*ARMS, *(ArmOf(f"grid {n}", "grid", effect=n / 3000) for n in range(200))]
     comparison = compared(arms, 20)
-    rows = arm_rows(standing(comparison))  # type: ignore[arg-type]
+    rows = arm_rows(standing(comparison))
     assert (len(rows.top), len(rows.top) + len(rows.rest)) == (50, len(arms))
     assert {"original", "full", "general", "keyword"} <= {row.arm for row in rows.top}
     page = Page(html(tmp_path, comparison, arms))
@@ -290,7 +290,7 @@ def test_the_page_is_whole_in_itself_and_its_links_lead_somewhere(tmp_path: Path
 
 def test_strangers_texts_and_names_stay_texts(tmp_path: Path) -> None:
     arms = [*ARMS, ArmOf(HOSTILE, effect=0.3, changes={HOSTILE: HOSTILE})]
-    slices = (SliceLike(HOSTILE, HOSTILE, 40, {"original": (0.1, 0.0), HOSTILE: (0.2, 0.1)}),)
+    slices = (Slice(HOSTILE, HOSTILE, 40, {"original": (0.1, 0.0), HOSTILE: (0.2, 0.1)}, few=False),)
     comparison = compared(arms, queries=tuple(HOSTILE for _ in range(KEYS)), slices=slices, notes=(HOSTILE,))
     rewrites = [(query_id(n), "general", HOSTILE + "x" * 5000, HOSTILE) for n in range(KEYS)]
     text = html(tmp_path, comparison, arms, rewrites=rewrites)
@@ -309,9 +309,7 @@ def test_strangers_texts_and_names_stay_texts(tmp_path: Path) -> None:
 def test_nothing_that_somebody_wrote_is_on_a_page_without_texts(tmp_path: Path) -> None:
     queries = tuple(f"privateword {n}" for n in range(KEYS))
     comparison = compared(keys=KEYS, queries=queries)
-    comparison = ComparisonLike(
-        **(vars(comparison) | {"frame": type(comparison.frame)(**(vars(comparison.frame) | {"keys": queries}))})
-    )
+    comparison = replace(comparison, frame=replace(comparison.frame, keys=queries))
     rewrites = [(query_id(n), "general", "secretword", "full") for n in range(KEYS)]
     open_page = html(tmp_path / "a", comparison, rewrites=rewrites)
     assert "privateword" in open_page
@@ -357,5 +355,5 @@ def test_a_file_that_is_gone_is_one_line(tmp_path: Path) -> None:
     run = ablation_at(tmp_path, ARMS, rewrites=[(query_id(0), "general", "text", "full")])
     Path(run.tables["rewrites"][0]).unlink()
     with pytest.raises(ConfigError, match="the ablation's tables cannot be read") as refused:
-        ablation_report(run, comparison, None, [], [])  # type: ignore[arg-type]
+        ablation_report(run, comparison, None, [], [])
     assert "\n" not in str(refused.value)

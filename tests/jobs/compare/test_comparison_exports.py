@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,9 +16,10 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from report_ablations import ARMS, MEASURES, ArmOf, ComparisonLike, ablation_at, comparison_of, query_id, values_of
+from report_ablations import ARMS, MEASURES, ArmOf, ablation_at, comparison_of, query_id, values_of
 
 from cluster.errors import ConfigError
+from jobs.compare.comparison import Comparison
 from jobs.compare.exports import latex, latex_table, write_csv, write_latex
 from jobs.compare.trec import run_tags, write_trec
 
@@ -49,8 +51,11 @@ def test_the_table_has_the_means_with_best_second_and_daggers() -> None:
     values[:, :] = np.array([[0.1] * 4, [0.4, 0.4, 0.4, 0.5], [0.2] * 4, [0.1] * 4])[:, None, :]
     comparison = comparison_of(arms, values)
     daggers = {"a_b & 50 %": (0.001, None), "half": (0.04, None), "no": (None, 0.2)}
-    differences = tuple(one._replace(p_holm=daggers[one.arm][0], q=daggers[one.arm][1]) for one in comparison.differences)
-    table = latex_table(ComparisonLike(**(vars(comparison) | {"differences": differences})))  # type: ignore[arg-type]
+    differences = tuple(
+        replace(one, p_holm=daggers[one.arm][0], q=daggers[one.arm][1]) if one.arm in daggers else one
+        for one in comparison.differences
+    )
+    table = latex_table(replace(comparison, differences=differences))
     lines = table.splitlines()
     assert r"a\_b \& 50 \% & \textbf{0.4250}$^{\ddagger}$" in table
     assert r"half & \underline{0.2000}$^{\dagger}$" in table
@@ -64,7 +69,7 @@ def test_the_table_has_the_means_with_best_second_and_daggers() -> None:
 
 
 def test_more_rows_than_asked_for_are_counted_in_the_caption() -> None:
-    table = latex_table(comparison_of(ARMS, values_of(ARMS, 20)), rows=4)  # type: ignore[arg-type]
+    table = latex_table(comparison_of(ARMS, values_of(ARMS, 20)), rows=4)
     assert f"{len(ARMS) - 4} arms with lower nDCG@10 are left out" in table
     assert table.count(r"\\" + "\n") == 5
 
@@ -81,11 +86,11 @@ def test_any_name_is_balanced_latex_in_one_line(name: str) -> None:
 def test_the_whole_table_is_balanced_whatever_arms_are_called(tmp_path: Path) -> None:
     arms = [ArmOf("original", "always", ()), ArmOf(r"a\b{c}$%&#_^~<>|", effect=0.1), ArmOf("}{", "grid", members=("original",))]
     comparison = comparison_of(arms, values_of(arms, 10))
-    table = latex_table(comparison)  # type: ignore[arg-type]
+    table = latex_table(comparison)
     assert balanced(table)
     assert len(unescaped(table, "$")) % 2 == 0
     assert table.count(r"\begin{") == table.count(r"\end{") == 2
-    write_latex(str(tmp_path / "t.tex"), comparison)  # type: ignore[arg-type]
+    write_latex(str(tmp_path / "t.tex"), comparison)
     assert (tmp_path / "t.tex").read_text() == table
 
 
@@ -96,7 +101,7 @@ def test_the_whole_table_is_balanced_whatever_arms_are_called(tmp_path: Path) ->
 def test_every_value_is_a_row(tmp_path: Path, ending: str) -> None:
     comparison = comparison_of(ARMS, values_of(ARMS, 5), queries=(None,) * 5, query_ids=("q0", "q1", "q2", "q3", None))
     path = tmp_path / f"values.{ending}"
-    write_csv(str(path), comparison)  # type: ignore[arg-type]
+    write_csv(str(path), comparison)
     rows = list(csv.DictReader(path.open(newline=""))) if ending == "csv" else pq.read_table(path).to_pylist()
     frame = comparison.frame
     assert list(rows[0]) == ["key", "query_id", "arm", "measure", "value"]
@@ -111,7 +116,7 @@ def test_every_value_is_a_row(tmp_path: Path, ending: str) -> None:
 
 def test_another_ending_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="neither Parquet nor CSV"):
-        write_csv(str(tmp_path / "a.txt"), comparison_of(ARMS, values_of(ARMS, 5)))  # type: ignore[arg-type]
+        write_csv(str(tmp_path / "a.txt"), comparison_of(ARMS, values_of(ARMS, 5)))
 
 
 # ---------------------------------------------------------------- TREC run files
@@ -120,7 +125,7 @@ DOCS = [f"d{n}#x" for n in range(12)]
 JUDGED = {f"k{n}": {DOCS[(n * 5 + place) % 12]: place for place in range(4)} for n in range(6)}  # key -> doc_id -> grade
 
 
-def an_ablation(folder: Path) -> tuple[ComparisonLike, dict[str, dict[str, list[str]]], list[ArmOf]]:
+def an_ablation(folder: Path) -> tuple[Comparison, dict[str, dict[str, list[str]]], list[ArmOf]]:
     """An ablation whose values are ir_measures' of its lists; `best` chooses between two arms by the first measure."""
     arms = [ArmOf("original", "always", ()), ArmOf("one/two", effect=0.1), ArmOf("empty")]
     random = np.random.default_rng(0)
@@ -155,7 +160,7 @@ def test_run_files_give_the_same_measures(tmp_path: Path) -> None:
     comparison, lists, arms = an_ablation(tmp_path)
     stored = [(query_id(int(key[1:])), arm, docs) for arm in ("original", "one/two") for key, docs in lists[arm].items()]
     run = ablation_at(tmp_path, arms, stored)
-    paths = write_trec(str(tmp_path / "runs"), run, comparison)  # type: ignore[arg-type]
+    paths = write_trec(str(tmp_path / "runs"), run, comparison)
     assert set(paths) == {arm.name for arm in arms}
     for number, arm in enumerate(comparison.frame.arms):
         lines = Path(paths[arm]).read_text().splitlines()
@@ -170,7 +175,7 @@ def test_run_files_give_the_same_measures(tmp_path: Path) -> None:
         for before, after in pairwise(read):
             assert before.query_id != after.query_id or before.score > after.score
         assert {row.split()[-1] for row in rows} <= {Path(paths[arm]).stem}
-    bare = write_trec(str(tmp_path / "bare"), run, comparison, header=False)  # type: ignore[arg-type]
+    bare = write_trec(str(tmp_path / "bare"), run, comparison, header=False)
     assert len(list(ir_measures.read_trec_run(bare["one/two"]))) == 60
 
 
@@ -178,7 +183,7 @@ def test_many_rows_stay_in_order(tmp_path: Path) -> None:
     arms = [ArmOf("original", "always", ()), ArmOf("b"), ArmOf("a")]
     stored = [(query_id(n), arm.name, [f"d{place}" for place in range(100)]) for n in range(400) for arm in arms]
     comparison = comparison_of(arms, values_of(arms, 400), keys=tuple(query_id(n) for n in range(400)))
-    paths = write_trec(str(tmp_path / "runs"), ablation_at(tmp_path, arms, stored), comparison, header=False)  # type: ignore[arg-type]
+    paths = write_trec(str(tmp_path / "runs"), ablation_at(tmp_path, arms, stored), comparison, header=False)
     for path in paths.values():
         rows = [line.split() for line in Path(path).read_text().splitlines()]
         assert [(row[0], int(row[3])) for row in rows] == [(query_id(n), rank) for n in range(400) for rank in range(1, 101)]
@@ -192,7 +197,7 @@ def test_the_header_is_ir_metadata(tmp_path: Path) -> None:
         ArmOf(hostile, "grid", ("keyword",), changes={"fuse.k": 10, "rerank.kind": "none"}),
     ]
     run = ablation_at(tmp_path, arms, log={"path": "s3://person:sesame@host/log.parquet", "query_column": "query"})
-    paths = write_trec(str(tmp_path / "runs"), run, comparison_of(arms, values_of(arms, 4)))  # type: ignore[arg-type]
+    paths = write_trec(str(tmp_path / "runs"), run, comparison_of(arms, values_of(arms, 4)))
     lines = Path(paths[hostile]).read_text().splitlines()
     assert lines[0] == "# ir_metadata.start"
     end = lines.index("# ir_metadata.end")
@@ -219,7 +224,7 @@ def test_where_keys_are_texts_a_topic_is_the_query(tmp_path: Path) -> None:
     further = {"keys": ("two words", "other words", "rejected"), "query_ids": (query_id(0), query_id(1), None), "key": "query"}
     comparison = comparison_of(arms, values_of(arms, 3), queries=("", "", None), **further)
     run = ablation_at(tmp_path, arms, [(query_id(n), "original", ["d1"]) for n in range(3)])
-    path = write_trec(str(tmp_path / "runs"), run, comparison, header=False)["original"]  # type: ignore[arg-type]
+    path = write_trec(str(tmp_path / "runs"), run, comparison, header=False)["original"]
     assert [one.query_id for one in ir_measures.read_trec_run(path)] == [query_id(0), query_id(1)]
 
 
@@ -227,7 +232,7 @@ def test_an_id_with_white_space_is_refused_and_leaves_no_file(tmp_path: Path) ->
     arms = [ArmOf("original", "always", ())]
     run = ablation_at(tmp_path, arms, [(query_id(0), "original", ["a doc"])])
     with pytest.raises(ConfigError, match="'a doc' has white space"):
-        write_trec(str(tmp_path / "runs"), run, comparison_of(arms, values_of(arms, 1)))  # type: ignore[arg-type]
+        write_trec(str(tmp_path / "runs"), run, comparison_of(arms, values_of(arms, 1)))
     assert list((tmp_path / "runs").iterdir()) == []
 
 
