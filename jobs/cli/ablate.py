@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 def ablate(options: argparse.Namespace) -> int:
     """Gathers what the arms of a config need, answers each, compares them and writes the report."""
     from jobs.ablate.prepare import prepare_ablation
-    from jobs.compare.closing import Compared, closing_page, closing_values, compared, write_pages
+    from jobs.compare.closing import ComparedArms, closing_page, closing_values, compared, write_pages
     from jobs.run.folder import open_run
     from jobs.run.run import run
 
     ablation = prepare_ablation(load(options), options.config)
     prepared, command = ablation.prepared, again(options, "ablate")
 
-    def closed(progress: LiveDisplay, log: LogFiles) -> Compared:
+    def closed(progress: LiveDisplay, log: LogFiles) -> ComparedArms:
         progress.phase("comparing the arms")
         folder = open_run(prepared.storage.root)
         found = compared(folder, prepared.judgements, prepared.config.evaluate, prepared.prices)

@@ -12,7 +12,7 @@ from jobs.cli.printing import print_json, print_page
 def clicks(options: argparse.Namespace) -> int:
     """Writes judgements from the clicks of a config's log."""
     from jobs.clicks.clicks import click_judgements, click_page, click_values
-    from jobs.clicks.export import ACTIONS, Reading
+    from jobs.clicks.export import ACTIONS, EventChoice
     from jobs.clicks.grades import Grading, check_table, parse_thresholds, write_judgements, write_table
     from jobs.config.load import load_config
 
@@ -24,7 +24,7 @@ def clicks(options: argparse.Namespace) -> int:
             raise ConfigError("argument", f"{name} {value}: is less than {least}; give {least} or more")
     actions = tuple(action.strip() for action in options.actions.split(",")) if options.actions else ACTIONS
     grading = Grading(parse_thresholds(options.thresholds), options.min_impressions, options.min_clicks)
-    found = click_judgements(config, Reading(actions, options.max_queries, options.depth), options.model, grading)
+    found = click_judgements(config, EventChoice(actions, options.max_queries, options.depth), options.model, grading)
     write_judgements(options.out, found.graded)
     if options.pairs:
         write_table(options.pairs, found.graded)

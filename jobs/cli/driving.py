@@ -117,13 +117,22 @@ def again(options: argparse.Namespace, verb: str = "run") -> str:
 
     A submitted job goes on when it is submitted again.
     """
-    if (command := submitting_command()) is not None:
-        return command
-    words = [*shlex.split(program()), verb, options.config, *(word for setting in options.set for word in ("--set", setting))]
+    return submitting_command() or shlex.join(command_words(options, verb))
+
+
+def command_words(options: argparse.Namespace, verb: str, *first: str) -> list[str]:
+    """Returns the words that call a verb again with these arguments; tomorrow, too, if `{date}` is in the config.
+
+    Args:
+        options: of the verb, with a config.
+        verb: its name.
+        first: what stands right behind the config.
+    """
+    words = [*shlex.split(program()), verb, options.config, *first]
+    words += [word for setting in options.set for word in ("--set", setting)]
     dated = "{date}" in Path(options.config).read_text(encoding="utf-8") + "".join(options.set)
     if options.date or dated:
         from jobs.config.load import yesterday
 
         words += ["--date", options.date or yesterday()]
-    words += ["--label", options.label] if options.label else []
-    return shlex.join(words)
+    return words + (["--label", options.label] if options.label else [])

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from pathlib import Path
 
 from cluster.errors import ConfigError
 from jobs.cli.arguments import program
-from jobs.cli.driving import load
+from jobs.cli.driving import command_words, load
 from jobs.cli.printing import print_json
 from jobs.cli.refusal import say
 
@@ -71,13 +70,7 @@ def follow(server: object, job_id: str, verb: str, *, json: bool = False) -> int
 
 def _command(options: argparse.Namespace) -> str:
     """Returns the command that submits the job again, also tomorrow."""
-    words = [*shlex.split(program()), "submit", options.config, "--address", options.address]
-    words += [word for setting in options.set for word in ("--set", setting)]
-    if options.date or "{date}" in Path(options.config).read_text(encoding="utf-8") + "".join(options.set):
-        from jobs.config.load import yesterday
-
-        words += ["--date", options.date or yesterday()]
-    words += ["--label", options.label] if options.label else []
+    words = command_words(options, "submit", "--address", options.address)
     words += ["--ablate"] if options.ablate else []
     for name in ("pip", "uv"):
         words += [f"--{name}", *given] if (given := getattr(options, name)) else []

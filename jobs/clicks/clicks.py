@@ -9,10 +9,10 @@ import numpy as np
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from jobs.clicks.export import Reading
+from jobs.clicks.export import EventChoice
 from jobs.clicks.grades import LEFT_OUT, Graded, Grading, counts_of, graded
 from jobs.clicks.interactions import DROPPED, SEARCHES, Interactions, read_interactions
-from jobs.clicks.models import ClickModel, Estimate, estimate
+from jobs.clicks.models import ClickEstimate, ClickModel, estimate
 from jobs.config.config import Config
 
 SHOWN_PLACES = 10  # of the page; --json has all
@@ -23,12 +23,12 @@ class ClickJudgements:
     """Judgements from clicks, and how they came about."""
 
     interactions: Interactions
-    estimate: Estimate
+    estimate: ClickEstimate
     graded: Graded
     grading: Grading
 
 
-def click_judgements(config: Config, reading: Reading, model: ClickModel, grading: Grading) -> ClickJudgements:
+def click_judgements(config: Config, reading: EventChoice, model: ClickModel, grading: Grading) -> ClickJudgements:
     """Returns judgements from the clicks of a job's log.
 
     Raises:

@@ -43,7 +43,7 @@ _EVENT = {
 }
 
 
-class Reading(NamedTuple):
+class EventChoice(NamedTuple):
     """Which events count."""
 
     actions: tuple[str, ...] = ACTIONS  # names of clicks, in any case
@@ -52,7 +52,7 @@ class Reading(NamedTuple):
 
 
 @contextmanager
-def opened(config: Config, reading: Reading) -> Iterator[duckdb.DuckDBPyConnection]:
+def opened(config: Config, reading: EventChoice) -> Iterator[duckdb.DuckDBPyConnection]:
     """Opens DuckDB with `searches` (ubi_id, query_id, why), `lists` (ubi_id, hits) and `events` (kind, ids, ordinal, n)."""
     if config.log.format != "ubi":
         raise ConfigError("config-value", "log.format: clicks are read from logs of format ubi; set it, or name such a log")
@@ -76,7 +76,9 @@ def opened(config: Config, reading: Reading) -> Iterator[duckdb.DuckDBPyConnecti
         raise LogError("log-unreadable", f"the export cannot be read: {why}; correct the file, or export it again") from error
 
 
-def _load_searches(connection: duckdb.DuckDBPyConnection, config: Config, files: Sequence[LogFile], reading: Reading) -> None:
+def _load_searches(
+    connection: duckdb.DuckDBPyConnection, config: Config, files: Sequence[LogFile], reading: EventChoice
+) -> None:
     log = config.log
     columns = LogColumns(log.query_column, "query_id", None, log.max_chars, log.context_column, log.max_context_chars)
     connection.execute("CREATE TEMP TABLE asked (ubi_id VARCHAR, query_id VARCHAR)")

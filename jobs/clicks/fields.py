@@ -17,9 +17,9 @@ from cluster.storage.ahead import ahead
 from jobs.log.check import CHECKS_IN_FLIGHT, is_list, one_line
 from jobs.log.files import LogFile
 from jobs.log.json_batches import objects
-from jobs.log.json_lines import Fields, json_fields
+from jobs.log.json_lines import LineFields, json_fields
 
-Shape = Fields | tuple[tuple[str, str], ...]
+Shape = LineFields | tuple[tuple[str, str], ...]
 """Of lines of JSON their fields; of Parquet the names of its columns, and how each is read: text, list, nested or other."""
 
 
@@ -64,7 +64,7 @@ def _select(shape: Shape, paths: list[str], texts: Mapping[str, Sequence[str]], 
         f"coalesce({', '.join([*(_list(shape, path) for path in of), 'NULL::VARCHAR[]'])}) AS {name}"
         for name, of in lists.items()
     ]
-    if isinstance(shape, Fields):
+    if isinstance(shape, LineFields):
         wanted = [path for of in (*texts.values(), *lists.values()) for path in of]
         roots = {root for path in wanted if (root := _root(path, shape.names))}
         table = objects(paths, shape, sorted(roots))
@@ -79,7 +79,7 @@ def _text(shape: Shape, path: str) -> str:
     if root is None:
         return "NULL::VARCHAR"
     column, rest = f'"{root}"', path[len(root) + 1 :]
-    if isinstance(shape, Fields):
+    if isinstance(shape, LineFields):
         return f"({column}->>'${'.' * bool(rest)}{rest}')"
     if not rest:
         return f"{column}::VARCHAR"
@@ -92,7 +92,7 @@ def _list(shape: Shape, path: str) -> str:
     if path not in _names(shape):
         return "NULL::VARCHAR[]"
     column = f'"{path}"'
-    if not isinstance(shape, Fields):
+    if not isinstance(shape, LineFields):
         kind = dict(shape)[path]
         if kind == "list":
             return f"{column}::VARCHAR[]"
@@ -107,7 +107,7 @@ def _root(path: str, names: Sequence[str] | set[str]) -> str | None:
 
 
 def _names(shape: Shape) -> tuple[str, ...]:
-    return shape.names if isinstance(shape, Fields) else tuple(name for name, _ in shape)
+    return shape.names if isinstance(shape, LineFields) else tuple(name for name, _ in shape)
 
 
 def _shape(file: LogFile) -> Shape | None:

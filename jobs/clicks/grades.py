@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from cluster.errors import ConfigError
 from cluster.storage import open_storage, remote
 from jobs.clicks.interactions import Cells
-from jobs.clicks.models import Estimate
+from jobs.clicks.models import ClickEstimate
 
 THRESHOLDS = (0.5, 1.0, 2.0)
 ENDINGS = (".parquet", ".csv")
@@ -71,7 +71,7 @@ class Graded:
         return self.pairs.filter(self.pairs.column("grade").is_valid())
 
 
-def graded(cells: Cells, found: Estimate, grading: Grading) -> Graded:
+def graded(cells: Cells, found: ClickEstimate, grading: Grading) -> Graded:
     """Returns the grades of all pairs of cells."""
     pairs = len(cells.pairs)
     shown, clicks = (np.bincount(cells.pair, column, pairs) for column in (cells.shown, cells.clicked))

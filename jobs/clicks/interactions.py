@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cluster.errors import LogError
-from jobs.clicks.export import Reading, opened
+from jobs.clicks.export import EventChoice, opened
 from jobs.config.config import Config
 
 BATCH_ROWS = 1 << 16
@@ -79,7 +79,7 @@ class Interactions:
     """Used clicks whose ordinal is not their document's place in the list."""
 
 
-def read_interactions(config: Config, reading: Reading) -> Interactions:
+def read_interactions(config: Config, reading: EventChoice) -> Interactions:
     """Returns what the job's log showed, and what was clicked.
 
     Raises:
@@ -116,7 +116,7 @@ def read_interactions(config: Config, reading: Reading) -> Interactions:
         )
 
 
-def clicked(config: Config, reading: Reading | None = None) -> dict[str, set[str]]:
+def clicked(config: Config, reading: EventChoice | None = None) -> dict[str, set[str]]:
     """Returns query_id -> the documents that were clicked after it, of a log with events; of another log nothing.
 
     A click counts wherever its document was shown, since none of its place is needed here.
@@ -127,7 +127,7 @@ def clicked(config: Config, reading: Reading | None = None) -> dict[str, set[str
     if config.log.format != "ubi":
         return {}
     found: dict[str, set[str]] = {}
-    with opened(config, reading or Reading()) as connection:
+    with opened(config, reading or EventChoice()) as connection:
         rows = connection.sql(
             "SELECT DISTINCT query_id, doc_id FROM events JOIN searches USING (ubi_id)"
             " WHERE kind = 'click' AND doc_id IS NOT NULL AND why = 'kept'"

@@ -37,7 +37,7 @@ PRIOR = 1.0  # examined impressions of an average document that each pair is giv
 
 
 @dataclass(frozen=True)
-class Estimate:
+class ClickEstimate:
     """What a click model says of the pairs and places."""
 
     model: ClickModel
@@ -51,7 +51,7 @@ class Estimate:
     converged: bool
 
 
-def estimate(cells: Cells, model: ClickModel) -> Estimate:
+def estimate(cells: Cells, model: ClickModel) -> ClickEstimate:
     """Returns what a click model says of cells with a click.
 
     Raises:
@@ -60,7 +60,7 @@ def estimate(cells: Cells, model: ClickModel) -> Estimate:
     return position_based(cells) if model == "pbm" else coec(cells)
 
 
-def position_based(cells: Cells) -> Estimate:
+def position_based(cells: Cells) -> ClickEstimate:
     """Returns the position-based model of cells.
 
     Places are comparable if a chain of pairs leads from one to the other, each shown and clicked at both or at others of the
@@ -97,7 +97,7 @@ def position_based(cells: Cells) -> Estimate:
     return _by_propensity("pbm", cells, propensity, rounds, step < CLOSE)
 
 
-def _by_propensity(model: ClickModel, cells: Cells, propensity: Floats, rounds: int, converged: bool) -> Estimate:
+def _by_propensity(model: ClickModel, cells: Cells, propensity: Floats, rounds: int, converged: bool) -> ClickEstimate:
     """Returns clicks over examined impressions, at the places whose propensity is known."""
     pairs, known = len(cells.pairs), ~np.isnan(propensity)[cells.rank - 1]
     examined = np.bincount(cells.pair, cells.shown * np.nan_to_num(propensity)[cells.rank - 1], pairs).astype(np.float64)
@@ -105,10 +105,10 @@ def _by_propensity(model: ClickModel, cells: Cells, propensity: Floats, rounds: 
     average = clicks.sum() / examined.sum()
     there = examined > 0
     attraction = np.divide(clicks + PRIOR * average, examined + PRIOR, out=np.full(pairs, np.nan), where=there)
-    return Estimate(model, attraction / average, examined, propensity, rounds, converged)
+    return ClickEstimate(model, attraction / average, examined, propensity, rounds, converged)
 
 
-def coec(cells: Cells) -> Estimate:
+def coec(cells: Cells) -> ClickEstimate:
     """Returns clicks over expected clicks: the propensity of a place is its click rate; one without a click has none."""
     at = cells.rank - 1
     shown_at, clicks_at = np.bincount(at, cells.shown), np.bincount(at, cells.clicked)

@@ -29,7 +29,7 @@ TABLE, PER_QUERY = "table.tex", "per_query.parquet"
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedArms:
     """An ablation with all that is known of its arms."""
 
     folder: RunFolder
@@ -41,7 +41,9 @@ class Compared:
     costs: Sequence[ArmCost]
 
 
-def compared(folder: RunFolder, judgements: Judgements | None, settings: EvaluateSettings, prices: Prices | None) -> Compared:
+def compared(
+    folder: RunFolder, judgements: Judgements | None, settings: EvaluateSettings, prices: Prices | None
+) -> ComparedArms:
     """Returns what is known of the arms of an ablation.
 
     Args:
@@ -58,7 +60,7 @@ def compared(folder: RunFolder, judgements: Judgements | None, settings: Evaluat
     if comparison is not None:
         first = comparison.frame.measures[0]
         gains = {one.arm: one.difference for one in comparison.differences if one.measure == first}
-    return Compared(
+    return ComparedArms(
         folder,
         prices,
         saved(folder),
@@ -69,7 +71,7 @@ def compared(folder: RunFolder, judgements: Judgements | None, settings: Evaluat
     )
 
 
-def write_pages(found: Compared, *, texts: bool, samples: int) -> None:
+def write_pages(found: ComparedArms, *, texts: bool, samples: int) -> None:
     """Writes report.html into the ablation's folder, and, where arms were measured, table.tex and per_query.parquet."""
     page = report_of(found, texts=texts, samples=samples)
     found.folder.storage.put(REPORT, page.encode())
@@ -78,12 +80,12 @@ def write_pages(found: Compared, *, texts: bool, samples: int) -> None:
         write_csv(found.folder.storage.url(PER_QUERY), found.comparison)
 
 
-def report_of(found: Compared, *, texts: bool, samples: int) -> str:
+def report_of(found: ComparedArms, *, texts: bool, samples: int) -> str:
     """Returns the page of an ablation; without `texts` it has no query and no rewrite."""
     return ablation_report(found.folder, found.comparison, found.funnel, found.worth, found.costs, texts=texts, samples=samples)
 
 
-def closing_page(found: Compared) -> RenderableType:
+def closing_page(found: ComparedArms) -> RenderableType:
     """Returns what the terminal shows of an ablation: the work that arms shared, what it cost, and how they compare."""
     folder = found.folder
     table = Table(title=folder.record["run_id"], title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
@@ -106,7 +108,7 @@ def closing_page(found: Compared) -> RenderableType:
     return Group(table, Text(""), comparison_table(found.comparison))
 
 
-def closing_values(found: Compared) -> dict[str, Any]:
+def closing_values(found: ComparedArms) -> dict[str, Any]:
     """Returns the same as JSON-able values."""
     return {
         "run_id": found.folder.record["run_id"],

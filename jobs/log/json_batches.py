@@ -18,7 +18,7 @@ from cluster.errors import LogError
 from cluster.storage import object_at, remote
 from cluster.storage.s3_duckdb import attach, reason
 from jobs.log.files import LogFile
-from jobs.log.json_lines import Fields, json_fields
+from jobs.log.json_lines import LineFields, json_fields
 from jobs.log.task import MEMORY, connect
 
 
@@ -54,7 +54,7 @@ def json_batches(file: LogFile, texts: Sequence[str], lists: Sequence[str], rows
             ) from error
 
 
-def objects(paths: Sequence[str], fields: Fields, names: Sequence[str]) -> str:
+def objects(paths: Sequence[str], fields: LineFields, names: Sequence[str]) -> str:
     """Returns SQL of a table: these fields, of type JSON, of the objects of files of one shape."""
     files = ", ".join(f"'{_escaped(path)}'" for path in paths)
     inside = ", ".join(f"{_quoted(name)} JSON" for name in names)

@@ -24,14 +24,14 @@ _BULK = {"index", "create", "update", "delete"}  # the actions of the bulk API
 _ONE_A_LINE = "write an object a line, as jq -c does"
 
 
-class Fields(NamedTuple):
+class LineFields(NamedTuple):
     """What the first objects of a file have."""
 
     names: tuple[str, ...]
     wrapped: bool  # in `_source`
 
 
-def json_fields(file: LogFile) -> Fields | None:
+def json_fields(file: LogFile) -> LineFields | None:
     """Returns the fields of a file's first objects; None: it has none.
 
     Raises:
@@ -47,10 +47,10 @@ def json_fields(file: LogFile) -> Fields | None:
             raise LogError("log-ubi", f"{where}: some objects are wrapped in _source, some are not; write all in one way")
         wrapped = inside
         names |= dict.fromkeys(found["_source"] if inside else found)
-    return None if wrapped is None else Fields(tuple(names), wrapped)
+    return None if wrapped is None else LineFields(tuple(names), wrapped)
 
 
-def check_fields(file: LogFile, fields: Fields, columns: Iterable[tuple[str, str]]) -> None:
+def check_fields(file: LogFile, fields: LineFields, columns: Iterable[tuple[str, str]]) -> None:
     """Checks that a file has the columns that are read, or its partitions do.
 
     Args:

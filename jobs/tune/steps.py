@@ -50,7 +50,7 @@ class TuningStep:
         return float(self.values.mean())
 
 
-class Sample(NamedTuple):
+class JudgedSample(NamedTuple):
     """The queries by which settings are chosen and measured: cluster, fold and type of each; no types: none to select by."""
 
     clusters: Rows
@@ -64,7 +64,7 @@ def fixed(objective: Objective, name: str, weighting: Weighting) -> TuningStep:
 
 
 def learnt_steps(
-    objective: Objective, sample: Sample, start: Weighting, wanted: Sequence[str], tell: Callable[[str], None]
+    objective: Objective, sample: JudgedSample, start: Weighting, wanted: Sequence[str], tell: Callable[[str], None]
 ) -> list[TuningStep]:
     """Returns the learnt steps; each goes on from what the one before it has learnt from the same queries.
 
@@ -91,7 +91,7 @@ def learnt_steps(
     return steps
 
 
-def _learn(name: str, objective: Objective, sample: Sample, rows: Rows, before: Setting) -> Setting:
+def _learn(name: str, objective: Objective, sample: JudgedSample, rows: Rows, before: Setting) -> Setting:
     if name == RETRIEVERS:
         return Setting(learn_retrievers(objective, rows, sample.clusters, before.weighting))
     if name == STRATEGIES:

@@ -31,7 +31,7 @@ from jobs.tune.steps import (
     RETRIEVERS,
     SELECTION,
     STRATEGIES,
-    Sample,
+    JudgedSample,
     TuningStep,
     fixed,
     learnt_steps,
@@ -122,7 +122,7 @@ def tune_lists(
         raise ConfigError("judgements", f"{judged_by}: {words}")
     rules, types, untyped = _types(run, gathered)
     wanted, missing = _wanted(run, gathered, untyped)
-    sample = Sample(clusters, draw_folds(clusters, folds, seed), types)
+    sample = JudgedSample(clusters, draw_folds(clusters, folds, seed), types)
     tell("settings that are fixed")
     steps = _fixed_steps(run, objective)
     steps += learnt_steps(objective, sample, equal_weights(run.config, gathered), wanted, tell)

@@ -27,7 +27,7 @@ import duckdb  # noqa: E402
 
 from cluster.storage import open_storage  # noqa: E402
 from jobs.clicks.clicks import click_judgements  # noqa: E402
-from jobs.clicks.export import Reading  # noqa: E402
+from jobs.clicks.export import EventChoice  # noqa: E402
 from jobs.clicks.grades import Grading  # noqa: E402
 from jobs.config.config import Config  # noqa: E402
 from jobs.log.check import LogColumns  # noqa: E402
@@ -81,7 +81,7 @@ def work(contender: str, folder: Path) -> dict[str, float]:
             summary = dedup(log_files(config.log), LogColumns("user_query", "query_id"), open_storage(out), 1000)
             done = summary.queries
     else:
-        found = click_judgements(config, Reading(), "pbm", Grading())
+        found = click_judgements(config, EventChoice(), "pbm", Grading())
         done = found.graded.pairs.num_rows
     seconds, cpu = perf_counter() - start, process_time() - cpu
     return {"seconds": seconds, "cpu": cpu, "bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10, "done": done}

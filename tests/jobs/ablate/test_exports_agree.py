@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs.ablate.prepare import prepare_ablation
-from jobs.compare.closing import PER_QUERY, Compared, compared, write_pages
+from jobs.compare.closing import PER_QUERY, ComparedArms, compared, write_pages
 from jobs.compare.trec import write_trec
 from jobs.config.load import load_config
 from jobs.run.folder import open_run
@@ -56,7 +56,7 @@ def done(
     bm25: dict[str, Any],
     config_file: Callable[[Any], str],
     monkeypatch: pytest.MonkeyPatch,
-) -> Compared:
+) -> ComparedArms:
     """A whole ablation in this process, compared."""
     monkeypatch.chdir(tmp_path)
     pq.write_table(pa.table({"id": list(QUERIES), "query": list(QUERIES.values())}), "log.parquet")
@@ -83,7 +83,7 @@ def done(
     return found
 
 
-def test_values_are_those_of_ir_measures_on_the_exported_files(done: Compared, tmp_path: Path) -> None:
+def test_values_are_those_of_ir_measures_on_the_exported_files(done: ComparedArms, tmp_path: Path) -> None:
     comparison = done.comparison
     assert comparison is not None
     paths = write_trec(str(tmp_path / "exported"), done.folder, comparison, header=False)

@@ -14,18 +14,18 @@ import pytest
 from cluster.errors import ConfigError
 from jobs.clicks.grades import Grading, check_table, counts_of, graded, parse_thresholds, write_judgements, write_table
 from jobs.clicks.interactions import Cells
-from jobs.clicks.models import Estimate
+from jobs.clicks.models import ClickEstimate
 from jobs.evaluate.judgements import read_qrels
 
 
-def pairs(rows: Sequence[tuple[float, float, float]], documents: list[str] | None = None) -> tuple[Cells, Estimate]:
+def pairs(rows: Sequence[tuple[float, float, float]], documents: list[str] | None = None) -> tuple[Cells, ClickEstimate]:
     """Pairs of (clicks, relevance, examined), each shown 100 times at the first place."""
     clicks, relevance, examined = (np.array(column, float) for column in zip(*rows, strict=True))
     named = documents or [f"d{n}" for n in range(len(rows))]
     table = pa.table({"query_id": [f"{n // 3:032x}" for n in range(len(rows))], "doc_id": named})
     ones = np.ones(len(rows))
     cells = Cells(table, np.arange(len(rows)), ones.astype(int), ones * 100, clicks)
-    return cells, Estimate("pbm", relevance, examined, np.ones(1), 1, True)
+    return cells, ClickEstimate("pbm", relevance, examined, np.ones(1), 1, True)
 
 
 ROWS = [(0, 0.9, 50), (5, 0.49, 50), (5, 0.5, 50), (5, 1.0, 50), (5, 1.99, 10), (5, 2.0, 50), (1, 3.0, 50), (5, 3.0, 9.9),

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ubi_exports import NESTED, QUERIES, Row, event, search, ubi_config, write_export, write_lines, write_parquet
 
 from cluster.errors import ConfigError, LogError
-from jobs.clicks.export import Reading
+from jobs.clicks.export import EventChoice
 from jobs.clicks.interactions import Interactions, clicked, read_interactions
 from jobs.config.config import Config
 from rewriters.normalise import query_id
@@ -31,7 +31,7 @@ RED = query_id("red shoes")
 
 
 def found(config: Config, **reading: Any) -> Interactions:
-    return read_interactions(config, Reading(**reading))
+    return read_interactions(config, EventChoice(**reading))
 
 
 def rows(seen: Interactions) -> dict[tuple[str, str, int], tuple[float, float]]:

@@ -12,7 +12,7 @@ from ubi_exports import NESTED, event, search, ubi_config, write_lines, write_pa
 
 from cluster.errors import LogError
 from cluster.storage import Storage, open_storage
-from jobs.clicks.export import Reading
+from jobs.clicks.export import EventChoice
 from jobs.clicks.interactions import clicked, read_interactions
 from jobs.log.check import LogColumns, check_log
 from jobs.log.dedup import dedup
@@ -46,7 +46,7 @@ def tables(path: str, out: Path) -> dict[str, list[dict[str, Any]]]:
 def test_the_same_tables_and_clicks_as_of_a_folder(both: tuple[Path, Storage], tmp_path: Path) -> None:
     here, there = both
     assert tables(there.root, tmp_path / "a") == tables(str(here), tmp_path / "b")
-    local, remote = (read_interactions(ubi_config(path), Reading()) for path in (str(here), f"{there.root}/ubi_queries"))
+    local, remote = (read_interactions(ubi_config(path), EventChoice()) for path in (str(here), f"{there.root}/ubi_queries"))
     assert remote.cells.pairs.equals(local.cells.pairs)
     for column in ("pair", "rank", "shown", "clicked"):
         assert (getattr(remote.cells, column) == getattr(local.cells, column)).all()
