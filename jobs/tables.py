@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cluster.costs import COST, COSTS
+from cluster.errors import RetrieverError
 from rewriters.reasons import GUARDED, MASKED
 
 ORIGINAL = "original"  # the strategy name of the query as it was asked
@@ -201,3 +202,14 @@ def failed(stage: str, error: Exception) -> dict[str, object]:
     """Returns the ERROR of a query for which a stage's worker raised."""
     message = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
     return {"stage": stage, "component": None, "reason": "failed", "message": message, "raw": None, "attempts": 1}
+
+
+def with_failure(table: pa.Table, stage: str, error: Exception) -> pa.Table:
+    """Returns a block of one query with the row in errors of a stage's worker that raised.
+
+    Raises:
+        RetrieverError: the error is of the index, the server or the model, not of this query.
+    """
+    if isinstance(error, RetrieverError):
+        raise error
+    return with_appended(table, "errors", [[failed(stage, error)]])

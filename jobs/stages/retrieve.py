@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 
 from cluster import costs
-from cluster.errors import RetrieverError
 from cluster.run.shards import write_table
 from cluster.run.stage import heartbeat, shard_of
 from cluster.storage import open_storage
@@ -22,7 +21,7 @@ from jobs.index.opening import open_retriever
 from jobs.stages.fill import fill
 from jobs.stages.list_columns import Cuts, FlatLists, Found, flat_lists, runs_column, stored_rows
 from jobs.stages.search_texts import Text, block_texts, joined
-from jobs.tables import FILE, ORIGINAL, RUN, failed, nested, with_appended
+from jobs.tables import FILE, ORIGINAL, RUN, nested, with_appended, with_failure
 from retrievers.fusion import takes_part
 from retrievers.ranking import offsets_of
 from retrievers.retriever import (
@@ -191,9 +190,7 @@ def similarity(rows: int, texts: list[Text], vectors: np.ndarray | None) -> pa.L
 
 def without_lists(table: pa.Table, error: Exception) -> pa.Table:
     """Returns a query on which a retriever failed, without lists and with a row in errors; RetrieverErrors are raised."""
-    if isinstance(error, RetrieverError):  # an error of the index or the server, not of this query
-        raise error
-    table = with_appended(table, "errors", [[failed("retrieve", error)]])
+    table = with_failure(table, "retrieve", error)
     for field, empty in zip(Retrieve.ADDS, ([[]], [None], [[]]), strict=True):
         table = table.append_column(field, pa.array(empty, field.type))
     return table

@@ -15,7 +15,7 @@ from cluster.run.stage import heartbeat
 from jobs.index.opening import open_documents
 from jobs.stages.fill import fill
 from jobs.stages.search_texts import originals
-from jobs.tables import SCORE, failed, nested, with_appended
+from jobs.tables import SCORE, nested, with_appended, with_failure
 from retrievers.ranking import offsets_of
 from retrievers.reranker import Reranker, open_reranker
 from retrievers.retriever import DocumentStore, RetrieverSettings, distinct
@@ -121,8 +121,6 @@ def without_scores(table: pa.Table, error: Exception) -> pa.Table:
 
     Without scores its candidates stay in fused order.
     """
-    if isinstance(error, RetrieverError):  # an error of the index or the model, not of this query
-        raise error
-    table = with_appended(table, "errors", [[failed("rerank", error)]])
+    table = with_failure(table, "rerank", error)
     (field,) = Score.ADDS
     return table.append_column(field, pa.nulls(table.num_rows, field.type))

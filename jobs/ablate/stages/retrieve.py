@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from cluster import costs
-from cluster.errors import RetrieverError
 from cluster.run.shards import write_table
 from cluster.run.stage import heartbeat, shard_of
 from cluster.storage import open_storage
@@ -24,7 +23,7 @@ from jobs.stages.fill import fill
 from jobs.stages.list_columns import FlatLists, Found, flat_lists, fusion_lists, stored_rows
 from jobs.stages.retrieve import similarity
 from jobs.stages.search_texts import Text, joined, originals
-from jobs.tables import FILE, ORIGINAL, failed, with_appended
+from jobs.tables import FILE, ORIGINAL, with_appended, with_failure
 from retrievers.lists import TOGETHER
 from retrievers.retriever import Embedder, JoinedText, RankedList, RankedLists, SearchText, distinct, joined_lists, single_lists
 from retrievers.settings import TypoSettings
@@ -302,9 +301,7 @@ class _Counting:
 
 def without_arms(table: pa.Table, error: Exception) -> pa.Table:
     """Returns a query on which a retriever failed, without candidates and with a row in errors; RetrieverErrors are raised."""
-    if isinstance(error, RetrieverError):  # an error of the index or the server, not of this query
-        raise error
-    table = with_appended(table, "errors", [[failed("retrieve", error)]]).drop_columns(list(RetrieveArms.DROPS))
+    table = with_failure(table, "retrieve", error).drop_columns(list(RetrieveArms.DROPS))
     for field in RetrieveArms.ADDS:
         table = table.append_column(field, pa.array([[]], field.type))
     return table

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from cluster import costs
-from cluster.errors import RetrieverError
 from jobs.ablate.gathered import GatheredScores, Scored
 from jobs.ablate.shared_work import ScoredBy
 from jobs.ablate.tables import PAIR_SCORE
@@ -17,7 +16,7 @@ from jobs.index.opening import open_documents
 from jobs.stages.fill import fill
 from jobs.stages.score import scored_portions
 from jobs.stages.search_texts import originals
-from jobs.tables import failed, nested, with_appended
+from jobs.tables import nested, with_appended, with_failure
 from retrievers.ranking import offsets_of
 from retrievers.reranker import Reranker, open_reranker
 from retrievers.retriever import RetrieverSettings
@@ -99,8 +98,6 @@ class ScoreArms:
 
 def without_arm_scores(table: pa.Table, error: Exception) -> pa.Table:
     """Returns a query on which a reranker failed, without scores and with a row in errors; RetrieverErrors are raised."""
-    if isinstance(error, RetrieverError):  # an error of the index or the model, not of this query
-        raise error
-    table = with_appended(table, "errors", [[failed("rerank", error)]])
+    table = with_failure(table, "rerank", error)
     (field,) = ScoreArms.ADDS
     return table.append_column(field, pa.nulls(table.num_rows, field.type))
