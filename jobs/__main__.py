@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 from cluster.errors import DmqrError, UnavailableError
 from jobs.cli import verbs
-from jobs.cli.arguments import parser
+from jobs.cli.command_line.arguments import parser
 from jobs.cli.refusal import cause, say, system
 from jobs.terminal.logs import tell_failure
 

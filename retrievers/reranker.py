@@ -8,15 +8,15 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from cluster.errors import RetrieverError
-from retrievers.cross_encoder import (
+from retrievers.encoder import Encoder, encoder_identity
+from retrievers.rerankers.cross_encoder import (
     CrossEncoder,
     checked_architecture,
     cross_encoder_identity,
     non_default_settings,
     rounded_scores,
 )
-from retrievers.encoder import Encoder, encoder_identity
-from retrievers.llm_reranker import LlmReranker, check_loads
+from retrievers.rerankers.llm import LlmReranker, check_loads
 from retrievers.retriever import SearchText, error_context
 from retrievers.settings import EncoderSettings, RerankSettings
 

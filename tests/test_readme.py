@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from jobs.cli.arguments import VERBS, parser
+from jobs.cli.command_line.arguments import VERBS, parser
 from jobs.tables import COMPLETIONS, OPTIONAL_QUERIES, SOURCE, STORED
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -46,9 +46,9 @@ def evaluate(options: argparse.Namespace) -> int:
 def _evaluate_ablation(options: argparse.Namespace, folder: RunFolder, judgements: Judgements) -> int:
     """Compares the arms of an ablation by other judgements, or writes what was measured for other tools."""
     from jobs.compare.comparison import compare
-    from jobs.compare.exports import write_csv, write_latex
+    from jobs.compare.export.frame import write_csv, write_latex
+    from jobs.compare.export.trec import write_trec
     from jobs.compare.table import comparison_table, comparison_values
-    from jobs.compare.trec import write_trec
 
     comparison = compare(folder, judgements, folder.config.evaluate)
     if options.per_query:

@@ -7,7 +7,7 @@ import shlex
 import sys
 
 from cluster.errors import ConfigError
-from jobs.cli.arguments import program
+from jobs.cli.command_line.arguments import program
 from jobs.cli.driving import command_words, load
 from jobs.cli.printing import print_json
 from jobs.cli.refusal import say

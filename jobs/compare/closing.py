@@ -15,7 +15,7 @@ from cluster.costs import Prices
 from jobs.ablate.saving import KINDS, Saving, saved
 from jobs.compare.arm_costs import ArmCost, arm_costs
 from jobs.compare.comparison import Comparison, compare
-from jobs.compare.exports import write_csv, write_latex
+from jobs.compare.export.frame import write_csv, write_latex
 from jobs.compare.funnel import Funnel, funnel
 from jobs.compare.report import ablation_report
 from jobs.compare.table import comparison_table, comparison_values

@@ -12,7 +12,7 @@ from jobs.config.config import Config
 from jobs.index import actors as index_actors
 from jobs.index.on_s3 import build_on_s3
 from jobs.terminal.live_display import LiveDisplay
-from retrievers.corpus_files import Source
+from retrievers.corpora.files import Source
 from retrievers.elastic.build import build_elastic_index
 from retrievers.elastic.fields import elastic_indexes
 from retrievers.local.build import build_local_index, local_indexes

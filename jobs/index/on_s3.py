@@ -15,7 +15,7 @@ from cluster.storage import PROBE, check_writable
 from cluster.storage.copies import work_folder
 from cluster.storage.s3 import S3Storage
 from jobs.index.opening import stored_index
-from retrievers.corpus_files import COLUMNS, Source
+from retrievers.corpora.files import COLUMNS, Source
 from retrievers.local.build import Elsewhere, IndexFields, IndexSummary, build_local_index
 from retrievers.local.index import INDEX
 from retrievers.settings import CorpusSettings

@@ -13,7 +13,7 @@ from cluster import costs
 from cluster.run.stage import heartbeat
 from jobs.index.opening import open_documents
 from jobs.tables import CANDIDATE, ORIGINAL, SOURCE, nested, with_appended
-from retrievers.duplicates import without_duplicates
+from retrievers.corpora.duplicates import without_duplicates
 from retrievers.fusion import Fused, fuse
 from retrievers.lists import Lists, by_document
 from retrievers.ranking import encode, offsets_of

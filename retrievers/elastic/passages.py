@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from retrievers.corpus import joined
+from retrievers.corpora.corpus import joined
 from retrievers.elastic.bulk import BulkLoader, create_action
 from retrievers.elastic.connection import Connection
 from retrievers.elastic.documents import fetch

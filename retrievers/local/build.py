@@ -24,8 +24,8 @@ import numpy as np
 
 from cluster.errors import RetrieverError
 from retrievers.analyzer import ANALYZE_VERSION, analyzer_name, open_analyzer
-from retrievers.corpus import DOCUMENTS, joined, open_arrow, write_documents
-from retrievers.corpus_files import COLUMNS, Paths, corpus_files, corpus_schema, doc_id_type
+from retrievers.corpora.corpus import DOCUMENTS, joined, open_arrow, write_documents
+from retrievers.corpora.files import COLUMNS, Paths, corpus_files, corpus_schema, doc_id_type
 from retrievers.encoder import Encoder, encoder_identity
 from retrievers.local.bm25 import K1, METHOD, B, build_bm25
 from retrievers.local.dense import build_vectors

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from cluster.errors import RetrieverError
 from retrievers.analyzer import analyzer_name, open_analyzer
-from retrievers.corpus import DOC_IDS, DOCUMENTS, DUPLICATES, joined, open_arrow
+from retrievers.corpora.corpus import DOC_IDS, DOCUMENTS, DUPLICATES, joined, open_arrow
 from retrievers.encoder import Encoder, encoder_differences, encoder_identity
 from retrievers.local.bm25 import BM25Search
 from retrievers.local.dense import DenseSearch

@@ -45,7 +45,7 @@ from elasticsearch.serializer import OrjsonSerializer
 from jobs.stages.retrieve import Retrieve
 from jobs.stages.rewrite import Rewrite
 from jobs.tables import QUERIES
-from retrievers.corpus import joined
+from retrievers.corpora.corpus import joined
 from retrievers.elastic import search as elastic_search
 from retrievers.elastic.build import build_elastic_index
 from retrievers.elastic.connection import Connection

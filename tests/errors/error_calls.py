@@ -46,8 +46,8 @@ from retrievers.elastic.bulk import create_action
 from retrievers.elastic.connection import Connection, ServerResponse
 from retrievers.elastic.failures import RequestRefused
 from retrievers.elastic.settings import ElasticSettings
-from retrievers.llm_reranker import LlmReranker
 from retrievers.local.index import open_documents, open_retriever
+from retrievers.rerankers.llm import LlmReranker
 from retrievers.retriever import retriever_identity
 from retrievers.settings import RerankSettings
 from rewriters.engines.vllm.engine import VllmEngine

@@ -14,7 +14,7 @@ import pytest
 from test_tables_page import BLOCKS, cells, example
 from whole_runs import PATIENCE, ROOT, rows
 
-from jobs.cli.arguments import VERBS
+from jobs.cli.command_line.arguments import VERBS
 
 pytestmark = pytest.mark.slow
 

@@ -18,7 +18,7 @@ import yaml
 
 import rewriters
 from jobs.__main__ import main
-from jobs.cli.arguments import VERBS, parser, program
+from jobs.cli.command_line.arguments import VERBS, parser, program
 
 ROOT = Path(__file__).parents[2]
 

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.errors import RetrieverError
-from retrievers import corpus as corpus_module
-from retrievers.corpus import DOCUMENTS, Written, open_arrow, write_documents
-from retrievers.corpus_files import corpus_files, corpus_schema
+from retrievers.corpora import corpus as corpus_module
+from retrievers.corpora.corpus import DOCUMENTS, Written, open_arrow, write_documents
+from retrievers.corpora.files import corpus_files, corpus_schema
 from retrievers.local.build import build_local_index
 from retrievers.local.index import LocalDocuments
 from retrievers.retriever import SearchText, open_retriever, retriever_facts

@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retrievers.duplicates import without_duplicates
+from retrievers.corpora.duplicates import without_duplicates
 from retrievers.fusion import Fused
 
 

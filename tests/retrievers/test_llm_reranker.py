@@ -14,8 +14,8 @@ import pytest
 from tiny_llm import FIRST_SCORE, LAYERS, make_gemma, make_layerwise, make_lightweight, make_with_own_code
 
 from cluster.errors import RetrieverError
-from retrievers.llm_reranker import LlmReranker
 from retrievers.reranker import open_reranker, reranker_identity
+from retrievers.rerankers.llm import LlmReranker
 from retrievers.settings import RerankSettings
 
 PASSAGES = [
@@ -101,7 +101,7 @@ def test_the_contract(model: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest
     assert own.score([], []).shape == (0,)
     backwards = own.score(queries[::-1], passages[::-1])[::-1]
     np.testing.assert_allclose(backwards, whole, atol=2e-4)
-    monkeypatch.setattr("retrievers.llm_reranker.CHUNK", 3)
+    monkeypatch.setattr("retrievers.rerankers.llm.CHUNK", 3)
     capfd.readouterr()
     np.testing.assert_allclose(own.score(queries * 2, passages * 2), np.tile(whole, 2), atol=2e-4)
     assert capfd.readouterr().err == ""  # no bars

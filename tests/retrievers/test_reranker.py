@@ -14,9 +14,9 @@ from tiny_reranker import make_reranker
 
 from cluster.errors import RetrieverError
 from retrievers.batches import length_batches
-from retrievers.cross_encoder import CrossEncoder
 from retrievers.encoder import Encoder
 from retrievers.reranker import Reranker, open_reranker, reranker_identity
+from retrievers.rerankers.cross_encoder import CrossEncoder
 from retrievers.retriever import SearchText
 from retrievers.settings import EncoderSettings, RerankSettings
 

@@ -13,7 +13,7 @@ from jobs.ablate.shared_work import Answer, SharedWork
 from jobs.ablate.tables import DOCUMENT, FUSED
 from jobs.stages.fuse import similarity_of, source_lists
 from jobs.tables import nested
-from retrievers.duplicates import without_duplicates
+from retrievers.corpora.duplicates import without_duplicates
 from retrievers.fusion import Fused, fuse
 from retrievers.lists import Hits, Lists, by_document
 from retrievers.ranking import encode, offsets_of

@@ -15,7 +15,7 @@ import pytest
 
 from jobs.ablate.prepare import prepare_ablation
 from jobs.compare.closing import PER_QUERY, ComparedArms, compared, write_pages
-from jobs.compare.trec import write_trec
+from jobs.compare.export.trec import write_trec
 from jobs.config.load import load_config
 from jobs.run.folder import open_run
 from jobs.run.run import run

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from list_folders import Row, arm, list_row, query_ids, ranked, write_folder
 
-from jobs.compare import list_files
+from jobs.compare.export import lists as list_files
 from jobs.compare.funnel import Funnel, StrategyFunnel, funnel
 from jobs.evaluate.judgements import Judgements
 from jobs.run.folder import RunFolder

@@ -22,7 +22,7 @@ from jobs.log.check import LogColumns, check_log
 from jobs.log.dedup import dedup
 from jobs.log.files import LogFile, find_log_files
 from jobs.log.rows import read_rows
-from retrievers.corpus_files import corpus_schema
+from retrievers.corpora.files import corpus_schema
 
 COLUMNS = LogColumns("query", "id")
 

@@ -18,7 +18,7 @@ from manifest_schemas import check, strict
 from cluster.errors import ConfigError
 from cluster.kuberay.create import filled
 from cluster.run.pools import Pool
-from jobs.cli.arguments import parser
+from jobs.cli.command_line.arguments import parser
 from jobs.config.config import Config
 from jobs.config.load import load_config
 from jobs.submit.reachable import unseen_paths, unset_variables

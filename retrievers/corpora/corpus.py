@@ -1,6 +1,6 @@
 """Reads a corpus from Parquet and writes it as memory-mapped Arrow, sorted by ``doc_id``.
 
-Its files and columns: `retrievers/corpus_files.py`.
+Its files and columns: `retrievers/corpora/files.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cluster.errors import RetrieverError
-from retrievers.corpus_files import COLUMNS, Source, open_source, reading
+from retrievers.corpora.files import COLUMNS, Source, open_source, reading
 from retrievers.settings import CorpusSettings
 
 DOCUMENTS = "documents.arrow"

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from cluster.errors import ConfigError
 from cluster.storage import remote
-from jobs.compare.ir_metadata import metadata_header
+from jobs.compare.export.ir_metadata import metadata_header
 from jobs.evaluate.exports import written
 from jobs.evaluate.per_query import database
 from jobs.run.folder import RunFolder

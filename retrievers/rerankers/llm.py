@@ -13,9 +13,9 @@ import numpy as np
 
 from cluster.errors import RetrieverError
 from retrievers.batches import CHUNK, device_kind
-from retrievers.cross_encoder import cross_encoder_identity, rounded_scores
 from retrievers.flag_models import one_line, open_flag_reranker
 from retrievers.models import resolved_dtype
+from retrievers.rerankers.cross_encoder import cross_encoder_identity, rounded_scores
 from retrievers.retriever import distinct
 from retrievers.settings import RerankSettings
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import shtab
 
-from jobs.cli.cluster_arguments import HEAD, add_job, add_submission
-from jobs.cli.parser import PROGRAM, REQUIRED, Parser
+from jobs.cli.command_line.cluster_arguments import HEAD, add_job, add_submission
+from jobs.cli.command_line.parser import PROGRAM, REQUIRED, Parser
 
 
 class Verb(NamedTuple):

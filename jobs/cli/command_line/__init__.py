@@ -1,0 +1,1 @@
+"""The words of the command line: verbs and their arguments."""

@@ -1,0 +1,1 @@
+"""The corpus: its files, its rows, and its duplicates."""

@@ -1,0 +1,1 @@
+"""The rerankers: cross-encoders, and LLM-based ones."""
