@@ -4,10 +4,11 @@
 
 The log is made of the terabyte log's words: query n of the ranks comes in proportion to 1 / (n + 10) ** 0.85, as in a web log
 (5 million rows: 1.4 million distinct queries in 1.6 million forms), 6 % begin with a capital letter, 2 % end with a space,
-0.5 % are empty. DuckDB groups lower-cased, trimmed texts with their white space collapsed, and does no more; dedup does all of
-its work (queries, query_map and errors stored). Both read the same files with the same CPUs in turns, each time in a new
-process, which tells the seconds, its CPU seconds and its peak memory. `--nodes` (0: not at all) are those of a Ray of their own
-on this machine.
+0.5 % are empty. `GROUP BY`: DuckDB groups lower-cased, trimmed texts with their white space collapsed, and does no more.
+`whole in SQL`: DuckDB hashes, too, and stores queries and query_map, sorted and compressed as dedup's are, without dedup's
+other work (Unicode, texts too long or not UTF-8, `errors`, limits of memory). All read the same files with the same CPUs in
+turns, each time in a new process, which tells the seconds, its CPU seconds and its peak memory. `--nodes` (0: not at all) are
+those of a Ray of their own on this machine.
 """
 
 from __future__ import annotations
@@ -41,10 +42,25 @@ from jobs.log.dedup import dedup  # noqa: E402
 from jobs.log.files import find_log_files  # noqa: E402
 
 GROUP_BY = r"SELECT trim(regexp_replace(lower(query), '\s+', ' ', 'g')) AS q, count(*) AS n FROM read_parquet($log) GROUP BY q"
+WHOLE = r"""
+CREATE TEMP TABLE log AS
+SELECT filename || '#' || file_row_number AS log_id, query, trim(regexp_replace(lower(query), '\s+', ' ', 'g')) AS normalised
+FROM read_parquet($log, filename = true, file_row_number = true);
+CREATE TEMP TABLE ids AS
+SELECT normalised, sha256(normalised)[:32] AS query_id FROM log WHERE normalised <> '' GROUP BY normalised;
+COPY (
+    SELECT query_id, first(query ORDER BY n DESC, query) AS query, any_value(normalised) AS normalised,
+        sum(n)::BIGINT AS log_count
+    FROM (SELECT normalised, query, count(*) AS n FROM log GROUP BY normalised, query) JOIN ids USING (normalised)
+    GROUP BY query_id ORDER BY query_id
+) TO $queries (FORMAT parquet, COMPRESSION zstd);
+COPY (SELECT log_id, query_id FROM log LEFT JOIN ids USING (normalised)) TO $query_map (FORMAT parquet, COMPRESSION zstd);
+"""
 CONTENT = """
 SELECT (SELECT [count(*), bit_xor(hash(query_id, query, normalised, log_count))] FROM read_parquet($queries)) AS queries,
 (SELECT [count(*), bit_xor(hash(log_id, query_id))] FROM read_parquet($query_map)) AS query_map
 """
+WHOLE_NAME = "whole in SQL"
 RANKS, MOST_WORDS = 4_000_000, 6
 
 
@@ -85,6 +101,15 @@ def measured(what: str, log: str, nodes: int) -> dict[str, Any]:
             started, spent = perf_counter(), process_time()
             rows = len(connection.sql(GROUP_BY, params={"log": f"{log}/*.parquet"}).to_arrow_table())
             return told(started, spent) | {"content": rows}
+    if what == WHOLE_NAME:
+        with duckdb.connect() as connection, tempfile.TemporaryDirectory(prefix="dmqr-dedup-speed-") as out:
+            connection.execute("SET enable_progress_bar = false")
+            started, spent = perf_counter(), process_time()
+            places = {"log": f"{log}/*.parquet", "queries": f"{out}/queries.parquet", "query_map": f"{out}/query_map.parquet"}
+            for statement in WHOLE.split(";")[:-1]:
+                used = {name: place for name, place in places.items() if f"${name}" in statement}
+                connection.execute(statement, used)
+            return told(started, spent) | {"content": pq.read_metadata(places["queries"]).num_rows}
     with simulated(nodes), tempfile.TemporaryDirectory(prefix="dmqr-dedup-speed-") as out:
         started, spent = perf_counter(), process_time()
         files, columns = find_log_files(log), LogColumns("query")
@@ -157,13 +182,17 @@ def main() -> None:
         for number in range(options.files):
             rows = pa.table({"query": texts(known, options.rows // options.files, number)})
             pq.write_table(rows, Path(name, f"part-{number:03d}.parquet"))
-        pairs = [(apart("GROUP BY", Path(name)), apart("dedup", Path(name))) for _ in range(options.rounds)]
+        rounds = [{what: apart(what, Path(name)) for what in ("GROUP BY", WHOLE_NAME, "dedup")} for _ in range(options.rounds)]
         for unit in ("seconds", "cpu"):
-            theirs, ours = (median(pair[side][unit] for pair in pairs) for side in (0, 1))
-            print(f"{unit}: GROUP BY {theirs:.2f}, dedup {ours:.2f}: {theirs / ours:.2f} of its speed (goal: 0.5)")
+            times = {what: median(one[what][unit] for one in rounds) for what in rounds[0]}
+            for what in ("GROUP BY", WHOLE_NAME):
+                share = times[what] / times["dedup"]
+                print(f"{unit}: {what} {times[what]:.2f}, dedup {times['dedup']:.2f}: {share:.2f} of its speed (goal: 0.5)")
         if options.nodes:
             spread = apart(f"dedup, {options.nodes} nodes", Path(name), options.nodes)
-            print("the same tables" if spread["content"] == pairs[0][1]["content"] else "OTHER TABLES", spread["content"])
+            print(
+                "the same tables" if spread["content"] == rounds[0]["dedup"]["content"] else "OTHER TABLES", spread["content"]
+            )
 
 
 if __name__ == "__main__":
