@@ -36,9 +36,7 @@ def test_arrays_of_an_index(name: str, both_index: Path, encoder_block: dict[str
     assert arrays
     for path in arrays:
         np.save(path, np.array([Planted(mark)], dtype=object), allow_pickle=True)
-    settings = {"kind": "local", "index": str(index)} | (
-        {"encoder": encoder_block} if name == "dense" else {"analyzer": "english"}
-    )
+    field = {"encoder": encoder_block} if name == "dense" else {"analyzer": "english"}
     with pytest.raises(RetrieverError, match="build it again"):
         open_retriever(name, typed({"kind": "local", "index": str(index), **field}))
     assert not mark.exists()
