@@ -39,13 +39,18 @@ def environment(of: list[Instruction]) -> dict[str, str]:
 
 
 def in_context(path: Path) -> bool:
-    """Whether .dockerignore leaves a file in the context: everything is ignored but the names that it lists."""
+    """Whether .dockerignore leaves a file in the context: of everything the names that it lists, less some names anywhere."""
     rules = [line for line in Path(ROOT, ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
     assert rules[0] == "*"
     kept = {rule[1:] for rule in rules if rule.startswith("!")}
-    assert set(rules) - {"*", "**/__pycache__"} == {f"!{name}" for name in kept}, "rules that this reader does not know"
+    anywhere = {rule[3:] for rule in rules if rule.startswith("**/")}
+    assert len(rules) == 1 + len(kept) + len(anywhere), "rules that this reader does not know"
     parts = path.relative_to(ROOT).parts
-    return parts[0] in kept and "__pycache__" not in parts
+    return parts[0] in kept and not anywhere.intersection(parts)
+
+
+def _ignored(folder: str, names: list[str]) -> list[str]:
+    return [name for name in names if not in_context(Path(folder, name))]
 
 
 class ImageBuild:
@@ -104,7 +109,7 @@ class ImageBuild:
         for source in options:
             of, to = ROOT / source, self.folder / last
             if of.is_dir():
-                shutil.copytree(of, to, ignore=lambda at, names: [name for name in names if not in_context(Path(at, name))])
+                shutil.copytree(of, to, dirs_exist_ok=True, ignore=_ignored)
             else:
                 assert in_context(of), f"{source} is not in the context"
                 to = to / of.name if last.endswith("/") else to
