@@ -1,7 +1,7 @@
 """A Dockerfile without an engine: its instructions read, and its COPY, pip and start commands done below one folder.
 
-All stages share the folder, which stands for `/`: so `COPY --from` must name the same path twice. What needs root or the network
-of a distribution (apt-get, useradd) is not run.
+All stages share the folder, which stands for `/`: so `COPY --from` must name the same path twice. What needs root or the
+network of a distribution (apt-get, useradd) is not run.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 NOT_RUN = ("apt-get ", "useradd ")
@@ -61,6 +61,7 @@ class ImageBuild:
         self.folder, self.variables = root, {}
         self.commands: dict[str, list[str]] = {}
         self.user = ""
+        self.as_user: dict[str, Any] = {}  # of subprocess, for who may change the user
         self.ran: list[str] = []
         for one in instructions(dockerfile):
             getattr(self, f"_{one.name.lower()}")(one.text)
@@ -80,8 +81,9 @@ class ImageBuild:
         found = shutil.which(command[0], path=variables["PATH"])
         assert found is not None, f"{command[0]} is not on the image's PATH"
         return subprocess.run(
-            [found, *command[1:]], cwd=self.folder, env=variables, capture_output=True, text=True, check=False, timeout=900
-        )
+            [found, *command[1:]], cwd=self.folder, env=variables, capture_output=True, text=True, check=False, timeout=1200,
+            **self.as_user,
+        )  # fmt: skip
 
     def _from(self, _: str) -> None:
         self.folder, self.variables, self.user = self.root, {}, ""

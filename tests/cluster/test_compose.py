@@ -112,5 +112,7 @@ def test_prometheus_takes_its_file_and_the_rules(tmp_path: Path) -> None:
     targets.write_text(json.dumps([{"labels": {"job": "ray"}, "targets": ["10.0.0.1:44217"]}]))
     config["scrape_configs"][0]["file_sd_configs"][0]["files"] = [str(targets)]
     (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump(config))
-    done = subprocess.run([promtool, "check", "config", tmp_path / "prometheus.yaml"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [promtool, "check", "config", tmp_path / "prometheus.yaml"], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr

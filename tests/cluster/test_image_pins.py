@@ -1,4 +1,4 @@
-"""What images, manifests, ray-cluster.yaml and compose.yaml name in common is the same, and it is what pyproject.toml asks for."""
+"""What images, manifests, ray-cluster.yaml and compose.yaml name in common is the same, and what pyproject.toml asks for."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 import yaml
+from image_build import ROOT, environment, in_context, instructions
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from cluster.kuberay.settings import KubernetesSettings
-from image_build import ROOT, environment, in_context, instructions
 
 DOCKERFILES = [ROOT / "cluster/Dockerfile", ROOT / "cluster/Dockerfile.gpu"]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -64,8 +64,8 @@ def test_images_fit_the_manifests(file: Path) -> None:
     assert settings.image == f"dmqr:{PROJECT['version']}"
     assert f"docker build -f cluster/{file.name} -t {image} ." in file.read_text(encoding="utf-8")
     assert [one.text for one in own if one.name == "USER"] == [f"{settings.user}:{settings.user}"]
-    last = [one.name for one in own]
-    assert last.index("USER") > max(place for place, name in enumerate(last) if name in ("COPY", "RUN")), "nothing of it is the user's"
+    names = [one.name for one in own]
+    assert not {"COPY", "RUN"}.intersection(names[names.index("USER") :]), "a file of the image would be the user's"
     manifest = (ROOT / "cluster/kuberay/nightly.kuberay.yaml").read_text(encoding="utf-8")
     for name in ("DMQR_CACHE", STOP, "RAY_USAGE_STATS_ENABLED"):
         (in_pods,) = set(re.findall(rf"- name: {name}\n\s+value: '?([^'\n]+)", manifest))
@@ -90,12 +90,14 @@ def test_no_cache_and_no_compiler_of_the_build_remain(file: Path) -> None:
 
 
 def test_linted() -> None:
-    done = subprocess.run([Path(sys.executable).with_name("hadolint"), *DOCKERFILES], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [Path(sys.executable).with_name("hadolint"), *DOCKERFILES], capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout) == (0, "")
 
 
 def test_the_context_has_no_secrets_and_nothing_that_was_made_here() -> None:
-    for path in (".git/config", ".venv/bin/python", "runs/a/run.json", "cluster/.env", "jobs/__pycache__/keys.pyc", "tests/conftest.py"):
+    for path in (".git/config", ".venv/bin/python", "runs/a/run.json", "cluster/.env", "jobs/__pycache__/a.pyc", "tests/a.py"):
         assert not in_context(ROOT / path), path
     for one in (one for file in DOCKERFILES for one in instructions(file) if one.name == "COPY" and "--from" not in one.text):
         assert all(in_context(ROOT / source) and (ROOT / source).exists() for source in one.text.split()[:-1]), one.text
