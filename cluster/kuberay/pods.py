@@ -12,6 +12,7 @@ CONFIG_FOLDER = "/etc/dmqr"  # the config and its prices, from a ConfigMap
 JOB_LABEL = "dmqr/job"  # selects the pods of a job; KubeRay keeps labels that are not its own
 _CACHE = "/cache"
 _GRACE_SECONDS = 120  # what clouds leave a spot node, at most
+_STOP_SECONDS = 600  # Ray's job server leaves a driver that it stops 3, too few to commit the shards under way
 _FOLDERS = {"scratch": "/tmp", "cache": _CACHE}  # Ray writes below /tmp/ray
 CONTAINER_SECURITY: Manifest = {
     "allowPrivilegeEscalation": False,
@@ -118,7 +119,7 @@ def _folders() -> list[Manifest]:
 
 def _environment(settings: KubernetesSettings) -> list[Manifest]:
     """Returns the variables of a pod of Ray; the operator adds RAY_AUTH_MODE and RAY_AUTH_TOKEN, from its Secret."""
-    own = {"DMQR_CACHE": f"{_CACHE}/dmqr", "RAY_USAGE_STATS_ENABLED": "0"}
+    own = {"DMQR_CACHE": f"{_CACHE}/dmqr", "RAY_JOB_STOP_WAIT_TIME_S": str(_STOP_SECONDS), "RAY_USAGE_STATS_ENABLED": "0"}
     named: list[Manifest] = [{"name": name, "value": value} for name, value in own.items() if name not in settings.env]
     named += [{"name": name, "value": value} for name, value in sorted(settings.env.items())]
     named += [

@@ -1,0 +1,118 @@
+"""compose.yaml: valid, pinned, for this machine alone, without secrets; Prometheus and Grafana find what is mounted."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+FILE = ROOT / "cluster/compose.yaml"
+SERVICES: dict[str, Any] = yaml.safe_load(FILE.read_text(encoding="utf-8"))["services"]
+DASHBOARDS = ROOT / "cluster/dashboards"
+
+
+def test_it_is_valid() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", FILE],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_an_image_is_pinned_and_its_server_is_asked_whether_it_works(name: str) -> None:
+    service = SERVICES[name]
+    assert re.search(r":v?\d+\.\d+\.\d+(@sha256:[0-9a-f]{64})?$", service["image"])
+    check = service["healthcheck"]
+    assert check["test"][0] == "CMD"
+    assert check["test"][-1].startswith("http://127.0.0.1:")
+    assert check["retries"] > 1
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_only_this_machine_reaches_it(name: str) -> None:
+    service = SERVICES[name]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
+    if service.get("network_mode") == "host":
+        assert "ports" not in service
+        said = [*service.get("command", []), *(f"{key}={value}" for key, value in service.get("environment", {}).items())]
+        assert any(re.fullmatch(r"--web.listen-address=127\.0\.0\.1:\d+|GF_SERVER_HTTP_ADDR=127\.0\.0\.1", one) for one in said)
+    else:
+        assert service["ports"], "what cannot be reached is of no use"
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_no_secret_is_written_down(name: str) -> None:
+    for variable, value in SERVICES[name].get("environment", {}).items():
+        if re.search(r"(KEY|SECRET|TOKEN|PASSWORD)(_ID)?$", variable):
+            assert value is None or re.fullmatch(r"\$\{\w+:\?.+\}", value), variable
+
+
+def mounts() -> list[tuple[str, str]]:
+    """Source and target of everything that is mounted."""
+    found = []
+    for service in SERVICES.values():
+        for one in service["volumes"]:
+            source, target = (one["source"], one["target"]) if isinstance(one, dict) else one.split(":")[:2]
+            found.append((source, target))
+    return found
+
+
+def test_what_is_mounted_is_there() -> None:
+    volumes = yaml.safe_load(FILE.read_text(encoding="utf-8"))["volumes"]
+    for source, _ in mounts():
+        if source.startswith("./") and (FILE.parent / source) != DASHBOARDS:
+            assert (FILE.parent / source).is_file(), source
+        elif not source.startswith(("/", "./")):
+            assert source in volumes
+    assert {source for source, _ in mounts()} >= set(volumes), "a volume that nobody uses"
+
+
+def on_this_machine(path: str) -> Path:
+    """Where a path of a container lies here."""
+    for source, target in mounts():
+        if path == target or path.startswith(f"{target}/"):
+            return Path(str(FILE.parent / source) + path.removeprefix(target))
+    raise AssertionError(f"{path} is not mounted")
+
+
+def provisioned(name: str) -> dict[str, Any]:
+    return dict(yaml.safe_load((ROOT / f"cluster/compose/{name}.yaml").read_text(encoding="utf-8")))
+
+
+def test_grafana_finds_prometheus_and_the_dashboards() -> None:
+    (source,) = provisioned("grafana-datasources")["datasources"]
+    (listens,) = (one.split("=")[1] for one in SERVICES["prometheus"]["command"] if one.startswith("--web.listen-address="))
+    assert source["url"] == f"http://{listens}"
+    (provider,) = provisioned("grafana-dashboards")["providers"]
+    assert on_this_machine(provider["options"]["path"]) == DASHBOARDS
+
+
+def test_prometheus_takes_its_file_and_the_rules(tmp_path: Path) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not there (Debian's package prometheus)")
+    (file,) = (one.split("=")[1] for one in SERVICES["prometheus"]["command"] if one.startswith("--config.file="))
+    config = yaml.safe_load(on_this_machine(file).read_text(encoding="utf-8"))
+    rules = [on_this_machine(path) for path in config["rule_files"]]
+    assert [path.parent for path in rules] == [DASHBOARDS]
+    config["rule_files"] = [str(path) for path in rules if DASHBOARDS.exists()]
+    (discovered,) = config["scrape_configs"][0]["file_sd_configs"][0]["files"]
+    assert on_this_machine(discovered) == Path("/tmp/ray/prom_metrics_service_discovery.json")
+    targets = tmp_path / "targets.json"
+    targets.write_text(json.dumps([{"labels": {"job": "ray"}, "targets": ["10.0.0.1:44217"]}]))
+    config["scrape_configs"][0]["file_sd_configs"][0]["files"] = [str(targets)]
+    (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump(config))
+    done = subprocess.run(
+        [promtool, "check", "config", tmp_path / "prometheus.yaml"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,108 @@
+"""What images, manifests, ray-cluster.yaml and compose.yaml name in common is the same, and what pyproject.toml asks for."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from image_build import ROOT, environment, in_context, instructions
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from cluster.kuberay.settings import KubernetesSettings
+
+DOCKERFILES = [ROOT / "cluster/Dockerfile", ROOT / "cluster/Dockerfile.gpu"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PINS = {
+    canonicalize_name(name): Version(version)
+    for name, version in re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "cluster/constraints.txt").read_text(), re.MULTILINE)
+}
+STOP = "RAY_JOB_STOP_WAIT_TIME_S"
+
+
+def services() -> dict[str, Any]:
+    return dict(yaml.safe_load((ROOT / "cluster/compose.yaml").read_text(encoding="utf-8"))["services"])
+
+
+def tag(service: str) -> str:
+    return str(services()[service]["image"].rpartition(":")[2])
+
+
+@pytest.mark.parametrize("text", [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["vllm"]])
+def test_every_direct_dependency_is_pinned_within_its_bounds(text: str) -> None:
+    wanted = Requirement(text)
+    assert PINS[canonicalize_name(wanted.name)] in wanted.specifier, "renew it: docs/cluster.md"
+
+
+def test_every_ray_of_a_cluster_is_the_same() -> None:
+    for kind in ("kuberay", "kueue", "cron"):
+        text = (ROOT / f"cluster/kuberay/nightly.{kind}.yaml").read_text(encoding="utf-8")
+        assert set(re.findall(r"\"?rayVersion\"?: \"?([\d.]+)", text)) == {str(PINS["ray"])}
+    assert f"ray[data,default]=={PINS['ray']}" in PROJECT["dependencies"]
+
+
+def test_both_images_have_one_python_that_the_project_runs_on() -> None:
+    (base,) = {one.text.split()[0] for file in DOCKERFILES for one in instructions(file) if one.name == "FROM"}
+    found = re.fullmatch(r"python:(\d+\.\d+\.\d+)-slim-bookworm(@sha256:[0-9a-f]{64})?", base)
+    assert found, "a tag that names a patch version"
+    assert found[1] in Requirement(f"python{PROJECT['requires-python']}").specifier
+    command = (ROOT / "cluster/constraints.txt").read_text(encoding="utf-8").splitlines()[1]
+    assert f"--python-version {found[1].rpartition('.')[0]} " in command
+
+
+@pytest.mark.parametrize("file", DOCKERFILES, ids=lambda file: file.name)
+def test_images_fit_the_manifests(file: Path) -> None:
+    settings, own = KubernetesSettings(), instructions(file)
+    image = settings.image if file.name == "Dockerfile" else f"{settings.image}-gpu"
+    assert settings.image == f"dmqr:{PROJECT['version']}"
+    assert f"docker build -f cluster/{file.name} -t {image} ." in file.read_text(encoding="utf-8")
+    assert [one.text for one in own if one.name == "USER"] == [f"{settings.user}:{settings.user}"]
+    names = [one.name for one in own]
+    assert not {"COPY", "RUN"}.intersection(names[names.index("USER") :]), "a file of the image would be the user's"
+    manifest = (ROOT / "cluster/kuberay/nightly.kuberay.yaml").read_text(encoding="utf-8")
+    for name in ("DMQR_CACHE", STOP, "RAY_USAGE_STATS_ENABLED"):
+        (in_pods,) = set(re.findall(rf"- name: {name}\n\s+value: '?([^'\n]+)", manifest))
+        assert environment(own)[name] == in_pods
+
+
+def test_a_stopped_job_has_as_long_everywhere() -> None:
+    heads = yaml.safe_load((ROOT / "cluster/ray-cluster.yaml").read_text(encoding="utf-8"))["head_start_ray_commands"]
+    seconds = environment(instructions(DOCKERFILES[0]))[STOP]
+    assert any(f"{STOP}={seconds} " in command for command in heads)
+    assert f"--kill-after={seconds} " in (ROOT / "cluster/kuberay/nightly.kuberay.yaml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("file", DOCKERFILES, ids=lambda file: file.name)
+def test_no_cache_and_no_compiler_of_the_build_remain(file: Path) -> None:
+    own = instructions(file)
+    final = own[max(place for place, one in enumerate(own) if one.name == "FROM") :]
+    assert not [one for one in final if "pip " in one.text]
+    assert [one.text for one in final if one.name == "COPY" and "--from=" in one.text] == ["--from=build /opt/dmqr /opt/dmqr"]
+    installed = {word for one in final for word in one.text.split() if one.name == "RUN" and "apt-get" in one.text}
+    assert ("gcc" in installed) == (file.name == "Dockerfile.gpu"), "Triton needs one where models run on GPUs"
+
+
+def test_linted() -> None:
+    done = subprocess.run(
+        [Path(sys.executable).with_name("hadolint"), *DOCKERFILES], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_context_has_no_secrets_and_nothing_that_was_made_here() -> None:
+    for path in (".git/config", ".venv/bin/python", "runs/a/run.json", "cluster/.env", "jobs/__pycache__/a.pyc", "tests/a.py"):
+        assert not in_context(ROOT / path), path
+    for one in (one for file in DOCKERFILES for one in instructions(file) if one.name == "COPY" and "--from" not in one.text):
+        assert all(in_context(ROOT / source) and (ROOT / source).exists() for source in one.text.split()[:-1]), one.text
+
+
+def test_servers_are_of_the_clients_versions() -> None:
+    assert Version(tag("elasticsearch")).major == PINS["elasticsearch"].major
+    assert Version(tag("vllm")) == PINS["vllm"]
