@@ -264,14 +264,13 @@ def test_kueue_admits_a_fixed_job_as_a_whole_and_a_growing_one_by_slices() -> No
 
 def test_the_deadline_follows_the_estimate() -> None:
     pools = {"rewrite": Pool(8, 1, 1), "rerank": Pool(2, 1, 1)}
-    assert deadline_seconds(pools, None) == deadline_seconds(pools, {"expected": None}) == DEADLINE_SECONDS
-    assert deadline_seconds(pools, {"expected": {"seconds": 10.0}}) == 3600
-    assert deadline_seconds(pools, {"expected": {"seconds": 20_000.0}}) == 31_800  # 1,800 + 3 x 20,000 / 2
-    planned = {"expected": {"seconds": 20_000.0}}
-    found = documents("kuberay", planned=planned)
+    assert deadline_seconds(pools, None) == DEADLINE_SECONDS
+    assert deadline_seconds(pools, 10.0) == 3600
+    assert deadline_seconds(pools, 20_000.0) == 31_800  # 1,800 + 3 x 20,000 / 2
+    found = documents("kuberay", seconds=20_000.0)
     assert job_of(found)["spec"]["activeDeadlineSeconds"] == 31_800
     assert words(found)[3] == "31800"
-    said = documents("kuberay", "cluster.kubernetes.deadline_seconds=7200", planned=planned)
+    said = documents("kuberay", "cluster.kubernetes.deadline_seconds=7200", seconds=20_000.0)
     assert job_of(said)["spec"]["activeDeadlineSeconds"] == 7200
 
 
