@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -84,9 +85,10 @@ class Simulated:
         rmtree(self._temporary, ignore_errors=True)
 
     def workers(self) -> Counter[tuple[str, str]]:
-        """The living actors of all jobs: (class, id of the node) -> how many."""
+        """The living actors of all jobs: (stage, or class, and id of the node) -> how many."""
         found = self._listed("actors?limit=1000&detail=1&filter_keys=state&filter_predicates=%3D&filter_values=ALIVE")
-        return Counter((actor["class_name"], actor["node_id"]) for actor in found)
+        names = (re.findall(r"\w+", actor["class_name"])[-1] for actor in found)  # MapWorker(MapBatches(Rewrite))
+        return Counter((name, actor["node_id"]) for name, actor in zip(names, found, strict=True))
 
     def head_id(self) -> str:
         """The id of the head's node."""
