@@ -8,11 +8,11 @@ from cluster.kuberay.settings import KubernetesSettings, PodResources, Toleratio
 
 Manifest = dict[str, Any]
 
-CONFIG_FOLDER = "/etc/dmqr"  # the config and its prices, from a ConfigMap
+CONFIG_FOLDER = "/etc/dmqr"  # the config, its prices and text files, from a ConfigMap
+STOP_SECONDS = 600  # from SIGTERM to SIGKILL; Ray leaves 3, too few to commit the shards under way
 JOB_LABEL = "dmqr/job"  # selects the pods of a job; KubeRay keeps labels that are not its own
 _CACHE = "/cache"
 _GRACE_SECONDS = 120  # what clouds leave a spot node, at most
-_STOP_SECONDS = 600  # Ray's job server leaves a driver that it stops 3, too few to commit the shards under way
 _FOLDERS = {"scratch": "/tmp", "cache": _CACHE}  # Ray writes below /tmp/ray
 CONTAINER_SECURITY: Manifest = {
     "allowPrivilegeEscalation": False,
@@ -23,7 +23,15 @@ CONTAINER_SECURITY: Manifest = {
 
 
 def ray_pod(
-    job: str, container: str, settings: KubernetesSettings, size: PodResources, cpus: int, gpus: int, config_map: str | None
+    job: str,
+    container: str,
+    settings: KubernetesSettings,
+    size: PodResources,
+    cpus: int,
+    gpus: int,
+    config_map: Manifest,
+    *,
+    is_head: bool,
 ) -> Manifest:
     """Returns the template of a pod of Ray.
 
@@ -34,29 +42,31 @@ def ray_pod(
         size: Memory (of each GPU, where there are any) and nodes.
         cpus: CPUs of the pod.
         gpus: GPUs of the pod.
-        config_map: Name of the ConfigMap at CONFIG_FOLDER; None for a worker, which is given its settings by Ray.
+        config_map: Volume at CONFIG_FOLDER. Workers are given their settings by Ray, and read the files of guards.
+        is_head: Whether it is the head's, which runs on no spot node.
     """
     memory = size.memory_gib * max(1, gpus)
     quantities: Manifest = {"cpu": str(cpus), "memory": f"{memory}Gi"}
     if gpus:
         quantities[settings.gpu_resource] = str(gpus)
-    is_head = config_map is not None
     pod = _pod(
         settings,
         {
             "name": container,
             "image": (settings.gpu_image if gpus else None) or settings.image,
             "resources": {"requests": quantities, "limits": dict(quantities)},
-            "env": _environment(settings),
-            "volumeMounts": mounts() + [{"name": "shared-memory", "mountPath": "/dev/shm"}]
-            + [{"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True}] * is_head,
+            "env": _environment(settings, {"RAY_JOB_STOP_WAIT_TIME_S": str(STOP_SECONDS)} if is_head else {}),
+            "volumeMounts": [
+                *mounts(),
+                {"name": "shared-memory", "mountPath": "/dev/shm"},
+                {"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True},
+            ],
         },
         token=False,
     )  # fmt: skip
     pod["volumes"].append({"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": f"{memory // 2 or 1}Gi"}})
-    if is_head:
-        pod["volumes"].append({"name": "config", "configMap": {"name": config_map}})
-    else:
+    pod["volumes"].append({"name": "config", "configMap": config_map})
+    if not is_head:
         pod["terminationGracePeriodSeconds"] = _GRACE_SECONDS
         taints = [*settings.tolerations, *([TolerationSettings(key=settings.gpu_resource)] if gpus else [])]
         pod["tolerations"] = [_toleration(taint) for taint in taints]
@@ -117,9 +127,9 @@ def _folders() -> list[Manifest]:
     return [{"name": name, "value": value} for name, value in values.items()]
 
 
-def _environment(settings: KubernetesSettings) -> list[Manifest]:
+def _environment(settings: KubernetesSettings, more: dict[str, str]) -> list[Manifest]:
     """Returns the variables of a pod of Ray; the operator adds RAY_AUTH_MODE and RAY_AUTH_TOKEN, from its Secret."""
-    own = {"DMQR_CACHE": f"{_CACHE}/dmqr", "RAY_JOB_STOP_WAIT_TIME_S": str(_STOP_SECONDS), "RAY_USAGE_STATS_ENABLED": "0"}
+    own = {"DMQR_CACHE": f"{_CACHE}/dmqr", "RAY_USAGE_STATS_ENABLED": "0"} | more
     named: list[Manifest] = [{"name": name, "value": value} for name, value in own.items() if name not in settings.env]
     named += [{"name": name, "value": value} for name, value in sorted(settings.env.items())]
     named += [

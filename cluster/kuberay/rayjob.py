@@ -23,7 +23,7 @@ def rayjob(
     groups: Sequence[WorkerGroup],
     entrypoint: str,
     deadline_seconds: int,
-    config_map: str,
+    config_map: Manifest,
     kueue: bool,
 ) -> Manifest:
     """Returns a RayJob.
@@ -39,7 +39,7 @@ def rayjob(
         groups: Worker groups.
         entrypoint: Command line of the driver, which runs on the head.
         deadline_seconds: Longest time of an attempt, waiting for nodes included.
-        config_map: With the config.
+        config_map: Volume with the config.
         kueue: Whether Kueue admits the job.
     """
     scales = settings.autoscale and (not kueue or any(group.least < group.most for group in groups))
@@ -65,7 +65,7 @@ def rayjob(
 
 
 def _cluster(
-    job: str, settings: KubernetesSettings, groups: Sequence[WorkerGroup], config_map: str, scales: bool, kueue: bool
+    job: str, settings: KubernetesSettings, groups: Sequence[WorkerGroup], config_map: Manifest, scales: bool, kueue: bool
 ) -> Manifest:
     auth: Manifest = {"mode": "token"} | ({"secretName": settings.auth_secret} if settings.auth_secret else {})
     spec: Manifest = {"rayVersion": importlib.metadata.version("ray"), "authOptions": auth}
@@ -83,14 +83,16 @@ def _cluster(
         "serviceType": "ClusterIP",  # the dashboard is for the cluster's own pods, by the NetworkPolicy and with the token
         "enableIngress": False,
         "rayStartParams": {"num-cpus": "0", "num-gpus": "0"},  # no work beside the driver
-        "template": ray_pod(job, "ray-head", settings, settings.head, settings.head.cpus, 0, config_map),
+        "template": ray_pod(job, "ray-head", settings, settings.head, settings.head.cpus, 0, config_map, is_head=True),
     }
     spec["headGroupSpec"]["template"]["spec"]["automountServiceAccountToken"] = scales  # for the autoscaler beside it
-    spec["workerGroupSpecs"] = [_group(job, settings, group, scales, kueue) for group in groups]
+    spec["workerGroupSpecs"] = [_group(job, settings, group, config_map, scales, kueue) for group in groups]
     return spec
 
 
-def _group(job: str, settings: KubernetesSettings, group: WorkerGroup, scales: bool, kueue: bool) -> Manifest:
+def _group(
+    job: str, settings: KubernetesSettings, group: WorkerGroup, config_map: Manifest, scales: bool, kueue: bool
+) -> Manifest:
     """Returns a worker group.
 
     With an autoscaler it begins with no pod: so none waits while the log is read, and none stays when the job has ended. To
@@ -104,7 +106,7 @@ def _group(job: str, settings: KubernetesSettings, group: WorkerGroup, scales: b
         "minReplicas": least,
         "maxReplicas": group.most,
         "rayStartParams": {},
-        "template": ray_pod(job, "ray-worker", settings, size, group.cpus, group.gpus, None),
+        "template": ray_pod(job, "ray-worker", settings, size, group.cpus, group.gpus, config_map, is_head=False),
     }
 
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from typing import TYPE_CHECKING
 
 from cluster.errors import ConfigError
 from jobs.cli.command_line.arguments import program
 from jobs.cli.driving import command_words, load
 from jobs.cli.printing import print_json
 from jobs.cli.refusal import say
+
+if TYPE_CHECKING:
+    from jobs.config.config import Config
+    from jobs.submit.ids import Verb
 
 
 def submit(options: argparse.Namespace) -> int:
@@ -79,16 +84,44 @@ def _command(options: argparse.Namespace) -> str:
 
 def _render(options: argparse.Namespace) -> int:
     """Prints manifests of Kubernetes for the job; nothing is sent."""
+    from jobs.submit.config_map import APPLIED_BYTES, config_files
     from jobs.submit.reachable import unseen_paths, unset_variables
-    from jobs.submit.render import rendered
+    from jobs.submit.render import DEADLINE_SECONDS, rendered
 
-    for flag in ("ablate", "detach", "json", "pip", "uv"):
+    for flag in ("detach", "json", "pip", "uv"):
         if getattr(options, flag):
             raise ConfigError("argument", f"--{flag}: is not rendered; leave it out, or submit with --address")
+    is_cron = options.render == "cron"
+    if is_cron and options.date:
+        raise ConfigError(
+            "argument", "--date: a CronJob fills in the date of each night; leave it out, or render kuberay for this one"
+        )
     config = load(options)
-    for path in unseen_paths(config):
-        print(f"dmqr submit: warning: {path}: no pod can see it, unless its image has it", file=sys.stderr)
+    files = config_files(config, options.config, any_night=is_cron)
+    if files.size > APPLIED_BYTES:
+        _note(f"warning: the ConfigMap has {files.size:,} bytes: kubectl apply takes it with --server-side only")
+    for path in unseen_paths(config, files.sent):
+        _note(f"warning: {path}: no pod can see it, unless its image has it")
     for name in unset_variables(config):
-        print(f"dmqr submit: warning: {name}: is set by no manifest; name it in cluster.kubernetes.secrets", file=sys.stderr)
-    print(rendered(config, options.config, options.render, settings=options.set), end="")
+        _note(f"warning: {name}: is set by no manifest; name it in cluster.kubernetes.secrets")
+    seconds = None
+    if config.cluster.kubernetes.deadline_seconds is None:
+        seconds, why = _expected(config, ablate=options.ablate)
+        known = f"three times {seconds:,.0f} s of work" if seconds is not None else f"{DEADLINE_SECONDS // 3600} hours"
+        _note(f"deadline: {known}: {why}")
+    verb: Verb = "ablate" if options.ablate else "run"
+    print(rendered(config, options.config, options.render, verb=verb, settings=options.set, seconds=seconds), end="")
     return 0
+
+
+def _expected(config: Config, *, ablate: bool) -> tuple[float | None, str]:
+    from jobs.submit.expected import expected
+
+    if ablate:
+        return None, "no estimate is made for an ablation; set cluster.kubernetes.deadline_seconds for another"
+    found = expected(config)
+    return found.seconds, found.reason
+
+
+def _note(words: str) -> None:
+    print(f"dmqr submit: {words}", file=sys.stderr)

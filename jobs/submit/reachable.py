@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from cluster.storage import remote
@@ -16,9 +16,14 @@ from rewriters.settings import SelectAdaptive, SelectClassified
 _OF_A_PATH = ("/", "./", "../", "~")
 
 
-def unseen_paths(config: Config) -> list[str]:
-    """Returns each path of the config that is on this machine, as `key: path`: no pod sees it unless its image has it."""
-    found = [f"{key}: {path}" for key, path in _paths(config) if path and not remote(path)]
+def unseen_paths(config: Config, sent: Collection[str] = ()) -> list[str]:
+    """Returns each path of the config that is on this machine, as `key: path`: no pod sees it unless its image has it.
+
+    Args:
+        config: Of the job.
+        sent: Paths of files whose copies pods see.
+    """
+    found = [f"{key}: {path}" for key, path in _paths(config) if path and not remote(path) and path not in sent]
     return found + [f"{key}: {name}" for key, name in _models(config) if name and _is_folder(name)]
 
 

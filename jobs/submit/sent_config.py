@@ -63,9 +63,14 @@ def sent_config(config: Config) -> SentConfig:
         files[place] = file
         return place
 
-    values = _Paths(config, text).changed()
+    values = _Paths(config, text, absolute).changed()
     values.setdefault("cluster", {})["address"] = "auto"
     return SentConfig(values, files)
+
+
+def with_texts(config: Config, text: Callable[[str], str]) -> dict[str, Any]:
+    """Returns a config as values, with every path that may be a text file's replaced by what `text` returns for it."""
+    return _Paths(config, text, lambda path: path).changed()
 
 
 def named_texts(config: Config) -> list[str]:
@@ -76,7 +81,7 @@ def named_texts(config: Config) -> list[str]:
         found.append(path)
         return path
 
-    _Paths(config, text).changed()
+    with_texts(config, text)
     return [path for path in found if remote(path) or Path(path).is_file()]
 
 
@@ -86,10 +91,10 @@ def absolute(path: str) -> str:
 
 
 class _Paths:
-    """The paths of a config, changed: those of text files by a function, the others to absolute ones."""
+    """The paths of a config, changed: those of text files by `text`, the others by `other`."""
 
-    def __init__(self, config: Config, text: Callable[[str], str]) -> None:
-        self._config, self._text = config, text
+    def __init__(self, config: Config, text: Callable[[str], str], other: Callable[[str], str]) -> None:
+        self._config, self._text, self._other = config, text, other
 
     def changed(self) -> dict[str, Any]:
         """Returns the config as values."""
@@ -122,10 +127,10 @@ class _Paths:
         if key in _TEXTS:
             return self._text(value)
         if key in _PATHS:
-            return absolute(value)
+            return self._other(value)
         if key[:2] == _RETRIEVERS and len(key) == 4 and self._is_path(*key[2:]):
-            return absolute(value)
-        return absolute(value) if key[-1] in _MODELS and Path(value).is_dir() else value
+            return self._other(value)
+        return self._other(value) if key[-1] in _MODELS and Path(value).is_dir() else value
 
     def _is_path(self, retriever: str, name: str) -> bool:
         """Returns whether a key of a retriever holds a path: an index of Elasticsearch is a name."""

@@ -1,15 +1,18 @@
 """Three raylets and a job server on this machine, in a process of their own: `python cluster_nodes.py WORKERS CPUS`.
 
-Prints one JSON line with the address of the job server, then works until standard input ends. It runs under the interpreter
-that the nodes are to have, which need not be that of the tests.
+Prints one JSON line with the address of the job server, then answers each line of standard input with one of its own, until
+that ends: `add CPUS` with the id of the new node, `kill NODE` and `kill head` with null. What is killed receives SIGKILL. It
+runs under the interpreter that the nodes are to have, which need not be that of the tests.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import sys
+from typing import Any
 
+import psutil
 from ray.cluster_utils import Cluster
 
 
@@ -19,10 +22,33 @@ def main() -> None:
     cluster = Cluster(initialize_head=True, head_node_args=head)
     for _ in range(workers):
         cluster.add_node(num_cpus=cpus)
-    address = {"address": f"http://{cluster.head_node.webui_url}", "pid": os.getpid()}
-    print(json.dumps(address), flush=True)
-    sys.stdin.read()
+    answer({"address": f"http://{cluster.head_node.webui_url}"})
+    for line in sys.stdin:
+        answer(obey(cluster, *line.split()))
     cluster.shutdown()
+
+
+def obey(cluster: Cluster, order: str, what: str) -> str | None:
+    if order == "add":
+        return str(cluster.add_node(num_cpus=int(what)).node_id)
+    if what == "head":
+        kill_machine(cluster.head_node)
+    else:
+        (node,) = (one for one in cluster.worker_nodes if one.node_id == what)
+        cluster.remove_node(node, allow_graceful=False)
+    return None
+
+
+def kill_machine(node: Any) -> None:
+    """Kills all that runs on a node, a submitted job's driver included, as the loss of its machine does."""
+    started = [psutil.Process(one.pid) for _, one in node.live_processes()]
+    for process in [one for parent in started for one in [parent, *parent.children(recursive=True)]]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+def answer(value: object) -> None:
+    print(json.dumps(value), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,160 +1,179 @@
-"""Submitting to three raylets with a real job server, on whose nodes the project is not installed."""
+"""Submitting to three raylets with a real job server, on whose nodes the project is not installed.
+
+Each test prints its times; the run that nothing disturbs, and the cluster, are made once for all.
+"""
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 import sys
-import sysconfig
-import tempfile
 import time
-import urllib.request
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from shutil import rmtree
+from subprocess import Popen
 from typing import Any, NamedTuple
 
 import pytest
 import yaml
 from fake_server import FakeServer
-from whole_runs import ROOT, SAMPLE, Done, check_files, check_same_rows, committed, finish, start, wait_until
+from simulated import Simulated, fetched_text
+from whole_runs import ROOT, SAMPLE, Done, check_files, check_same_rows, committed, finish, rows, start, wait_until
 
+from cluster.run.job_server import JobServer
 from cluster.storage import open_storage
 from jobs.run.status import read_status
 
 pytestmark = pytest.mark.slow
 
 SECRET = "a-key-that-nodes-hold"
-NODES = Path(__file__).with_name("cluster_nodes.py")
 SHARDS = 44  # 176 queries, four in each
+IN_FLIGHT = 4  # requests of a rewriting worker
+PROBE = """
+import importlib.util, json, sys, ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
+ray.init()
+probe = ray.remote(num_cpus=0)(lambda: (sys.executable, importlib.util.find_spec("jobs") is None))
+nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+print("found", json.dumps(ray.get([probe.options(scheduling_strategy=On(node, soft=False)).remote() for node in nodes])))
+"""
 
 
-class Head(NamedTuple):
-    """The head of a cluster, and the interpreter of its nodes."""
+class Calm(NamedTuple):
+    """A run that nothing disturbed, and the index that is searched."""
 
-    address: str
-    python: Path
-    environment: dict[str, str]
+    folder: Path
+    built: Path
+    asked: int
+
+
+class Timed:
+    """Seconds by what they were spent on."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._began = time.monotonic()
+
+    def took(self, what: str) -> None:
+        now = time.monotonic()
+        self.seconds[what], self._began = round(now - self._began, 1), now
+
+
+Verb = Callable[..., "Popen[str]"]
 
 
 @pytest.fixture(scope="module")
-def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
-    """Three raylets that have every library, and not the project."""
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulated]:
     pytest.importorskip("ray.dashboard.optional_deps", reason="ray[default], with its job server, is not installed")
-    place = tmp_path_factory.mktemp("nodes")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", place / "python"], check=True)
-    found = [one for one in os.environ.get("PYTHONPATH", "").split(":") if one and Path(one).resolve() != ROOT]
-    libraries = [sysconfig.get_paths()["purelib"], *found]  # a .pth file that lies there, as an editable install's, is not read
-    inside = next((place / "python" / "lib").iterdir()) / "site-packages"
-    (inside / "libraries.pth").write_text("\n".join(libraries))
-    temporary = tempfile.mkdtemp(prefix="dmqr-")  # the paths of Ray's sockets must be short
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "RAY_ADDRESS")} | {
-        "PATH": f"{place / 'python' / 'bin'}:{os.environ['PATH']}",
-        "RAY_TMPDIR": temporary,
-        "RAY_AUTH_MODE": "disabled",
-        "RAY_JOB_STOP_WAIT_TIME_S": "120",
-        "ENGINE_KEY": SECRET,
-    }
-    python = place / "python" / "bin" / "python"
-    (place / "empty").mkdir()
-    nodes = subprocess.Popen(
-        [python, NODES, "2", "3"], cwd=place / "empty", env=environment, text=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=(place / "err").open("w"),
-    )  # fmt: skip
-    assert nodes.stdout is not None
+    cluster = Simulated(tmp_path_factory.mktemp("nodes"), {"ENGINE_KEY": SECRET})
     try:
-        line = nodes.stdout.readline()
-        assert line, (place / "err").read_text()
-        yield Head(json.loads(line)["address"], python, environment)
+        yield cluster
     finally:
-        nodes.communicate(timeout=60)
-        rmtree(temporary, ignore_errors=True)
+        cluster.close()
+        cluster.remove()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[FakeServer]:
+    with FakeServer(key=SECRET, text=lambda body: "A keeper of lighthouses answers.") as one:
+        yield one
 
 
 @pytest.fixture
-def engine() -> Iterator[FakeServer]:
-    with FakeServer(key=SECRET, text=lambda body: "A keeper of lighthouses answers.") as server:
-        yield server
+def engine(server: FakeServer, calm: Calm) -> FakeServer:
+    """The engine of all runs, which takes its time with this one."""
+    server.sends.clear()
+    server.seconds = 1
+    return server
+
+
+@pytest.fixture(scope="module")
+def calm(server: FakeServer, tmp_path_factory: pytest.TempPathFactory) -> Calm:
+    place = tmp_path_factory.mktemp("calm")
+    config = written(place, server, place / "index")
+    with pytest.MonkeyPatch.context() as patch:
+        dmqr = verbs(place, patch)
+        ended(dmqr("index", config, "--corpus", str(SAMPLE / "corpus.parquet")))
+        folder = ended(dmqr("run", config)).folder
+    return Calm(folder, place / "index", sum(server.sends.values()))
 
 
 @pytest.fixture
-def job(tmp_path: Path, engine: FakeServer) -> Path:
-    """The sample's log with a strategy of its own file, asked of an engine that takes its time, searched by BM25."""
-    (tmp_path / "strategies").mkdir()
-    (tmp_path / "strategies" / "plain.yaml").write_text(
-        "label: Plain Words\nprompt: |-\n  Say it plainly.\n\n  Query: {query}\n"
-    )
+def dmqr(tmp_path: Path, engine: FakeServer, calm: Calm, monkeypatch: pytest.MonkeyPatch) -> Verb:
+    """Starts a verb in the folder of the config."""
+    written(tmp_path, engine, calm.built)
+    return verbs(tmp_path, monkeypatch)
+
+
+def verbs(folder: Path, patch: pytest.MonkeyPatch) -> Verb:
+    patch.setenv("ENGINE_KEY", SECRET)
+    patch.setenv("PYTHONPATH", f"{ROOT}:{folder}")
+    return lambda *words: start(["env", "-C", str(folder), sys.executable, "-m", "jobs", *words])
+
+
+def written(folder: Path, engine: FakeServer, index: Path) -> str:
+    """The config of the sample's log with a strategy of its own file, asked of an engine, searched by BM25."""
+    (folder / "strategies").mkdir()
+    (folder / "strategies" / "plain.yaml").write_text("label: Plain Words\nprompt: |-\n  Say it plainly.\n\n  Query: {query}\n")
     values: dict[str, Any] = yaml.safe_load((ROOT / "configs" / "quickstart.yaml").read_text())
     values |= {
         "name": "night",
         "log": values["log"] | {"path": str(SAMPLE / "log.parquet")},
         "rewrite": {
             "engine": {"kind": "openai", "base_url": engine.address, "model": "tiny", "api_key_env": "ENGINE_KEY",
-                       "max_in_flight": 4},
+                       "max_in_flight": IN_FLIGHT},
             "strategies": ["./strategies/plain.yaml"],
         },
-        "retrieve": {"depth": 10, "retrievers": {"bm25": {"kind": "local", "index": "index"}}},
+        "retrieve": {"depth": 10, "retrievers": {"bm25": {"kind": "local", "index": str(index)}}},
         "rerank": {"kind": "none"},
         "output": "runs",
         "limits": {"error_rate": 1},
         "cluster": {"address": "none", "shard_size": 4},
     }  # fmt: skip
     values.pop("evaluate", None)
-    path = tmp_path / "night.yaml"
-    path.write_text(yaml.safe_dump(values))
-    return path
+    (folder / "night.yaml").write_text(yaml.safe_dump(values))
+    return "night.yaml"
 
 
-@pytest.fixture
-def dmqr(job: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., subprocess.Popen[str]]:
-    """Starts a verb in the folder of the config."""
-    monkeypatch.setenv("ENGINE_KEY", SECRET)
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{os.environ.get('PYTHONPATH', '')}")
-
-    def begin(*words: str) -> subprocess.Popen[str]:
-        return start(["env", "-C", str(job.parent), sys.executable, "-m", "jobs", *words])
-
-    return begin
-
-
-def ended(process: subprocess.Popen[str], code: int = 0) -> Done:
+def ended(process: Popen[str], code: int = 0) -> Done:
     done = finish(process)
     assert done.code == code, done.err[-3000:]
     return done
 
 
-def jobs_of(address: str) -> str:
-    with urllib.request.urlopen(f"{address}/api/jobs/", timeout=30) as answer:
-        return str(answer.read().decode())
+def check_whole(folder: Path, calm: Calm, timed: Timed, **more: object) -> None:
+    """The run has the rows of the calm one, and each shard once."""
+    check_same_rows(folder, calm.folder)
+    check_files(folder, SHARDS)
+    print(json.dumps(timed.seconds | more | {"rows": len(rows(folder, "results"))}))
+
+
+def manifests(output: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in output.glob("*/commits/0*.json")}
+
+
+def test_the_nodes_do_not_have_the_project(nodes: Simulated, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "")
+    server, shown = JobServer(nodes.address), list[str]()
+    server.submit("probe", f"python -c '{PROBE}'", {}, {})
+    assert server.follow("probe", shown.append).code == 0, "".join(shown)
+    (line,) = (line for line in "".join(shown).splitlines() if line.startswith("found "))
+    assert json.loads(line.removeprefix("found ")) == [[str(nodes.python), True]] * 3
 
 
 def test_a_night_is_submitted_twice_stopped_in_order_and_submitted_again(
-    head: Head, job: Path, engine: FakeServer, dmqr: Callable[..., subprocess.Popen[str]], tmp_path: Path
+    nodes: Simulated, engine: FakeServer, calm: Calm, dmqr: Verb, tmp_path: Path
 ) -> None:
-    times: dict[str, float] = {}
-    absent = subprocess.run(
-        [head.python, "-c", "import jobs"], cwd=tmp_path, env=head.environment, capture_output=True, check=False
-    )
-    assert b"No module named 'jobs'" in absent.stderr
-    ended(dmqr("index", job.name, "--corpus", str(SAMPLE / "corpus.parquet")))
-    calm = ended(dmqr("run", job.name, "--set", f"output={tmp_path / 'calm'}")).folder
-    asked = len(engine.bodies)
-    engine.sends.clear()
-    engine.seconds = 0.5
-    to = ("--address", head.address)
-    output = tmp_path / "runs"
-
-    began = time.monotonic()
-    job_id = ended(dmqr("submit", job.name, *to, "--detach")).out.strip()
-    second = dmqr("submit", job.name, *to)
+    to, output = ("--address", nodes.address), tmp_path / "runs"
+    timed = Timed()
+    job_id = ended(dmqr("submit", "night.yaml", *to, "--detach")).out.strip()
+    second = dmqr("submit", "night.yaml", *to)
     wait_until(second, lambda: committed(output) >= 3)
-    times["first commits"] = time.monotonic() - began
+    timed.took("first commits")
 
-    began = time.monotonic()
-    stopped = ended(dmqr("stop", job.name, *to))
-    times["stop"] = time.monotonic() - began
+    stopped = ended(dmqr("stop", "night.yaml", *to))
+    timed.took("stop")
     assert stopped.out == f"{job_id}: stopped\n"
     followed = ended(second, 143)
     assert f"job {job_id} is working already" in followed.err
@@ -162,38 +181,131 @@ def test_a_night_is_submitted_twice_stopped_in_order_and_submitted_again(
     found = read_status(str(folder.parent))
     assert (found.state, found.holder.released) == ("interrupted", True)
     assert 3 <= found.committed < SHARDS
-    assert f"python -m jobs submit night.yaml --address {head.address}" in (found.reason or "")
+    assert f"python -m jobs submit night.yaml --address {nodes.address}" in (found.reason or "")
 
-    began = time.monotonic()
-    again = ended(dmqr("submit", job.name, *to))
-    times["the rest"] = time.monotonic() - began
+    again = ended(dmqr("submit", "night.yaml", *to))
+    timed.took("the rest")
     assert f"job {job_id}-2 submitted" in again.err
     assert again.folder == folder.parent
-    check_same_rows(again.folder, calm)
-    check_files(again.folder, SHARDS)
     assert set(engine.sends.values()) == {1}  # nothing was asked twice: what was under way at the stop was committed
-    assert sum(engine.sends.values()) == asked
+    assert sum(engine.sends.values()) == calm.asked
 
-    began = time.monotonic()
-    shown = ended(dmqr("submit", job.name, *to, "--json"))
-    times["finished"] = time.monotonic() - began
+    shown = ended(dmqr("submit", "night.yaml", *to, "--json"))
+    timed.took("finished")
     assert json.loads(shown.out) == {
-        "job": f"{job_id}-3", "address": head.address, "status": "SUCCEEDED", "code": 0, "folder": str(folder.parent)
+        "job": f"{job_id}-3", "address": nodes.address, "status": "SUCCEEDED", "code": 0, "folder": str(folder.parent)
     }  # fmt: skip
-    assert sum(engine.sends.values()) == asked
-    listed = jobs_of(head.address)
+    assert sum(engine.sends.values()) == calm.asked
+    listed = fetched_text(f"{nodes.address}/api/jobs/")
     assert len(set(re.findall(rf"{job_id}(?:-\d)?", listed))) == 3
-    told = ended(dmqr("logs", str(folder.parent), *to, "--no-follow")).out + ended(dmqr("status", job.name, *to)).out
+    told = ended(dmqr("logs", str(folder.parent), *to, "--no-follow")).out + ended(dmqr("status", "night.yaml", *to)).out
     assert f"job {job_id}-3: succeeded, exit code 0" in told
     assert SECRET not in listed + told + again.err + followed.err
     assert SECRET.encode() not in b"".join(path.read_bytes() for path in folder.parent.rglob("*") if path.is_file())
     assert open_storage(str(output)).folders() == ["night", folder.parent.name]
-    print(json.dumps({name: round(seconds, 1) for name, seconds in times.items()} | {"committed at the stop": found.committed}))
+    check_whole(again.folder, calm, timed, committed_at_the_stop=found.committed)
 
 
-def test_what_the_job_refuses_ends_with_2(
-    head: Head, job: Path, dmqr: Callable[..., subprocess.Popen[str]], tmp_path: Path
-) -> None:
-    done = ended(dmqr("submit", job.name, "--address", head.address, "--set", "log.query_column=nope"), 2)
+def test_what_the_job_refuses_ends_with_2(nodes: Simulated, dmqr: Verb) -> None:
+    done = ended(dmqr("submit", "night.yaml", "--address", nodes.address, "--set", "log.query_column=nope"), 2)
     assert "dmqr run: " in done.err
     assert "nope" in done.err
+
+
+def test_a_node_is_killed_in_the_middle(nodes: Simulated, engine: FakeServer, calm: Calm, dmqr: Verb, tmp_path: Path) -> None:
+    output, address = tmp_path / "runs", nodes.address
+    lost = nodes.add(4)  # the only one with room for the rewriting worker
+    timed = Timed()
+    job = dmqr("submit", "night.yaml", "--address", address, "--set", "cluster.rewrite={workers: 1, cpus: 4}")
+    wait_until(job, lambda: committed(output) >= 3)
+    timed.took("first commits")
+    assert nodes.workers()["Rewrite", lost] == 1
+    before = manifests(output)
+    nodes.kill(lost)
+    spare = nodes.add(4)
+    wait_until(job, lambda: nodes.workers()["Rewrite", spare] == 1)
+    timed.took("worker elsewhere")
+    folder = ended(job).folder
+    timed.took("the rest")
+    again = sum(times - 1 for times in engine.sends.values())
+    check_whole(folder, calm, timed, committed_at_the_kill=len(before), asked_again=again)
+    assert before.items() <= manifests(output).items()
+    assert again <= IN_FLIGHT
+    nodes.kill(spare)
+
+
+def test_a_pool_grows_when_a_node_joins(nodes: Simulated, engine: FakeServer, calm: Calm, dmqr: Verb, tmp_path: Path) -> None:
+    output, address = tmp_path / "runs", nodes.address
+    added = [nodes.add(4)]  # room for one rewriting worker
+    engine.seconds = 2
+    timed = Timed()
+    pool = "cluster.rewrite={workers: {min: 1, max: 3}, cpus: 4}"
+    job = dmqr("submit", "night.yaml", "--address", address, "--set", pool)
+    wait_until(job, lambda: committed(output) >= 2)
+    timed.took("first commits")
+    assert rewriting(nodes) == 1
+    added.append(nodes.add(8))
+    wait_until(job, lambda: rewriting(nodes) == 3)
+    timed.took("three workers")
+    assert nodes.workers()["Rewrite", added[1]] == 2
+    few = committed(output)
+    engine.seconds = 0.2
+    folder = ended(job).folder
+    timed.took("the rest")
+    check_whole(folder, calm, timed, committed_when_grown=few)
+    assert few < SHARDS
+    assert set(engine.sends.values()) == {1}
+    for node in added:
+        nodes.kill(node)
+
+
+def rewriting(nodes: Simulated) -> int:
+    return sum(number for (name, _), number in nodes.workers().items() if name == "Rewrite")
+
+
+def test_packages_are_installed_for_the_job(nodes: Simulated, engine: FakeServer, dmqr: Verb, tmp_path: Path) -> None:
+    """A wheel of our own, which notes in a folder each interpreter that starts with it."""
+    seen, wheel = tmp_path / "seen", tmp_path / "tiny-1.0-py3-none-any.whl"
+    seen.mkdir()
+    files = {
+        "tiny.py": f"import os, sys; open(os.path.join({str(seen)!r}, str(os.getpid())), 'w').write(' '.join(sys.orig_argv))\n",
+        "tiny.pth": "import tiny\n",
+        "tiny-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n",
+        "tiny-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "tiny-1.0.dist-info/RECORD": "",
+    }
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    engine.seconds = 0
+    timed = Timed()
+    done = ended(dmqr("submit", "night.yaml", "--address", nodes.address, "--pip", f"tiny @ {wheel.as_uri()}"))
+    timed.took("packages and the run")
+    commands = [path.read_text() for path in seen.iterdir()]
+    assert any("-m jobs run" in command for command in commands)  # the driver
+    assert any("default_worker.py" in command for command in commands)
+    print(json.dumps(timed.seconds | {"interpreters": len(commands), "rows": len(rows(done.folder, "results"))}))
+
+
+def test_the_head_is_killed_and_the_job_submitted_anew(
+    nodes: Simulated, engine: FakeServer, calm: Calm, dmqr: Verb, tmp_path: Path
+) -> None:
+    output, old = tmp_path / "runs", nodes.address
+    timed = Timed()
+    followed = dmqr("submit", "night.yaml", "--address", old)
+    wait_until(followed, lambda: committed(output) >= 5)
+    timed.took("first commits")
+    nodes.kill_head()
+    before = manifests(output)
+    assert 5 <= len(before) < SHARDS
+    new = nodes.address
+    assert new != old
+    timed.took("another cluster")
+    again = ended(dmqr("submit", "night.yaml", "--address", new))
+    timed.took("the rest")
+    assert " submitted at " in again.err
+    twice = sum(times - 1 for times in engine.sends.values())
+    check_whole(again.folder, calm, timed, committed_at_the_kill=len(before), asked_again=twice)
+    assert before.items() <= manifests(output).items()
+    assert twice <= IN_FLIGHT
+    assert "may work on" in ended(followed, 1).err

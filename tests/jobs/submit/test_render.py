@@ -7,10 +7,13 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 import typing
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from manifest_schemas import check, strict
@@ -18,9 +21,12 @@ from manifest_schemas import check, strict
 from cluster.errors import ConfigError
 from cluster.kuberay.create import filled
 from cluster.run.pools import Pool
+from jobs.__main__ import main
 from jobs.cli.command_line.arguments import parser
 from jobs.config.config import Config
-from jobs.config.load import load_config
+from jobs.config.load import load_config, yesterday
+from jobs.run.folder import open_run
+from jobs.submit.expected import expected
 from jobs.submit.reachable import unseen_paths, unset_variables
 from jobs.submit.render import DEADLINE_SECONDS, Kind, deadline_seconds, job_name, rendered
 
@@ -264,14 +270,13 @@ def test_kueue_admits_a_fixed_job_as_a_whole_and_a_growing_one_by_slices() -> No
 
 def test_the_deadline_follows_the_estimate() -> None:
     pools = {"rewrite": Pool(8, 1, 1), "rerank": Pool(2, 1, 1)}
-    assert deadline_seconds(pools, None) == deadline_seconds(pools, {"expected": None}) == DEADLINE_SECONDS
-    assert deadline_seconds(pools, {"expected": {"seconds": 10.0}}) == 3600
-    assert deadline_seconds(pools, {"expected": {"seconds": 20_000.0}}) == 31_800  # 1,800 + 3 x 20,000 / 2
-    planned = {"expected": {"seconds": 20_000.0}}
-    found = documents("kuberay", planned=planned)
+    assert deadline_seconds(pools, None) == DEADLINE_SECONDS
+    assert deadline_seconds(pools, 10.0) == 3600
+    assert deadline_seconds(pools, 20_000.0) == 31_800  # 1,800 + 3 x 20,000 / 2
+    found = documents("kuberay", seconds=20_000.0)
     assert job_of(found)["spec"]["activeDeadlineSeconds"] == 31_800
     assert words(found)[3] == "31800"
-    said = documents("kuberay", "cluster.kubernetes.deadline_seconds=7200", planned=planned)
+    said = documents("kuberay", "cluster.kubernetes.deadline_seconds=7200", seconds=20_000.0)
     assert job_of(said)["spec"]["activeDeadlineSeconds"] == 7200
 
 
@@ -394,3 +399,142 @@ def test_variables_that_no_manifest_sets_are_named() -> None:
     assert unset_variables(config("cluster.kubernetes.secrets={}", "cluster.kubernetes.env={}")) == [
         "ELASTICSEARCH_URL", "ELASTICSEARCH_API_KEY"
     ]  # fmt: skip
+
+
+# ---------------------------------------------------------------- text files, ablations, the estimate
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a config with files of its own: strategies, a vocabulary, judgements."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "strategies").mkdir()
+    text = "label: Medical Rewriting\nprompt: |-\n  Rewrite it in medical terms.\n\n  Query: {query}\n"
+    (tmp_path / "strategies" / "medical.yaml").write_text(text)
+    (tmp_path / "Meine Wörter.txt").write_text("heart attack\tmyocardial infarction\n", encoding="utf-8")
+    (tmp_path / "qrels.tsv").write_text("x" * 2_000_000)
+    values = yaml.safe_load((ROOT / NIGHTLY).read_text())
+    values["rewrite"]["strategies"] = ["general", {"./strategies/medical.yaml": {"name": "med"}}]
+    values["rewrite"]["guards"] = {"vocabulary": {"path": "Meine Wörter.txt"}}
+    values["evaluate"] = {"qrels": "qrels.tsv"}
+    (tmp_path / "night.yaml").write_text(yaml.safe_dump(values))
+    return tmp_path
+
+
+def rendered_by(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[list[Manifest], str]:
+    assert main(["submit", "night.yaml", *words]) == 0
+    seen = capsys.readouterr()
+    return list(yaml.safe_load_all(seen.out)), seen.err
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_small_text_files_go_along_and_every_pod_reads_them(
+    kind: Kind, place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, told = rendered_by(["--render", kind], capsys)
+    for document in [*found, job_of(found)]:
+        check(document)
+    assert "qrels.tsv: no pod can see it" in told  # too large
+    assert "medical.yaml" not in told
+    assert "Wörter" not in told
+    data = one([document for document in found if "night.yaml" in document.get("data", {})], "ConfigMap")["data"]
+    spec = cluster(found)
+    for group in [spec["headGroupSpec"], *spec["workerGroupSpecs"]]:
+        pod = group["template"]["spec"]
+        (volume,) = (volume["configMap"] for volume in pod["volumes"] if volume["name"] == "config")
+        assert {"name": "config", "mountPath": "/etc/dmqr", "readOnly": True} in pod["containers"][0]["volumeMounts"]
+        for item in volume["items"]:  # as a kubelet writes them
+            (place / "etc" / item["path"]).parent.mkdir(parents=True, exist_ok=True)
+            (place / "etc" / item["path"]).write_text(data[item["key"]])
+        assert {item["key"] for item in volume["items"]} == set(data)
+    command = words(found)
+    options = parser().parse_args(command[command.index("dmqr") + 1 :])
+    assert options.config == "/etc/dmqr/night.yaml"
+    there = load_config("etc/night.yaml", [one.replace("/etc/dmqr", str(place / "etc")) for one in options.set], options.date)
+    here = load_config("night.yaml", date=options.date)
+    monkeypatch.chdir(place / "etc")
+    assert there.rewrite.guards.vocabulary is not None
+    assert Path(there.rewrite.guards.vocabulary.path).read_text(encoding="utf-8").startswith("heart")
+    (medical,) = there.rewrite.strategies[1]
+    assert Path(medical).name == "medical.yaml"
+    assert "medical terms" in Path(medical).read_text()
+    assert there.rewrite.strategies[0] == "general"
+    assert there.evaluate == here.evaluate
+    assert there.retrieve == here.retrieve
+
+
+def test_a_file_with_the_date_of_a_night_is_no_file_of_every_night(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (place / "strategies" / f"{yesterday()}.yaml").write_text((place / "strategies" / "medical.yaml").read_text())
+    change = ["--set", "rewrite.strategies=[./strategies/medical.yaml, './strategies/{date}.yaml']"]
+    told = rendered_by(["--render", "cron", *change], capsys)[1]
+    assert f"rewrite.strategies: ./strategies/{yesterday()}.yaml: no pod can see it" in told
+    assert "medical.yaml" not in told
+    assert "strategies" not in rendered_by(["--render", "kuberay", *change], capsys)[1]
+
+
+def test_a_config_map_does_not_become_larger_than_kubernetes_takes(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (place / "Meine Wörter.txt").write_text("a\tb\n" * 100_000)
+    (place / "qrels.tsv").write_text("x" * 900_000)
+    found, told = rendered_by(["--render", "kuberay"], capsys)
+    assert "qrels.tsv: no pod can see it" in told
+    assert "--server-side" in told
+    assert sum(len(text.encode()) for text in one(found, "ConfigMap")["data"].values()) < 1 << 20
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_ablation_has_a_name_of_its_own(kind: Kind, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found, told = rendered_by(["--render", kind, "--ablate"], capsys)
+    for document in [*found, job_of(found)]:
+        check(document)
+    command = words(found)
+    assert command[command.index("dmqr") + 1] == "ablate"
+    assert parser().parse_args(command[command.index("dmqr") + 1 :]).verb == "ablate"
+    assert job_of(found)["metadata"]["name"].startswith("nightly-ablate-20")
+    assert "deadline: 8 hours: no estimate is made for an ablation" in told
+    assert job_name("n" * 60, "ablate") == "n" * 29 + "-ablate"
+
+
+def test_the_date_of_a_cron_job_is_that_of_its_night(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["submit", "night.yaml", "--render", "cron", "--date", "2026-01-31"]) == 2
+    seen = capsys.readouterr()
+    assert seen.out == ""
+    assert "--date: a CronJob fills in the date of each night" in seen.err
+
+
+def test_an_orderly_stop_has_the_time_of_the_deadline_s(place: Path) -> None:
+    for group in (found := cluster(documents("kuberay")))["headGroupSpec"], *found["workerGroupSpecs"]:
+        values = {one["name"]: one.get("value") for one in group["template"]["spec"]["containers"][0]["env"]}
+        assert values.get("RAY_JOB_STOP_WAIT_TIME_S") == (None if "groupName" in group else "600")
+    assert "--kill-after=600" in words(documents("kuberay"))
+
+
+def test_the_estimate_is_the_last_run_of_these_settings_by_the_size_of_the_log(
+    values: dict[str, Any], bm25: dict[str, Any], config_file: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(pa.table({"query": ["spring tides", "a rip current"]}), "log.parquet")
+    values |= {"rerank": {"kind": "none"}, "cluster": {"address": "none"}, "retrieve": {"retrievers": {"bm25": bm25}}}
+    file = config_file(values | {"rewrite": {"strategies": []}})
+    assert expected(load_config(file)).reason == "no run of the name small has finished"
+    assert main(["run", file]) == 0
+    found = expected(load_config(file))
+    run = open_run("runs/small")
+    spent = sum(sums.get("seconds", 0) for stage in run.spent.values() for sums in stage.values())
+    assert found.seconds == pytest.approx(spent)
+    assert found.reason == f"by {run.record['run_id']} and the size of the log"
+    log = Path(load_config(file).log.path)  # type: ignore[arg-type]
+    twice = tmp_path / "twice"
+    twice.mkdir()
+    for name in ("a", "b"):
+        (twice / f"{name}.parquet").write_bytes(log.read_bytes())
+    assert expected(load_config(file, [f"log.path={twice}"])).seconds == pytest.approx(2 * spent)
+    assert "had other settings" in expected(load_config(file, ["fuse.k=9"])).reason
+    gone = expected(load_config(file, ["log.path=gone.parquet"]))
+    assert gone.seconds is None
+    assert "gone.parquet" in gone.reason
+
+
+def test_a_storage_that_does_not_answer_does_not_hold_rendering(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobs.submit.expected.open_storage", lambda path: time.sleep(5))
+    found = expected(config(), patience=0.1)
+    assert (found.seconds, found.reason) == (None, "the output or the log does not answer within 0.1 s")

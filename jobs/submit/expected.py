@@ -1,0 +1,75 @@
+"""How long a job will work, by the last run of its kind: known within seconds, without its models, its indexes or Ray."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+from cluster.costs import stage_sums
+from cluster.errors import DmqrError
+from cluster.storage import open_storage
+from jobs.config.config import Config
+from jobs.keys import identity
+from jobs.log.ubi import log_files
+from jobs.run.folder import open_run
+from jobs.run.pools import with_precisions
+
+PATIENCE_SECONDS = 20.0  # requests to storage are repeated for minutes, for a deadline that has a default
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The busy time of all workers together; None: no estimate can be had, or not soon."""
+
+    seconds: float | None
+    reason: str
+    """By what it is known, or why it is not."""
+
+
+def expected(config: Config, patience: float = PATIENCE_SECONDS) -> Expected:
+    """Returns the busy time of the last finished run of this name and these settings, by the size of tonight's log.
+
+    Models and indexes behind the same names may be others than those of that run; they are not looked up.
+
+    Args:
+        config: Of the job.
+        patience: Seconds after which it is given up.
+    """
+    found = [Expected(None, f"the output or the log does not answer within {patience:g} s")]
+
+    def find() -> None:
+        try:
+            found[0] = _by_last_run(config)
+        except (DmqrError, OSError, ValueError) as error:
+            found[0] = Expected(None, " ".join(str(error).split()))
+
+    thread = threading.Thread(target=find, name="expected", daemon=True)
+    thread.start()
+    thread.join(patience)
+    return found[0]
+
+
+def _by_last_run(config: Config) -> Expected:
+    output = open_storage(config.output)
+    if output.get(f"{config.name}/latest.json") is None:
+        return Expected(None, f"no run of the name {config.name} has finished")
+    run = open_run(output.url(config.name))
+    name = run.storage.root.rstrip("/").rpartition("/")[2]
+    known = run.record.get("identity", {}).get("config", {})
+    if run.is_ablation or _without_log(known) != _without_log(_settings(config)):
+        return Expected(None, f"the last run, {name}, had other settings")
+    then = sum(file["size"] for file in run.plan.inputs)
+    now = sum(file.size for file in log_files(config.log))
+    if not then:
+        return Expected(None, f"the log of the last run, {name}, was empty")
+    return Expected(stage_sums(run.spent).get("seconds", 0.0) * now / then, f"by {name} and the size of the log")
+
+
+def _settings(config: Config) -> dict[str, object]:
+    """Returns the settings that decide what comes out, as they are resolved on a cluster."""
+    there = config.model_copy(update={"cluster": config.cluster.model_copy(update={"address": "auto"})})
+    return dict(identity(with_precisions(there), {}, {}, {})["config"])
+
+
+def _without_log(settings: dict[str, object]) -> dict[str, object]:
+    return {key: value for key, value in settings.items() if key != "log"}
