@@ -67,7 +67,7 @@ class Manifest:
     seconds: dict[str, float] = field(default_factory=dict)  # stage -> busy time that no row caused: read, write
     # number of the run's start -> stage -> seconds by `attributed` (to this shard's rows) and `start_up` (of workers)
     by_start: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
-    storage: dict[str, dict[str, int]] = field(default_factory=dict)  # stage -> quantity of `costs.STORAGE` -> amount
+    storage: dict[str, dict[str, float]] = field(default_factory=dict)  # stage -> quantity of `costs.STORAGE` -> amount
 
     @property
     def spent(self) -> Totals:

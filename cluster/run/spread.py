@@ -43,9 +43,7 @@ def spread(
         return list(pool.map(function, items))
 
 
-def _on_ray(
-    function: Callable[[Item], Result], items: Sequence[Item], worked: Callable[[float], object]
-) -> list[Result]:
+def _on_ray(function: Callable[[Item], Result], items: Sequence[Item], worked: Callable[[float], object]) -> list[Result]:
     import ray
     from ray.data import TaskPoolStrategy
 

@@ -50,9 +50,9 @@ def add_traffic(more: Mapping[str, float]) -> None:
         _counted.update({name: int(value) for name, value in more.items()})
 
 
-def take_traffic() -> dict[str, int]:
+def take_traffic() -> dict[str, float]:
     """Returns what was counted since the last call, by a name of `cluster.costs.STORAGE`; all of it is given out once."""
     with _lock:
-        taken = {name: value for name, value in _counted.items() if value}
+        taken: dict[str, float] = {name: value for name, value in _counted.items() if value}
         _counted.clear()
     return taken

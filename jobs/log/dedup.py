@@ -88,7 +88,8 @@ def dedup(
         # absolute: a Ray worker has another working directory
         absolute = [file if remote(file.path) else replace(file, path=os.path.abspath(file.path)) for file in files]
         parts = list(enumerate(_parts(check_log(absolute, columns))))
-        pieces = [piece for part in spread(partial(read_part, task), parts, local=local, worked=worked.append) for piece in part]
+        read = spread(partial(read_part, task), parts, local=local, worked=worked.append)
+        pieces = [piece for part in read for piece in part]
         rejected = _check(files, columns, pieces)
         query_map = [piece.query_map for piece in pieces]
         if columns.id_column is not None:

@@ -82,7 +82,7 @@ def bill(prices: Prices, starts: Sequence[Start], times: Sequence[Mapping[str, A
     """
     nodes: dict[Share, float] = {}
     by_number = {one["start"]: one for one in times}
-    for start in starts if prices.node_hour is not None else ():
+    for start in starts:
         stages = by_number.get(start["start"], {}).get("stages", {})
         for share, usd in _shared(prices, start, stages).items():
             nodes[share] = nodes.get(share, 0.0) + usd
@@ -94,7 +94,8 @@ def _shared(prices: Prices, start: Start, stages: Mapping[str, Mapping[str, floa
     money = prices.node_usd(start.get("node_seconds", {}))
     accelerated = {stage_of_pool(pool) for pool, of in start["pools"].items() if of["gpus"]}
     seconds = {(stage, name): times[name] for stage, times in stages.items() for name in TIMES}
-    seconds[DRIVER, "attributed"] = sum(sums.get("driver_seconds", 0.0) for sums in start.get("spent", {}).get(DRIVER, {}).values())
+    driver = start.get("spent", {}).get(DRIVER, {})
+    seconds[DRIVER, "attributed"] = sum(sums.get("driver_seconds", 0.0) for sums in driver.values())
     result: dict[Share, float] = {}
     for kind, usd in money.items():
         own = {share: one for share, one in seconds.items() if len(money) == 1 or (share[0] in accelerated) == (kind == "gpu")}

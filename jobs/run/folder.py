@@ -132,6 +132,8 @@ class RunFolder:
 
     def bill(self, prices: Prices) -> Bill:
         """Returns the bill of the run."""
+        if prices.node_hour is None:
+            return Bill(prices, self.spent)
         times = self.record.get("node_time") if self.finished else None
         return bill(prices, self.starts, times or node_time(self.starts, self.manifests), self.spent)
 

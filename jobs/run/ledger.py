@@ -40,16 +40,18 @@ class Ledger:
         with self._lock:
             self._count, self._nodes = count, dict(count())
 
-    def begin(self, phase: str) -> None:
-        """Ends the phase before, and begins another."""
+    def begin(self, phase: str, dedup_seconds: float = 0.0) -> None:
+        """Ends the phase before, and begins another.
+
+        Args:
+            phase: its name.
+            dedup_seconds: of work that other machines have done in the phase before, on the log.
+        """
         with self._lock:
             self._end_phase()
             self._phase = phase
-
-    def add(self, spent: Totals) -> None:
-        """Adds what was done for the driver elsewhere."""
-        with self._lock:
-            add_totals(self._spent, spent)
+            if dedup_seconds:
+                add_totals(self._spent, {"dedup": {"@": {"seconds": dedup_seconds}}})
 
     def spent(self) -> Totals:
         """Returns all until now, as stages and components."""

@@ -95,9 +95,7 @@ def run(
             progress.phase("reading the log")
             ledger.begin("log")
             draft = draft_plan(prepared, local=session.local) if plan is None else None
-            if draft is not None and draft.log.task_seconds:
-                ledger.add({"dedup": {"@": {"seconds": draft.log.task_seconds}}})
-            ledger.begin("plan")
+            ledger.begin("plan", draft.log.task_seconds if draft else 0.0)
             lease = Lease.acquire(storage)  # from here on the run writes
             try:
                 if log is not None:
@@ -110,19 +108,9 @@ def run(
                         "plan", _plan_summary(plan), queries=plan.counts["queries"], shards=len(plan.shards), start=lease.number
                     )
                     night = Night(
-                        prepared,
-                        session,
-                        lease,
-                        record,
-                        ledger,
-                        plan,
-                        tally_of(storage),
-                        progress,
-                        signals,
-                        outages,
-                        resume_command,
-                        work,
-                    )
+                        prepared, session, lease, record, ledger, plan, tally_of(storage), progress, signals, outages,
+                        resume_command, work,
+                    )  # fmt: skip
                     night.run()
                     return plan, night.tally
             except Stopped:

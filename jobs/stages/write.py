@@ -86,18 +86,23 @@ def committed_row(
     """
     shard = shard_of(table)
     entries = table.column("costs").combine_chunks().flatten()
-    overhead: dict[str, Counter[str]] = {}
+    seconds: dict[str, float] = {}
+    requests: dict[str, dict[str, float]] = {}
     for one in table.column("overhead").combine_chunks().flatten().to_pylist():
-        overhead.setdefault(one["stage"], Counter())[one["quantity"]] += one["amount"]
-    seconds = {stage: amounts.pop("seconds") for stage, amounts in overhead.items() if "seconds" in amounts}
-    overhead["write"] = Counter(take_traffic())
-    requests = {stage: {name: int(n) for name, n in amounts.items()} for stage, amounts in overhead.items() if amounts}
+        stage, name, amount = one["stage"], one["quantity"], one["amount"]
+        if name == "seconds":
+            seconds[stage] = seconds.get(stage, 0.0) + amount
+        else:
+            own = requests.setdefault(stage, {})
+            own[name] = own.get(name, 0) + int(amount)
+    if sent := take_traffic():
+        requests["write"] = sent
     seconds["write"] = time.perf_counter() - began
     mine = Manifest(shard, start, files, counts, costs.totals(entries), seconds, costs.by_start(entries), requests)
     manifest = commit(storage, mine)
-    after = Counter(take_traffic())
+    after = take_traffic()
     for amounts in requests.values() if manifest is not mine else ():
-        after.update(amounts)
+        after = {name: after.get(name, 0) + amounts.get(name, 0) for name in after.keys() | amounts.keys()}
     return pa.table(
         {"shard": [shard], "manifest": [json.dumps(asdict(manifest))], "traffic": [json.dumps(after)]}, schema=COMMITTED
     )

@@ -264,4 +264,4 @@ def test_shares_of_threads_add_up() -> None:
 
 def test_every_part_of_a_start_up_is_start_up() -> None:
     rows = [entry("rewrite", name, 1.0, start=2) for name in ("dmqr", START_UP, f"{START_UP}.load", f"{START_UP}.warm_up")]
-    assert by_start(pa.array(rows, COST)) == {"2": {"attributed": 1.0, "start_up": 3.0}}
+    assert by_start(pa.array(rows, COST)) == {"2": {"rewrite": {"attributed": 1.0, "start_up": 3.0}}}
