@@ -150,7 +150,9 @@ class Meter:
     """Calls a stage's worker, checks the schemas of its input and output, and attributes its time to the rows.
 
     What no row has caused goes to the block's column `overhead`: the seconds of a worker that adds no cost entries, and the
-    requests to S3 that its process has sent since the block before. Called from several threads if the stage has `concurrent_blocks`. A worker may have an attribute `start_up` (part ->
+    requests to S3 that its process has sent since the block before.
+
+    Called from several threads if the stage has `concurrent_blocks`. A worker may have an attribute `start_up` (part ->
     seconds that it took while the worker was built) and a method `close()`, which releases its resources.
     """
 

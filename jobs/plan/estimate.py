@@ -1,8 +1,8 @@
 """Estimates of the remaining tokens, time and money of a job.
 
 They are extrapolated from the cost per query of the run's committed shards, else of the newest finished run of the same name
-and the same settings (the night before); the time of its nodes and its driver included. Without either, the prompts of some queries are counted, and completions are
-bounded by `max_tokens`.
+and the same settings (the night before); the time of its nodes and its driver included. Without either, the prompts of some
+queries are counted, completions are bounded by `max_tokens`, and searches by the texts of a query.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def bill(prices: Prices, starts: Sequence[Start], times: Sequence[Mapping[str, A
     """
     nodes: dict[Share, float] = {}
     by_number = {one["start"]: one for one in times}
-    for start in starts:
+    for start in starts if prices.node_hour is not None else ():
         stages = by_number.get(start["start"], {}).get("stages", {})
         for share, usd in _shared(prices, start, stages).items():
             nodes[share] = nodes.get(share, 0.0) + usd

@@ -54,9 +54,9 @@ def closing_table(run: RunFolder, prices: Prices | None, evaluation: Evaluation 
 def spending_rows(run: RunFolder, prices: Prices | None) -> Iterator[tuple[str, str]]:
     """Yields the rows of a closing table that say what was spent, and what was lost."""
     billed = None if prices is None else run.bill(prices)
-    yield "cost", _cost(run.spent, list(run.spent), billed and billed.usd)
+    yield "cost", _cost(run.spent, list(run.spent), None if billed is None else billed.usd)
     for stage in (*(name for name in COSTED if name in run.spent), *(name for name in run.spent if name not in COSTED)):
-        yield f"  {stage}", _cost(run.spent, [stage], billed and billed.of_stages([stage]))
+        yield f"  {stage}", _cost(run.spent, [stage], None if billed is None else billed.of_stages([stage]))
     if billed is not None and billed.nodes:
         yield "  idle", f"${billed.idle:.4f}" + (f", and ${billed.lost:.4f} lost" if billed.lost else "")
     if lost := run.counts.get("lost_requests", 0):
