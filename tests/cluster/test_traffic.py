@@ -38,7 +38,7 @@ def requests(taken: dict[str, float]) -> Counter[str]:
 
 
 def test_all_kinds_of_requests_are_counted_as_they_come_to_the_server(store: S3Storage, proxy: Proxy) -> None:
-    store.put("a", b"x" * 1000)
+    assert store.put_if_absent("a", b"x" * 1000)
     assert not store.put_if_absent("a", b"other")  # asks whose it is
     store.put("large", b"y" * (2 * PART))
     assert store.get("a") == b"x" * 1000
@@ -59,7 +59,7 @@ def test_what_duckdb_and_pyarrow_read_is_counted(store: S3Storage, proxy: Proxy)
     store.put("t.parquet", sink.getvalue().to_pybytes())
     with duckdb.connect() as connection:
         attach(connection)
-        (found,) = connection.sql(f"SELECT sum(n) FROM read_parquet('{store.url('t.parquet')}')").fetchone() or (None,)
+        (found,) = connection.execute(f"SELECT sum(n) FROM read_parquet('{store.url('t.parquet')}')").fetchone() or (None,)
     with store.open("t.parquet") as file:
         assert found == pq.ParquetFile(file).read().column("n").to_numpy().sum()
     taken = take_traffic()

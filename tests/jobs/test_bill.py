@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from s3_proxy import Proxy, proxied
 from s3_server import S3Server
 
-from cluster.costs import DRIVER, STORAGE_REQUESTS, Prices, add_totals
+from cluster.costs import DRIVER, STORAGE_REQUESTS, Prices, Totals, add_totals
 from cluster.run.shards import Manifest
 from cluster.storage import Storage
 from cluster.storage.files import FileStorage
@@ -141,16 +141,17 @@ def test_report_and_bill_agree_and_every_request_to_s3_is_in_them(make: Make, pr
     take_traffic()
     proxy.requests.clear()
     run(prepared, LiveDisplay(io.StringIO()))
-    after = Counter({name: int(n) for name, n in take_traffic().items()})
+    after = take_traffic()
     seen = proxy.kinds()
     check_agreement(prepared, prices)
     record = json.loads(prepared.storage.get("run.json") or b"")
-    counted = Counter(after)
-    for components in record["costs"].values():
-        counted.update({name: int(n) for name, n in components.get("storage@", {}).items()})
-    assert {kind: counted[kind] for kind in STORAGE_REQUESTS if counted[kind]} == dict(seen)
+    last = json.loads(prepared.storage.get("progress.json") or b"")["spent"][DRIVER]["storage@"]  # after the record's last
+    recorded = [of["storage@"] for of in record["costs"].values() if "storage@" in of]
+    late = {name: last[name] - record["costs"][DRIVER]["storage@"].get(name, 0) + after.get(name, 0) for name in last}
+    counted = {kind: sum(one.get(kind, 0) for one in [*recorded, late]) for kind in STORAGE_REQUESTS}
+    assert {kind: n for kind, n in counted.items() if n} == dict(seen)
     assert {"read", "write", DRIVER} <= {stage for stage, of in record["costs"].items() if "storage@" in of}
-    assert sum(n for name, n in after.items() if name in STORAGE_REQUESTS) < 12  # the last record, _SUCCESS, latest, lease
+    assert sum(late.get(name, 0) for name in STORAGE_REQUESTS) < 15  # the last record, _SUCCESS, latest, progress, lease
     data = Path("prices.yaml").read_bytes()
     assert record["prices"] == {"name": "prices.yaml", "sha256": hashlib.sha256(data).hexdigest()}
     assert "usd" not in json.dumps(record["starts"]).lower()  # money is not stored
@@ -179,8 +180,7 @@ def test_starts_that_failed_are_in_the_bill(make: Make, monkeypatch: pytest.Monk
         assert one["lost"] == pytest.approx(sum(stage["lost"] for stage in one["stages"].values()))
     assert first["lost"] > 0 == second["lost"]
     assert first["stages"]["rewrite"]["start_up"] > 0
-    (driver,) = {tuple(start["spent"][DRIVER]) for start in record["starts"]}
-    assert driver == ("start@", "log@", "plan@", "work@", "finish@") or driver[:4] == ("start@", "log@", "plan@", "work@")
+    assert ["finish@" in start["spent"][DRIVER] for start in record["starts"]] == [False, True]
 
 
 def test_phases_of_the_driver_and_nodes_fill_the_time_of_the_start(make: Make) -> None:
@@ -220,6 +220,12 @@ def test_plan_expects_nodes_driver_and_searches(make: Make) -> None:
 # ---------------------------------------------------------------- sharing out the nodes
 
 SECONDS = st.floats(0, 1e5)
+
+
+def driver(seconds: float, dedup: float) -> Totals:
+    return {DRIVER: {"work@": {"driver_seconds": seconds}}, "dedup": {"@": {"seconds": dedup}}}
+
+
 STAGES = ("rewrite", "retrieve", "rerank", "write")
 STARTS = st.lists(
     st.fixed_dictionaries(
@@ -228,15 +234,11 @@ STARTS = st.lists(
             "wall_seconds": SECONDS,
             "pools": st.dictionaries(
                 st.sampled_from(["rewrite", "rewrite_2", "retrieve", "rerank"]),
-                st.fixed_dictionaries({"workers": st.integers(1, 9), "cpus": st.just(1.0), "gpus": st.sampled_from([0.0, 1.0])}),
+                st.fixed_dictionaries({"workers": st.integers(1, 9), "gpus": st.sampled_from([0.0, 1.0])}),
             ),
             "busy": st.dictionaries(st.sampled_from(STAGES), SECONDS),
             "node_seconds": st.dictionaries(st.sampled_from(["cpu", "gpu"]), SECONDS),
-            "spent": st.one_of(
-                st.just({}),
-                st.builds(lambda driver, dedup: {DRIVER: {"work@": {"driver_seconds": driver}}, "dedup": {"@": {"seconds": dedup}}},
-                          SECONDS, SECONDS),
-            ),
+            "spent": st.one_of(st.just({}), st.builds(driver, SECONDS, SECONDS)),
         }
     ),
     max_size=3,
@@ -308,22 +310,21 @@ def test_nodes_that_come_and_go() -> None:
     now, there = [0.0], [{"cpu": 1}]
     ledger = Ledger(lambda: now[0])
     now[0] = 5.0
-    ledger.watch_nodes(lambda: there[0])
+    ledger.watch_nodes(lambda: there[-1])  # IndexError: Ray's head does not answer
     now[0] = 20.0
     assert ledger.node_seconds() == {"cpu": 20.0}
-    there[0] = {"cpu": 1, "gpu": 2}
+    there.append({"cpu": 1, "gpu": 2})
     now[0] += COUNT_SECONDS
     assert ledger.node_seconds() == {"cpu": 20.0 + COUNT_SECONDS, "gpu": COUNT_SECONDS}  # on the mean one of them
     now[0] += 1.0
     assert ledger.node_seconds() == {"cpu": 21.0 + COUNT_SECONDS, "gpu": 2.0 + COUNT_SECONDS}
 
-    def gone() -> dict[str, int]:
-        raise ConnectionError
-
-    ledger.watch_nodes(gone) if False else None
-    there[0] = {"cpu": 1}
+    there.clear()
     now[0] += COUNT_SECONDS - 1.0
-    assert ledger.node_seconds() == {"cpu": 20.0 + 2 * COUNT_SECONDS, "gpu": 2 * COUNT_SECONDS}
+    assert ledger.node_seconds() == {"cpu": 20.0 + 2 * COUNT_SECONDS, "gpu": 3 * COUNT_SECONDS}
+    there.append({"cpu": 1})
+    now[0] += COUNT_SECONDS
+    assert ledger.node_seconds() == {"cpu": 20.0 + 3 * COUNT_SECONDS, "gpu": 4 * COUNT_SECONDS}
 
 
 def test_the_time_of_the_driver_has_no_gap() -> None:
