@@ -51,6 +51,8 @@ class Spending:
     """Worker seconds, attributed and start-up, of all starts: the total's seconds, summed by start."""
     storage: dict[str, dict[str, float]] = field(default_factory=dict)
     """Stage -> quantity of costs.STORAGE: what it sent to S3."""
+    of_nodes: float = 0.0
+    """USD of the total that are of nodes."""
 
     @property
     def seconds(self) -> float:
@@ -92,8 +94,9 @@ def spending(figures: Figures, prices: Prices | None) -> Spending:
     strategies = [_line(name, shared[name], everything) for name in order]
     quantities = [name for name in ("device_seconds", "driver_seconds", *costs.QUANTITIES) if everything[name]]
     recorded = sum(start.attributed + start.start_up for start in figures.starts)
+    nodes = sum(billed.nodes.values()) if billed else 0.0
     storage = {stage: sums for stage in spent if (sums := spent[stage].get(costs.STORAGE_COMPONENT))}
-    return Spending(everything, stages + around, strategies + around, quantities, recorded, storage)
+    return Spending(everything, stages + around, strategies + around, quantities, recorded, storage, nodes)
 
 
 def _line(
