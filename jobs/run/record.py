@@ -48,7 +48,8 @@ class Record:
             ledger: of this start.
         """
         self._prepared, self._session, self._number = prepared, session, number
-        self._state, self._outages, self._ledger = state, outages, ledger
+        self._state, self._outages = state, outages
+        self.ledger = ledger
         self._began = time.time()
         self.before = known_starts(json.loads(prepared.storage.get("run.json") or b"{}"), prepared.storage)
         """The earlier starts."""
@@ -61,8 +62,8 @@ class Record:
         """Returns what this start has spent apart from shards: by the driver, and the time of nodes and of busy workers."""
         return {
             "busy": {stage: round(seconds, 3) for stage, seconds in self._state.busy.items()},
-            "node_seconds": self._ledger.node_seconds(),
-            "spent": self._ledger.spent(),
+            "node_seconds": self.ledger.node_seconds(),
+            "spent": self.ledger.spent(),
         }
 
     def put(self, status: str, plan: Plan | None, counts: Mapping[str, int], spent: costs.Totals) -> None:

@@ -108,7 +108,7 @@ def run(
                         "plan", _plan_summary(plan), queries=plan.counts["queries"], shards=len(plan.shards), start=lease.number
                     )
                     night = Night(
-                        prepared, session, lease, record, ledger, plan, tally_of(storage), progress, signals, outages,
+                        prepared, session, lease, record, plan, tally_of(storage), progress, signals, outages,
                         resume_command, work,
                     )  # fmt: skip
                     night.run()
@@ -131,7 +131,6 @@ class Night:
     session: Session | InProcessSession
     lease: Lease
     record: Record
-    ledger: Ledger
     plan: Plan
     tally: Tally
     progress: LiveDisplay
@@ -148,10 +147,10 @@ class Night:
     def run(self) -> None:
         """Processes the pending shards, finishes the run, and records its outcome."""
         try:
-            self.ledger.begin("work")
+            self.record.ledger.begin("work")
             self.work()
             self.progress.phase("checking and closing")
-            self.ledger.begin("finish")
+            self.record.ledger.begin("finish")
             of, put = self.work_of, partial(self._put, "finished")
             finish(self.prepared, self.plan, self.tally.counts, put, of.schemas(self.prepared), of.balances)
             if of.is_newest:
@@ -168,7 +167,7 @@ class Night:
         state = self.progress.state
         state.total, state.planned = self.plan.counts["queries"], len(self.plan.shards)
         state.done, state.shards = self.tally.counts["queries"], len(self.tally.shards)
-        spending = RunMoney(self.prepared, self.tally, self.record.before, self.ledger)
+        spending = RunMoney(self.prepared, self.tally, self.record.before, self.record.ledger)
         watch = Watch(self.prepared.prices, state, spending.around)
         watch.still(self.tally.counts, self.tally.spent)
         if (stop := self._limit(watch, spending)) is not None:

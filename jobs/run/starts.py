@@ -33,7 +33,7 @@ def known_starts(record: Mapping[str, Any], storage: Storage) -> list[Start]:
     found = []
     for one in record.get("starts", []):
         known = dict(one)
-        if one["status"] == "running":
+        if one.get("status") == "running":
             last = json.loads(storage.get(PROGRESS) or b"{}")
             beats, number = lease_durations(storage), one["start"]
             known["wall_seconds"] = beats[number - 1] if number <= len(beats) else float(one["wall_seconds"])
