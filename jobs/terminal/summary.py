@@ -56,7 +56,9 @@ def spending_rows(run: RunFolder, prices: Prices | None) -> Iterator[tuple[str, 
     billed = None if prices is None else run.bill(prices)
     yield "cost", _cost(run.spent, list(run.spent), None if billed is None else billed.usd)
     for stage in (*(name for name in COSTED if name in run.spent), *(name for name in run.spent if name not in COSTED)):
-        yield f"  {stage}", _cost(run.spent, [stage], None if billed is None else billed.of_stages([stage]))
+        usd = None if billed is None else billed.of_stages([stage])
+        if _shown(costs.stage_sums(run.spent, stage), usd):
+            yield f"  {stage}", _cost(run.spent, [stage], usd)
     if billed is not None and billed.nodes:
         yield "  idle", f"${billed.idle:.4f}" + (f", and ${billed.lost:.4f} lost" if billed.lost else "")
     if lost := run.counts.get("lost_requests", 0):
@@ -135,6 +137,11 @@ def counted(quantity: str, value: float) -> str:
     if value == 1:
         words = "search" if words == "searches" else words.replace("requests to", "request to").removesuffix("s")
     return f"{int(value):,} {words}"
+
+
+def _shown(sums: Mapping[str, float], usd: float | None) -> bool:
+    """Returns whether more than zeros would be said of a stage."""
+    return bool(usd and usd >= 0.00005) or any(round(value) for value in sums.values())
 
 
 def _cost(spent: Totals, stages: list[str], usd: float | None) -> str:

@@ -67,9 +67,9 @@ def check_requests(run: Storage) -> None:
         assert manifest.storage["read"]["get"] >= 1
         add_totals(wanted, {stage: {"storage@": sums} for stage, sums in manifest.storage.items()})
     killed, last = record["starts"]
-    for start in (killed, last):
-        add_totals(wanted, {"driver": {"storage@": start["spent"]["driver"]["storage@"]}})
-        assert start["node_seconds"]["cpu"] > 0
+    for one in (killed, last):
+        add_totals(wanted, {"driver": {"storage@": one["spent"]["driver"]["storage@"]}})
+        assert one["node_seconds"]["cpu"] > 0
     assert killed["spent"]["driver"]["storage@"]["put"] > 3
     found = {stage: {"storage@": of["storage@"]} for stage, of in record["costs"].items() if "storage@" in of}
     assert found == wanted
