@@ -13,7 +13,7 @@ from cluster.costs import Prices
 from jobs.evaluate.evaluate import Evaluation
 from jobs.evaluate.measure import MEASURES
 from jobs.run.folder import RunFolder
-from jobs.terminal.summary import closing_table
+from jobs.terminal.summary import _shown, closing_table
 
 CORES = [Query("one", {"keyword": "a, b", "core_content": "a b c"}), Query("two", {"keyword": "a", "core_content": "a"})]
 
@@ -73,6 +73,16 @@ def test_the_cost_is_the_bill_by_stage_driver_and_idle_nodes(make: Make) -> None
     said = {name: rest for name, _, rest in (" ".join(line.split()).partition(" ") for line in captured.get().splitlines())}
     assert said["cost"].startswith("$2.0000, ")
     assert said["driver"].endswith("1 min 30 s of the driver, 2 requests to S3")
-    shown = [float(said[name].split(",")[0].removeprefix("$")) for name in ("rewrite", "retrieve", "fuse", "driver", "idle")]
+    shown = [
+        float(said[name].split(",")[0].removeprefix("$"))
+        for name in ("rewrite", "retrieve", "fuse", "write", "driver", "idle")
+        if name in said
+    ]
     assert sum(shown) == pytest.approx(2.0, abs=0.001)
-    assert "write" not in said  # nothing but zeros
+
+
+def test_a_stage_of_which_only_zeros_would_be_said_has_no_row() -> None:
+    assert not _shown({"seconds": 0.2}, 0.00004)
+    assert _shown({"seconds": 0.2}, 0.0001)
+    assert _shown({"seconds": 0.6}, None)
+    assert _shown({"put": 1}, None)
