@@ -2,30 +2,36 @@
 
 A worker appends one entry per row and component, with the seconds that it measured; `settle` then scales a call's entries so
 that they add up to the call's share of the worker's busy time (`BusyTime`), overhead included. So the sum over a table is its
-workers' busy time, without double counting; time that no row caused (start-up, reading, writing) is kept apart. Quantities
-are stored, money is not: `Prices` computes it on demand.
+workers' busy time, without double counting; what no row caused (start-up, reading, writing, requests to S3, the driver) is
+kept apart. Quantities are stored, money is not: `Prices` computes it on demand.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from cluster.errors import ClusterError
 
 # `saved`: searches that were not made, because texts were searched together, or equal to another text of the shard.
 # `reused`: results taken from a store that runs share; their seconds and tokens are 0.
 QUANTITIES = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens", "searches", "saved", "pairs", "reused")
+StorageRequest = Literal["put", "get", "list", "head", "delete", "multipart"]
+STORAGE_REQUESTS: tuple[StorageRequest, ...] = get_args(StorageRequest)
+STORAGE = (*STORAGE_REQUESTS, "sent_bytes", "received_bytes")  # quantities of the component `storage`
+DRIVER = "driver"  # the stage of what the driver has spent; its wall time is the quantity `driver_seconds`
+STORAGE_COMPONENT = "storage@"  # key of a stage's requests to S3 in Totals
 COMPLETION_QUANTITIES = ("seconds", "device_seconds", "prompt_tokens", "cached_tokens", "completion_tokens")
 START_UP = "start_up"  # component of a worker's time before its first row; its parts are start_up.load and the like
 
@@ -45,6 +51,8 @@ COST = pa.struct(
     ]
 )
 COSTS = pa.list_(COST)
+# What a stage has spent on a block apart from its rows: seconds of work, and a quantity of STORAGE.
+OVERHEAD = pa.struct([("stage", pa.string()), ("quantity", pa.string()), ("amount", pa.float64())])
 
 
 def entry(stage: str, component: str, seconds: float = 0.0, **values: Any) -> dict[str, Any]:
@@ -153,12 +161,12 @@ def totals(flat: pa.StructArray) -> Totals:
     return result
 
 
-def by_start(flat: pa.StructArray) -> dict[str, dict[str, float]]:
-    """Returns the seconds of COST entries by the number of the run's start: `attributed` to rows, and `start_up`."""
-    result: dict[str, dict[str, float]] = {}
-    columns = (flat.field(name).to_pylist() for name in ("start", "component", "seconds"))
-    for start, component, seconds in zip(*columns, strict=True):
-        sums = result.setdefault(str(start), {"attributed": 0.0, "start_up": 0.0})
+def by_start(flat: pa.StructArray) -> dict[str, dict[str, dict[str, float]]]:
+    """Returns the seconds of COST entries by number of the run's start and stage: `attributed` to rows, and `start_up`."""
+    result: dict[str, dict[str, dict[str, float]]] = {}
+    columns = (flat.field(name).to_pylist() for name in ("start", "stage", "component", "seconds"))
+    for start, stage, component, seconds in zip(*columns, strict=True):
+        sums = result.setdefault(str(start), {}).setdefault(stage, {"attributed": 0.0, "start_up": 0.0})
         sums["start_up" if component.startswith(START_UP) else "attributed"] += seconds
     return result
 
@@ -182,45 +190,85 @@ def stage_sums(costs: Totals, *stages: str) -> dict[str, float]:
     return result
 
 
+Price = Annotated[float, Field(ge=0)]
+NodeKind = Literal["cpu", "gpu"]
+
+
 class Prices(BaseModel):
     """Prices in USD, from `prices.yaml`, which has the source of each number."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    cpu_worker_hour: Annotated[float, Field(ge=0)] = 0.0
+    cpu_worker_hour: Price = 0.0
     """A worker without an accelerator, for one hour of work."""
-    device_hour: Annotated[float, Field(ge=0)] = 0.0
+    device_hour: Price = 0.0
     """One accelerator for one hour."""
-    tokens: dict[str, dict[Literal["prompt", "cached", "completion"], Annotated[float, Field(ge=0)]]] = {}
+    tokens: dict[str, dict[Literal["prompt", "cached", "completion"], Price]] = {}
     """Model -> price of a million tokens of each kind."""
+    node_hour: Price | dict[NodeKind, Price] | None = None
+    """A node of the cluster for one hour, busy or not; `gpu`: one with an accelerator. In place of the prices of workers."""
+    driver_hour: Price = 0.0
+    """The driver, for one hour."""
+    searches: dict[str, Price] = {}
+    """Retriever -> price of a million searches."""
+    storage_requests: dict[StorageRequest, Price] = {}
+    """Kind of request to S3 -> price of a thousand."""
+
+    @model_validator(mode="after")
+    def _time_is_billed_once(self) -> Prices:
+        doubled = [name for name in ("cpu_worker_hour", "device_hour", "driver_hour") if getattr(self, name)]
+        if self.node_hour is not None and doubled:
+            raise ValueError(f"node_hour bills all time; remove {', '.join(doubled)}, or node_hour")
+        return self
+
+    def node_usd(self, node_seconds: Mapping[str, float]) -> dict[str, float]:
+        """Returns the price of nodes in USD by their kind.
+
+        Args:
+            node_seconds: Kind (`cpu`, `gpu`) -> seconds x nodes.
+        """
+        of = self.node_hour or 0.0
+        hour: Mapping[Any, float] = of if isinstance(of, dict) else dict.fromkeys(node_seconds, of)
+        return {kind: seconds / 3600 * hour.get(kind, 0.0) for kind, seconds in node_seconds.items()}
 
     def usd(self, costs: Totals, stages: Iterable[str] | None = None) -> float:
-        """Returns the price of `costs` in USD: busy time, accelerators, and tokens of models with a price.
+        """Returns the price of `costs` in USD: time of workers and driver, accelerators, tokens, searches, requests to S3.
+
+        Nodes are not part of it: `jobs.run.bill` has the whole bill.
 
         Args:
             costs: Quantities.
             stages: The stages to count; None: all.
         """
         return sum(
-            self._component(key.partition("@")[2], sums)
+            self._component(key, sums)
             for stage in (costs if stages is None else stages)
             for key, sums in costs.get(stage, {}).items()
         )
 
-    def _component(self, model: str, sums: Mapping[str, float]) -> float:
+    def _component(self, key: str, sums: Mapping[str, float]) -> float:
+        component, _, model = key.partition("@")
         hours = sums.get("seconds", 0) / 3600
         device_hours = sums.get("device_seconds", 0) / 3600
         time = device_hours * self.device_hour if device_hours else hours * self.cpu_worker_hour
+        usd = time + sums.get("driver_seconds", 0) / 3600 * self.driver_hour
+        usd += sums.get("searches", 0) * self.searches.get(component, 0.0) / 1e6
+        usd += sum(sums.get(kind, 0) * price for kind, price in self.storage_requests.items()) / 1e3
         price = self.tokens.get(model)
         if price is None:
-            return time
+            return usd
         cached = sums.get("cached_tokens", 0)
         tokens = (
             (sums.get("prompt_tokens", 0) - cached) * price.get("prompt", 0)
             + cached * price.get("cached", price.get("prompt", 0))
             + sums.get("completion_tokens", 0) * price.get("completion", 0)
         )
-        return time + tokens / 1e6
+        return usd + tokens / 1e6
+
+
+def prices_version(path: Path) -> dict[str, str]:
+    """Returns name and SHA-256 of a file of prices."""
+    return {"name": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
 
 
 def load_prices(path: Path) -> Prices | None:

@@ -20,6 +20,7 @@ from cluster.storage.ahead import ahead
 from jobs.evaluate.evaluate import figure
 from jobs.evaluate.measure import MEASURES
 from jobs.evaluate.stored import stored_evaluation
+from jobs.run.bill import Bill, bill
 from jobs.run.folder import CONCURRENT_FETCHES, find_runs, open_run
 from jobs.run.status import read_status
 from jobs.terminal.formats import money, plain
@@ -126,8 +127,8 @@ def runs_table(runs: list[ListedRun]) -> Table:
 
 
 def _listed(output: Storage, folder: str, record: dict[str, Any], prices: PricesOf) -> ListedRun:
-    state, counts, spent = _progress(output, folder, record)
     priced = prices(record)
+    state, counts, billed = _progress(output, folder, record, priced)
     config = record.get("config", {})
     if arms := record.get("ablation", {}).get("arms"):
         state = f"{state}, {len(arms)} arms"
@@ -140,18 +141,21 @@ def _listed(output: Storage, folder: str, record: dict[str, Any], prices: Prices
         began=record["starts"][0]["began"],
         state=state,
         queries=counts.get("queries", 0),
-        usd=None if priced is None else priced.usd(spent),
+        usd=None if billed is None else billed.usd,
         evaluation=stored_evaluation(output, folder),
         settings=_settings(record.get("identity", {})),
     )
 
 
-def _progress(output: Storage, folder: str, record: dict[str, Any]) -> tuple[str, Mapping[str, int], Any]:
-    """Returns state, counts and costs; those of a finished run from its record, since it may have thousands of commits."""
+def _progress(
+    output: Storage, folder: str, record: dict[str, Any], prices: Prices | None
+) -> tuple[str, Mapping[str, int], Bill | None]:
+    """Returns state, counts and bill; those of a finished run from its record, since it may have thousands of commits."""
     finished = output.stat(f"{folder}/{SUCCESS}") is not None
     counted = record.get("counts", {}).get("committed")
     if finished and counted and "costs" in record:
-        return "finished", counted, record["costs"]
+        times = record.get("node_time") or []
+        return "finished", counted, None if prices is None else bill(prices, record["starts"], times, record["costs"])
     path = output.url(folder)
     try:
         state: str = "finished" if finished else read_status(path).state
@@ -159,9 +163,9 @@ def _progress(output: Storage, folder: str, record: dict[str, Any]) -> tuple[str
         state = str(record.get("status"))
     try:
         run = open_run(path)
-        return state, run.counts, run.spent
+        return state, run.counts, None if prices is None else run.bill(prices)
     except (ConfigError, ClusterError):  # nothing is committed yet
-        return state, {}, {}
+        return state, {}, None
 
 
 def _settings(identity: Mapping[str, Any]) -> str:

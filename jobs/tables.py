@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cluster.costs import COST, COSTS
+from cluster.costs import COST, COSTS, OVERHEAD
 from cluster.errors import RetrieverError
 from rewriters.reasons import GUARDED, MASKED
 
@@ -114,9 +114,11 @@ QUERIES = pa.schema(
         ("values", VALUES),
         ("costs", COSTS),
         ("errors", pa.list_(ERROR)),
+        ("overhead", pa.list_(OVERHEAD)),  # on the first row of the block
     ]
 )
-COMMITTED = pa.schema([("shard", pa.int32()), ("manifest", pa.string())])
+# `traffic`: JSON of the requests to S3 of the last stage that the manifest does not count, by quantity: its own PUT.
+COMMITTED = pa.schema([("shard", pa.int32()), ("manifest", pa.string()), ("traffic", pa.string())])
 
 # On storage, under <output>/<name>-<fingerprint>/. Planning writes the first two, each shard the others.
 STORED: dict[str, pa.Schema] = {

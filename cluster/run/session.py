@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,10 @@ class InProcessSession:
         gpus = usable_gpus(requests)
         self.resources = Resources(1, cores, gpus, cores, gpus)
         self.pools = in_process_pools(requests, gpus)
+
+    def nodes(self) -> dict[str, int]:
+        """Returns the number of nodes by kind: this one."""
+        return {"gpu" if self.resources.gpus else "cpu": 1}
 
     def close(self) -> None:
         """Does nothing; `Session.close` disconnects."""
@@ -110,6 +115,13 @@ class Session:
         except ClusterError:
             self.close()
             raise
+
+    def nodes(self) -> dict[str, int]:
+        """Returns the number of nodes now, the head among them, by kind: `gpu` has accelerators, `cpu` has none."""
+        import ray
+
+        alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        return dict(Counter("gpu" if resources.get("GPU") else "cpu" for resources in alive))
 
     def close(self) -> None:
         """Disconnects from Ray; stops it if this session has started it."""

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cluster.costs import Totals, add_totals
+from cluster.costs import STORAGE_COMPONENT, Totals, add_totals
 from cluster.errors import ClusterError
 from cluster.storage import Storage
 from cluster.storage.ahead import ahead
@@ -64,14 +64,19 @@ class Manifest:
     files: dict[str, list[File]]
     counts: dict[str, int]
     costs: Totals
-    seconds: dict[str, float] = field(default_factory=dict)  # stage -> busy time that no row caused: write
-    # number of the run's start -> seconds by `attributed` (to this shard's rows) and `start_up` (of workers)
-    by_start: dict[str, dict[str, float]] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)  # stage -> busy time that no row caused: read, write
+    # number of the run's start -> stage -> seconds by `attributed` (to this shard's rows) and `start_up` (of workers)
+    by_start: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
+    storage: dict[str, dict[str, float]] = field(default_factory=dict)  # stage -> quantity of `costs.STORAGE` -> amount
 
     @property
     def spent(self) -> Totals:
-        """Returns all costs of the shard: those of its rows, and `seconds` as stages of their own."""
-        return self.costs | {stage: {"@": {"seconds": seconds}} for stage, seconds in self.seconds.items()}
+        """Returns all costs of the shard: those of its rows, and `seconds` and `storage` as components of their own."""
+        sums: Totals = {}
+        add_totals(sums, self.costs)
+        add_totals(sums, {stage: {"@": {"seconds": seconds}} for stage, seconds in self.seconds.items()})
+        add_totals(sums, {stage: {STORAGE_COMPONENT: amounts} for stage, amounts in self.storage.items()})
+        return sums
 
 
 def put_plan(storage: Storage, plan: Plan) -> Plan:
@@ -184,15 +189,16 @@ def spent(committed: Iterable[Manifest]) -> Totals:
     return sums
 
 
-def seconds_by_start(committed: Iterable[Manifest]) -> dict[int, dict[str, float]]:
-    """Returns busy seconds by the number of the run's start: `attributed` (writing included) and `start_up`."""
-    result: dict[int, dict[str, float]] = {}
+def seconds_by_start(committed: Iterable[Manifest]) -> dict[int, dict[str, dict[str, float]]]:
+    """Returns busy seconds by number of the run's start and stage: `attributed` (read and write, too) and `start_up`."""
+    result: dict[int, dict[str, dict[str, float]]] = {}
     for manifest in committed:
-        written = {"attributed": sum(manifest.seconds.values())}
-        for number, sums in [*manifest.by_start.items(), (str(manifest.start), written)]:
-            into = result.setdefault(int(number), {"attributed": 0.0, "start_up": 0.0})
-            for name, seconds in sums.items():
-                into[name] += seconds
+        apart = {stage: {"attributed": seconds} for stage, seconds in manifest.seconds.items()}
+        for number, stages in [*manifest.by_start.items(), (str(manifest.start), apart)]:
+            for stage, sums in stages.items():
+                into = result.setdefault(int(number), {}).setdefault(stage, {"attributed": 0.0, "start_up": 0.0})
+                for name, seconds in sums.items():
+                    into[name] += seconds
     return result
 
 

@@ -20,6 +20,7 @@ from cluster.errors import ClusterError
 from cluster.run.border import check_border
 from cluster.run.pools import Pool
 from cluster.run.snapshot import BlockTotals, block_totals
+from cluster.storage.traffic import take_traffic
 
 Worker = Callable[[pa.Table], pa.Table]
 _UNLINKED = pa.schema([])
@@ -148,6 +149,9 @@ def reporting_to(
 class Meter:
     """Calls a stage's worker, checks the schemas of its input and output, and attributes its time to the rows.
 
+    What no row has caused goes to the block's column `overhead`: the seconds of a worker that adds no cost entries, and the
+    requests to S3 that its process has sent since the block before.
+
     Called from several threads if the stage has `concurrent_blocks`. A worker may have an attribute `start_up` (part ->
     seconds that it took while the worker was built) and a method `close()`, which releases its resources.
     """
@@ -184,10 +188,12 @@ class Meter:
         if "costs" not in result.column_names:
             return result
         devices = stage.pool.gpus if stage.pool else 0.0
+        name = stage.cost_stage or stage.name
         settled = costs.settle(result, seconds, devices, self._start)
+        overhead = {"seconds": seconds} if settled is result else {}  # no row has caused the seconds
         with contextlib.suppress(IndexError):
-            settled = _charge_start_up(settled, stage.cost_stage or stage.name, self._start_up.pop(), devices, self._start)
-        return settled
+            settled = _charge_start_up(settled, name, self._start_up.pop(), devices, self._start)
+        return _charge_overhead(settled, name, overhead | take_traffic())
 
     def close(self) -> None:
         """Releases the worker's resources."""
@@ -267,10 +273,19 @@ def run_block(meter: Meter, table: pa.Table, reporter: Reporter, worker: str) ->
     return result
 
 
+def _charge_overhead(table: pa.Table, stage: str, amounts: Mapping[str, float]) -> pa.Table:
+    """Returns the block with amounts in the column `overhead` of its first row."""
+    entries = [{"stage": stage, "quantity": name, "amount": amount} for name, amount in amounts.items()]
+    return _append_to_first(table, "overhead", entries) if entries and "overhead" in table.column_names else table
+
+
+def _append_to_first(table: pa.Table, name: str, entries: list[dict[str, Any]]) -> pa.Table:
+    column, place = table.column(name), table.schema.get_field_index(name)
+    first = pa.array([[*(column[0].as_py() or []), *entries]], column.type)
+    return table.set_column(place, table.schema.field(place), pa.concat_arrays([first, *column.slice(1).chunks]))
+
+
 def _charge_start_up(table: pa.Table, stage: str, parts: Mapping[str, float], devices: float, start: int) -> pa.Table:
     """Returns the block with the worker's start-up seconds on its first row, as cost entries of their own."""
     entries = [costs.entry(stage, part, spent, device_seconds=spent * devices, start=start) for part, spent in parts.items()]
-    column = table.column("costs")
-    first = pa.array([[*column[0].as_py(), *entries]], costs.COSTS)
-    joined = pa.concat_arrays([first, *column.slice(1).chunks])
-    return table.set_column(table.schema.get_field_index("costs"), pa.field("costs", costs.COSTS), joined)
+    return _append_to_first(table, "costs", entries)

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 from cluster import outages
 from cluster.errors import ClusterError, UnavailableError
+from cluster.storage import traffic
 
 CONNECT_SECONDS, READ_SECONDS = 5, 30  # READ_SECONDS: without a byte; several attempts fit into RETRY_SECONDS
 RETRY_SECONDS = 120.0  # of one request, from its first failure
@@ -91,7 +92,19 @@ def _client(_process: int, _settings: tuple[tuple[str, str], ...]) -> Any:
         retries={"mode": "standard", "total_max_attempts": 1},
         user_agent_extra="dmqr",
     )
-    return session.client("s3", config=config)
+    made = session.client("s3", config=config)
+    made.meta.events.register("before-send.s3", _count_request)
+    made.meta.events.register("response-received.s3", _count_answer)
+    return made
+
+
+def _count_request(request: Any, event_name: str, **_: Any) -> None:
+    traffic.count_request(event_name.rpartition(".")[2], int(request.headers.get("Content-Length") or 0))
+
+
+def _count_answer(parsed_response: Any, event_name: str, **_: Any) -> None:
+    if event_name.endswith(".GetObject") and parsed_response and "Error" not in parsed_response:
+        traffic.count_answer(int(parsed_response.get("ContentLength") or 0))
 
 
 def call(url: str, operation: Callable[[Any], Value]) -> Value:

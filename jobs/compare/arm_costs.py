@@ -4,7 +4,8 @@ An ablation does the work of all arms once, so no arm's cost is measured by itse
 pairs that the arm needs (the manifests' counts), times what one of that kind cost in this ablation: the seconds, accelerator
 seconds and tokens of a component (`RunFolder.spent`) over the number that was made. What was reused from an earlier ablation is
 no part of either; a component of which nothing was made here has no known cost, nor has an arm that needs it. Fusing, ordering,
-writing and the start-up of workers are not divided among arms: they are no part of these costs.
+writing, the start-up of workers, the driver and nodes without work are not divided among arms: they are no part of these
+costs.
 
 Counts that are read, of each arm but oracles:
 
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from cluster.costs import START_UP, Prices, Totals, add_totals, stage_sums
+from jobs.run.bill import Bill
 from jobs.run.folder import RunFolder
 from jobs.tables import ORIGINAL
 
@@ -73,12 +75,13 @@ def arm_costs(run: RunFolder, prices: Prices | None, gains: Mapping[str, float])
     arms = [arm["name"] for arm in run.record["ablation"]["arms"] if not arm["members"]]
     needs, alone = _needs(run.counts, arms)
     own = {arm: _cost(run.spent, needs[arm]) for arm in arms}
-    usd = {arm: _usd(prices, own[arm]) for arm in arms}
+    billed = None if prices is None else run.bill(prices)
+    usd = {arm: _usd(billed, own[arm]) for arm in arms}
     separable = any(alone.values())
     found = []
     for arm in arms:
         sums = None if (cost := own[arm]) is None else stage_sums(cost)
-        extra = _usd(prices, _cost(run.spent, alone[arm])) if separable else _less(usd[arm], usd.get(ORIGINAL))
+        extra = _usd(billed, _cost(run.spent, alone[arm])) if separable else _less(usd[arm], usd.get(ORIGINAL))
         counts = {quantity: sum(need.amount for need in needs[arm] if need.quantity == quantity) for quantity in _STAGES}
         found.append(
             ArmCost(
@@ -142,8 +145,10 @@ def _is_of(key: str, component: str) -> bool:
     return component in {"", key, key.partition("@")[0]}
 
 
-def _usd(prices: Prices | None, cost: Totals | None) -> float | None:
-    return None if prices is None or cost is None else prices.usd(cost)
+def _usd(billed: Bill | None, cost: Totals | None) -> float | None:
+    if billed is None or cost is None:
+        return None
+    return sum(billed.of(stage, key, sums) for stage, components in cost.items() for key, sums in components.items())
 
 
 def _less(one: float | None, other: float | None) -> float | None:

@@ -102,7 +102,7 @@ def _costs(a: RunFolder, b: RunFolder, prices: Prices | None) -> list[Cost]:
     found = []
     for stage in ("total", *stages):
         sides = [_per_thousand(run, None if stage == "total" else stage, prices) for run in (a, b)]
-        names = ("usd", "seconds", "device_seconds", *costs.QUANTITIES)
+        names = ("usd", "seconds", "device_seconds", "driver_seconds", *costs.QUANTITIES, *costs.STORAGE_REQUESTS)
         lines = (Cost(stage, name, *(side.get(name, 0.0) for side in sides)) for name in names)
         found += [one for one in lines if one.a or one.b]
     return found
@@ -112,6 +112,7 @@ def _per_thousand(run: RunFolder, stage: str | None, prices: Prices | None) -> d
     stages = [stage] if stage is not None else list(run.spent)
     sums = costs.stage_sums(run.spent, *stages) if stages else {}
     if prices is not None:
-        sums = sums | {"usd": prices.usd(run.spent, stages)}
+        billed = run.bill(prices)
+        sums = sums | {"usd": billed.usd if stage is None else billed.of_stages(stages)}
     queries = run.counts["queries"]
     return {name: 1000 * value / queries for name, value in sums.items()} if queries else {}

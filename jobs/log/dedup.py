@@ -54,6 +54,7 @@ class LogSummary:
     rejected: dict[str, int]  # reason (a key of REASONS) -> number of log rows
     tables: dict[str, list[File]]  # queries in order of query_id, query_map and errors in order of the log
     shards: list[Shard]  # the row groups of `queries`
+    task_seconds: float = 0.0  # of the work on other machines
 
 
 def dedup(
@@ -81,12 +82,14 @@ def dedup(
     Raises:
         LogError: no rows, no usable query, a damaged file, an invalid count, or a log_id with several queries.
     """
+    worked: list[float] = []
     task = DedupTask(storage.root, uuid.uuid4().hex[:12], columns, shard_size)
     try:
         # absolute: a Ray worker has another working directory
         absolute = [file if remote(file.path) else replace(file, path=os.path.abspath(file.path)) for file in files]
         parts = list(enumerate(_parts(check_log(absolute, columns))))
-        pieces = [piece for part in spread(partial(read_part, task), parts, local=local) for piece in part]
+        read = spread(partial(read_part, task), parts, local=local, worked=worked.append)
+        pieces = [piece for part in read for piece in part]
         rejected = _check(files, columns, pieces)
         query_map = [piece.query_map for piece in pieces]
         if columns.id_column is not None:
@@ -94,7 +97,8 @@ def dedup(
         texts = [piece.texts for piece in pieces if piece.texts.rows]
         forms = [piece.forms for piece in pieces if piece.forms.rows]
         merge = partial(merge_range, task, [storage.url(file.key) for file in texts], [storage.url(file.key) for file in forms])
-        queries = [file for range_ in spread(merge, _ranges([*texts, *forms]), local=local) for file in range_]
+        ranges = _ranges([*texts, *forms])
+        queries = [file for range_ in spread(merge, ranges, local=local, worked=worked.append) for file in range_]
     except BaseException:
         _remove(storage, task, "queries", "query_map", "errors")
         raise
@@ -108,7 +112,7 @@ def dedup(
     errors = [piece.errors for piece in pieces if piece.errors.rows]
     tables = {"queries": queries, "query_map": query_map, "errors": errors}
     rows, distinct = (sum(file.rows for file in tables[name]) for name in ("query_map", "queries"))
-    return LogSummary(rows, distinct, rejected, tables, shards)
+    return LogSummary(rows, distinct, rejected, tables, shards, sum(worked))
 
 
 def _parts(groups: Iterable[RowGroup]) -> list[list[RowGroup]]:

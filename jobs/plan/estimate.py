@@ -1,14 +1,14 @@
 """Estimates of the remaining tokens, time and money of a job.
 
 They are extrapolated from the cost per query of the run's committed shards, else of the newest finished run of the same name
-and the same settings (the night before). Without either, the prompts of some queries are counted, and completions are
-bounded by `max_tokens`.
+and the same settings (the night before); the time of its nodes and its driver included. Without either, the prompts of some
+queries are counted, completions are bounded by `max_tokens`, and searches by the texts of a query.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,8 +16,9 @@ from cluster import costs
 from cluster.errors import ConfigError
 from cluster.run.shards import Manifest, spent
 from jobs.config.config import Config
-from jobs.run.folder import open_run
+from jobs.run.folder import RunFolder, open_run
 from jobs.run.prepare import Prepared
+from jobs.run.starts import Start, driver_spent, known_starts
 from rewriters.engines.openai.token_count import TokenCounter
 from rewriters.engines.settings import LocatedVllmSettings, OpenaiSettings, VllmSettings
 from rewriters.normalise import query_id
@@ -46,7 +47,13 @@ class Estimate:
         return asdict(self)
 
 
-def estimate(prepared: Prepared, left: int, done: Sequence[Manifest], texts: Sequence[str]) -> Estimate | None:
+def estimate(
+    prepared: Prepared,
+    left: int,
+    done: Sequence[Manifest],
+    texts: Sequence[str],
+    searches: Mapping[str, int] | None = None,
+) -> Estimate | None:
     """Returns the estimate for the remaining queries; None if none remain or nothing is known about their cost.
 
     Args:
@@ -54,18 +61,22 @@ def estimate(prepared: Prepared, left: int, done: Sequence[Manifest], texts: Seq
         left: number of remaining queries.
         done: committed shards of this run.
         texts: some of the queries, for counting tokens.
+        searches: retriever -> the most searches of a query.
     """
     if not left:
         return None
     if done:
-        return _by_manifests(prepared, left, done, f"by {len(done):,} shards that are committed")
-    if (previous := _previous_run(prepared)) is not None:
-        run_id, manifests = previous
-        return _by_manifests(prepared, left, manifests, f"by {run_id}, the last run of this kind")
-    return _by_tokenizer(prepared, left, texts)
+        record = json.loads(prepared.storage.get("run.json") or b"{}")
+        starts = known_starts(record, prepared.storage)
+        return _by_manifests(prepared, left, done, starts, f"by {len(done):,} shards that are committed")
+    if (run := _previous_run(prepared)) is not None:
+        return _by_manifests(prepared, left, run.manifests, run.starts, f"by {run.record['run_id']}, the last run of this kind")
+    return _by_tokenizer(prepared, left, texts, searches or {})
 
 
-def _by_manifests(prepared: Prepared, left: int, manifests: Sequence[Manifest], basis: str) -> Estimate:
+def _by_manifests(
+    prepared: Prepared, left: int, manifests: Sequence[Manifest], before: Sequence[Start], basis: str
+) -> Estimate:
     total, start_up = _split_start_up(spent(manifests))
     scale = left / max(1, sum(manifest.counts["queries"] for manifest in manifests))
     sums = {name: value * scale for name, value in costs.stage_sums(total).items()}
@@ -75,6 +86,8 @@ def _by_manifests(prepared: Prepared, left: int, manifests: Sequence[Manifest], 
     usd = None
     if prepared.prices is not None:
         usd = prepared.prices.usd(total) * scale + prepared.prices.usd(start_up) / starts
+        nodes = sum(sum(prepared.prices.node_usd(one.get("node_seconds", {})).values()) for one in before)
+        usd += (nodes + prepared.prices.usd(driver_spent(before))) * scale
     return Estimate(basis, **tokens, at_most=False, seconds=sums.get("seconds", 0.0) + once, usd=usd)
 
 
@@ -87,8 +100,8 @@ def _split_start_up(spent: costs.Totals) -> tuple[costs.Totals, costs.Totals]:
     return parts
 
 
-def _previous_run(prepared: Prepared) -> tuple[str, list[Manifest]] | None:
-    """Returns the name and manifests of the newest finished run of this name, if only its log and its indexes differ."""
+def _previous_run(prepared: Prepared) -> RunFolder | None:
+    """Returns the newest finished run of this name, if only its log and its indexes differ."""
     if prepared.output.get(f"{prepared.config.name}/latest.json") is None:
         return None
     try:
@@ -97,7 +110,7 @@ def _previous_run(prepared: Prepared) -> tuple[str, list[Manifest]] | None:
         return None
     if not run.manifests or _settings(run.record.get("identity", {})) != _settings(prepared.identity):
         return None
-    return run.record["run_id"], run.manifests
+    return run
 
 
 def _settings(identity: dict[str, Any]) -> str:
@@ -105,7 +118,7 @@ def _settings(identity: dict[str, Any]) -> str:
     return json.dumps({**identity, "config": config, "indexes": None}, sort_keys=True)
 
 
-def _by_tokenizer(prepared: Prepared, left: int, texts: Sequence[str]) -> Estimate | None:
+def _by_tokenizer(prepared: Prepared, left: int, texts: Sequence[str], searches: Mapping[str, int]) -> Estimate | None:
     config = prepared.config
     engine = config.rewrite.engine
     if not isinstance(engine, VllmSettings | OpenaiSettings) or not config.rewrite.planned or not texts:
@@ -118,7 +131,10 @@ def _by_tokenizer(prepared: Prepared, left: int, texts: Sequence[str]) -> Estima
     prompt = round(sum(counter.count(request.prompt) for request in requests) * scale)
     completion = round(sum(request.decoding.get("max_tokens", 0) for request in requests) * scale)
     basis = f"prompts of {min(len(texts), SAMPLE):,} queries counted ({counter.source})"
-    return Estimate(basis, prompt, None, completion, at_most=True, seconds=None, usd=_tokens_usd(prepared, prompt, completion))
+    usd = _tokens_usd(prepared, prompt, completion)
+    if usd is not None and prepared.prices is not None:
+        usd += prepared.prices.usd({"retrieve": {f"{name}@": {"searches": left * most} for name, most in searches.items()}})
+    return Estimate(basis, prompt, None, completion, at_most=True, seconds=None, usd=usd)
 
 
 def _counter(prepared: Prepared, engine: VllmSettings | OpenaiSettings) -> TokenCounter:

@@ -71,9 +71,9 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Ablation | None = 
     left = counts["queries"] - sum(manifest.counts["queries"] for manifest in done)
     calls = requests_per_query(prepared.rewriting)
     texts_of = {ORIGINAL: 1} | {strategy.name: strategy.n for strategy in prepared.rewriting.pool}
-    searches = sum(searches_of_query(config, retriever, texts_of) for retriever in config.retrieve.retrievers)
+    searches = {name: searches_of_query(config, name, texts_of) for name in config.retrieve.retrievers}
     some = expected_requests(prepared.rewriting, texts)
-    expected = estimate(prepared, left, done, texts)
+    expected = estimate(prepared, left, done, texts, searches)
     tables = len(SHARD_TABLES) - len(unwritten_tables(config))
     pools, resources = _pools(prepared, progress)
     check_shares(config, pools)
@@ -90,7 +90,7 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Ablation | None = 
             "requests_per_query": calls,
             "requests_vary": config.rewrite.select.kind in ("classified", "random_k", "column"),  # adaptive: one a query
             "requests_expected": None if some is None else round(left * some),
-            "searches": left * searches,
+            "searches": left * sum(searches.values()),
             "pairs": left * config.fuse.keep if config.rerank.kind != "none" else 0,
             "files": (shards - len(done)) * (tables + 1 + bool(calls)) + (0 if stored else PLAN_FILES),
         },

@@ -13,7 +13,7 @@ import duckdb
 import pyarrow as pa
 import yaml
 
-from cluster.costs import Prices
+from cluster.costs import STORAGE, Prices
 from cluster.errors import ConfigError
 from cluster.storage.s3_duckdb import reason
 from jobs.evaluate.evaluate import Evaluation, evaluation_notes
@@ -97,6 +97,7 @@ def _values(
         "trend": trend(run, prices, evaluation),
         "stages": stages(figures, spent),
         "spending": spent,
+        "storage_quantities": STORAGE,
         "failures": failed,
         "selection": selection(figures, evaluation, texts=texts),
         "lists": lists(figures),

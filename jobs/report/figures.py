@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import Any
 
 from cluster import costs
-from cluster.run.lease import lease_durations
-from cluster.run.shards import committed_tables, seconds_by_start
+from cluster.run.shards import committed_tables
 from jobs.run.folder import RunFolder
+from jobs.run.starts import node_time
 from jobs.stages.selection_counts import Selected, selected_by_type
 from jobs.tables import NOTES, ORIGINAL, RUNGS
 from retrievers.lists import TOGETHER
@@ -263,19 +263,15 @@ class Figures:
         """Returns every start of the run, with its worker seconds by use."""
         record = self.run.record
         recorded = {int(one["start"]): one for one in record.get("node_time") or []}
-        spent = seconds_by_start(self.run.manifests)
-        return [self._start(one, recorded.get(one["start"], {}), spent.get(one["start"], {})) for one in record["starts"]]
+        spent = {one["start"]: one for one in node_time(self.run.starts, self.run.manifests)}
+        return [self._start(one, recorded.get(one["start"], {}), spent.get(one["start"], {})) for one in self.run.starts]
 
-    def _start(self, one: Mapping[str, Any], recorded: Mapping[str, float], spent: Mapping[str, float]) -> Start:
-        wall = recorded.get("wall_seconds", one["wall_seconds"])
-        if not recorded and one["status"] in ("running", "killed"):  # killed or still running: until its last heartbeat
-            beats = lease_durations(self.run.storage)
-            wall = beats[one["start"] - 1] if one["start"] <= len(beats) else wall
+    def _start(self, one: Mapping[str, Any], recorded: Mapping[str, Any], spent: Mapping[str, Any]) -> Start:
         return Start(
             number=one["start"],
             began=one["began"].replace("T", " ").replace("Z", " UTC"),
             status=one["status"],
-            wall=wall,
+            wall=recorded.get("wall_seconds", one["wall_seconds"]),
             pools=one["pools"],
             task_slots=one.get("task_slots"),
             resources=one["resources"],

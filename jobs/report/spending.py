@@ -1,9 +1,10 @@
 """The costs of a run: by stage, by strategy, and reconciled with its worker time.
 
-The figures of a stage are measured. Those of a strategy are shares of joint work: a request of several strategies is divided
-by the number of queries for which each was selected (equally where every strategy is), a retriever's searches by the number of
-lists. Costs common to all strategies (fusing, reranking, writing, start-up of workers, a retriever that searches all texts of
-a query as one) are not divided.
+The figures of a stage are measured. Where nodes are billed, `idle` and `lost` are lines of their own, and all lines add up to
+the bill (`jobs/run/bill.py`). Those of a strategy are shares of joint work: a request of several strategies is divided by the
+number of queries for which each was selected (equally where every strategy is), a retriever's searches by the number of lists.
+Costs common to all strategies (fusing, reranking, reading, writing, start-up of workers, the driver, requests to S3, a
+retriever that searches all texts of a query as one) are not divided.
 """
 
 from __future__ import annotations
@@ -45,9 +46,13 @@ class Spending:
     stages: list[Spent]
     strategies: list[Spent]
     quantities: list[str]
-    """The quantities with a total above 0, of costs.QUANTITIES and device_seconds."""
+    """The quantities with a total above 0: device_seconds, driver_seconds and those of costs.QUANTITIES."""
     recorded: float
     """Worker seconds, attributed and start-up, of all starts: the total's seconds, summed by start."""
+    storage: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Stage -> quantity of costs.STORAGE: what it sent to S3."""
+    of_nodes: float = 0.0
+    """USD of the total that are of nodes."""
 
     @property
     def seconds(self) -> float:
@@ -63,12 +68,15 @@ class Spending:
 def spending(figures: Figures, prices: Prices | None) -> Spending:
     """Returns the costs of the committed shards; without `prices` quantities only."""
     spent = figures.run.spent
+    billed = None if prices is None else figures.run.bill(prices)
     lines = [(stage, key, sums) for stage, components in spent.items() for key, sums in components.items()]
 
     def usd(stage: str, key: str, sums: dict[str, float]) -> float | None:
-        return None if prices is None else prices.usd({stage: {key: sums}})
+        return None if billed is None else billed.of(stage, key, sums)
 
-    everything = _line("total", [(line[2], usd(*line), 1.0, _is_start_up(line[1])) for line in lines], None)
+    rest = {name: usd for name, usd in (("idle", billed.idle), ("lost", billed.lost)) if usd} if billed else {}
+    every = [(line[2], usd(*line), 1.0, _is_start_up(line[1])) for line in lines]
+    everything = _line("total", every + [({}, money, 1.0, False) for money in rest.values()], None)
     stages = []
     for stage in sorted(spent, key=lambda name: (COSTED.index(name) if name in COSTED else len(COSTED), name)):
         own = [line for line in lines if line[0] == stage]
@@ -76,6 +84,7 @@ def spending(figures: Figures, prices: Prices | None) -> Spending:
         parts = [_line(_label(line[1]), [(line[2], usd(*line), 1.0, False)], everything) for line in work if _label(line[1])]
         whole = _line(stage, [(line[2], usd(*line), 1.0, _is_start_up(line[1])) for line in own], everything, parts)
         stages.append(whole)
+    around = [_line(name, [({}, money, 1.0, False)], everything) for name, money in rest.items()]
     shared: dict[str, list[tuple[dict[str, float], float | None, float, bool]]] = {}
     for line in lines:
         for name, share in _shares(figures, line[0], line[1]).items():
@@ -83,9 +92,11 @@ def spending(figures: Figures, prices: Prices | None) -> Spending:
     names = ["original", *figures.strategies, COMMON]
     order = [name for name in names if name in shared] + [name for name in shared if name not in names]
     strategies = [_line(name, shared[name], everything) for name in order]
-    quantities = [name for name in ("device_seconds", *costs.QUANTITIES) if everything[name]]
+    quantities = [name for name in ("device_seconds", "driver_seconds", *costs.QUANTITIES) if everything[name]]
     recorded = sum(start.attributed + start.start_up for start in figures.starts)
-    return Spending(everything, stages, strategies, quantities, recorded)
+    nodes = sum(billed.nodes.values()) if billed else 0.0
+    storage = {stage: sums for stage in spent if (sums := spent[stage].get(costs.STORAGE_COMPONENT))}
+    return Spending(everything, stages + around, strategies + around, quantities, recorded, storage, nodes)
 
 
 def _line(
@@ -119,7 +130,7 @@ def _line(
 def _shares(figures: Figures, stage: str, key: str) -> dict[str, float]:
     """Returns strategy -> its share of a component's costs; the shares add up to 1."""
     component = key.partition("@")[0]
-    if not component.startswith(START_UP):
+    if component and not component.startswith(START_UP) and key != costs.STORAGE_COMPONENT:
         if stage == "rewrite":
             return _requested(figures, component) or {component: 1.0}
         if stage == "retrieve":
@@ -147,4 +158,6 @@ def _is_start_up(key: str) -> bool:
 
 def _label(key: str) -> str:
     component, _, model = key.partition("@")
+    if key == costs.STORAGE_COMPONENT:
+        return "requests to S3"
     return f"{component} ({model})" if component and model else component

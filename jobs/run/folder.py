@@ -16,13 +16,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cluster.costs import Totals
+from cluster.costs import Prices, Totals, add_totals
 from cluster.errors import ConfigError
 from cluster.run.shards import SUCCESS, Manifest, Plan, committed_tables, manifests, read_plan, spent
 from cluster.storage import Storage, open_storage
 from cluster.storage.ahead import ahead
 from jobs.config.config import Config
 from jobs.keys import fingerprint
+from jobs.run.bill import Bill, bill
+from jobs.run.starts import Start, driver_spent, known_starts, node_time
 
 REPORT = "report.html"
 CONCURRENT_FETCHES = 16  # of records
@@ -118,8 +120,22 @@ class RunFolder:
 
     @cached_property
     def spent(self) -> Totals:
-        """Returns the costs of the committed shards."""
-        return spent(self.manifests)
+        """Returns the costs of the committed shards, and of the drivers."""
+        sums = spent(self.manifests)
+        add_totals(sums, driver_spent(self.starts))
+        return sums
+
+    @cached_property
+    def starts(self) -> list[Start]:
+        """Returns the starts of the run; of one that is running or was killed what is known."""
+        return known_starts(self.record, self.storage)
+
+    def bill(self, prices: Prices) -> Bill:
+        """Returns the bill of the run."""
+        if prices.node_hour is None:
+            return Bill(prices, self.spent)
+        times = self.record.get("node_time") if self.finished else None
+        return bill(prices, self.starts, times or node_time(self.starts, self.manifests), self.spent)
 
     @cached_property
     def requests(self) -> dict[str, dict[str, Any]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from cluster.costs import Prices, load_prices
+from cluster.costs import Prices, load_prices, prices_version
 from cluster.errors import ClusterError, ConfigError, RetrieverError, RewriterError, nearest
 from cluster.run.session import IN_PROCESS
 from cluster.run.shards import SUCCESS
@@ -57,6 +57,7 @@ class Prepared:
     )  # what workers rewrite with; engines of strategies are resolved
     warnings: tuple[str, ...] = ()  # what works, and probably not as it is meant
     notes: Mapping[str, Any] = field(default_factory=dict)  # further keys of run.json
+    prices_file: Mapping[str, str] | None = None  # its name and SHA-256
 
     @property
     def storage(self) -> Storage:
@@ -101,6 +102,7 @@ def _prepare(
 ) -> Prepared:
     config = with_precisions(config)
     prices = read_prices(config, config_path)
+    prices_file = prices_version(_prices_path(config_path)) if prices is not None else None
     indexes = index_identities(config)
     if config.reads_texts and len({index.get("corpus") for index in indexes.values()}) > 1:
         raise ConfigError(
@@ -131,6 +133,7 @@ def _prepare(
         facts,
         rewriting,
         warnings + unpriced_models(config, prices),
+        prices_file=prices_file,
     )
 
 
@@ -140,12 +143,16 @@ def read_prices(config: Config, config_path: str) -> Prices | None:
     Raises:
         ConfigError, ClusterError: they are needed, or wrong.
     """
-    prices = load_prices(Path(config_path).with_name("prices.yaml"))
+    prices = load_prices(_prices_path(config_path))
     if prices is None and config.limits.max_cost_usd is not None:
         raise ConfigError(
             "prices", f"limits.max_cost_usd needs prices, and there is no prices.yaml beside {config_path}; put one there"
         )
     return prices
+
+
+def _prices_path(config_path: str) -> Path:
+    return Path(config_path).with_name("prices.yaml")
 
 
 def log_columns(config: Config, rewriting: Rewriting) -> LogColumns:

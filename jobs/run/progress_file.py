@@ -13,10 +13,10 @@ from typing import Any
 from cluster.errors import ClusterError
 from cluster.run.lease import HEARTBEAT_SECONDS, Lease
 from cluster.storage import Storage
+from jobs.run.starts import PROGRESS
 from jobs.run.stopping import outcome
 from jobs.terminal.state import State
 
-PROGRESS = "progress.json"
 PUT_SECONDS = HEARTBEAT_SECONDS  # on S3 a small PUT each
 _JOIN_SECONDS = 10.0  # seconds that a run's end waits for the last write
 
@@ -27,7 +27,14 @@ class ProgressFile:
     A thread of its own writes, so that unavailable storage delays neither the run nor the lease's heartbeat.
     """
 
-    def __init__(self, storage: Storage, lease: Lease, state: State, after_write: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        lease: Lease,
+        state: State,
+        after_write: Callable[[], None],
+        spent: Callable[[], dict[str, Any]] = dict,
+    ) -> None:
         """Starts nothing yet.
 
         Args:
@@ -35,8 +42,10 @@ class ProgressFile:
             lease: of this driver; nothing is written after it is lost.
             state: the progress, updated by others.
             after_write: called after each write but the last.
+            spent: returns what the record of a start needs, should the driver be killed.
         """
         self._storage, self._lease, self._state, self._after_write = storage, lease, state, after_write
+        self._spent = spent
         self._outcome: tuple[str, str | None] = ("running", None)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._write_periodically, name="progress", daemon=True)
@@ -66,4 +75,4 @@ class ProgressFile:
     def _body(self) -> dict[str, Any]:
         now, reason = self._outcome
         first = {"start": self._lease.number, "state": now, "reason": reason, "written": time.time()}
-        return first | self._state.values(time.monotonic())
+        return first | self._state.values(time.monotonic()) | self._spent()

@@ -10,13 +10,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from cluster import costs
-from cluster.run.lease import lease_durations
 from cluster.run.session import InProcessSession, Session
-from cluster.run.shards import Plan, manifests, seconds_by_start
-from cluster.storage import Storage
+from cluster.run.shards import Plan, manifests
 from jobs.keys import SCHEMA_VERSION
+from jobs.run.ledger import Ledger
 from jobs.run.prepare import Prepared
-from jobs.run.progress_file import PROGRESS
+from jobs.run.starts import driver_spent, known_starts, node_time
 from jobs.terminal.outage_log import OutageLog
 from jobs.terminal.state import State
 
@@ -26,19 +25,17 @@ LIBRARIES = (
 )  # fmt: skip
 
 
-BROKEN = ("killed", "failed", "stopped")  # statuses of starts that may have left shards in flight behind
-
-
 class Record:
-    """Writes `run.json` at the beginning and at the end of a start.
-
-    Node time is that of workers and reconciled per start: (workers of the pools x wall time of the start) + busy time of
-    the stages without a pool = attributed to rows + start-up + lost + idle. Lost is busy time that no committed shard
-    accounts for, of a start that did not end in order: what was in flight when it was killed, failed or spent its budget.
-    """
+    """Writes `run.json` at the beginning and at the end of a start."""
 
     def __init__(
-        self, prepared: Prepared, session: Session | InProcessSession, number: int, state: State, outages: OutageLog
+        self,
+        prepared: Prepared,
+        session: Session | InProcessSession,
+        number: int,
+        state: State,
+        outages: OutageLog,
+        ledger: Ledger,
     ) -> None:
         """Writes the record with status `running`; a start before that still says so was killed.
 
@@ -48,17 +45,26 @@ class Record:
             number: of this start, from 1.
             state: the progress, updated by others.
             outages: those of this start.
+            ledger: of this start.
         """
         self._prepared, self._session, self._number = prepared, session, number
         self._state, self._outages = state, outages
+        self.ledger = ledger
         self._began = time.time()
-        self._before = json.loads(prepared.storage.get("run.json") or b"{}").get("starts", [])
-        for one in self._before:
+        self.before = known_starts(json.loads(prepared.storage.get("run.json") or b"{}"), prepared.storage)
+        """The earlier starts."""
+        for one in self.before:
             if one["status"] == "running":
-                last = json.loads(prepared.storage.get(PROGRESS) or b"{}")
-                one |= {"status": "killed", "wall_seconds": _lasted(prepared.storage, one)}
-                one |= {key: last[key] for key in ("worker_seconds",) if last.get("start") == one["start"]}
+                one["status"] = "killed"
         self.put("running", None, {}, {})
+
+    def spent(self) -> dict[str, Any]:
+        """Returns what this start has spent apart from shards: by the driver, and the time of nodes and of busy workers."""
+        return {
+            "busy": {stage: round(seconds, 3) for stage, seconds in self._state.busy.items()},
+            "node_seconds": self.ledger.node_seconds(),
+            "spent": self.ledger.spent(),
+        }
 
     def put(self, status: str, plan: Plan | None, counts: Mapping[str, int], spent: costs.Totals) -> None:
         """Writes the record of this start; the records of earlier starts are kept."""
@@ -69,12 +75,16 @@ class Record:
             "wall_seconds": round(time.time() - self._began, 3),
             "status": status,
             "worker_seconds": round(self._state.worker_seconds, 3),
+            **self.spent(),
             "outages": self._outages.past,
             "task_slots": session.task_cpus,  # CPUs for the stages without a pool
             "pools": {name: pool._asdict() for name, pool in session.pools.items()},
             "resources": session.resources._asdict(),
         }
-        starts = [one for one in self._before if one["start"] != self._number] + [start]
+        starts = [one for one in self.before if one["start"] != self._number] + [start]
+        every: costs.Totals = {}
+        for part in (spent, driver_spent(starts)):
+            costs.add_totals(every, part)
         body = {
             "schema_version": SCHEMA_VERSION,
             "run_id": prepared.run_id,
@@ -88,42 +98,12 @@ class Record:
             "indexes": {name: index | prepared.facts.get(name, {}) for name, index in prepared.indexes.items()},
             "redundancy": {"asked": prepared.config.fuse.redundancy, "used": prepared.config.used_redundancy},
             "counts": (plan.counts if plan else {}) | {"committed": dict(counts)},
-            "costs": spent,
+            "costs": every,
+            "prices": prepared.prices_file,
             "starts": starts,
-            "node_time": self._node_time(starts) if plan else None,
+            "node_time": node_time(starts, manifests(prepared.storage)) if plan else None,
         } | dict(prepared.notes)
         prepared.storage.put("run.json", json.dumps(body, indent=1, ensure_ascii=False).encode())
-
-    def _node_time(self, starts: list[dict[str, Any]]) -> list[dict[str, float]]:
-        """Returns the worker seconds of every start, reconciled."""
-        by_start = seconds_by_start(manifests(self._prepared.storage))
-        result = []
-        for one in starts:
-            spent = by_start.get(one["start"], {"attributed": 0.0, "start_up": 0.0})
-            workers = sum(pool["workers"] for pool in one["pools"].values())
-            busy = max(one.get("worker_seconds", 0.0), spent["attributed"])
-            lost = busy - spent["attributed"] if one["status"] in BROKEN else 0.0
-            used = spent["attributed"] + spent["start_up"] + lost
-            total = max(workers * one["wall_seconds"], used)
-            result.append(
-                {
-                    "start": one["start"],
-                    "workers": workers,
-                    "wall_seconds": one["wall_seconds"],
-                    "worker_seconds": total,
-                    **spent,
-                    "lost": lost,
-                    "idle": total - used,
-                }
-            )
-        return result
-
-
-def _lasted(storage: Storage, start: Mapping[str, Any]) -> float:
-    """Returns the seconds of a killed start: until its last heartbeat."""
-    beats = lease_durations(storage)
-    number = start["start"]
-    return beats[number - 1] if number <= len(beats) else float(start["wall_seconds"])
 
 
 def _version(name: str) -> str | None:

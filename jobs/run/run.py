@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import queue
 import threading
@@ -22,9 +23,11 @@ from cluster.run.runner_local import LocalRunner
 from cluster.run.runner_ray import RayRunner
 from cluster.run.session import IN_PROCESS, InProcessSession, Session, open_session
 from cluster.run.shards import SUCCESS, Manifest, Plan, Shard, check_inputs, read_manifest, read_plan
+from cluster.storage.traffic import add_traffic
 from jobs.log.draft import draft_plan, store_plan
 from jobs.pipeline import package_folders
 from jobs.run.finish import finish, put_latest
+from jobs.run.ledger import Ledger
 from jobs.run.prepare import Prepared, check_indexes_unchanged
 from jobs.run.progress_file import ProgressFile
 from jobs.run.record import Record
@@ -66,7 +69,7 @@ def run(
         Stopped: the run ended early; committed shards stay.
         ClusterError, ConfigError, RewriterError, RetrieverError: the run was refused before it began.
     """
-    storage, where = prepared.storage, prepared.storage.root
+    storage, where, ledger = prepared.storage, prepared.storage.root, Ledger()
     plan = read_plan(storage)
     if plan is not None:
         check_inputs(plan, prepared.inputs, where)
@@ -86,34 +89,28 @@ def run(
     pools, nodes = work.pools(prepared), prepared.config.cluster.autoscaler_nodes
     session = open_session(address, pools, package_folders(), nodes)
     try:
+        ledger.watch_nodes(session.nodes)
         work.check(prepared, session.pools)
         with Signals(progress, resume_command) as signals, OutagePulse(partial(outages.update, "driver")):
             progress.phase("reading the log")
+            ledger.begin("log")
             draft = draft_plan(prepared, local=session.local) if plan is None else None
+            ledger.begin("plan", draft.log.task_seconds if draft else 0.0)
             lease = Lease.acquire(storage)  # from here on the run writes
             try:
                 if log is not None:
                     log.keep(storage)
-                record = Record(prepared, session, lease.number, progress.state, outages)
-                with ProgressFile(storage, lease, progress.state, log.store if log else lambda: None):
+                record = Record(prepared, session, lease.number, progress.state, outages, ledger)
+                with ProgressFile(storage, lease, progress.state, log.store if log else lambda: None, record.spent):
                     plan = store_plan(prepared, draft) if draft else plan
                     assert plan is not None
                     event(
                         "plan", _plan_summary(plan), queries=plan.counts["queries"], shards=len(plan.shards), start=lease.number
                     )
                     night = Night(
-                        prepared,
-                        session,
-                        lease,
-                        record,
-                        plan,
-                        tally_of(storage),
-                        progress,
-                        signals,
-                        outages,
-                        resume_command,
-                        work,
-                    )
+                        prepared, session, lease, record, plan, tally_of(storage), progress, signals, outages,
+                        resume_command, work,
+                    )  # fmt: skip
                     night.run()
                     return plan, night.tally
             except Stopped:
@@ -150,8 +147,10 @@ class Night:
     def run(self) -> None:
         """Processes the pending shards, finishes the run, and records its outcome."""
         try:
+            self.record.ledger.begin("work")
             self.work()
             self.progress.phase("checking and closing")
+            self.record.ledger.begin("finish")
             of, put = self.work_of, partial(self._put, "finished")
             finish(self.prepared, self.plan, self.tally.counts, put, of.schemas(self.prepared), of.balances)
             if of.is_newest:
@@ -168,17 +167,17 @@ class Night:
         state = self.progress.state
         state.total, state.planned = self.plan.counts["queries"], len(self.plan.shards)
         state.done, state.shards = self.tally.counts["queries"], len(self.tally.shards)
-        watch = Watch(self.prepared.prices, state)
+        spending = RunMoney(self.prepared, self.tally, self.record.before, self.record.ledger)
+        watch = Watch(self.prepared.prices, state, spending.around)
         watch.still(self.tally.counts, self.tally.spent)
-        if (stop := self._limit(watch)) is not None:
+        if (stop := self._limit(watch, spending)) is not None:
             raise stop
         if not pending:
             return
         if state.done:
             event("resume", f"going on: {state.shards} of {state.planned} shards are committed", committed=state.shards)
         self.progress.phase(STARTING)
-        spending = RunMoney(self.prepared, self.tally)
-        runner = self._runner(len(pending))
+        runner = self._runner(len(pending), watch)
         runner.spent_elsewhere(spending.elsewhere(self.tally.spent))
         results: Results = queue.Queue()
         threading.Thread(target=_stream, args=(runner, pending, results), name="stream", daemon=True).start()
@@ -187,9 +186,10 @@ class Night:
         self.outages.update("workers", [])
         self._check_complete(stopped, watch, spending, runner.progress().halted > 0)
 
-    def _runner(self, shards: int) -> Runner:
+    def _runner(self, shards: int, watch: Watch) -> Runner:
         start, budget = self.lease.number, self.prepared.config.limits.max_cost_usd
         chain = self.work_of.stages(self.prepared, self.session.pools, start)
+        watch.costed_as = {stage.name: stage.cost_stage or stage.name for stage in chain}
         if isinstance(self.session, InProcessSession):
             return LocalRunner(chain, start, budget)
         return RayRunner(chain, start, shards, budget)
@@ -204,9 +204,10 @@ class Night:
             if row:
                 stall.restart()
                 self._count(read_manifest(row["manifest"]))
+                add_traffic(json.loads(row["traffic"]))
             elif closing and not runner.in_flight():
                 break  # the other shards would pass through the stages empty
-            if stop is None and (stop := self._limit(watch)) is not None:
+            if stop is None and (stop := self._limit(watch, spending)) is not None:
                 event("limit", str(stop), logging.WARNING)
                 self.progress.phase("stopping")
             if not closing and self.signals.received is not None:
@@ -274,7 +275,7 @@ class Night:
                 128 + self.signals.received,
             )
         watch.still(self.tally.counts, spending.total(self.tally))
-        if (last := self._limit(watch, halted=halted)) or stop:
+        if (last := self._limit(watch, spending, halted=halted)) or stop:
             raise last or stop  # type: ignore[misc]
         if committed < planned:
             left = planned - committed
@@ -282,7 +283,7 @@ class Night:
                 "stopped-open", f"{left} of {planned} shards came to no end; go on with: {self.resume_command}", graceful=False
             )
 
-    def _limit(self, watch: Watch, *, halted: bool = False) -> Stopped | None:
+    def _limit(self, watch: Watch, spending: RunMoney, *, halted: bool = False) -> Stopped | None:
         stages = watch.snapshot.stages
         beyond = [page.done + page.in_flight + page.waiting for name, page in stages.items() if name == "retrieve"]
         judged = self.tally.counts["queries"] + (sum(beyond) if watch.state.stages else 0)
@@ -290,7 +291,7 @@ class Night:
         requests = costs.stage_sums(watch.spent, "rewrite").get("requests", 0)
         planned = total * self.requests_per_query
         paid = min(1.0, requests / planned) if planned else judged / total
-        sums = Sums(judged, watch.counts, watch.spent, paid, halted or watch.snapshot.halted > 0)
+        sums = Sums(judged, watch.counts, watch.spent, paid, halted or watch.snapshot.halted > 0, spending.around())
         return limit(self.prepared, self.plan, self.tally, sums, self.resume_command)
 
     def _put(self, status: str) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from cluster import costs
+from jobs.run.ledger import Ledger
 from jobs.run.prepare import Prepared
+from jobs.run.starts import Start, driver_spent
 from jobs.run.tally import Tally
 from jobs.stages.completions import uncommitted
 from rewriters.normalise import query_id
@@ -20,24 +22,33 @@ GRANTED = "rewrite"  # the stage whose workers ask before they spend
 class RunMoney:
     """Counts the money of a run beside that which workers of this start are granted."""
 
-    def __init__(self, prepared: Prepared, tally: Tally) -> None:
+    def __init__(self, prepared: Prepared, tally: Tally, before: Sequence[Start], ledger: Ledger) -> None:
         """Reads what earlier starts have paid for without a commit.
 
         Args:
             prepared: the job.
             tally: the sums of the committed shards at the beginning of this start.
+            before: the earlier starts.
+            ledger: of this start.
         """
-        self._prices, self._storage = prepared.prices, prepared.storage
+        self._prices, self._storage, self._ledger = prepared.prices, prepared.storage, ledger
+        self._earlier = self._usd(driver_spent(before)) + sum(self._nodes(one.get("node_seconds", {})) for one in before)
         self.limited = prepared.config.limits.max_cost_usd is not None
         self._before = self._usd(self.total(tally)) - self._usd(_other(tally.spent)) if self.limited else 0.0
 
     def elsewhere(self, spent: costs.Totals) -> float:
-        """Returns the USD of all earlier starts and of the other stages.
+        """Returns the USD of all earlier starts, of the other stages, the driver and the nodes.
 
         Args:
             spent: the costs of what is committed and in flight.
         """
-        return self._before + self._usd(_other(spent)) if self.limited else 0.0
+        return self._before + self._usd(_other(spent)) + self.around() if self.limited else 0.0
+
+    def around(self) -> float:
+        """Returns the USD until now of the nodes' time and of what the drivers have spent, of all starts."""
+        if self._prices is None:
+            return 0.0
+        return self._earlier + self._usd(self._ledger.spent()) + self._nodes(self._ledger.node_seconds())
 
     def total(self, tally: Tally) -> costs.Totals:
         """Returns the costs of what is committed, and, with a budget, of stored completions that are not."""
@@ -48,6 +59,9 @@ class RunMoney:
                 quantities = {name: row[name] or 0 for name in costs.COMPLETION_QUANTITIES} | {"requests": row["attempts"]}
                 costs.add_totals(sums, {GRANTED: {f"{row['request']}@{row['model']}": quantities}})
         return sums
+
+    def _nodes(self, node_seconds: Mapping[str, float]) -> float:
+        return sum(self._prices.node_usd(node_seconds).values()) if self._prices is not None else 0.0
 
     def _usd(self, spent: costs.Totals) -> float:
         return self._prices.usd(spent) if self._prices is not None else 0.0

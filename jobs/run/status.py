@@ -12,7 +12,7 @@ from cluster.run.lease import Holder, holder
 from cluster.run.shards import COMMITS, SUCCESS, read_plan
 from cluster.storage import Storage, open_storage
 from jobs.run.folder import find_runs
-from jobs.run.progress_file import PROGRESS
+from jobs.run.starts import PROGRESS
 
 
 @dataclass(frozen=True)

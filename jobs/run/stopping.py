@@ -39,6 +39,8 @@ class Sums(NamedTuple):
     """The part of the run that is paid for, 0 to 1: requests that were sent, of all; without an LLM judged queries, of all."""
     halted: bool
     """Whether requests were not sent, since the rest of the budget does not pay for them."""
+    around: float = 0.0
+    """USD that are not in `spent`: `jobs.run.spending.RunMoney.around`."""
 
 
 def limit(prepared: Prepared, plan: Plan, tally: Tally, sums: Sums, resume_command: str) -> Stopped | None:
@@ -57,7 +59,7 @@ def limit(prepared: Prepared, plan: Plan, tally: Tally, sums: Sums, resume_comma
             f"{resume_command} --set limits.error_rate={min(1, round(failed / done + 0.01, 2))}",
         )
     if limits.max_cost_usd is not None and prepared.prices is not None:
-        usd = prepared.prices.usd(sums.spent)
+        usd = prepared.prices.usd(sums.spent) + sums.around
         if (sums.halted or usd > limits.max_cost_usd) and len(tally.shards) < len(plan.shards):
             whole = math.ceil(110 * usd / max(sums.paid, 1e-6)) / 100  # with a tenth more
             short = sums.halted and usd <= limits.max_cost_usd

@@ -32,6 +32,6 @@ class Read:
         columns = {name: queries.column(name) for name in queries.column_names}
         columns |= {name: pa.nulls(rows, QUERIES.field(name).type) for name in _COLUMNS if name not in there}
         columns["shard"] = pa.repeat(pa.scalar(shard["shard"], pa.int32()), rows)
-        for name in ("costs", "errors"):
+        for name in ("costs", "errors", "overhead"):
             columns[name] = pa.array([[]] * rows, QUERIES.field(name).type)
         return pa.table(columns).select(QUERIES.names).cast(QUERIES)

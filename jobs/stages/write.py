@@ -16,6 +16,7 @@ from cluster import costs
 from cluster.run.shards import File, Manifest, commit, write_table
 from cluster.run.stage import shard_of
 from cluster.storage import Storage, open_storage
+from cluster.storage.traffic import take_traffic
 from jobs.stages.guard_counts import guard_counts
 from jobs.stages.selection_counts import further_texts, not_selected, selection_counts
 from jobs.tables import COMMITTED, LOST, NOTES, STORED
@@ -29,7 +30,8 @@ ARM = "run"  # the only arm of a plain run
 class Write:
     """A worker of the last stage."""
 
-    NEEDS = ("shard", "query_id", "log_count", "rewrites", "selection", "guarded", "stored", "hits", "costs", "errors")
+    NEEDS = ("shard", "query_id", "log_count", "rewrites", "selection", "guarded", "stored", "hits", "costs", "errors",
+             "overhead")  # fmt: skip
     GIVES = COMMITTED
 
     def __init__(self, run: str, planned: int, start: int) -> None:
@@ -84,10 +86,26 @@ def committed_row(
     """
     shard = shard_of(table)
     entries = table.column("costs").combine_chunks().flatten()
-    seconds = {"write": time.perf_counter() - began}
-    manifest = Manifest(shard, start, files, counts, costs.totals(entries), seconds, costs.by_start(entries))
-    manifest = commit(storage, manifest)
-    return pa.table({"shard": [shard], "manifest": [json.dumps(asdict(manifest))]}, schema=COMMITTED)
+    seconds: dict[str, float] = {}
+    requests: dict[str, dict[str, float]] = {}
+    for one in table.column("overhead").combine_chunks().flatten().to_pylist():
+        stage, name, amount = one["stage"], one["quantity"], one["amount"]
+        if name == "seconds":
+            seconds[stage] = seconds.get(stage, 0.0) + amount
+        else:
+            own = requests.setdefault(stage, {})
+            own[name] = own.get(name, 0) + int(amount)
+    if sent := take_traffic():
+        requests["write"] = sent
+    seconds["write"] = time.perf_counter() - began
+    mine = Manifest(shard, start, files, counts, costs.totals(entries), seconds, costs.by_start(entries), requests)
+    manifest = commit(storage, mine)
+    after = take_traffic()
+    for amounts in requests.values() if manifest is not mine else ():
+        after = {name: after.get(name, 0) + amounts.get(name, 0) for name in after.keys() | amounts.keys()}
+    return pa.table(
+        {"shard": [shard], "manifest": [json.dumps(asdict(manifest))], "traffic": [json.dumps(after)]}, schema=COMMITTED
+    )
 
 
 def flatten(table: pa.Table) -> dict[str, pa.Table]:

@@ -63,6 +63,7 @@ class State:
     planned: int = 0  # shards
     outages: Sequence[Outage] = ()  # services that the run waits for
     worker_seconds: float = 0.0  # of this start: workers with a shard in flight
+    busy: Mapping[str, float] = field(default_factory=dict)  # the same by stage, as `costs.stage` has it
     stopping: str = ""  # what is still done, once no more shards are admitted
 
     def work_done(self) -> float:

@@ -53,9 +53,14 @@ def closing_table(run: RunFolder, prices: Prices | None, evaluation: Evaluation 
 
 def spending_rows(run: RunFolder, prices: Prices | None) -> Iterator[tuple[str, str]]:
     """Yields the rows of a closing table that say what was spent, and what was lost."""
-    yield "cost", _cost(run.spent, prices, list(run.spent))
-    for stage in (name for name in COSTED if name in run.spent):
-        yield f"  {stage}", _cost(run.spent, prices, [stage])
+    billed = None if prices is None else run.bill(prices)
+    yield "cost", _cost(run.spent, list(run.spent), None if billed is None else billed.usd)
+    for stage in (*(name for name in COSTED if name in run.spent), *(name for name in run.spent if name not in COSTED)):
+        usd = None if billed is None else billed.of_stages([stage])
+        if _shown(costs.stage_sums(run.spent, stage), usd):
+            yield f"  {stage}", _cost(run.spent, [stage], usd)
+    if billed is not None and billed.nodes:
+        yield "  idle", f"${billed.idle:.4f}" + (f", and ${billed.lost:.4f} lost" if billed.lost else "")
     if lost := run.counts.get("lost_requests", 0):
         yield "lost", f"{counted('requests', lost)} were sent without an answer that was kept: a start was killed"
 
@@ -68,7 +73,7 @@ def closing_values(run: RunFolder, prices: Prices | None, evaluation: Evaluation
         "log": run.plan.counts,
         "counts": dict(run.counts),
         "costs": run.spent,
-        "usd": None if prices is None else prices.usd(run.spent),
+        "usd": None if prices is None else run.bill(prices).usd,
         "evaluation": None if evaluation is None else evaluation_values(evaluation),
         "notes": notes(run, evaluation, prices),
     }
@@ -130,14 +135,23 @@ def counted(quantity: str, value: float) -> str:
     """Returns '1 search', '1,646 searches', '12 prompt tokens'."""
     words = quantity.replace("_", " ")
     if value == 1:
-        words = "search" if words == "searches" else words.removesuffix("s")
+        words = "search" if words == "searches" else words.replace("requests to", "request to").removesuffix("s")
     return f"{int(value):,} {words}"
 
 
-def _cost(spent: Totals, prices: Prices | None, stages: list[str]) -> str:
+def _shown(sums: Mapping[str, float], usd: float | None) -> bool:
+    """Returns whether more than zeros would be said of a stage."""
+    return bool(usd and usd >= 0.00005) or any(round(value) for value in sums.values())
+
+
+def _cost(spent: Totals, stages: list[str], usd: float | None) -> str:
     sums = costs.stage_sums(spent, *stages)
-    parts = [f"{clock(sums.get('seconds', 0))} of work"]
+    parts = [] if usd is None else [f"${usd:.4f}"]
+    if stages != [costs.DRIVER]:
+        parts.append(f"{clock(sums.get('seconds', 0))} of work")
     parts += [counted(name, sums[name]) for name in costs.QUANTITIES if sums.get(name)]
-    if prices is not None:
-        parts.insert(0, f"${prices.usd(spent, stages):.4f}")
+    if wall := sums.get("driver_seconds"):
+        parts.append(f"{clock(wall)} of the driver")
+    if sent := sum(sums.get(name, 0) for name in costs.STORAGE_REQUESTS):
+        parts.append(counted("requests_to_S3", sent))
     return ", ".join(parts)

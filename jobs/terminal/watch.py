@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from cluster import costs
 from cluster.costs import Prices
@@ -97,9 +97,17 @@ class Pace:
 class Watch:
     """Keeps a State up to date with what is committed and the progress of the rest."""
 
-    def __init__(self, prices: Prices | None, state: State) -> None:
-        """Changes `state` in place; without `prices` it has no money."""
-        self._prices, self.state = prices, state
+    def __init__(self, prices: Prices | None, state: State, around: Callable[[], float] = lambda: 0.0) -> None:
+        """Changes `state` in place; without `prices` it has no money.
+
+        Args:
+            prices: of the run.
+            state: the progress.
+            around: returns the USD that are not of shards: nodes, and the driver.
+        """
+        self._prices, self.state, self._around = prices, state, around
+        self.costed_as: Mapping[str, str] = {}
+        """Stage -> the value of `costs.stage` in its entries."""
         self._pace, self._looked = Pace(), float("-inf")
         self.snapshot = NOTHING
         """The last progress."""
@@ -133,6 +141,11 @@ class Watch:
             )
             for name, page in pages.items()
         ]  # fmt: skip
+        busy: dict[str, float] = {}
+        for name, page in pages.items():
+            stage = self.costed_as.get(name, name)
+            busy[stage] = busy.get(stage, 0.0) + page.busy_seconds
+        self.state.busy = busy
         self.state.worker_seconds = sum(page.busy_seconds for page in pages.values())
         self.snapshot = snapshot
         self._add_up(counts, spent, pages)
@@ -153,6 +166,6 @@ class Watch:
         self.counts, self.spent = every, sums
         state = self.state
         state.errors, state.reasons = every["failed_queries"], by_reason(every)
-        state.usd = self._prices.usd(sums) if self._prices else None
+        state.usd = self._prices.usd(sums) + self._around() if self._prices else None
         quantities = costs.stage_sums(sums)
         state.quantities = {name: quantities.get(name, 0) for name in costs.QUANTITIES}

@@ -11,12 +11,13 @@ import socket
 import struct
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from s3_server import S3Server, connect
 
@@ -59,6 +60,11 @@ class Proxy:
     did: list[tuple[str, str, str]] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
+    def kinds(self) -> Counter[str]:
+        """The requests that came, by what a store charges for."""
+        with self.lock:
+            return Counter(kind(method, path) for method, path in self.requests)
+
     def meet(self, method: str, path: str) -> Fault | None:
         with self.lock:
             self.requests.append((method, path))
@@ -70,6 +76,16 @@ class Proxy:
                         self.did.append((fault.kind, method, path))
                         return fault
         return None
+
+
+def kind(method: str, path: str) -> str:
+    """What a request is, by its method and query."""
+    query = parse_qs(urlsplit(path).query, keep_blank_values=True)
+    if "list-type" in query:
+        return "list"
+    if method != "DELETE" and query.keys() & {"uploads", "uploadId"}:
+        return "multipart"
+    return method.lower()
 
 
 class _Wire(BaseHTTPRequestHandler):

@@ -158,6 +158,29 @@ def test_money_of_some_stages() -> None:
     assert PRICES.usd(spent) == pytest.approx(0.03)
 
 
+def test_searches_requests_to_s3_and_the_driver_have_prices() -> None:
+    prices = Prices(searches={"bm25": 20.0}, storage_requests={"put": 5.0, "get": 0.4}, driver_hour=3.6)
+    assert prices.usd({"retrieve": {"bm25@": {"searches": 1000}, "dense@m": {"searches": 1000}}}) == pytest.approx(0.02)
+    requests = {"put": 10, "get": 100, "delete": 1000, "sent_bytes": 1e9}
+    assert prices.usd({"write": {"storage@": requests}, "driver": {"storage@": requests}}) == pytest.approx(2 * 0.09)
+    assert prices.usd({"driver": {"log@": {"driver_seconds": 1000.0}}}) == pytest.approx(1.0)
+
+
+def test_nodes_have_one_price_or_one_by_kind() -> None:
+    seconds = {"cpu": 7200.0, "gpu": 3600.0}
+    assert Prices(node_hour=2.0).node_usd(seconds) == pytest.approx({"cpu": 4.0, "gpu": 2.0})
+    assert Prices(node_hour={"gpu": 3.0}).node_usd(seconds) == pytest.approx({"cpu": 0.0, "gpu": 3.0})
+    assert sum(Prices(cpu_worker_hour=1.0).node_usd(seconds).values()) == 0
+
+
+@pytest.mark.parametrize("name", ["cpu_worker_hour", "device_hour", "driver_hour"])
+def test_time_is_not_billed_twice(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "prices.yaml"
+    path.write_text(f"node_hour: 1\n{name}: 2\n")
+    with pytest.raises(ClusterError, match=f"node_hour bills all time; remove {name}, or node_hour"):
+        load_prices(path)
+
+
 def test_a_model_whose_name_has_an_at_sign_is_found() -> None:
     prices = Prices(tokens={"org/m@rev": {"prompt": 1.0}})
     assert prices.usd({"s": {"c@org/m@rev": {"prompt_tokens": 1_000_000}}}) == pytest.approx(1.0)
@@ -183,7 +206,9 @@ def test_prices_that_are_not_understood_are_refused_in_one_line(tmp_path: Path, 
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("text", ["device_hour: much", "tokens: [m]", "tokens: {m: 3}"])
+@pytest.mark.parametrize(
+    "text", ["device_hour: much", "tokens: [m]", "tokens: {m: 3}", "node_hour: {tpu: 1}", "storage_requests: {post: 1}"]
+)
 def test_prices_of_a_wrong_type_are_refused_when_read_not_when_used(tmp_path: Path, text: str) -> None:
     path = tmp_path / "prices.yaml"
     path.write_text(text)
@@ -264,4 +289,4 @@ def test_shares_of_threads_add_up() -> None:
 
 def test_every_part_of_a_start_up_is_start_up() -> None:
     rows = [entry("rewrite", name, 1.0, start=2) for name in ("dmqr", START_UP, f"{START_UP}.load", f"{START_UP}.warm_up")]
-    assert by_start(pa.array(rows, COST)) == {"2": {"attributed": 1.0, "start_up": 3.0}}
+    assert by_start(pa.array(rows, COST)) == {"2": {"rewrite": {"attributed": 1.0, "start_up": 3.0}}}

@@ -270,6 +270,7 @@ class FakeRunner:
 def drive(patch: Patch, received: int | None = None, lost: bool = False) -> None:
     """The driver's loop over workers that commit nothing."""
     from jobs.run import run
+    from jobs.run.ledger import Ledger
     from jobs.run.work import RUN
     from jobs.terminal.live_display import LiveDisplay
     from jobs.terminal.outage_log import OutageLog
@@ -280,7 +281,7 @@ def drive(patch: Patch, received: int | None = None, lost: bool = False) -> None
     prepared = anything(config=config, prices=None, storage=storage(), rewriting=Rewriting(()))
     plan = anything(shards=[anything(number=0, key="a", row_group=0)], counts={"queries": 3})
     lease, signals = anything(number=1, lost=lambda: lost, taken_over=lambda: False), anything(received=received, working=False)
-    session, record, display = anything(pools={}), anything(), LiveDisplay(sys.stderr)
+    session, record, display = anything(pools={}), anything(before=[], ledger=Ledger()), LiveDisplay(sys.stderr)
     outages = OutageLog(display.state)
     run.Night(prepared, session, lease, record, plan, Tally(), display, signals, outages, AGAIN, work).work()
 

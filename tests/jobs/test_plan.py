@@ -135,7 +135,7 @@ def test_more_workers_than_requests_in_flight_are_refused_before_anything_is_wri
     monkeypatch.setattr("jobs.plan.plan.check_engine", lambda prepared: None)
     unchecked = partial(run, work=replace(RUN, check_engines=lambda _: None))
     pools = local_pools(requested_pools(config), 0)
-    monkeypatch.setattr("jobs.run.run.open_session", lambda *_: SimpleNamespace(pools=pools, close=lambda: None))
+    monkeypatch.setattr("jobs.run.run.open_session", lambda *_: SimpleNamespace(pools=pools, close=lambda: None, nodes=dict))
     with pytest.raises(ConfigError, match=r"3 workers cannot share 2 requests in flight \(retrieve 3\)"):
         {"plan": plan, "run": unchecked}[verb](replace(prepared, config=config), LiveDisplay(io.StringIO()))
     assert list(prepared.storage.list()) == []

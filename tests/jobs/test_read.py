@@ -32,7 +32,7 @@ def test_a_shard_is_its_row_group(run: Path, row_group: int, rows: list[dict[str
     table = Read(str(run))(place(17, row_group))
     assert table.schema == QUERIES
     none = {"context": None, "values": None}
-    assert table.to_pylist() == [{"shard": 17, **row, **none, "costs": [], "errors": []} for row in rows]
+    assert table.to_pylist() == [{"shard": 17, **row, **none, "costs": [], "errors": [], "overhead": []} for row in rows]
 
 
 def test_contexts_and_values_are_read_where_the_plan_has_them(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from s3_proxy import Fault, proxied
 from s3_server import S3Server
 from whole_runs import ROOT, SAMPLE, check_files, check_same_rows, fetched, finish, flags, start, wait_until
 
+from cluster.costs import Totals, add_totals
+from cluster.run.shards import manifests
 from cluster.storage import Storage, copies, open_storage
 
 pytestmark = pytest.mark.slow
@@ -54,6 +56,25 @@ def command(verb: str, night: Storage, *more: str) -> list[str]:
 
 def committed(night: Storage, runs: str = "runs") -> int:
     return sum("/commits/0" in entry.key for entry in night.list(runs))
+
+
+def check_requests(run: Storage) -> None:
+    """Workers and both drivers have counted what they sent to S3, and the record has the sums."""
+    record = json.loads(run.get("run.json") or b"")
+    wanted: Totals = {}
+    for manifest in manifests(run):
+        assert manifest.storage["write"]["put"] >= 3
+        assert manifest.storage["read"]["get"] >= 1
+        add_totals(wanted, {stage: {"storage@": sums} for stage, sums in manifest.storage.items()})
+    killed, last = record["starts"]
+    for one in (killed, last):
+        add_totals(wanted, {"driver": {"storage@": one["spent"]["driver"]["storage@"]}})
+        assert one["node_seconds"]["cpu"] > 0
+    assert killed["spent"]["driver"]["storage@"]["put"] > 3
+    found = {stage: {"storage@": of["storage@"]} for stage, of in record["costs"].items() if "storage@" in of}
+    assert found == wanted
+    assert {"read", "retrieve", "write", "driver"} <= found.keys()
+    assert found["retrieve"]["storage@"]["received_bytes"] > 10_000  # a copy of the index
 
 
 def test_a_night_on_s3_is_killed_and_resumed(
@@ -100,6 +121,7 @@ def test_a_night_on_s3_is_killed_and_resumed(
     folder = fetched(run, tmp_path / "fetched")
     check_same_rows(folder, calm.folder)
     check_files(folder, SHARDS)
+    check_requests(run)
     table = [line for line in calm.out.splitlines() if line.startswith(("nDCG", "R@", "P@", "RR@", "Success", "results"))]
     assert [line for line in done.out.splitlines() if line in table] == table
     assert json.loads(night.get("runs/quickstart/latest.json") or b"{}")["path"] == run.root

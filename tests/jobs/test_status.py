@@ -18,7 +18,8 @@ from cluster.storage import Storage, open_storage
 from cluster.storage.files import FileStorage
 from jobs.__main__ import main
 from jobs.run import progress_file
-from jobs.run.progress_file import PROGRESS, ProgressFile
+from jobs.run.progress_file import ProgressFile
+from jobs.run.starts import PROGRESS
 from jobs.run.stopping import Stopped
 from jobs.terminal.state import StageState, State
 

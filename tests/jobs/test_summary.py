@@ -9,10 +9,11 @@ import pytest
 from report_runs import Make, Query, RunMaker
 from rich.console import Console
 
+from cluster.costs import Prices
 from jobs.evaluate.evaluate import Evaluation
 from jobs.evaluate.measure import MEASURES
 from jobs.run.folder import RunFolder
-from jobs.terminal.summary import closing_table
+from jobs.terminal.summary import _shown, closing_table
 
 CORES = [Query("one", {"keyword": "a, b", "core_content": "a b c"}), Query("two", {"keyword": "a", "core_content": "a"})]
 
@@ -57,3 +58,31 @@ def test_where_nothing_is_judged_a_warning_stands_and_no_row_of_dashes(make: Mak
     shown = lines(make(), Evaluation(7, 7, nothing, nothing, None, unmatched=("q1", "log.parquet#0")))
     assert not [line for line in shown if line.startswith(("nDCG", "R@"))]
     assert "warning: nothing is measured: none of 7 judged log rows is in the log" in " ".join(shown)
+
+
+def test_the_cost_is_the_bill_by_stage_driver_and_idle_nodes(make: Make) -> None:
+    run = make()
+    start = run.record["starts"][0]
+    start |= {
+        "node_seconds": {"cpu": 3600.0},
+        "spent": {"driver": {"work@": {"driver_seconds": 90.0}, "storage@": {"put": 1, "get": 1}}},
+    }
+    console = Console(width=120, highlight=False, markup=False, emoji=False)
+    with console.capture() as captured:
+        console.print(closing_table(run, Prices(node_hour=2.0), None))
+    said = {name: rest for name, _, rest in (" ".join(line.split()).partition(" ") for line in captured.get().splitlines())}
+    assert said["cost"].startswith("$2.0000, ")
+    assert said["driver"].endswith("1 min 30 s of the driver, 2 requests to S3")
+    shown = [
+        float(said[name].split(",")[0].removeprefix("$"))
+        for name in ("rewrite", "retrieve", "fuse", "write", "driver", "idle")
+        if name in said
+    ]
+    assert sum(shown) == pytest.approx(2.0, abs=0.001)
+
+
+def test_a_stage_of_which_only_zeros_would_be_said_has_no_row() -> None:
+    assert not _shown({"seconds": 0.2}, 0.00004)
+    assert _shown({"seconds": 0.2}, 0.0001)
+    assert _shown({"seconds": 0.6}, None)
+    assert _shown({"put": 1}, None)

@@ -30,7 +30,7 @@ class WriteArms:
     """A worker of the last stage."""
 
     NEEDS = ("shard", "query_id", "log_count", "rewrites", "selections", "stored", "documents", "fused", "counts", "costs",
-             "errors")  # fmt: skip
+             "errors", "overhead")  # fmt: skip
     GIVES = COMMITTED
 
     def __init__(self, work: SharedWork, full: int, run: str, start: int) -> None:

@@ -1,0 +1,94 @@
+"""The starts of a run as `run.json` has them, and where the time of their workers went."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from cluster.costs import Totals, add_totals
+from cluster.run.lease import lease_durations
+from cluster.run.shards import Manifest, seconds_by_start
+from cluster.storage import Storage
+
+PROGRESS = "progress.json"
+BROKEN = ("killed", "failed", "stopped")  # statuses of starts that may have left shards in flight behind
+TIMES = ("attributed", "start_up", "lost", "idle")
+_NUMBERED = re.compile(r"_\d+$")  # an ablation has a pool per engine: rewrite, rewrite_2
+_LAST = ("worker_seconds", "busy", "node_seconds", "spent")  # keys of progress.json that are those of a start
+
+Start = dict[str, Any]
+
+
+def known_starts(record: Mapping[str, Any], storage: Storage) -> list[Start]:
+    """Returns the starts of a record; of one that is recorded as running what is known of it.
+
+    That is its wall time by its last heartbeat, and what `progress.json` says if it is of this start.
+
+    Args:
+        record: `run.json`.
+        storage: the run's folder.
+    """
+    found = []
+    for one in record.get("starts", []):
+        known = dict(one)
+        if one.get("status") == "running":
+            last = json.loads(storage.get(PROGRESS) or b"{}")
+            beats, number = lease_durations(storage), one["start"]
+            known["wall_seconds"] = beats[number - 1] if number <= len(beats) else float(one["wall_seconds"])
+            known |= {key: last[key] for key in _LAST if key in last and last.get("start") == number}
+        found.append(known)
+    return found
+
+
+def driver_spent(starts: Iterable[Start]) -> Totals:
+    """Returns what the drivers of starts have spent."""
+    sums: Totals = {}
+    for one in starts:
+        add_totals(sums, one.get("spent", {}))
+    return sums
+
+
+def stage_of_pool(pool: str) -> str:
+    """Returns the stage, as `costs.stage` has it, that a pool's workers do."""
+    return _NUMBERED.sub("", pool)
+
+
+def node_time(starts: Sequence[Start], committed: Iterable[Manifest]) -> list[dict[str, Any]]:
+    """Returns the worker seconds of every start, in all and by stage, reconciled.
+
+    (Workers of the pools x wall time of the start) + busy time of the stages without a pool = attributed to rows, reading,
+    writing + start-up + lost + idle. Lost is busy time that no committed shard accounts for, of a start that did not end in
+    order: what was in flight when it was killed, failed or spent its budget.
+    """
+    by_start = seconds_by_start(committed)
+    return [_reconciled(one, by_start.get(one["start"], {})) for one in starts]
+
+
+def _reconciled(start: Start, spent: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    there: dict[str, float] = {}
+    for pool, of in start["pools"].items():
+        stage = stage_of_pool(pool)
+        there[stage] = there.get(stage, 0.0) + of["workers"] * start["wall_seconds"]
+    attributed = {stage: sums["attributed"] for stage, sums in spent.items()}
+    for stage, components in start.get("spent", {}).items():  # dedup on other machines
+        attributed[stage] = attributed.get(stage, 0.0) + sum(sums.get("seconds", 0.0) for sums in components.values())
+    busy = start.get("busy", {}) if start["status"] in BROKEN else {}
+    stages = {}
+    for stage in sorted(there.keys() | attributed.keys() | busy.keys()):
+        mine, up = attributed.get(stage, 0.0), spent.get(stage, {}).get("start_up", 0.0)
+        lost = max(0.0, busy.get(stage, 0.0) - mine)
+        idle = max(0.0, there.get(stage, 0.0) - mine - up - lost)
+        times = {"attributed": mine, "start_up": up, "lost": lost, "idle": idle}
+        if any(times.values()):
+            stages[stage] = times
+    sums = {name: sum(times[name] for times in stages.values()) for name in TIMES}
+    return {
+        "start": start["start"],
+        "workers": sum(pool["workers"] for pool in start["pools"].values()),
+        "wall_seconds": start["wall_seconds"],
+        "worker_seconds": sum(sums.values()),
+        **sums,
+        "stages": stages,
+    }

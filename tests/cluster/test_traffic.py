@@ -1,0 +1,88 @@
+"""Every request to S3 is counted once, by kind, with its bytes: against a proxy before a real server that has seen them all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from s3_proxy import Fault, Proxy, proxied
+from s3_server import S3Server
+
+from cluster.costs import STORAGE, STORAGE_REQUESTS
+from cluster.storage import s3_client
+from cluster.storage.s3 import PART, S3Storage
+from cluster.storage.s3_duckdb import attach
+from cluster.storage.traffic import add_traffic, count_answer, count_request, take_traffic
+
+
+@pytest.fixture
+def proxy(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    monkeypatch.setattr(s3_client, "backoff", lambda: lambda: None)
+    with proxied(s3) as (proxy, address):
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
+        take_traffic()
+        yield proxy
+
+
+@pytest.fixture
+def store(proxy: Proxy) -> S3Storage:
+    return S3Storage(proxy.server.fresh())
+
+
+def requests(taken: dict[str, float]) -> Counter[str]:
+    return Counter({name: int(n) for name, n in taken.items() if name in STORAGE_REQUESTS})
+
+
+def test_all_kinds_of_requests_are_counted_as_they_come_to_the_server(store: S3Storage, proxy: Proxy) -> None:
+    assert store.put_if_absent("a", b"x" * 1000)
+    assert not store.put_if_absent("a", b"other")  # asks whose it is
+    store.put("large", b"y" * (2 * PART))
+    assert store.get("a") == b"x" * 1000
+    assert store.get("none") is None
+    assert [entry.key for entry in store.list()] == ["a", "large"]
+    store.delete("a", "large")
+    taken = take_traffic()
+    assert requests(taken) == proxy.kinds()
+    assert {name for name in taken if name in STORAGE_REQUESTS} == set(STORAGE_REQUESTS)
+    assert taken["sent_bytes"] >= 1000 + 2 * PART
+    assert taken["received_bytes"] == 1000
+    assert take_traffic() == {}
+
+
+def test_what_duckdb_and_pyarrow_read_is_counted(store: S3Storage, proxy: Proxy) -> None:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"n": list(range(200_000))}), sink, row_group_size=10_000, compression="none", use_dictionary=False)
+    store.put("t.parquet", sink.getvalue().to_pybytes())
+    with duckdb.connect() as connection:
+        attach(connection)
+        (found,) = connection.execute(f"SELECT sum(n) FROM read_parquet('{store.url('t.parquet')}')").fetchone() or (None,)
+    with store.open("t.parquet") as file:
+        assert found == pq.ParquetFile(file).read().column("n").to_numpy().sum()
+    taken = take_traffic()
+    assert requests(taken) == proxy.kinds()
+    assert taken["get"] > 2
+    assert taken["received_bytes"] >= 200_000 * 8
+
+
+def test_each_attempt_of_a_request_is_one(store: S3Storage, proxy: Proxy) -> None:
+    proxy.faults = [Fault("slow_down", times=2), Fault("cut", method="GET", times=1)]
+    store.put("a", b"x" * 10)
+    assert store.get("a") == b"x" * 10
+    taken = take_traffic()
+    assert requests(taken) == proxy.kinds() == Counter(put=3, get=2)
+    assert taken["sent_bytes"] == 30
+
+
+def test_what_another_process_has_counted_is_given_out_once() -> None:
+    take_traffic()
+    count_request("PutObject", 5)
+    count_request("AbortMultipartUpload", 0)
+    count_answer(7)
+    add_traffic({"get": 2, "received_bytes": 3.0})
+    assert take_traffic() == {"put": 1, "sent_bytes": 5, "delete": 1, "received_bytes": 10, "get": 2}
+    assert take_traffic() == {}
+    assert {"put", "sent_bytes", "delete", "received_bytes", "get"} < set(STORAGE)
