@@ -7,16 +7,14 @@ bounded by `max_tokens`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from cluster import costs
-from cluster.errors import ConfigError
 from cluster.run.shards import Manifest, spent
 from jobs.config.config import Config
-from jobs.run.folder import open_run
+from jobs.run.pool_sizes import previous_run
 from jobs.run.prepare import Prepared
 from rewriters.engines.openai.token_count import TokenCounter
 from rewriters.engines.settings import LocatedVllmSettings, OpenaiSettings, VllmSettings
@@ -59,9 +57,8 @@ def estimate(prepared: Prepared, left: int, done: Sequence[Manifest], texts: Seq
         return None
     if done:
         return _by_manifests(prepared, left, done, f"by {len(done):,} shards that are committed")
-    if (previous := _previous_run(prepared)) is not None:
-        run_id, manifests = previous
-        return _by_manifests(prepared, left, manifests, f"by {run_id}, the last run of this kind")
+    if (run := previous_run(prepared)) is not None:
+        return _by_manifests(prepared, left, run.manifests, f"by {run.record['run_id']}, the last run of this kind")
     return _by_tokenizer(prepared, left, texts)
 
 
@@ -85,24 +82,6 @@ def _split_start_up(spent: costs.Totals) -> tuple[costs.Totals, costs.Totals]:
         for key, sums in components.items():
             parts[key.startswith(costs.START_UP)].setdefault(stage, {})[key] = sums
     return parts
-
-
-def _previous_run(prepared: Prepared) -> tuple[str, list[Manifest]] | None:
-    """Returns the name and manifests of the newest finished run of this name, if only its log and its indexes differ."""
-    if prepared.output.get(f"{prepared.config.name}/latest.json") is None:
-        return None
-    try:
-        run = open_run(prepared.output.url(prepared.config.name))
-    except (ConfigError, OSError, ValueError):
-        return None
-    if not run.manifests or _settings(run.record.get("identity", {})) != _settings(prepared.identity):
-        return None
-    return run.record["run_id"], run.manifests
-
-
-def _settings(identity: dict[str, Any]) -> str:
-    config = {key: value for key, value in identity.get("config", {}).items() if key != "log"}
-    return json.dumps({**identity, "config": config, "indexes": None}, sort_keys=True)
 
 
 def _by_tokenizer(prepared: Prepared, left: int, texts: Sequence[str]) -> Estimate | None:

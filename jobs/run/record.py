@@ -15,6 +15,7 @@ from cluster.run.session import InProcessSession, Session
 from cluster.run.shards import Plan, manifests, seconds_by_start
 from cluster.storage import Storage
 from jobs.keys import SCHEMA_VERSION
+from jobs.run.pool_sizes import PoolSizes
 from jobs.run.prepare import Prepared
 from jobs.run.progress_file import PROGRESS
 from jobs.terminal.outage_log import OutageLog
@@ -38,7 +39,13 @@ class Record:
     """
 
     def __init__(
-        self, prepared: Prepared, session: Session | InProcessSession, number: int, state: State, outages: OutageLog
+        self,
+        prepared: Prepared,
+        session: Session | InProcessSession,
+        number: int,
+        state: State,
+        outages: OutageLog,
+        sizes: PoolSizes,
     ) -> None:
         """Writes the record with status `running`; a start before that still says so was killed.
 
@@ -48,8 +55,9 @@ class Record:
             number: of this start, from 1.
             state: the progress, updated by others.
             outages: those of this start.
+            sizes: of the session's pools.
         """
-        self._prepared, self._session, self._number = prepared, session, number
+        self._prepared, self._session, self._number, self._sizes = prepared, session, number, sizes
         self._state, self._outages = state, outages
         self._began = time.time()
         self._before = json.loads(prepared.storage.get("run.json") or b"{}").get("starts", [])
@@ -73,7 +81,7 @@ class Record:
             "task_slots": session.task_cpus,  # CPUs for the stages without a pool
             "pools": {name: pool._asdict() for name, pool in session.pools.items()},
             "resources": session.resources._asdict(),
-        }
+        } | self._sizes.values()
         starts = [one for one in self._before if one["start"] != self._number] + [start]
         body = {
             "schema_version": SCHEMA_VERSION,
@@ -104,7 +112,9 @@ class Record:
             busy = max(one.get("worker_seconds", 0.0), spent["attributed"])
             lost = busy - spent["attributed"] if one["status"] in BROKEN else 0.0
             used = spent["attributed"] + spent["start_up"] + lost
-            total = max(workers * one["wall_seconds"], used)
+            first = one.get("calibration") or {"seconds": 0.0, "workers": workers}  # before the pools were sized
+            before = min(first["seconds"], one["wall_seconds"])
+            total = max(first["workers"] * before + workers * (one["wall_seconds"] - before), used)
             result.append(
                 {
                     "start": one["start"],

@@ -101,6 +101,7 @@ class Watch:
         """Changes `state` in place; without `prices` it has no money."""
         self._prices, self.state = prices, state
         self._pace, self._looked = Pace(), float("-inf")
+        self._before = state.worker_seconds  # of earlier runners of this start
         self.snapshot = NOTHING
         """The last progress."""
         self.counts: Counter[str] = Counter()
@@ -133,7 +134,7 @@ class Watch:
             )
             for name, page in pages.items()
         ]  # fmt: skip
-        self.state.worker_seconds = sum(page.busy_seconds for page in pages.values())
+        self.state.worker_seconds = self._before + sum(page.busy_seconds for page in pages.values())
         self.snapshot = snapshot
         self._add_up(counts, spent, pages)
 
