@@ -49,8 +49,9 @@ def can_hold(nodes: Sequence[NodeGroup], demands: Sequence[Demand]) -> bool | No
     for group in nodes:
         if count := min(group.nodes, len(demands)):
             free[_node(round(group.cpus * _UNIT), _gpus(group.gpus))] += count
-    all_gpus, all_cpus = (sum(node[part] * count for node, count in free.items()) for part in (0, 1))
-    if sum(gpus for gpus, _ in wanted) > all_gpus or sum(cpus for _, cpus in wanted) > all_cpus:
+    if sum(gpus for gpus, _ in wanted) > sum(gpus * count for (gpus, _, _), count in free.items()):
+        return False
+    if sum(cpus for _, cpus in wanted) > sum(cpus * count for (_, cpus, _), count in free.items()):
         return False
     trials: list[tuple[int, _Free]] = [(0, tuple(sorted(free.items())))]
     seen = set(trials)

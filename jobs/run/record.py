@@ -27,7 +27,7 @@ LIBRARIES = (
 )  # fmt: skip
 
 
-BROKEN = ("killed", "failed", "stopped")  # statuses of starts that may have left shards in flight behind
+BROKEN = ("killed", "failed", "stopped", "interrupted")  # statuses of starts that may have left shards in flight behind
 
 
 class Record:

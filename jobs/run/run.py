@@ -79,7 +79,8 @@ def run(
     session = open_session(address, pools, package_folders(), nodes)
     try:
         work.check(prepared, session.pools)
-        with Signals(progress, resume_command) as signals, OutagePulse(partial(outages.update, "driver")):
+        grace = prepared.config.cluster.grace_seconds
+        with Signals(progress, resume_command, grace) as signals, OutagePulse(partial(outages.update, "driver")):
             progress.phase("reading the log")
             draft = draft_plan(prepared, local=session.local) if plan is None else None
             lease = Lease.acquire(storage)  # from here on the run writes
@@ -216,6 +217,7 @@ class Night:
             if closing := stop is not None or self.signals.received is not None:
                 runner.close()
                 self.progress.state.stopping = self._in_flight(runner)
+                self.signals.check_grace(self._left(runner))
             if row:
                 runner.mark_committed(row["shard"])  # frees a place at the gate, unless it is closed
             self._show(runner, watch, bool(row))
@@ -231,11 +233,12 @@ class Night:
         return stop
 
     def _in_flight(self, runner: Runner) -> str:
-        shards, rows = runner.in_flight(), runner.progress().queries
         end = "" if self.signals.received is None else "; a second signal ends at once"
-        one = shards == 1
-        being = f"{'is' if one else 'are'} being committed{end}"
-        return f"{shards} {'shard' if one else 'shards'} in flight ({queries(rows)}) {being}"
+        return f"{self._left(runner)} being committed{end}"
+
+    def _left(self, runner: Runner) -> str:
+        shards, rows = runner.in_flight(), runner.progress().queries
+        return f"{shards} shard{'s' * (shards != 1)} in flight ({queries(rows)}) {'is' if shards == 1 else 'are'}"
 
     def _count(self, manifest: Manifest) -> None:
         """Adds a committed shard to the sums."""
