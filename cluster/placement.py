@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 UNLIMITED_NODES = 1_000_000  # of a node group without an upper limit
 _UNIT = 10_000  # Ray counts parts of a CPU or GPU by ten-thousandths
-_TRIALS = 20_000  # placements that are tried, some 0.2 s
+_TRIALS = 10_000  # some 0.1 to 1 s
 
 _Node = tuple[int, int, tuple[int, ...]]  # what is free: GPUs in all, CPUs, and of each GPU that is not taken whole
 _Free = tuple[tuple[_Node, int], ...]  # nodes with equal room, and their number; those with the least room first
@@ -34,7 +34,7 @@ class Demand(NamedTuple):
     gpus: float
 
 
-def can_hold(nodes: Sequence[NodeGroup], demands: Sequence[Demand]) -> bool | None:
+def can_hold(nodes: Sequence[NodeGroup], demands: Sequence[Demand], trials: int = _TRIALS) -> bool | None:
     """Returns whether the nodes can hold the workers all at once; None if that is not known after many trials.
 
     The first trial is best-fit decreasing, which places the largest worker that is left where the least room remains; then
@@ -43,6 +43,7 @@ def can_hold(nodes: Sequence[NodeGroup], demands: Sequence[Demand]) -> bool | No
     Args:
         nodes: All nodes.
         demands: One for each worker.
+        trials: Places for a worker that are tried, beside one for each.
     """
     wanted = sorted(((round(one.gpus * _UNIT), round(one.cpus * _UNIT)) for one in demands), reverse=True)
     free: Counter[_Node] = Counter()
@@ -53,16 +54,16 @@ def can_hold(nodes: Sequence[NodeGroup], demands: Sequence[Demand]) -> bool | No
         return False
     if sum(cpus for _, cpus in wanted) > sum(cpus * count for (_, cpus, _), count in free.items()):
         return False
-    trials: list[tuple[int, _Free]] = [(0, tuple(sorted(free.items())))]
-    seen = set(trials)
-    for _ in range(len(wanted) + _TRIALS):
-        if not trials:
+    open_trials: list[tuple[int, _Free]] = [(0, tuple(sorted(free.items())))]
+    seen = set(open_trials)
+    for _ in range(len(wanted) + 1 + trials):
+        if not open_trials:
             return False
-        placed, room = trials.pop()
+        placed, room = open_trials.pop()
         if placed == len(wanted):
             return True
         later = [(placed + 1, after) for after in _placements(room, *wanted[placed])]
-        trials += [trial for trial in reversed(later) if trial not in seen]
+        open_trials += [trial for trial in reversed(later) if trial not in seen]
         seen.update(later)
     return None
 

@@ -173,8 +173,8 @@ def apportion(
 ) -> dict[str, int]:
     """Returns the workers of each stage for the largest throughput of the slowest stage, no more than that takes.
 
-    Workers are added one by one to the slowest stage, until it may not grow. Each allocation on this path is the smallest
-    with its throughput, so the last one that fits is optimal if `holds` is true of every smaller allocation, too.
+    Workers are added one by one to the slowest stage, until it may not grow. The first allocation on this path with some
+    throughput is the smallest that has it, so the best one that fits is optimal if `holds` is true of all smaller ones, too.
 
     Args:
         seconds: Stage -> work of one worker per query, in seconds.
@@ -185,14 +185,17 @@ def apportion(
         At least one worker each, even if there is no room for that.
     """
     workers = dict.fromkeys(seconds, 1)
-    path = [dict(workers)]
-    while seconds and len(path) < _MOST_WORKERS:
-        slowest = min(seconds, key=lambda stage: workers[stage] / max(seconds[stage], 1e-12))
-        if workers[slowest] >= most[slowest]:
+    path, throughputs = [], []
+    while True:
+        speeds = {stage: count / max(seconds[stage], 1e-12) for stage, count in workers.items()}
+        slowest = min(speeds, key=speeds.__getitem__)
+        path.append(dict(workers))
+        throughputs.append(speeds[slowest])
+        if workers[slowest] >= most[slowest] or len(path) == _MOST_WORKERS:
             break
         workers[slowest] += 1
-        path.append(dict(workers))
-    return path[max(0, bisect.bisect_left(range(len(path)), True, key=lambda place: not holds(path[place])) - 1)]
+    fitting = bisect.bisect_left(path, True, key=lambda allocation: not holds(allocation))
+    return path[bisect.bisect_left(throughputs, throughputs[max(0, fitting - 1)])]
 
 
 def _grown(
@@ -212,7 +215,8 @@ def _grown(
     most = {name: (requests[name].max_workers or _MOST_WORKERS) if name in auto else 1 for name in known}
 
     def holds(chosen: Mapping[str, int]) -> bool:
-        return can_hold(nodes, _demands(pools, workers | {name: chosen[name] for name in auto}, task_cpus)) is True
+        demands = _demands(pools, workers | {name: chosen[name] for name in auto}, task_cpus)
+        return can_hold(nodes, demands, trials=100) is True  # for sure, and soon
 
     found = apportion(seconds, holds, most)
     return workers | {name: found[name] for name in auto}

@@ -13,7 +13,8 @@ import pytest
 from few_stages import places, stages
 
 from cluster.errors import ClusterError
-from cluster.run.pools import NodeGroup, Pool, PoolRequest
+from cluster.placement import NodeGroup
+from cluster.run.pools import Pool, PoolRequest
 from cluster.run.runner_ray import RayRunner
 from cluster.run.session import Session
 
