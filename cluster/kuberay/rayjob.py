@@ -25,6 +25,7 @@ def rayjob(
     deadline_seconds: int,
     config_map: str,
     kueue: bool,
+    kill_seconds: int,
 ) -> Manifest:
     """Returns a RayJob.
 
@@ -41,6 +42,7 @@ def rayjob(
         deadline_seconds: Longest time of an attempt, waiting for nodes included.
         config_map: With the config.
         kueue: Whether Kueue admits the job.
+        kill_seconds: Between the SIGTERM and the SIGKILL that end the driver, or its pod.
     """
     scales = settings.autoscale and (not kueue or any(group.least < group.most for group in groups))
     metadata: Manifest = {"name": name, "namespace": settings.namespace, "labels": {JOB_LABEL: job}}
@@ -60,7 +62,11 @@ def rayjob(
         spec |= {"shutdownAfterJobFinishes": True, "ttlSecondsAfterFinished": _KUEUE_TTL_SECONDS}
     else:
         spec["deletionStrategy"] = {"deletionRules": _deletion_rules(settings, scales)}
-    spec["rayClusterSpec"] = _cluster(job, settings, groups, config_map, scales, kueue)
+    cluster = _cluster(job, settings, groups, config_map, scales, kueue)
+    head = cluster["headGroupSpec"]["template"]["spec"]
+    head["terminationGracePeriodSeconds"] = kill_seconds
+    head["containers"][0]["env"].append({"name": "RAY_JOB_STOP_WAIT_TIME_S", "value": str(kill_seconds)})
+    spec["rayClusterSpec"] = cluster
     return {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": metadata, "spec": spec}
 
 

@@ -33,7 +33,8 @@ _LEAST_DEADLINE_SECONDS = 3600
 _NODES_SECONDS = 1800  # to get nodes, images and models
 _MARGIN = 3  # times the estimate
 _ROUND_SECONDS = 600
-_KILL_SECONDS = 600  # an orderly stop commits the shards under way
+_KILL_SECONDS = 600  # without cluster.grace_seconds: an orderly stop commits the shards under way
+_HAND_BACK_SECONDS = 5  # after the grace
 _ANY_DATE = "2026-01-31"  # to check a name that has the date of a night
 _WIDTH = 128
 
@@ -64,6 +65,8 @@ def rendered(
     groups = worker_groups(pools, kubernetes)
     date = "{date}" if kind == "cron" else config.log.date
     deadline = kubernetes.deadline_seconds or deadline_seconds(pools, planned)
+    grace = config.cluster.grace_seconds
+    kill = _KILL_SECONDS if grace is None else math.ceil(grace) + _HAND_BACK_SECONDS
     file, files = _config_files(config_path)
     entrypoint = shlex.join(
         [
@@ -76,7 +79,7 @@ def rendered(
     )
     config_map = f"{job}-config"
     name = f"{job}-{date}" if date else job
-    manifest = rayjob(name, job, kubernetes, groups, entrypoint, deadline, config_map, kind == "kueue")
+    manifest = rayjob(name, job, kubernetes, groups, entrypoint, deadline, config_map, kind == "kueue", kill)
     check_rayjob(filled(manifest, _ANY_DATE))
     documents: list[Manifest] = [
         {
