@@ -70,7 +70,7 @@ def rendered(
     file, files = _config_files(config_path)
     entrypoint = shlex.join(
         [
-            *("timeout", "--signal=TERM", f"--kill-after={_KILL_SECONDS}", str(deadline)),
+            *("timeout", "--signal=TERM", f"--kill-after={max(_KILL_SECONDS, kill)}", str(deadline)),
             *("dmqr", "run", f"{CONFIG_FOLDER}/{file}"),
             *(["--date", date] if date else []),
             *(["--label", config.label] if config.label else []),

@@ -50,7 +50,7 @@ class Slow:
             time.sleep(0.01)
         spent = [[entry("slow", "s", 1.0, requests=2)] for _ in range(EACH)]
         table = table.set_column(1, ROWS.field("costs"), pa.array(spent, COSTS))
-        return table.append_column(self.ADDS.field("seen"), table.column("shard"))
+        return table.append_column(self.ADDS.field(0), table.column("shard"))
 
     def close(self) -> None:
         (self._folder / "closed").touch()
