@@ -9,7 +9,6 @@ from cluster.kuberay.settings import KubernetesSettings, PodResources, Toleratio
 Manifest = dict[str, Any]
 
 CONFIG_FOLDER = "/etc/dmqr"  # the config, its prices and text files, from a ConfigMap
-STOP_SECONDS = 600  # from SIGTERM to SIGKILL; Ray leaves 3, too few to commit the shards under way
 JOB_LABEL = "dmqr/job"  # selects the pods of a job; KubeRay keeps labels that are not its own
 _CACHE = "/cache"
 _GRACE_SECONDS = 120  # what clouds leave a spot node, at most
@@ -55,7 +54,7 @@ def ray_pod(
             "name": container,
             "image": (settings.gpu_image if gpus else None) or settings.image,
             "resources": {"requests": quantities, "limits": dict(quantities)},
-            "env": _environment(settings, {"RAY_JOB_STOP_WAIT_TIME_S": str(STOP_SECONDS)} if is_head else {}),
+            "env": _environment(settings),
             "volumeMounts": [
                 *mounts(),
                 {"name": "shared-memory", "mountPath": "/dev/shm"},
@@ -127,9 +126,9 @@ def _folders() -> list[Manifest]:
     return [{"name": name, "value": value} for name, value in values.items()]
 
 
-def _environment(settings: KubernetesSettings, more: dict[str, str]) -> list[Manifest]:
+def _environment(settings: KubernetesSettings) -> list[Manifest]:
     """Returns the variables of a pod of Ray; the operator adds RAY_AUTH_MODE and RAY_AUTH_TOKEN, from its Secret."""
-    own = {"DMQR_CACHE": f"{_CACHE}/dmqr", "RAY_USAGE_STATS_ENABLED": "0"} | more
+    own = {"DMQR_CACHE": f"{_CACHE}/dmqr", "RAY_USAGE_STATS_ENABLED": "0"}
     named: list[Manifest] = [{"name": name, "value": value} for name, value in own.items() if name not in settings.env]
     named += [{"name": name, "value": value} for name, value in sorted(settings.env.items())]
     named += [

@@ -12,6 +12,7 @@ from cluster.kuberay.worker_groups import WorkerGroup
 
 _KUEUE = "kueue.x-k8s.io"
 _KEPT_AS_LONG = 7  # times as long as the head, the RayJob is kept: its status tells how the night ended
+STOP_WAIT = "RAY_JOB_STOP_WAIT_TIME_S"  # of the job server; 3 without it, too few to commit the shards under way
 _KUEUE_TTL_SECONDS = 60
 _SUBMITTER_RETRIES = 3  # of the pod that submits: it finds the job under its id and follows it
 
@@ -25,6 +26,7 @@ def rayjob(
     deadline_seconds: int,
     config_map: Manifest,
     kueue: bool,
+    kill_seconds: int,
 ) -> Manifest:
     """Returns a RayJob.
 
@@ -41,6 +43,7 @@ def rayjob(
         deadline_seconds: Longest time of an attempt, waiting for nodes included.
         config_map: Volume with the config.
         kueue: Whether Kueue admits the job.
+        kill_seconds: Between the SIGTERM and the SIGKILL that end the driver, or its pod.
     """
     scales = settings.autoscale and (not kueue or any(group.least < group.most for group in groups))
     metadata: Manifest = {"name": name, "namespace": settings.namespace, "labels": {JOB_LABEL: job}}
@@ -60,7 +63,12 @@ def rayjob(
         spec |= {"shutdownAfterJobFinishes": True, "ttlSecondsAfterFinished": _KUEUE_TTL_SECONDS}
     else:
         spec["deletionStrategy"] = {"deletionRules": _deletion_rules(settings, scales)}
-    spec["rayClusterSpec"] = _cluster(job, settings, groups, config_map, scales, kueue)
+    cluster = _cluster(job, settings, groups, config_map, scales, kueue)
+    head = cluster["headGroupSpec"]["template"]["spec"]
+    head["terminationGracePeriodSeconds"] = kill_seconds
+    if STOP_WAIT not in settings.env:
+        head["containers"][0]["env"].append({"name": STOP_WAIT, "value": str(kill_seconds)})
+    spec["rayClusterSpec"] = cluster
     return {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": metadata, "spec": spec}
 
 

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from cluster.errors import ConfigError
 from cluster.kuberay.settings import KubernetesSettings
-from cluster.run.pools import TASK_CPUS, NodeGroup, Pool, PoolRequest
+from cluster.placement import NodeGroup
+from cluster.run.pools import AUTO, TASK_CPUS, Pool, PoolRequest
 
 _ROUNDING = 1e-9  # 1 / 0.1 workers of a tenth of a GPU must be 10
 
@@ -32,9 +33,18 @@ def explicit_pools(requests: Mapping[str, PoolRequest], settings: KubernetesSett
     """Returns the pools with a number in place of everything that is open, since no cluster is there to size them by.
 
     One worker where the number is open; a worker that computes without a GPU has all CPUs of its pod.
+
+    Raises:
+        ConfigError: A pool is to be sized by the work: the cluster that it would divide is made to fit the pools.
     """
     pools = {}
     for name, request in requests.items():
+        if request.workers == AUTO:
+            raise ConfigError(
+                "manifest",
+                f"cluster.{name}.workers: auto divides a cluster that is there, but this one is made to fit the pools; give a "
+                "number, or {min, max}",
+            )
         least, most = request.workers if isinstance(request.workers, tuple) else (request.workers or 1, None)
         gpus = request.gpus or 0.0
         cpus = request.cpus or (float(settings.cpu_workers.cpus) if request.can_use_gpu and not gpus else 1.0)
@@ -48,16 +58,7 @@ def worker_groups(pools: Mapping[str, Pool], settings: KubernetesSettings) -> li
     Args:
         pools: Stage -> pool.
         settings: With the sizes of pods.
-
-    Raises:
-        ConfigError: A worker wants more than one GPU, and not a whole number.
     """
-    for name, pool in pools.items():
-        if pool.gpus > 1 and pool.gpus % 1:
-            raise ConfigError(
-                "manifest",
-                f"cluster.{name}.gpus: Ray has no {pool.gpus:g} GPUs for one worker; give a whole number, or less than one",
-            )
     by_gpus: dict[int, list[Pool]] = {0: []}
     for pool in pools.values():
         by_gpus.setdefault(math.ceil(pool.gpus), []).append(pool)

@@ -101,6 +101,11 @@ class ProgressTracker:
             self._closed = True
             self._condition.notify_all()
 
+    def closed(self) -> bool:
+        """Returns whether the gate is closed: the run stops."""
+        with self._condition:
+            return self._closed
+
     def mark_committed(self, shard: int) -> None:
         """Removes a committed shard, so that another can be admitted."""
         with self._condition:

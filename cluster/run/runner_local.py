@@ -75,7 +75,7 @@ class LocalRunner:
 
     def _build(self, stage: Stage, stack: ExitStack) -> Meter:
         reserve = partial(self._tracker.reserve, stage.name)
-        with reporting_to(partial(self._tracker.heartbeat, stage.name, None, 0), reserve):
+        with reporting_to(partial(self._tracker.heartbeat, stage.name, None, 0), reserve, self._tracker.closed):
             meter = Meter(stage, self._start)
         stack.callback(meter.close)
         if stage.pool:

@@ -167,6 +167,14 @@ class _RemoteTracker:
     def reserve(self, worker: str, spent: float, wanted: float) -> float:
         return float(self._get(self._tracker.reserve.remote(worker, spent, wanted)))
 
+    def closed(self) -> bool:
+        from ray.exceptions import RayError
+
+        try:
+            return bool(self._get(self._tracker.closed.remote()))
+        except RayError:  # the tracker is being restarted
+            return False
+
     def halt(self, shard: int) -> None:
         self._get(self._tracker.halt.remote(shard))
 
@@ -185,7 +193,9 @@ class _BlockActor:
         self._pulse = OutagePulse(partial(self._reporter.report_outages, self._worker)).__enter__()
         # A worker may copy an index for minutes while it is built.
         with reporting_to(
-            partial(self._reporter.heartbeat, stage.name, None, 0), partial(self._reporter.reserve, self._worker)
+            partial(self._reporter.heartbeat, stage.name, None, 0),
+            partial(self._reporter.reserve, self._worker),
+            self._reporter.closed,
         ):
             self._meter = Meter(stage, start)
         ray.get(tracker.worker_started.remote(stage.name, self._worker))

@@ -11,21 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from cluster.errors import ClusterError
-from cluster.run.pools import (
-    TASK_CPUS,
-    NodeGroup,
-    PoolRequest,
-    Resources,
-    in_process_pools,
-    local_pools,
-    scaled_resources,
-    size_pools,
-)
+from cluster.placement import UNLIMITED_NODES, NodeGroup
+from cluster.run.pools import AUTO, TASK_CPUS, PoolRequest, in_process_pools, local_pools, resources, size_pools
 from cluster.run.submitted import working_folder_has
 
 IN_PROCESS = "none"  # `cluster.address` for no Ray, with all stages in this process
 _MOST_LOCAL_GPUS = 16
-_UNLIMITED_NODES = 1_000_000  # of a node group without an upper limit
 WORKER_ENVIRONMENT = {
     "OMP_WAIT_POLICY": "PASSIVE",  # stages share cores: a waiting OpenMP thread must not spin
     "TOKENIZERS_PARALLELISM": "false",
@@ -48,12 +39,15 @@ class InProcessSession:
             os.environ.setdefault(name, value)
         cores = float(os.cpu_count() or 1)
         gpus = usable_gpus(requests)
-        self.resources = Resources(1, cores, gpus, cores, gpus)
+        self.resources = resources([NodeGroup(1, cores, gpus)])
         self.pools = in_process_pools(requests, gpus)
 
     def nodes(self) -> dict[str, int]:
         """Returns the number of nodes by kind: this one."""
         return {"gpu" if self.resources.gpus else "cpu": 1}
+
+    def resize(self, requests: Mapping[str, PoolRequest]) -> None:
+        """Does nothing: each pool has one worker."""
 
     def close(self) -> None:
         """Does nothing; `Session.close` disconnects."""
@@ -108,10 +102,9 @@ class Session:
                 f"cluster.address: no Ray answers at {address!r}{why}; start one (ray start --head), set RAY_ADDRESS, "
                 "or use cluster.address: local",
             ) from error
-        self.resources = _resources(ray.nodes())
+        self._added = [autoscaler_nodes] if autoscaler_nodes else None
         try:
-            groups = [] if self.local else [autoscaler_nodes] if autoscaler_nodes else _reported_node_groups()
-            self.pools = size_pools(requests, self.resources, self.local, scaled_resources(self.resources, groups))
+            self.resize(requests)
         except ClusterError:
             self.close()
             raise
@@ -123,6 +116,18 @@ class Session:
         alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         return dict(Counter("gpu" if resources.get("GPU") else "cpu" for resources in alive))
 
+    def resize(self, requests: Mapping[str, PoolRequest]) -> None:
+        """Sizes the pools anew, to the nodes that the cluster has now.
+
+        Raises:
+            ClusterError: The pools request more than the cluster has and may scale to.
+        """
+        import ray
+
+        nodes = _nodes(ray.nodes())
+        added = [] if self.local else _reported_node_groups() if self._added is None else self._added
+        self.resources, self.pools = resources(nodes), size_pools(requests, nodes, self.local, added)
+
     def close(self) -> None:
         """Disconnects from Ray; stops it if this session has started it."""
         import ray
@@ -132,7 +137,8 @@ class Session:
 
 def _logical_cpus(requests: Mapping[str, PoolRequest]) -> int:
     """Returns the CPUs that the pools may request; that depends on the GPUs, which Ray counts after it has started."""
-    guesses = (0, _MOST_LOCAL_GPUS) if any(request.takes_spare_gpus for request in requests.values()) else (0,)
+    more = any(request.takes_spare_gpus or request.workers == AUTO for request in requests.values())
+    guesses = (0, _MOST_LOCAL_GPUS) if more else (0,)
     return max(math.ceil(sum(p.max_workers * p.cpus for p in local_pools(requests, gpus).values())) for gpus in guesses)
 
 
@@ -182,7 +188,7 @@ def _reported_node_groups() -> list[NodeGroup]:
     groups = [] if config is None else config.node_group_configs
     return [
         NodeGroup(
-            _UNLIMITED_NODES if one.max_count < 0 else one.max_count,
+            UNLIMITED_NODES if one.max_count < 0 else one.max_count,
             one.resources.get("CPU", 0.0),
             one.resources.get("GPU", 0.0),
         )
@@ -190,7 +196,8 @@ def _reported_node_groups() -> list[NodeGroup]:
     ]
 
 
-def _resources(nodes: list[dict[str, Any]]) -> Resources:
-    alive: list[dict[str, float]] = [dict(node["Resources"]) for node in nodes if node["Alive"]]
-    cpus, gpus = ([node.get(kind, 0.0) for node in alive] for kind in ("CPU", "GPU"))
-    return Resources(len(alive), sum(cpus), sum(gpus), max(cpus, default=0), max(gpus, default=0))
+def _nodes(nodes: list[dict[str, Any]]) -> list[NodeGroup]:
+    """Returns the live nodes, from what Ray says of them."""
+    alive = (node["Resources"] for node in nodes if node["Alive"])
+    kinds = Counter((float(one.get("CPU", 0)), float(one.get("GPU", 0))) for one in alive)
+    return [NodeGroup(count, *kind) for kind, count in kinds.items()]

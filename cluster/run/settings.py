@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
 from cluster.kuberay.settings import KubernetesSettings
-from cluster.run.pools import NodeGroup, PoolRequest
+from cluster.placement import NodeGroup
+from cluster.run.pools import AUTO, PoolRequest
 
 FROZEN = ConfigDict(extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True)
 FORM = "@"  # prefix of the tags of a union's members, which are no part of a config key
@@ -32,8 +33,12 @@ class WorkerRange(BaseModel):
 
 # With a discriminator pydantic reports the errors of one form only, not of every form that the value does not have.
 Workers = Annotated[
-    Annotated[int, Field(gt=0), Tag(f"{FORM}number")] | Annotated[WorkerRange, Tag(f"{FORM}range")],
-    Discriminator(lambda value: f"{FORM}range" if isinstance(value, dict | WorkerRange) else f"{FORM}number"),
+    Annotated[int, Field(gt=0), Tag(f"{FORM}number")]
+    | Annotated[WorkerRange, Tag(f"{FORM}range")]
+    | Annotated[Literal["auto"], Tag(f"{FORM}word")],
+    Discriminator(
+        lambda value: f"{FORM}{'range' if isinstance(value, dict | WorkerRange) else 'word' if value == AUTO else 'number'}"
+    ),
 ]
 
 
@@ -43,11 +48,19 @@ class PoolSettings(BaseModel):
     model_config = FROZEN
 
     workers: Workers | None = None
-    """A number, or {min, max}: the pool grows while all its workers are busy and the cluster has room, or can scale."""
+    """A number; {min, max}: the pool grows while all its workers are busy and the cluster has room, or can scale; or auto: as
+    many as make its stage as fast as the others, by the last run of the kind or a calibration."""
     cpus: Annotated[float, Field(gt=0)] | None = None
     """Of each worker."""
     gpus: Annotated[float, Field(ge=0)] | None = None
-    """Of each worker."""
+    """Of each worker: a whole number, or a part of one, which workers share."""
+
+    @field_validator("gpus")
+    @classmethod
+    def _whole_or_part(cls, gpus: float | None) -> float | None:
+        if gpus is not None and gpus > 1 and gpus % 1:
+            raise ValueError(f"Ray has no {gpus:g} GPUs for one worker; give a whole number, or less than one")
+        return gpus
 
     def pool_request(self, *, can_use_gpu: bool = False) -> PoolRequest:
         """Returns the request for the session.
@@ -81,6 +94,9 @@ class ClusterSettings(BaseModel):
     """local: starts Ray here; auto: RAY_ADDRESS or a running Ray; none: all stages in this process; else an address."""
     shard_size: Annotated[int, Field(gt=0, le=5000)] = 1000
     """Queries that are processed and committed together."""
+    grace_seconds: Annotated[float, Field(gt=0)] | None = 25.0
+    """After SIGTERM, how long shards in flight may take to be committed; the rest is left to the next start. Less than
+    SIGKILL leaves (in Kubernetes 30 by default). null: as long as they take, as after Ctrl-C."""
     scales_to: ScalesTo | None = None
     """Nodes that the autoscaler may add, so that pools which need them are accepted; null: as the autoscaler reports."""
     rewrite: PoolSettings = PoolSettings()

@@ -108,7 +108,7 @@ class BlockHalted(Exception):
     """The worker has stopped in the middle of a block, since the run's budget is spent; the next start goes on with it."""
 
 
-_thread = threading.local()  # .report, .reserve: of the worker that is built or called in this thread
+_thread = threading.local()  # .report, .reserve, .stopping: of the worker that is built or called in this thread
 
 
 def heartbeat(share: float | None = None, spent: costs.Totals | None = None) -> None:
@@ -134,16 +134,27 @@ def reserver() -> Callable[[float, float], float]:
     return reserve or (lambda _spent, _wanted: float("inf"))
 
 
+def stopping() -> Callable[[], bool]:
+    """Returns the function that tells the worker that is built in this thread whether the run stops; any thread may call it.
+
+    A run that stops admits no more shards, and may end before those in flight are committed.
+    """
+    told: Callable[[], bool] | None = getattr(_thread, "stopping", None)
+    return told or (lambda: False)
+
+
 @contextlib.contextmanager
 def reporting_to(
-    report: Callable[[float | None, costs.Totals | None], object], reserve: Callable[[float, float], float] | None = None
+    report: Callable[[float | None, costs.Totals | None], object],
+    reserve: Callable[[float, float], float] | None = None,
+    stopping: Callable[[], bool] | None = None,
 ) -> Iterator[None]:
-    """Passes the heartbeats of this thread to `report`, and what its worker reserves to `reserve`, during the body."""
-    _thread.report, _thread.reserve = report, reserve
+    """Passes the heartbeats of this thread to `report`, during the body; its worker calls `reserve` and `stopping`."""
+    _thread.report, _thread.reserve, _thread.stopping = report, reserve, stopping
     try:
         yield
     finally:
-        del _thread.report, _thread.reserve
+        del _thread.report, _thread.reserve, _thread.stopping
 
 
 class Meter:

@@ -6,13 +6,14 @@ Worthwhile with several workers or accelerators; on one machine without accelera
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from cluster.errors import DmqrError, RetrieverError
 from cluster.run.actors import map_on_actors
-from cluster.run.pools import PoolRequest
+from cluster.run.pools import AUTO, PoolRequest
 from cluster.run.session import IN_PROCESS, Session
 from jobs.cli.refusal import cause
 from jobs.config.config import Config
@@ -94,4 +95,5 @@ def uses_actors(config: Config) -> bool:
 
 
 def _load_pool(config: Config) -> PoolRequest:
-    return config.cluster.retrieve.pool_request(can_use_gpu=config.dense_retriever is not None)
+    request = config.cluster.retrieve.pool_request(can_use_gpu=config.dense_retriever is not None)
+    return replace(request, workers=None) if request.workers == AUTO else request  # no other stage to be as fast as

@@ -13,10 +13,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cluster import costs
-from cluster.errors import ConfigError
 from cluster.run.shards import Manifest, spent
 from jobs.config.config import Config
-from jobs.run.folder import RunFolder, open_run
+from jobs.run.pool_sizes import previous_run
 from jobs.run.prepare import Prepared
 from jobs.run.starts import Start, driver_spent, known_starts
 from rewriters.engines.openai.token_count import TokenCounter
@@ -69,7 +68,7 @@ def estimate(
         record = json.loads(prepared.storage.get("run.json") or b"{}")
         starts = known_starts(record, prepared.storage)
         return _by_manifests(prepared, left, done, starts, f"by {len(done):,} shards that are committed")
-    if (run := _previous_run(prepared)) is not None:
+    if (run := previous_run(prepared)) is not None:
         return _by_manifests(prepared, left, run.manifests, run.starts, f"by {run.record['run_id']}, the last run of this kind")
     return _by_tokenizer(prepared, left, texts, searches or {})
 
@@ -98,24 +97,6 @@ def _split_start_up(spent: costs.Totals) -> tuple[costs.Totals, costs.Totals]:
         for key, sums in components.items():
             parts[key.startswith(costs.START_UP)].setdefault(stage, {})[key] = sums
     return parts
-
-
-def _previous_run(prepared: Prepared) -> RunFolder | None:
-    """Returns the newest finished run of this name, if only its log and its indexes differ."""
-    if prepared.output.get(f"{prepared.config.name}/latest.json") is None:
-        return None
-    try:
-        run = open_run(prepared.output.url(prepared.config.name))
-    except (ConfigError, OSError, ValueError):
-        return None
-    if not run.manifests or _settings(run.record.get("identity", {})) != _settings(prepared.identity):
-        return None
-    return run
-
-
-def _settings(identity: dict[str, Any]) -> str:
-    config = {key: value for key, value in identity.get("config", {}).items() if key != "log"}
-    return json.dumps({**identity, "config": config, "indexes": None}, sort_keys=True)
 
 
 def _by_tokenizer(prepared: Prepared, left: int, texts: Sequence[str], searches: Mapping[str, int]) -> Estimate | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from cluster.run.lease import check_free
-from cluster.run.pools import Pool, local_pools
+from cluster.run.pools import Pool, PoolRequest, local_pools
 from cluster.run.session import IN_PROCESS, InProcessSession, Session, usable_gpus
-from cluster.run.shards import SUCCESS, Plan, check_inputs, manifests, read_plan
+from cluster.run.shards import SUCCESS, Manifest, Plan, check_inputs, manifests, read_plan
 from cluster.storage import open_storage
 from jobs.ablate.plan import ablation_rows, planned_ablation
 from jobs.ablate.prepare import Ablation
@@ -26,10 +26,12 @@ from jobs.pipeline import package_folders
 from jobs.plan.estimate import SAMPLE, estimate
 from jobs.plan.searches import searches_of_query
 from jobs.run.finish import unwritten_tables
+from jobs.run.pool_sizes import CALIBRATION, has_auto, known_seconds, seconds_words, with_seconds
 from jobs.run.pools import requested_pools
 from jobs.run.prepare import Prepared, check_engine, check_indexes_unchanged
 from jobs.run.request_shares import check_shares
 from jobs.run.spending import expected_requests, requests_per_query
+from jobs.run.tally import Tally
 from jobs.tables import ORIGINAL
 from jobs.terminal.formats import clock, money, unpriced
 from jobs.terminal.live_display import LiveDisplay
@@ -75,7 +77,7 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Ablation | None = 
     some = expected_requests(prepared.rewriting, texts)
     expected = estimate(prepared, left, done, texts, searches)
     tables = len(SHARD_TABLES) - len(unwritten_tables(config))
-    pools, resources = _pools(prepared, progress)
+    pools, resources, sized = _pools(prepared, progress, done, shards - len(done))
     check_shares(config, pools)
     return {
         "run_id": prepared.run_id,
@@ -100,6 +102,7 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Ablation | None = 
         "downloads": {} if finished else _downloads(config),
         "pools": {name: pool._asdict() for name, pool in pools.items()},
         "there": resources,
+        "sized": sized,
     } | ({} if ablation is None else {"ablation": planned_ablation(ablation, counts["queries"])})
 
 
@@ -139,6 +142,8 @@ def plan_table(planned: dict[str, Any]) -> Table:
         gpus = f", {pool['gpus']:g} GPU" if pool["gpus"] else ""
         workers = f"{pool['workers']} to {pool['most']}" if pool.get("most") else f"{pool['workers']}"
         table.add_row(f"  {name}", f"{workers} x ({pool['cpus']:g} CPU{gpus})")
+    if planned.get("sized"):
+        table.add_row("", planned["sized"])
     if "ablation" in planned:
         for name, words in ablation_rows(planned["ablation"]):
             table.add_row(name, words)
@@ -193,21 +198,54 @@ def _downloads(config: Config) -> dict[str, int]:
     return {config.rerank.model: size} if size else {}
 
 
-def _pools(prepared: Prepared, progress: LiveDisplay) -> tuple[dict[str, Pool], str]:
-    """Returns the pools and a description of the resources; connects to Ray only if the pools depend on its resources."""
+def _pools(
+    prepared: Prepared, progress: LiveDisplay, done: Sequence[Manifest], shards: int
+) -> tuple[dict[str, Pool], str, str]:
+    """Returns the pools, a description of the resources, and by what pools with `auto` are sized.
+
+    Connects to Ray only if the pools depend on its resources.
+
+    Args:
+        prepared: the job.
+        progress: shows what is being done.
+        done: the committed shards.
+        shards: the number of those that are left.
+    """
     requested = requested_pools(prepared.config)
     address = prepared.config.cluster.address
     if address == IN_PROCESS:
-        return InProcessSession(requested).pools, f"{os.cpu_count()} cores here, one stage at a time in one process"
+        return InProcessSession(requested).pools, f"{os.cpu_count()} cores here, one stage at a time in one process", ""
     if address == "local" and not any(pool.gpus for pool in requested.values()):
         gpus = usable_gpus(requested)
         there = f" and {gpus:g} GPUs here; they go to the last stages first" if gpus else " here"
-        return local_pools(requested, gpus), f"{os.cpu_count()} cores{there}"
+        pools = local_pools(requested, gpus)
+        asked, sized = _by_work(prepared, requested, pools, done, shards)
+        return local_pools(asked, gpus), f"{os.cpu_count()} cores{there}", sized
     progress.phase("reading the resources of Ray")
     session = Session(address, requested, package_folders(), prepared.config.cluster.autoscaler_nodes)
-    session.close()
+    try:
+        asked, sized = _by_work(prepared, requested, session.pools, done, shards)
+        session.resize(asked)
+    finally:
+        session.close()
     resources = session.resources
     if address == "local":
-        return session.pools, f"{os.cpu_count()} cores and {resources.gpus:g} GPUs here"
+        return session.pools, f"{os.cpu_count()} cores and {resources.gpus:g} GPUs here", sized
     nodes = f"{resources.nodes} node{'s' * (resources.nodes != 1)}"
-    return session.pools, f"{resources.cpus:g} CPUs and {resources.gpus:g} GPUs on {nodes}"
+    return session.pools, f"{resources.cpus:g} CPUs and {resources.gpus:g} GPUs on {nodes}", sized
+
+
+def _by_work(
+    prepared: Prepared, requested: dict[str, PoolRequest], pools: dict[str, Pool], done: Sequence[Manifest], shards: int
+) -> tuple[dict[str, PoolRequest], str]:
+    """Returns the requested pools with the work of their stages, and by what it is known; "" without `auto`."""
+    if not has_auto(requested):
+        return requested, ""
+    tally = Tally()
+    for manifest in done:
+        tally.add(manifest)
+    known = known_seconds(prepared, pools, tally)
+    if known is None:
+        words = f"auto: no run of this kind is known; the first {CALIBRATION} queries or more calibrate, one worker each"
+        return requested, words
+    return with_seconds(requested, known, max(1, shards)), f"auto: by {seconds_words(known)}"

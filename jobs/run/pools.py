@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
-from cluster.run.pools import Pool, PoolRequest, in_process_pools, local_pools
+from cluster.errors import ConfigError
+from cluster.run.pools import AUTO, Pool, PoolRequest, in_process_pools, local_pools
 from cluster.run.session import IN_PROCESS, usable_gpus
 from jobs.config.config import Config
 from jobs.run.request_shares import limit_workers
@@ -65,11 +66,21 @@ def _rewriting(config: Config) -> PoolRequest:
     """Returns the pool of the rewriting stage.
 
     A vLLM engine runs on as many accelerators as its arguments set; for a server one worker is enough.
+
+    Raises:
+        ConfigError: a worker has fewer GPUs than its engine spans.
     """
     request = config.cluster.rewrite.pool_request()
     if isinstance(config.rewrite.engine, VllmSettings):
-        gpus = float(config.rewrite.engine.gpus) if request.gpus is None else request.gpus
+        spans = config.rewrite.engine.gpus
+        if spans > 1 and request.gpus and request.gpus < spans:  # 0: vLLM's build for CPUs
+            raise ConfigError(
+                "cluster-small",
+                f"cluster.rewrite.gpus: a worker has {request.gpus:g}, but its engine spans {spans} (tensor_parallel_size x "
+                "pipeline_parallel_size of rewrite.engine.args); leave it out",
+            )
+        gpus = float(spans) if request.gpus is None else request.gpus
         return replace(request, gpus=gpus, can_use_gpu=True, takes_spare_gpus=True)
     if isinstance(config.rewrite.engine, OpenaiSettings):
-        return replace(request, workers=request.workers or 1)
+        return replace(request, workers=1 if request.workers in (None, AUTO) else request.workers)
     return request

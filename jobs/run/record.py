@@ -14,6 +14,7 @@ from cluster.run.session import InProcessSession, Session
 from cluster.run.shards import Plan, manifests
 from jobs.keys import SCHEMA_VERSION
 from jobs.run.ledger import Ledger
+from jobs.run.pool_sizes import PoolSizes
 from jobs.run.prepare import Prepared
 from jobs.run.starts import driver_spent, known_starts, node_time
 from jobs.terminal.outage_log import OutageLog
@@ -36,6 +37,7 @@ class Record:
         state: State,
         outages: OutageLog,
         ledger: Ledger,
+        sizes: PoolSizes,
     ) -> None:
         """Writes the record with status `running`; a start before that still says so was killed.
 
@@ -46,8 +48,9 @@ class Record:
             state: the progress, updated by others.
             outages: those of this start.
             ledger: of this start.
+            sizes: of the session's pools.
         """
-        self._prepared, self._session, self._number = prepared, session, number
+        self._prepared, self._session, self._number, self._sizes = prepared, session, number, sizes
         self._state, self._outages = state, outages
         self.ledger = ledger
         self._began = time.time()
@@ -80,7 +83,7 @@ class Record:
             "task_slots": session.task_cpus,  # CPUs for the stages without a pool
             "pools": {name: pool._asdict() for name, pool in session.pools.items()},
             "resources": session.resources._asdict(),
-        }
+        } | self._sizes.values()
         starts = [one for one in self.before if one["start"] != self._number] + [start]
         every: costs.Totals = {}
         for part in (spent, driver_spent(starts)):

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from cluster.errors import ConfigError
-from cluster.run.pools import Pool, PoolRequest
+from cluster.run.pools import AUTO, Pool, PoolRequest
 from jobs.config.config import Config
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.retriever import RetrieverSettings
@@ -42,7 +42,7 @@ def searching_pools(config: Config) -> list[str]:
 def limit_workers(config: Config, pools: Mapping[str, PoolRequest]) -> dict[str, PoolRequest]:
     """Returns the requested pools, with automatically sized ones limited to one worker per request in flight."""
     names = searching_pools(config)
-    unset = [name for name in names if pools[name].workers is None]
+    unset = [name for name in names if pools[name].workers in (None, AUTO)]
     left = _max_in_flight(config) - sum(_max_workers(pools[name]) for name in names)
     return {**pools, **{name: replace(pools[name], max_workers=max(1, left // len(unset))) for name in unset}}
 
@@ -65,7 +65,9 @@ def check_shares(config: Config, pools: Mapping[str, Pool]) -> None:
 
 
 def _max_workers(request: PoolRequest) -> int:
-    return request.workers[1] if isinstance(request.workers, tuple) else request.workers or 0
+    if isinstance(request.workers, tuple):
+        return request.workers[1]
+    return request.workers if isinstance(request.workers, int) else 0
 
 
 def _max_in_flight(config: Config) -> int:

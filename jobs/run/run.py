@@ -5,15 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import queue
-import threading
 import time
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
-
-import pyarrow as pa
 
 from cluster import costs
 from cluster.errors import ClusterError, DmqrError, Stopped
@@ -22,20 +16,21 @@ from cluster.run.pulse import OutagePulse
 from cluster.run.runner_local import LocalRunner
 from cluster.run.runner_ray import RayRunner
 from cluster.run.session import IN_PROCESS, InProcessSession, Session, open_session
-from cluster.run.shards import SUCCESS, Manifest, Plan, Shard, check_inputs, read_manifest, read_plan
+from cluster.run.shards import SUCCESS, Manifest, Plan, check_inputs, read_manifest, read_plan
 from cluster.storage.traffic import add_traffic
 from jobs.log.draft import draft_plan, store_plan
 from jobs.pipeline import package_folders
 from jobs.run.finish import finish, put_latest
 from jobs.run.ledger import Ledger
+from jobs.run.pool_sizes import PoolSizes
 from jobs.run.prepare import Prepared, check_indexes_unchanged
 from jobs.run.progress_file import ProgressFile
 from jobs.run.record import Record
 from jobs.run.spending import RunMoney
 from jobs.run.stopping import Signals, Stall, Sums, limit, outcome
+from jobs.run.stream import Results, Runner, next_result, stream
 from jobs.run.tally import Tally, tally_of
 from jobs.run.work import RUN, Work
-from jobs.tables import SHARD
 from jobs.terminal.formats import queries
 from jobs.terminal.live_display import LiveDisplay
 from jobs.terminal.log_files import LogFiles
@@ -44,9 +39,6 @@ from jobs.terminal.outage_log import OutageLog
 from jobs.terminal.watch import Watch
 
 STARTING = "starting the workers"  # until the first worker works
-
-Runner = RayRunner | LocalRunner
-Results = queue.Queue[dict[str, Any] | BaseException | None]
 
 
 def run(
@@ -91,7 +83,8 @@ def run(
     try:
         ledger.watch_nodes(session.nodes)
         work.check(prepared, session.pools)
-        with Signals(progress, resume_command) as signals, OutagePulse(partial(outages.update, "driver")):
+        grace = prepared.config.cluster.grace_seconds
+        with Signals(progress, resume_command, grace) as signals, OutagePulse(partial(outages.update, "driver")):
             progress.phase("reading the log")
             ledger.begin("log")
             draft = draft_plan(prepared, local=session.local) if plan is None else None
@@ -100,7 +93,8 @@ def run(
             try:
                 if log is not None:
                     log.keep(storage)
-                record = Record(prepared, session, lease.number, progress.state, outages, ledger)
+                sizes = PoolSizes(prepared, session, pools)
+                record = Record(prepared, session, lease.number, progress.state, outages, ledger, sizes)
                 with ProgressFile(storage, lease, progress.state, log.store if log else lambda: None, record.spent):
                     plan = store_plan(prepared, draft) if draft else plan
                     assert plan is not None
@@ -108,7 +102,7 @@ def run(
                         "plan", _plan_summary(plan), queries=plan.counts["queries"], shards=len(plan.shards), start=lease.number
                     )
                     night = Night(
-                        prepared, session, lease, record, plan, tally_of(storage), progress, signals, outages,
+                        prepared, session, lease, record, plan, tally_of(storage), sizes, progress, signals, outages,
                         resume_command, work,
                     )  # fmt: skip
                     night.run()
@@ -133,6 +127,7 @@ class Night:
     record: Record
     plan: Plan
     tally: Tally
+    sizes: PoolSizes
     progress: LiveDisplay
     signals: Signals
     outages: OutageLog
@@ -176,15 +171,21 @@ class Night:
             return
         if state.done:
             event("resume", f"going on: {state.shards} of {state.planned} shards are committed", committed=state.shards)
-        self.progress.phase(STARTING)
-        runner = self._runner(len(pending), watch)
-        runner.spent_elsewhere(spending.elsewhere(self.tally.spent))
-        results: Results = queue.Queue()
-        threading.Thread(target=_stream, args=(runner, pending, results), name="stream", daemon=True).start()
-        self.signals.working = True
-        stopped = self._collect(runner, results, watch, spending)
-        self.outages.update("workers", [])
-        self._check_complete(stopped, watch, spending, runner.progress().halted > 0)
+        for shards in self.sizes.turns(pending, self.tally):
+            if self.sizes.auto:
+                self._put("running")  # with the pools of this turn
+            self.progress.phase(STARTING)
+            watch = Watch(self.prepared.prices, state, spending.around)
+            runner = self._runner(len(shards), watch)
+            runner.spent_elsewhere(spending.elsewhere(self.tally.spent))
+            results = stream(runner, shards)
+            self.signals.working = True
+            stopped = self._collect(runner, results, watch, spending)
+            self.outages.update("workers", [])
+            halted = runner.progress().halted > 0
+            if stopped or halted or self.signals.received is not None:
+                break
+        self._check_complete(stopped, watch, spending, halted)
 
     def _runner(self, shards: int, watch: Watch) -> Runner:
         start, budget = self.lease.number, self.prepared.config.limits.max_cost_usd
@@ -200,7 +201,7 @@ class Night:
         closing = False
         retries = 0
         stall = Stall(runner, self.prepared.config.limits.stall_minutes, self.resume_command)
-        while (row := _next_result(results)) is not None:
+        while (row := next_result(results)) is not None:
             if row:
                 stall.restart()
                 self._count(read_manifest(row["manifest"]))
@@ -216,6 +217,7 @@ class Night:
             if closing := stop is not None or self.signals.received is not None:
                 runner.close()
                 self.progress.state.stopping = self._in_flight(runner)
+                self.signals.check_grace(self._left(runner))
             if row:
                 runner.mark_committed(row["shard"])  # frees a place at the gate, unless it is closed
             self._show(runner, watch, bool(row))
@@ -231,11 +233,12 @@ class Night:
         return stop
 
     def _in_flight(self, runner: Runner) -> str:
-        shards, rows = runner.in_flight(), runner.progress().queries
         end = "" if self.signals.received is None else "; a second signal ends at once"
-        one = shards == 1
-        being = f"{'is' if one else 'are'} being committed{end}"
-        return f"{shards} {'shard' if one else 'shards'} in flight ({queries(rows)}) {being}"
+        return f"{self._left(runner)} being committed{end}"
+
+    def _left(self, runner: Runner) -> str:
+        shards, rows = runner.in_flight(), runner.progress().queries
+        return f"{shards} shard{'s' * (shards != 1)} in flight ({queries(rows)}) {'is' if shards == 1 else 'are'}"
 
     def _count(self, manifest: Manifest) -> None:
         """Adds a committed shard to the sums."""
@@ -302,27 +305,3 @@ def _plan_summary(plan: Plan) -> str:
     counts = plan.counts
     word = "shard" if len(plan.shards) == 1 else "shards"
     return f"{counts['queries']:,} distinct queries of {counts['log_rows']:,} log rows, in {len(plan.shards):,} {word}"
-
-
-def _next_result(results: Results) -> dict[str, Any] | None:
-    """Returns the next committed row, {} if there is none for now, None at the end; raises the exception of the stream."""
-    try:
-        row = results.get(timeout=0.5)
-    except queue.Empty:
-        return {}
-    if isinstance(row, BaseException):
-        raise row
-    return row
-
-
-def _stream(runner: Runner, pending: Sequence[Shard], results: Results) -> None:
-    def shard_rows() -> Iterator[pa.Table]:
-        for shard in pending:
-            yield pa.table({"shard": [shard.number], "key": [shard.key], "row_group": [shard.row_group]}, schema=SHARD)
-
-    try:
-        for row in runner.run(shard_rows()):
-            results.put(row)
-        results.put(None)
-    except BaseException as error:  # the main thread raises it
-        results.put(error)

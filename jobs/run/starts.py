@@ -13,7 +13,7 @@ from cluster.run.shards import Manifest, seconds_by_start
 from cluster.storage import Storage
 
 PROGRESS = "progress.json"
-BROKEN = ("killed", "failed", "stopped")  # statuses of starts that may have left shards in flight behind
+BROKEN = ("killed", "failed", "stopped", "interrupted")  # statuses of starts that may have left shards in flight behind
 TIMES = ("attributed", "start_up", "lost", "idle")
 _NUMBERED = re.compile(r"_\d+$")  # an ablation has a pool per engine: rewrite, rewrite_2
 _LAST = ("worker_seconds", "busy", "node_seconds", "spent")  # keys of progress.json that are those of a start
@@ -67,10 +67,12 @@ def node_time(starts: Sequence[Start], committed: Iterable[Manifest]) -> list[di
 
 
 def _reconciled(start: Start, spent: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    # Before `workers: auto` has sized the pools, each has one worker.
+    calibrated = min((start.get("calibration") or {"seconds": 0.0})["seconds"], start["wall_seconds"])
     there: dict[str, float] = {}
     for pool, of in start["pools"].items():
         stage = stage_of_pool(pool)
-        there[stage] = there.get(stage, 0.0) + of["workers"] * start["wall_seconds"]
+        there[stage] = there.get(stage, 0.0) + calibrated + of["workers"] * (start["wall_seconds"] - calibrated)
     attributed = {stage: sums["attributed"] for stage, sums in spent.items()}
     for stage, components in start.get("spent", {}).items():  # dedup on other machines
         attributed[stage] = attributed.get(stage, 0.0) + sum(sums.get("seconds", 0.0) for sums in components.values())

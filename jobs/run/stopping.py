@@ -119,18 +119,21 @@ class Signals:
     """Handles SIGINT and SIGTERM while the `with` block runs.
 
     The first signal while shards are in flight (`working`) is kept in `received`: the run admits no more shards and commits
-    those in flight. Before and after, and from the second signal on, Stopped is raised at once.
+    those in flight, after SIGTERM for the grace that is left until SIGKILL. Before and after, and from the second signal on,
+    Stopped is raised at once.
     """
 
-    def __init__(self, progress: LiveDisplay, resume_command: str) -> None:
+    def __init__(self, progress: LiveDisplay, resume_command: str, grace_seconds: float | None = None) -> None:
         """Installs nothing yet.
 
         Args:
             progress: shows that the run is stopping.
             resume_command: the command that resumes the run, for the message.
+            grace_seconds: the config's `cluster.grace_seconds`.
         """
-        self._resume_command = resume_command
+        self._resume_command, self._grace_seconds = resume_command, grace_seconds
         self.received: int | None = None
+        self._received_at = 0.0
         self.working = False
         self._progress = progress
         self._before: dict[int, Any] = {}
@@ -146,6 +149,23 @@ class Signals:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    def check_grace(self, in_flight: str) -> None:
+        """Raises Stopped once the grace has ended: the next start goes on at once, as the lease is handed back.
+
+        Args:
+            in_flight: what is left to it, in words.
+        """
+        grace = self._grace_seconds
+        if self.received != signal.SIGTERM or grace is None or time.monotonic() - self._received_at <= grace:
+            return
+        raise Stopped(
+            "interrupted",
+            f"interrupted: after {grace:g} s (cluster.grace_seconds) {in_flight} left to the next start; what is committed "
+            f"stays; go on with: {self._resume_command}",
+            128 + self.received,
+            graceful=False,
+        )
+
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         if not self.working or self.received is not None:
             raise Stopped(
@@ -154,5 +174,5 @@ class Signals:
                 128 + number,
                 graceful=False,
             )
-        self.received = number
+        self.received, self._received_at = number, time.monotonic()
         self._progress.state.phase = "stopping"

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from cluster.costs import BusyTime, Prices, Totals, add_totals, entry
-from cluster.run.stage import BlockHalted, heartbeat, reserver
+from cluster.run.stage import BlockHalted, heartbeat, reserver, stopping
 from cluster.storage import Storage
 from jobs.run.engine import open_worker_engine
 from jobs.stages.allowance import Allowance
@@ -85,7 +85,7 @@ class Completer:
         self._busy = BusyTime()
         self._prices, self._most_tokens, self._key = prices, most_tokens, key
         paid = any(one.kind != "recorded" for one in self._engines.values())
-        self._keeper = JournalKeeper(storage, unsaved_seconds) if paid else None
+        self._keeper = JournalKeeper(storage, unsaved_seconds, stopping()) if paid else None
         self._allowance = Allowance(reserver(), self._first_price) if paid and prices is not None else None
         if self._allowance is not None and prices is not None:
             up = sum(self.start_up.values())

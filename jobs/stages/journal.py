@@ -15,7 +15,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,6 +31,7 @@ from jobs.tables import COMPLETIONS
 FOLDER = "completions"
 UNSAVED = f"{FOLDER}/unsaved"  # on object storage: what is in no shard's folder yet; removed when the run is finished
 ENDING = ".jsonl"
+_STOPPING_SECONDS = 2.0  # between two times while the run stops
 _WITH_SHARD = COMPLETIONS.append(pa.field("shard", pa.int32()))
 
 
@@ -164,14 +165,15 @@ def read_unsaved(storage: Storage, shard: int) -> list[dict[str, Any]]:
 class JournalKeeper:
     """Opens the journals of one worker, and saves them every so many seconds."""
 
-    def __init__(self, storage: Storage, seconds: float) -> None:
+    def __init__(self, storage: Storage, seconds: float, stopping: Callable[[], bool] = lambda: False) -> None:
         """Starts the thread that saves.
 
         Args:
             storage: the run's folder.
             seconds: between two times; the loss of a machine loses no more than this, apart from what was in flight.
+            stopping: returns whether the run stops, so that this process may end soon.
         """
-        self._storage, self._seconds = storage, seconds
+        self._storage, self._seconds, self._stopping = storage, seconds, stopping
         self._lock = threading.Lock()
         self._open: dict[Path, Journal] = {}
         self._objects: dict[str, set[Path]] = {}  # object -> its journals that are still open
@@ -233,9 +235,13 @@ class JournalKeeper:
             self._storage.delete(*done)
 
     def _save_periodically(self) -> None:
-        while not self._ended.wait(self._seconds):
+        saved = time.monotonic()
+        while not self._ended.wait(min(self._seconds, _STOPPING_SECONDS)):
+            if time.monotonic() - saved < self._seconds and not self._stopping():
+                continue
             with suppress(OSError, ClusterError):  # the storage is away: the next time
                 self.save()
+            saved = time.monotonic()
 
 
 def _shards_in(key: str) -> set[int]:

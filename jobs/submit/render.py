@@ -15,7 +15,7 @@ from cluster.errors import ConfigError
 from cluster.kuberay.create import filled
 from cluster.kuberay.cron import nightly
 from cluster.kuberay.network import job_policy
-from cluster.kuberay.pods import STOP_SECONDS, Manifest
+from cluster.kuberay.pods import Manifest
 from cluster.kuberay.rayjob import rayjob
 from cluster.kuberay.refused import LONGEST_NAME, check_rayjob
 from cluster.kuberay.worker_groups import explicit_pools, reach, worker_groups
@@ -33,6 +33,8 @@ _LEAST_DEADLINE_SECONDS = 3600
 _NODES_SECONDS = 1800  # to get nodes, images and models
 _MARGIN = 3  # times the estimate
 _ROUND_SECONDS = 600
+_KILL_SECONDS = 600  # without cluster.grace_seconds: an orderly stop commits the shards under way
+_HAND_BACK_SECONDS = 5  # after the grace
 _ANY_DATE = "2026-01-31"  # to check a name that has the date of a night
 _WIDTH = 128
 
@@ -65,10 +67,12 @@ def rendered(
     groups = worker_groups(pools, kubernetes)
     date = "{date}" if kind == "cron" else config.log.date
     deadline = kubernetes.deadline_seconds or deadline_seconds(pools, seconds)
+    grace = config.cluster.grace_seconds
+    kill = _KILL_SECONDS if grace is None else math.ceil(grace) + _HAND_BACK_SECONDS
     files = config_files(config, config_path, any_night=kind == "cron")
     entrypoint = shlex.join(
         [
-            *("timeout", "--signal=TERM", f"--kill-after={STOP_SECONDS}", str(deadline)),
+            *("timeout", "--signal=TERM", f"--kill-after={max(_KILL_SECONDS, kill)}", str(deadline)),
             *("dmqr", verb, files.config),
             *(["--date", date] if date else []),
             *(["--label", config.label] if config.label else []),
@@ -78,7 +82,7 @@ def rendered(
     config_map = f"{job}-config"
     name = f"{job}-{date}" if date else job
     volume = {"name": config_map, "items": [{"key": key, "path": path} for key, path in files.paths.items()]}
-    manifest = rayjob(name, job, kubernetes, groups, entrypoint, deadline, volume, kind == "kueue")
+    manifest = rayjob(name, job, kubernetes, groups, entrypoint, deadline, volume, kind == "kueue", kill)
     check_rayjob(filled(manifest, _ANY_DATE))
     documents: list[Manifest] = [
         {

@@ -109,6 +109,7 @@ class Watch:
         self.costed_as: Mapping[str, str] = {}
         """Stage -> the value of `costs.stage` in its entries."""
         self._pace, self._looked = Pace(), float("-inf")
+        self._busy_before = dict(state.busy)  # of earlier runners of this start
         self.snapshot = NOTHING
         """The last progress."""
         self.counts: Counter[str] = Counter()
@@ -141,12 +142,12 @@ class Watch:
             )
             for name, page in pages.items()
         ]  # fmt: skip
-        busy: dict[str, float] = {}
+        busy: dict[str, float] = dict(self._busy_before)
         for name, page in pages.items():
             stage = self.costed_as.get(name, name)
             busy[stage] = busy.get(stage, 0.0) + page.busy_seconds
         self.state.busy = busy
-        self.state.worker_seconds = sum(page.busy_seconds for page in pages.values())
+        self.state.worker_seconds = sum(busy.values())
         self.snapshot = snapshot
         self._add_up(counts, spent, pages)
 

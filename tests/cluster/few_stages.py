@@ -50,10 +50,20 @@ class Slow:
             time.sleep(0.01)
         spent = [[entry("slow", "s", 1.0, requests=2)] for _ in range(EACH)]
         table = table.set_column(1, ROWS.field("costs"), pa.array(spent, COSTS))
-        return table.append_column(self.ADDS.field("seen"), table.column("shard"))
+        return table.append_column(self.ADDS.field(0), table.column("shard"))
 
     def close(self) -> None:
         (self._folder / "closed").touch()
+
+
+class Again(Slow):
+    """The same once more, as another stage; each worker tells which GPUs it sees."""
+
+    NEEDS, ADDS = ("seen",), pa.schema([("again", pa.int32())])
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(folder, deaths=0)
+        (self._folder / f"gpus-{os.getpid()}").write_text(os.environ.get("CUDA_VISIBLE_DEVICES", ""))
 
 
 class Fold:
@@ -80,6 +90,13 @@ def stages(folder: Path, pool: Pool, deaths: int = 0, blocks: int = 1, retries: 
         ],
         PLACE,
     )
+
+
+def two_pools(folder: Path, first: Pool, second: Pool) -> list[Stage]:
+    """The three and one more with a pool, linked."""
+    both = [Stage("slow", Slow, {"folder": str(folder), "deaths": 0}, pool=first)]
+    both.append(Stage("again", Again, {"folder": str(folder)}, pool=second))
+    return link([Stage("grow", Grow, {}), *both, Stage("fold", Fold, {})], PLACE)
 
 
 def places(shards: int) -> list[pa.Table]:

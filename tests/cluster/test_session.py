@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from cluster.errors import ClusterError
-from cluster.run.pools import TASK_CPUS, NodeGroup, Pool, PoolRequest, Resources, local_pools, scaled_resources, size_pools
+from cluster.placement import UNLIMITED_NODES, NodeGroup
+from cluster.run.pools import TASK_CPUS, Pool, PoolRequest, Resources, local_pools, resources, size_pools
 from cluster.run.session import InProcessSession, open_session
 
 CORES = os.cpu_count() or 1
 REQUESTS = {"rewrite": PoolRequest(), "retrieve": PoolRequest(can_use_gpu=True), "rerank": PoolRequest(can_use_gpu=True)}
 
 
-def machine(cpus: float, gpus: float = 0) -> Resources:
-    return Resources(1, cpus, gpus, cpus, gpus)
+Nodes = list[NodeGroup]
 
 
-def cluster(nodes: int, cpus: float, gpus: float = 0) -> Resources:
+def machine(cpus: float, gpus: float = 0) -> Nodes:
+    return cluster(1, cpus, gpus)
+
+
+def cluster(nodes: int, cpus: float, gpus: float = 0) -> Nodes:
     """`nodes` machines of `cpus` and `gpus` each."""
-    return Resources(nodes, nodes * cpus, nodes * gpus, cpus, gpus)
+    return [NodeGroup(nodes, cpus, gpus)]
 
 
-def own(gpus: float = 0) -> Resources:
+def own(gpus: float = 0) -> Nodes:
     """The Ray that Session starts here: as many CPUs as the pools need."""
     needed = sum(pool.workers * pool.cpus for pool in local_pools(REQUESTS, gpus=0).values())
     return machine(needed + TASK_CPUS, gpus)
@@ -124,8 +130,8 @@ def test_on_a_cluster_each_node_has_a_worker_of_each_stage() -> None:
 def test_the_default_sizes_always_fit_where_a_node_has_a_core_for_each_worker(nodes: int, cpus: float, gpus: float) -> None:
     there = cluster(nodes, cpus + TASK_CPUS, gpus)
     pools = size_pools(REQUESTS, there, local=False)
-    assert sum(pool.workers * pool.cpus for pool in pools.values()) + TASK_CPUS <= there.cpus
-    assert sum(pool.workers * pool.gpus for pool in pools.values()) <= there.gpus
+    assert sum(pool.workers * pool.cpus for pool in pools.values()) + TASK_CPUS <= resources(there).cpus
+    assert sum(pool.workers * pool.gpus for pool in pools.values()) <= resources(there).gpus
 
 
 # ---------------------------------------------------------------- refusals
@@ -155,40 +161,49 @@ def test_cores_that_are_not_there_are_refused_with_both_numbers() -> None:
 
 @pytest.mark.parametrize(("cpus", "gpus"), [(6, 0), (1, 2)])
 def test_a_worker_that_no_single_node_can_hold_is_refused(cpus: float, gpus: float) -> None:
-    with pytest.raises(ClusterError, match=r"no node can hold one of the workers .*the largest has 4 CPUs and 1 GPUs"):
+    with pytest.raises(ClusterError, match=r"no node can hold one of the workers of rerank, each .*has 4 x \(4 CPU, 1 GPU\);"):
         size_pools({"rerank": PoolRequest(workers=1, cpus=cpus, gpus=gpus)}, cluster(4, 4, 1), local=False)
 
 
 def test_workers_that_fit_in_sum_but_not_on_the_nodes_are_refused() -> None:
     """Three nodes of 5 CPUs have 15 and hold three workers of 3; four workers and the tasks want 14."""
-    with pytest.raises(ClusterError):
+    with pytest.raises(ClusterError) as refused:
         size_pools({"rerank": PoolRequest(workers=4, cpus=3)}, cluster(3, 5), local=False)
+    assert str(refused.value) == (
+        "cluster: the workers fit in sum, but not on the nodes all at once (rerank 4 x (3 CPU, 0 GPU); 2 CPUs for the other "
+        "stages): no worker spans two nodes, and the cluster has 3 x (5 CPU, 0 GPU); lower cluster.<stage>.workers, .cpus or "
+        ".gpus"
+    )
+
+
+def test_pools_that_fit_alone_but_not_together_are_refused() -> None:
+    """Each worker of three GPUs has a node of four, and the two are six of eight."""
+    requests = {name: PoolRequest(workers=1, cpus=1, gpus=3) for name in ("rewrite", "rerank")}
+    assert size_pools(requests, cluster(2, 8, 4), local=False)
+    with pytest.raises(ClusterError, match="the pools want 6 GPUs, the cluster has 4"):
+        size_pools(requests, cluster(1, 8, 4), local=False)
+    with pytest.raises(ClusterError, match="not on the nodes all at once"):
+        size_pools(requests, [NodeGroup(1, 8, 4), NodeGroup(2, 8, 2)], local=False)
+
+
+def test_an_engine_over_more_gpus_than_any_node_has_is_refused_with_the_sizes() -> None:
+    """Tensor parallelism stays within a node."""
+    with pytest.raises(ClusterError) as refused:
+        size_pools({"rewrite": PoolRequest(1, gpus=16, cpus=1)}, [NodeGroup(4, 8, 8), NodeGroup(1, 32, 0)], local=False)
+    assert "workers of rewrite, each 1 CPU and 16 GPU; the cluster has 4 x (8 CPU, 8 GPU), 1 x (32 CPU, 0 GPU)" in str(
+        refused.value
+    )
 
 
 # ---------------------------------------------------------------- a cluster that may scale
 
 
-def may_scale(there: Resources, *groups: tuple[int, float, float]) -> Resources | None:
-    """What it may come to: groups of at most so many nodes with so many CPUs and GPUs."""
-    return scaled_resources(there, [NodeGroup(*group) for group in groups])
-
-
-def test_what_may_be_added_counts_as_there() -> None:
-    there = cluster(1, 4)
-    assert may_scale(there) is None
-    assert may_scale(there, (0, 8, 8)) is None  # a group that is switched off
-    assert may_scale(there, (1, 4, 0), (3, 8, 2)) == Resources(4, 28, 6, 8, 2)
-    assert may_scale(cluster(9, 16), (3, 8, 2)) == Resources(9, 144, 6, 16, 2)  # never less than is there
-
-
-def test_a_group_without_some_resource_adds_none_of_it() -> None:
-    assert scaled_resources(cluster(1, 4), [NodeGroup(2, 6.0, 0.0)]) == Resources(2, 12, 0, 6, 0)
+GROUPS = [NodeGroup(1, 8, 0), NodeGroup(2, 16, 1)]
 
 
 def test_a_cluster_without_gpus_that_may_scale_to_one_is_not_refused() -> None:
     there = cluster(1, 8)
-    possible = may_scale(there, (1, 8, 0), (2, 16, 1))
-    assert size_pools(VLLM, there, local=False, maximum=possible)["rewrite"] == Pool(1, 1, 1)
+    assert size_pools(VLLM, there, local=False, added=GROUPS)["rewrite"] == Pool(1, 1, 1)
     with pytest.raises(ClusterError, match="the pools want 1 GPUs, the cluster has 0"):
         size_pools(VLLM, there, local=False)
 
@@ -200,15 +215,15 @@ def test_a_cluster_without_gpus_that_may_scale_to_one_is_not_refused() -> None:
         (PoolRequest(workers=2, cpus=40), "the pools want 82 CPUs, the cluster may scale to 40 "),
         (
             PoolRequest(workers=1, gpus=2),
-            "no node can hold one of the workers (rewrite 1 x (1 CPU, 2 GPU)); the largest has 16",
+            "of rewrite, each 1 CPU and 2 GPU; the cluster may scale to 1 x (8 CPU, 0 GPU), 2 x (16 CPU, 1 GPU); lower",
         ),
-        (PoolRequest(workers=4, cpus=9), "hold 3; lower cluster.rewrite.workers"),
+        (PoolRequest(workers=3, cpus=9), "fit in sum, but not on the nodes all at once (rewrite 3 x (9 CPU, 0 GPU)"),
     ],
 )
 def test_more_than_it_may_scale_to_is_refused_with_both_numbers(pool_request: PoolRequest, said: str) -> None:
     there = cluster(1, 8)
     with pytest.raises(ClusterError) as refused:
-        size_pools({"rewrite": pool_request}, there, local=False, maximum=may_scale(there, (1, 8, 0), (2, 16, 1)))
+        size_pools({"rewrite": pool_request}, there, local=False, added=GROUPS)
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -233,6 +248,68 @@ def test_on_one_machine_ray_is_given_room_for_the_largest_size() -> None:
 def test_a_pool_that_grows_does_not_fill_what_is_left() -> None:
     requests = VLLM | {"rewrite": PoolRequest(workers=(1, 4), gpus=1, can_use_gpu=True, takes_spare_gpus=True)}
     assert size_pools(requests, machine(100, 8), local=True)["rewrite"] == Pool(1, 1, 1, 4)
+
+
+# ---------------------------------------------------------------- pools that are sized by the work
+
+
+def auto(seconds: float | None, **more: Any) -> PoolRequest:
+    return PoolRequest(workers="auto", seconds=seconds, **more)
+
+
+def sizes(requests: dict[str, PoolRequest], nodes: Nodes, *added: NodeGroup) -> dict[str, tuple[int, int | None]]:
+    pools = size_pools(requests, nodes, local=False, added=added)
+    return {name: (pool.workers, pool.most) for name, pool in pools.items()}
+
+
+def test_gpus_are_divided_in_the_ratio_of_the_work() -> None:
+    requests = {"rewrite": auto(0.01, gpus=1), "retrieve": auto(0.002, gpus=0.5), "rerank": auto(0.03, gpus=1)}
+    assert sizes(requests, cluster(3, 16, 4)) == {"rewrite": (3, None), "retrieve": (1, None), "rerank": (8, None)}
+    unknown = {name: replace(request, seconds=None) for name, request in requests.items()}
+    assert sizes(unknown, cluster(3, 16, 4)) == dict.fromkeys(requests, (1, None))
+
+
+def test_a_pool_is_no_larger_than_what_a_fixed_one_can_use() -> None:
+    requests = {"rewrite": PoolRequest(2, gpus=1, seconds=0.01), "rerank": auto(0.03, gpus=1)}
+    assert sizes(requests, cluster(8, 16, 4)) == {"rewrite": (2, None), "rerank": (6, None)}
+    assert sizes(requests, cluster(1, 16, 4)) == {"rewrite": (2, None), "rerank": (2, None)}
+    growing = requests | {"rewrite": PoolRequest((1, 4), gpus=1, seconds=0.01)}
+    assert sizes(growing, cluster(8, 16, 4)) == {"rewrite": (1, 4), "rerank": (12, None)}
+    assert sizes({**requests, "rerank": auto(0.03, gpus=1, max_workers=3)}, cluster(8, 16, 4))["rerank"] == (3, None)
+
+
+def test_engines_over_several_gpus_stay_within_nodes() -> None:
+    """Two nodes of six GPUs hold two engines of four, and two of what is left beside each."""
+    requests = {"rewrite": auto(0.02, gpus=4), "rerank": auto(0.03, gpus=1)}
+    assert sizes(requests, cluster(2, 16, 6)) == {"rewrite": (2, None), "rerank": (3, None)}
+
+
+def test_on_cpus_the_nodes_room_is_divided() -> None:
+    requests = {"rewrite": auto(0.001), "rerank": auto(0.1, cpus=4)}
+    assert sizes(requests, cluster(4, 16)) == {"rewrite": (1, None), "rerank": (15, None)}
+
+
+def test_a_cluster_that_may_scale_has_pools_that_grow_in_the_ratio() -> None:
+    requests = {"rewrite": auto(0.01, gpus=1), "rerank": auto(0.03, gpus=1)}
+    assert sizes(requests, machine(8, 4), NodeGroup(4, 8, 4)) == {"rewrite": (1, 4), "rerank": (3, 12)}
+    assert sizes(requests, machine(8), NodeGroup(2, 8, 4)) == {"rewrite": (1, 2), "rerank": (1, 6)}  # none is there yet
+    bounded = {name: replace(request, max_workers=5) for name, request in requests.items()}
+    assert sizes(bounded, machine(8), NodeGroup(UNLIMITED_NODES, 8, 4)) == {"rewrite": (1, 2), "rerank": (1, 5)}
+
+
+def test_an_engine_beside_a_pool_that_is_sized_by_the_work_leaves_it_the_spare_gpus() -> None:
+    requests = VLLM | {"rewrite": replace(VLLM["rewrite"], seconds=0.01), "rerank": auto(0.03, gpus=1)}
+    assert sizes(requests, machine(100, 8))["rerank"] == (3, None)
+    assert sizes(requests, machine(100, 8))["rewrite"] == (1, None)
+
+
+def test_on_one_machine_the_gpus_are_divided_though_other_stages_have_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    encoder = PoolRequest(can_use_gpu=True, gpus=0)
+    requests = {"rewrite": auto(0.01, gpus=1), "retrieve": encoder, "rerank": auto(0.01, gpus=1)}
+    assert [pool.workers for pool in local_pools(requests, 2).values()] == [1, 1, 1]
+    assert [pool.workers for pool in local_pools(requests, 4).values()] == [2, 1, 2]
+    assert local_pools(REQUESTS | {"rerank": auto(0.1, can_use_gpu=True)}, 0)["rerank"] == Pool(1, 8, 0)
 
 
 # ---------------------------------------------------------------- without Ray

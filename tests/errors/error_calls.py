@@ -35,8 +35,9 @@ from jobs.index import actors
 from jobs.log.check import LogColumns, check_log
 from jobs.log.files import LogFile
 from jobs.run.finish import check_balances, run_balances
+from jobs.run.pool_sizes import PoolSizes
 from jobs.run.request_shares import check_shares
-from jobs.run.stopping import Stall, Sums, limit
+from jobs.run.stopping import Signals, Stall, Sums, limit
 from jobs.run.tally import Tally
 from jobs.stages.write import Write
 from jobs.tables import SHARD
@@ -280,10 +281,12 @@ def drive(patch: Patch, received: int | None = None, lost: bool = False) -> None
     config = anything(limits=LimitSettings(), rewrite=anything(planned=[]))
     prepared = anything(config=config, prices=None, storage=storage(), rewriting=Rewriting(()))
     plan = anything(shards=[anything(number=0, key="a", row_group=0)], counts={"queries": 3})
-    lease, signals = anything(number=1, lost=lambda: lost, taken_over=lambda: False), anything(received=received, working=False)
+    lease = anything(number=1, lost=lambda: lost, taken_over=lambda: False)
     session, record, display = anything(pools={}), anything(before=[], ledger=Ledger()), LiveDisplay(sys.stderr)
-    outages = OutageLog(display.state)
-    run.Night(prepared, session, lease, record, plan, Tally(), display, signals, outages, AGAIN, work).work()
+    signals = Signals(display, AGAIN)
+    signals.received = received
+    outages, sizes = OutageLog(display.state), PoolSizes(prepared, session, {})
+    run.Night(prepared, session, lease, record, plan, Tally(), sizes, display, signals, outages, AGAIN, work).work()
 
 
 def a_limit(**limits: float) -> Callable[[Patch], object]:

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,24 @@ def test_a_request_that_is_never_answered_is_kept_as_lost(tmp_path: Path) -> Non
     third = Completions(storage, 3, 3, 0.0)
     assert third.get([A]) == {}
     assert third.lost == {A: 1}
+
+
+def test_while_the_run_stops_completions_are_saved_without_delay(
+    s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DMQR_CACHE", str(tmp_path))
+    monkeypatch.setattr("jobs.stages.journal._STOPPING_SECONDS", 0.05)
+    storage, stopping = open_storage(s3.fresh("run")), threading.Event()
+    kept = JournalKeeper(storage, 3600, stopping.is_set)
+    Completions(storage, 3, 1, 0.0, kept).put([(A, made("one"))])
+    time.sleep(0.3)
+    assert list(storage.list(UNSAVED)) == []
+    stopping.set()
+    end = time.monotonic() + 60
+    while not list(storage.list(UNSAVED)):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    kept.close()
 
 
 def test_on_s3_one_object_saves_all_shards_of_a_worker_and_goes_when_they_are_merged(

@@ -109,3 +109,30 @@ def test_a_second_signal_ends_at_once_and_says_how_to_go_on() -> None:
             os.kill(os.getpid(), signal.SIGTERM)
     assert str(stopped.value) == "interrupted; what is committed stays; go on with: dmqr run night.yaml"
     assert (stopped.value.exit_code, stopped.value.graceful) == (143, False)
+
+
+@pytest.mark.parametrize(
+    ("number", "grace", "ends"), [(signal.SIGTERM, 25.0, True), (signal.SIGTERM, None, False), (signal.SIGINT, 25.0, False)]
+)
+def test_after_sigterm_shards_in_flight_have_the_grace_and_no_longer(
+    monkeypatch: pytest.MonkeyPatch, number: int, grace: float | None, ends: bool
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    with Signals(LiveDisplay(io.StringIO()), "dmqr run night.yaml", grace) as signals:
+        signals.working = True
+        signals.check_grace("nothing is")
+        os.kill(os.getpid(), number)
+        now[0] += 25
+        signals.check_grace("2 shards in flight (9 queries) are")
+        now[0] += 1
+        if not ends:
+            signals.check_grace("2 shards in flight (9 queries) are")
+            return
+        with pytest.raises(Stopped) as stopped:
+            signals.check_grace("2 shards in flight (9 queries) are")
+    assert str(stopped.value) == (
+        "interrupted: after 25 s (cluster.grace_seconds) 2 shards in flight (9 queries) are left to the next start; what is "
+        "committed stays; go on with: dmqr run night.yaml"
+    )
+    assert (stopped.value.exit_code, stopped.value.graceful) == (143, False)

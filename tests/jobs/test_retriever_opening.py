@@ -16,7 +16,8 @@ from blocks import typed
 from proxy import Proxy
 
 from cluster.errors import ConfigError
-from cluster.run.pools import Pool, Resources, size_pools
+from cluster.placement import NodeGroup
+from cluster.run.pools import Pool, size_pools
 from cluster.storage.files import FileStorage
 from jobs.config.config import Config
 from jobs.config.load import load_config
@@ -69,7 +70,7 @@ def test_more_workers_than_requests_are_refused(values: Values) -> None:
 def test_of_a_pool_that_grows_the_most_workers_share_the_requests(values: Values) -> None:
     values["cluster"] = {"rewrite": {"workers": {"min": 1, "max": 3}}, "retrieve": {"workers": {"max": 6}}}
     config = a_config(values, max_in_flight=8)
-    pools = size_pools(requested_pools(config), Resources(50, 800, 0, 16, 0), local=False)
+    pools = size_pools(requested_pools(config), [NodeGroup(50, 16, 0)], local=False)
     assert [(pool.workers, pool.most) for pool in pools.values()] == [(1, 3), (1, 6), (2, None)]
     check_shares(config, pools)
     with pytest.raises(ConfigError, match=r"9 workers cannot share 8 requests in flight \(retrieve 6, rerank 3\); take fewer"):
@@ -82,7 +83,7 @@ def test_pools_that_are_sized_to_a_large_cluster_share_what_there_is(
 ) -> None:
     values["cluster"] = {"retrieve": {"workers": workers[0]}, "rerank": {"workers": workers[1]}}
     config = a_config(values, max_in_flight=8)
-    pools = size_pools(requested_pools(config), Resources(50, 800, 0, 16, 0), local=False)
+    pools = size_pools(requested_pools(config), [NodeGroup(50, 16, 0)], local=False)
     assert (pools["retrieve"].workers, pools["rerank"].workers) == counts
     assert pools["rewrite"].workers == 50
     check_shares(config, pools)

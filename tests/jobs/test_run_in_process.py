@@ -7,6 +7,8 @@ import json
 import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from whole_runs import check_files, check_same_rows, rows
 
+from cluster.run.lease import holder
 from cluster.run.stage import shard_of
 from jobs.config.load import load_config
 from jobs.run.prepare import Prepared, prepare
@@ -240,6 +243,37 @@ def test_a_signal_lets_the_shard_under_way_be_committed(
     ]
     assert len(list(Path(prepared.storage.root, "results").iterdir())) == left  # no file without its manifest
     check_same_rows(done(make()), calm)
+
+
+def test_a_shard_that_outlasts_the_grace_is_left_to_the_next_start_which_goes_on_at_once(
+    make: Make, calm: Path, fail: Callable[..., None]
+) -> None:
+    ended = threading.Event()
+
+    def act() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        ended.wait(60)
+        raise SystemExit  # ends the thread that works: this stands for the end of the process
+
+    fail(1, act)
+    prepared = make("cluster.grace_seconds=0.2")
+    said = stopped(prepared)
+    try:
+        assert str(said) == (
+            "interrupted: after 0.2 s (cluster.grace_seconds) 1 shard in flight (3 queries) is left to the next start; what is "
+            "committed stays; go on with: dmqr run again"
+        )
+        assert (said.exit_code, status(prepared), commits(prepared)) == (143, ["interrupted"], 1)
+        last = holder(prepared.storage, time.time())
+        assert last is not None
+        assert last.released
+        (node,) = json.loads(prepared.storage.get("run.json") or b"")["node_time"]
+        assert node["lost"] > 0  # the work on the shard, which is done once more
+    finally:
+        ended.set()
+    folder = done(make())
+    assert status(prepared) == ["interrupted", "finished"]
+    check_same_rows(folder, calm)
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ def test_a_job_runs_on_a_read_only_file_system() -> None:
     if subprocess.run([*allowed, "mount", "--bind", "/", "/"], capture_output=True, check=False).returncode:
         pytest.skip("namespaces of mounts are not allowed here")
     groups = [WorkerGroup("cpu", 4, 0, 1, 1)]
-    job: dict[str, Any] = rayjob("a", "a", KubernetesSettings(), groups, "", 3600, "a", False)
+    job: dict[str, Any] = rayjob("a", "a", KubernetesSettings(), groups, "", 3600, "a", False, 30)
     head = job["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"][0]
     assert {mount["mountPath"] for mount in head["volumeMounts"]} == {"/tmp", "/cache", "/dev/shm", "/etc/dmqr"}
     of_pod = {one["name"]: one["value"].replace("/cache", CACHE) for one in head["env"]}

@@ -20,7 +20,7 @@ GROUPS = [WorkerGroup("cpu", 4, 0, 1, 1), WorkerGroup("gpu-1", 8, 1, 2, 4)]
 
 def a_job(kueue: bool = False, autoscale: bool = True) -> Job:
     settings = KubernetesSettings(autoscale=autoscale)
-    return copy.deepcopy(rayjob("night", "night", settings, GROUPS, "dmqr run a.yaml", 3600, "night-config", kueue))
+    return copy.deepcopy(rayjob("night", "night", settings, GROUPS, "dmqr run a.yaml", 3600, "night-config", kueue, 30))
 
 
 @pytest.mark.parametrize("kueue", [False, True])

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from cluster.errors import ConfigError
 from cluster.kuberay.settings import CpuResources, KubernetesSettings
 from cluster.kuberay.worker_groups import WorkerGroup, explicit_pools, reach, worker_groups
-from cluster.run.pools import TASK_CPUS, Pool, PoolRequest, Resources, scaled_resources, size_pools
+from cluster.placement import NodeGroup
+from cluster.run.pools import TASK_CPUS, Pool, PoolRequest, size_pools
 
 SETTINGS = KubernetesSettings()
 REQUESTS = st.builds(
@@ -42,9 +43,9 @@ def test_a_worker_that_computes_without_a_gpu_has_its_pod() -> None:
     assert pools == {"rerank": Pool(3, 16, 0), "rewrite": Pool(2, 1, 0)}
 
 
-def test_a_gpu_and_a_half_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"cluster.rerank.gpus: Ray has no 1.5 GPUs"):
-        worker_groups({"rerank": Pool(1, 1, 1.5)}, SETTINGS)
+def test_pools_that_divide_a_cluster_have_none_here() -> None:
+    with pytest.raises(ConfigError, match=r"cluster.rerank.workers: auto divides a cluster that is there"):
+        explicit_pools({"rerank": PoolRequest("auto", gpus=1)}, SETTINGS)
 
 
 @given(st.dictionaries(st.sampled_from(["rewrite", "retrieve", "rerank"]), REQUESTS, min_size=1))
@@ -60,6 +61,6 @@ def test_the_groups_hold_the_pools(requests: dict[str, PoolRequest]) -> None:
                 workers = pool.workers if count == "least" else pool.max_workers
                 pods -= -(-workers // beside)
             assert pods >= (0 if gpus else TASK_CPUS / group.cpus)
-    empty = Resources(1, 0, 0, 0, 0)  # the head alone, without work
+    empty = [NodeGroup(1, 0, 0)]  # the head alone, without work
     explicit = {name: PoolRequest(pool.workers, pool.cpus, pool.gpus) for name, pool in pools.items()}
-    assert size_pools(explicit, empty, False, scaled_resources(empty, [reach(list(groups.values()))]))
+    assert size_pools(explicit, empty, local=False, added=[reach(list(groups.values()))])

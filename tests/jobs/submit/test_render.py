@@ -204,7 +204,7 @@ def test_a_name_without_a_letter_is_refused() -> None:
 def test_pools_become_worker_groups() -> None:
     cpu, gpu = cluster(documents("kuberay", "cluster.rerank.workers={min: 2, max: 6}"))["workerGroupSpecs"]
     assert (cpu["groupName"], cpu["replicas"], cpu["minReplicas"], cpu["maxReplicas"]) == ("cpu", 0, 0, 1)
-    assert (gpu["groupName"], gpu["replicas"], gpu["minReplicas"], gpu["maxReplicas"]) == ("gpu-1", 0, 0, 16)
+    assert (gpu["groupName"], gpu["replicas"], gpu["minReplicas"], gpu["maxReplicas"]) == ("gpu-1", 0, 0, 10)
     container = gpu["template"]["spec"]["containers"][0]
     assert container["image"] == "registry.example/dmqr:0.1.0-gpu"
     assert container["resources"]["limits"] == {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "1"}
@@ -214,7 +214,7 @@ def test_pools_become_worker_groups() -> None:
 def test_without_an_autoscaler_all_pods_are_there_from_the_start() -> None:
     found = cluster(documents("kuberay", "cluster.rerank.workers={min: 2, max: 6}", "cluster.kubernetes.autoscale=false"))
     assert [(one["replicas"], one["minReplicas"], one["maxReplicas"]) for one in found["workerGroupSpecs"]] == [
-        (1, 1, 1), (16, 16, 16)
+        (1, 1, 1), (10, 10, 10)
     ]  # fmt: skip
     assert (found["enableInTreeAutoscaling"], "autoscalerOptions" in found) == (False, False)
 
@@ -230,6 +230,20 @@ def test_workers_may_run_on_spot_nodes_and_the_head_may_not_and_has_no_work() ->
         assert "cloud.google.com/gke-spot" in keys
         assert ("nvidia.com/gpu" in keys) == (group["groupName"] != "cpu")
         assert spec["terminationGracePeriodSeconds"] == 120
+
+
+@pytest.mark.parametrize(("grace", "seconds"), [("25", 30), ("119.5", 125), ("null", 600)])
+def test_the_driver_has_its_grace_before_it_is_killed(grace: str, seconds: int) -> None:
+    found = documents("kuberay", f"cluster.grace_seconds={grace}")
+    spec = cluster(found)["headGroupSpec"]["template"]["spec"]
+    assert spec["terminationGracePeriodSeconds"] == seconds
+    assert {"name": "RAY_JOB_STOP_WAIT_TIME_S", "value": str(seconds)} in spec["containers"][0]["env"]
+    assert f"--kill-after={max(600, seconds)}" in words(found)  # of a driver that hangs
+
+
+def test_pools_that_divide_a_cluster_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"cluster.rerank.workers: auto divides a cluster that is there"):
+        documents("kuberay", "cluster.rerank.workers=auto")
 
 
 def rules(found: list[Manifest]) -> dict[str, set[tuple[str, int]]]:
@@ -262,7 +276,7 @@ def test_kueue_admits_a_fixed_job_as_a_whole_and_a_growing_one_by_slices() -> No
     growing = job_of(documents("kueue", "cluster.rerank.workers={min: 2, max: 6}"))
     assert growing["metadata"]["annotations"] == {"kueue.x-k8s.io/elastic-job": "true"}
     gpu = growing["spec"]["rayClusterSpec"]["workerGroupSpecs"][1]
-    assert (gpu["replicas"], gpu["minReplicas"], gpu["maxReplicas"]) == (12, 12, 16)
+    assert (gpu["replicas"], gpu["minReplicas"], gpu["maxReplicas"]) == (6, 6, 10)
 
 
 # ---------------------------------------------------------------- time
@@ -499,13 +513,6 @@ def test_the_date_of_a_cron_job_is_that_of_its_night(place: Path, capsys: pytest
     seen = capsys.readouterr()
     assert seen.out == ""
     assert "--date: a CronJob fills in the date of each night" in seen.err
-
-
-def test_an_orderly_stop_has_the_time_of_the_deadline_s(place: Path) -> None:
-    for group in (found := cluster(documents("kuberay")))["headGroupSpec"], *found["workerGroupSpecs"]:
-        values = {one["name"]: one.get("value") for one in group["template"]["spec"]["containers"][0]["env"]}
-        assert values.get("RAY_JOB_STOP_WAIT_TIME_S") == (None if "groupName" in group else "600")
-    assert "--kill-after=600" in words(documents("kuberay"))
 
 
 def test_the_estimate_is_the_last_run_of_these_settings_by_the_size_of_the_log(

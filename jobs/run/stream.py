@@ -1,0 +1,49 @@
+"""The committed shards of a runner, as its thread hands them to the driver's loop."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from cluster.run.runner_local import LocalRunner
+from cluster.run.runner_ray import RayRunner
+from cluster.run.shards import Shard
+from jobs.tables import SHARD
+
+Runner = RayRunner | LocalRunner
+Results = queue.Queue[dict[str, Any] | BaseException | None]
+
+
+def stream(runner: Runner, pending: Sequence[Shard]) -> Results:
+    """Starts a thread that runs the shards; returns the queue into which it puts each committed row, and None at the end."""
+    results: Results = queue.Queue()
+    threading.Thread(target=_stream, args=(runner, pending, results), name="stream", daemon=True).start()
+    return results
+
+
+def next_result(results: Results) -> dict[str, Any] | None:
+    """Returns the next committed row, {} if there is none for now, None at the end; raises the exception of the stream."""
+    try:
+        row = results.get(timeout=0.5)
+    except queue.Empty:
+        return {}
+    if isinstance(row, BaseException):
+        raise row
+    return row
+
+
+def _stream(runner: Runner, pending: Sequence[Shard], results: Results) -> None:
+    def shard_rows() -> Iterator[pa.Table]:
+        for shard in pending:
+            yield pa.table({"shard": [shard.number], "key": [shard.key], "row_group": [shard.row_group]}, schema=SHARD)
+
+    try:
+        for row in runner.run(shard_rows()):
+            results.put(row)
+        results.put(None)
+    except BaseException as error:  # the main thread raises it
+        results.put(error)
