@@ -23,6 +23,7 @@ from cluster.run.runner_ray import RayRunner
 from cluster.run.session import IN_PROCESS, InProcessSession, Session, open_session
 from cluster.run.shards import SUCCESS, Manifest, Plan, Shard, check_inputs, read_manifest, read_plan
 from jobs.log.draft import draft_plan, store_plan
+from jobs.metrics.driver import DriverGauges, tracked_metrics
 from jobs.pipeline import package_folders
 from jobs.run.finish import finish, put_latest
 from jobs.run.prepare import Prepared, check_indexes_unchanged
@@ -95,7 +96,9 @@ def run(
                 if log is not None:
                     log.keep(storage)
                 record = Record(prepared, session, lease.number, progress.state, outages)
-                with ProgressFile(storage, lease, progress.state, log.store if log else lambda: None):
+                put_log = log.store if log else lambda: None
+                gauges = DriverGauges(prepared, lease, progress.state)
+                with ProgressFile(storage, lease, progress.state, put_log), gauges:
                     plan = store_plan(prepared, draft) if draft else plan
                     assert plan is not None
                     event(
@@ -192,7 +195,7 @@ class Night:
         chain = self.work_of.stages(self.prepared, self.session.pools, start)
         if isinstance(self.session, InProcessSession):
             return LocalRunner(chain, start, budget)
-        return RayRunner(chain, start, shards, budget)
+        return RayRunner(chain, start, shards, budget, tracked_metrics(self.prepared))
 
     def _collect(self, runner: Runner, results: Results, watch: Watch, spending: RunMoney) -> Stopped | None:
         """Counts commits until all shards are committed, or, with the gate closed, until none is in flight."""
