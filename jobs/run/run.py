@@ -104,18 +104,9 @@ def run(
                     event(
                         "plan", _plan_summary(plan), queries=plan.counts["queries"], shards=len(plan.shards), start=lease.number
                     )
+                    tally = tally_of(storage)
                     night = Night(
-                        prepared,
-                        session,
-                        lease,
-                        record,
-                        plan,
-                        tally_of(storage),
-                        progress,
-                        signals,
-                        outages,
-                        resume_command,
-                        work,
+                        prepared, session, lease, record, plan, tally, progress, signals, outages, resume_command, work
                     )
                     night.run()
                     return plan, night.tally
