@@ -25,9 +25,8 @@ class Exporter:
         self._open: dict[str, Any] = {}
 
     def add(self, name: str, amount: float, **labels: str) -> None:
-        """Adds to a counter."""
-        if amount > 0:  # Ray refuses 0
-            self._metric(name).inc(amount, labels)
+        """Adds to a counter an amount above 0."""
+        self._metric(name).inc(amount, labels)
 
     def set(self, name: str, value: float, **labels: str) -> None:
         """Sets a gauge."""

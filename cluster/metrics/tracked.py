@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from cluster.costs import START_UP, Totals
+from cluster.costs import Totals, work_seconds
 from cluster.metrics.exporter import Exporter
 from cluster.metrics.table import METRICS
 from cluster.run.snapshot import BlockTotals, Snapshot
@@ -75,9 +75,11 @@ class TrackedMetrics:
             elif first:
                 self._exporter.observe(name, values, labels)
         for series, amount in found.items():
-            self._exporter.add(series[0], amount - counted[series], **dict(series[1]))
+            if amount > counted[series]:
+                self._exporter.add(series[0], amount - counted[series], **dict(series[1]))
         self._counted[shard][stage] = counted | found  # the larger of each
-        self._exporter.observe("dmqr_block_seconds", [_busy(totals.spent, seconds)], {"stage": stage})
+        busy = work_seconds(totals.spent)
+        self._exporter.observe("dmqr_block_seconds", [sum(busy.values()) if busy else seconds], {"stage": stage})
 
     def ended(self, shard: int) -> None:
         """Forgets a shard that is committed or given up."""
@@ -118,9 +120,3 @@ def _count_errors(found: Counter[Series], counts: Mapping[str, int]) -> None:
             _count(found, "dmqr_errors", n, stage=stage, reason=reason)
     if failed := counts.get("failed_queries", 0):
         _count(found, "dmqr_failed_queries", failed, stage=stage)
-
-
-def _busy(spent: Totals, seconds: float) -> float:
-    """Returns the busy seconds of cost entries without start-up; `seconds` if there are none."""
-    work = [sums for parts in spent.values() for key, sums in parts.items() if not key.startswith(START_UP)]
-    return sum(sums.get("seconds", 0.0) for sums in work) if work else seconds

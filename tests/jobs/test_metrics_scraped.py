@@ -47,7 +47,7 @@ def nodes() -> Iterator[str]:
     """The address of a Ray cluster; what a run has exported stays there when the run has ended."""
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 6})
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 6, "include_dashboard": False})
     try:
         yield cluster.address
     finally:
