@@ -190,6 +190,16 @@ def stage_sums(costs: Totals, *stages: str) -> dict[str, float]:
     return result
 
 
+def work_seconds(costs: Totals) -> dict[str, float]:
+    """Returns stage -> busy seconds of its components, without start-up; no entry for a stage that has only started up."""
+    result: dict[str, float] = {}
+    for stage, components in costs.items():
+        for component, sums in components.items():
+            if not component.startswith(START_UP):
+                result[stage] = result.get(stage, 0.0) + sums.get("seconds", 0.0)
+    return result
+
+
 Price = Annotated[float, Field(ge=0)]
 NodeKind = Literal["cpu", "gpu"]
 

@@ -6,7 +6,7 @@ columns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,9 +19,12 @@ import cluster
 import jobs
 import retrievers
 import rewriters
+from cluster.metrics.table import Sample
 from cluster.run.pools import Pool
 from cluster.run.stage import Stage, Worker, link
 from jobs.config.config import Config
+from jobs.metrics.driver import exports_metrics
+from jobs.metrics.samples import rewrite_samples, score_samples
 from jobs.run import engine
 from jobs.run.pools import device
 from jobs.run.prepare import Prepared
@@ -72,6 +75,7 @@ def stages(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> list[St
         start: the number of this start of the run, from 1.
     """
     settings = _settings(prepared, pools, start)
+    samples = _samples(prepared.config)
     chain = [
         Stage(
             step.name,
@@ -81,6 +85,7 @@ def stages(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> list[St
             concurrent_blocks=_blocks(prepared.config) if step.name == "rewrite" else 1,
             fallback=step.fallback,
             counts=partial(failure_counts, stage=step.costs_as or step.name) if step.name != "write" else None,
+            samples=samples.get(step.name),
             cost_stage=step.costs_as or "",
         )
         for step in CHAIN
@@ -133,6 +138,13 @@ def _settings(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> dict
             "typos": config.retrieve.typos,
         }
     return settings
+
+
+def _samples(config: Config) -> dict[str, Callable[[pa.Table], Sequence[Sample]]]:
+    """Returns stage -> what it finds in a block for the metrics; none where none are exported."""
+    if not exports_metrics(config):
+        return {}
+    return {"rewrite": rewrite_samples, "order": partial(score_samples, logits=config.rerank.kind == "cross_encoder")}
 
 
 def _blocks(config: Config) -> int:

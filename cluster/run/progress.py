@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from cluster.costs import Totals, add_totals
+from cluster.metrics.tracked import TrackedMetrics
 from cluster.outages import Outage, merged
 from cluster.run.budget import Budget
 from cluster.run.pools import TASK_CPUS
@@ -31,6 +32,7 @@ class _ShardState:
     worker: str | None = None
     attempt: int = 0
     share: float = 0.0  # of its rows that the worker has finished
+    began: float = 0.0  # when the worker started the block
     spent: Totals = field(default_factory=dict)  # by the worker so far
     totals: dict[int, BlockTotals] = field(default_factory=dict)  # stage -> totals
 
@@ -48,6 +50,7 @@ class ProgressTracker:
         limit: int,
         budget_usd: float | None = None,
         clock: Callable[[], float] = time.monotonic,
+        metrics: TrackedMetrics | None = None,
     ) -> None:
         """Starts with no shard in flight.
 
@@ -56,6 +59,7 @@ class ProgressTracker:
             limit: Shards in flight at most.
             budget_usd: USD that the run may cost; None: no limit.
             clock: Returns seconds.
+            metrics: To be exported; None: none.
         """
         self._stages, self._limit, self._clock = dict(stages), limit, clock
         self._index = {name: index for index, name in enumerate(stages)}
@@ -75,6 +79,9 @@ class ProgressTracker:
         self._halted: dict[int, Totals] = {}  # shard -> what it has cost
         self._outages: dict[str, list[Outage]] = {}  # worker -> what it waits for
         self._retries: list[Retry] = []
+        self._metrics = metrics
+        if metrics is not None:
+            metrics.follow(self.progress, self.seconds_since_heartbeat)
 
     def admit(self, shard: int, seconds: float) -> bool | None:
         """Waits until fewer than `limit` shards are in flight.
@@ -118,6 +125,7 @@ class ProgressTracker:
             if len(self._committed) > _KEPT_COMMITS:
                 del self._committed[next(iter(self._committed))]
             self._admitted.discard(shard)
+            self._forget(shard)
             self._condition.notify_all()
 
     def halt(self, shard: int) -> None:
@@ -130,6 +138,7 @@ class ProgressTracker:
                 self._end_attempt(state)
                 self._halted[shard] = spent
             self._admitted.discard(shard)
+            self._forget(shard)
             self.close()
 
     def reserve(self, worker: str, spent: float, wanted: float) -> float:
@@ -187,9 +196,11 @@ class ProgressTracker:
             attempt = self._attempts[index, shard] = self._attempts.get((index, shard), 0) + 1
             if attempt > 1:
                 self._retries.append(Retry(stage, shard, attempt))
+                if self._metrics is not None:
+                    self._metrics.retried(stage)
             state = self._shards.setdefault(shard, _ShardState())
             self._end_attempt(state)
-            state.stage, state.worker, state.attempt = index, worker, attempt
+            state.stage, state.worker, state.attempt, state.began = index, worker, attempt, self._clock()
             state.rows = max(state.rows, rows)
             state.totals = {earlier: one for earlier, one in state.totals.items() if earlier < index}
             self._calls[index, worker] += 1
@@ -228,12 +239,14 @@ class ProgressTracker:
             index = self._index[stage]
             if shard in self._committed:
                 return
-            state = self._shards.setdefault(shard, _ShardState())
+            state = self._shards.setdefault(shard, _ShardState(began=self._clock()))
             if state.stage > index or (state.stage == index and state.worker is not None and state.attempt != attempt):
                 return  # the shard is in a later stage, or another attempt is in flight
             self._end_attempt(state)
             state.stage, state.rows = index + 1, max(state.rows, rows)
-            state.totals[index] = totals
+            state.totals[index] = totals._replace(samples=())
+            if self._metrics is not None:
+                self._metrics.finished(stage, shard, state.rows, self._clock() - state.began, totals)
 
     def progress(self) -> Snapshot:
         """Returns what is going on."""
@@ -273,6 +286,10 @@ class ProgressTracker:
         busy += sum(now - since for (stage, _), since in self._busy_since.items() if stage == index)
         ready = (len(self._ready[name]) or workers * (name in self._shrunk)) if workers else TASK_CPUS
         return StageProgress(done, in_flight, waiting, busy, max(workers, ready) or TASK_CPUS, ready, spent, dict(counts))
+
+    def _forget(self, shard: int) -> None:
+        if self._metrics is not None:
+            self._metrics.ended(shard)
 
     def _end_attempt(self, state: _ShardState) -> None:
         """Takes the shard from its worker, and adds the worker's busy time if it has no other block."""

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from cluster.costs import Totals
+from cluster.metrics.tracked import TrackedMetrics
 from cluster.outages import Outage
 from cluster.run.pools import TASK_CPUS
 from cluster.run.progress import ProgressTracker
@@ -31,7 +32,14 @@ _REPLY_SECONDS = 5.0  # timeout of other calls of the tracker
 class RayRunner:
     """Runs the stages on the Ray cluster that this process is connected to."""
 
-    def __init__(self, stages: Sequence[Stage], start: int, shards: int = 0, budget_usd: float | None = None) -> None:
+    def __init__(
+        self,
+        stages: Sequence[Stage],
+        start: int,
+        shards: int = 0,
+        budget_usd: float | None = None,
+        metrics: TrackedMetrics | None = None,
+    ) -> None:
         """Starts the actor that tracks the progress; workers start with `run`.
 
         Args:
@@ -39,6 +47,7 @@ class RayRunner:
             start: The number of this start of the run, from 1.
             shards: The number of shards to run; 0: unknown.
             budget_usd: USD that the run may cost; None: no limit.
+            metrics: To be exported; None: none.
         """
         import ray
 
@@ -48,7 +57,7 @@ class RayRunner:
         workers = {stage.name: stage.pool.workers if stage.pool else 0 for stage in stages}
         limit = shards_in_flight([stage for stage in stages if stage.pool], shards)
         tracker = ray.remote(ProgressTracker).options(num_cpus=0, max_restarts=-1, max_task_retries=-1, max_concurrency=64)
-        self._tracker = tracker.remote(workers, limit, budget_usd)
+        self._tracker = tracker.remote(workers, limit, budget_usd, metrics=metrics)
 
     def run(self, shards: Iterable[pa.Table]) -> Iterator[dict[str, Any]]:
         """Yields the last stage's rows, as dicts, in the order in which the shards end.

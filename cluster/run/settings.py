@@ -105,6 +105,8 @@ class ClusterSettings(BaseModel):
     """The worker pool of retrieval."""
     rerank: PoolSettings = PoolSettings()
     """The worker pool of scoring."""
+    metrics: bool = True
+    """Whether the run's metrics are on Ray's Prometheus endpoint; with address none there is no endpoint."""
     kubernetes: KubernetesSettings = KubernetesSettings()
     """What `submit --render` writes into manifests for Kubernetes."""
 

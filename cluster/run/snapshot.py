@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cluster.costs import Totals, totals
+from cluster.metrics.table import Sample
 from cluster.outages import Outage
 
 
 class BlockTotals(NamedTuple):
-    """Costs and counts that a stage added to a block."""
+    """Costs, counts and figures for the metrics that a stage added to a block."""
 
     spent: Totals
     counts: Mapping[str, int]
+    samples: Sequence[Sample] = ()
 
 
-def block_totals(stage: str, table: pa.Table, counts: Mapping[str, int]) -> BlockTotals:
+def block_totals(stage: str, table: pa.Table, counts: Mapping[str, int], samples: Sequence[Sample] = ()) -> BlockTotals:
     """Returns the totals of a stage's output block.
 
     Args:
         stage: The value of `costs.stage` in the stage's own entries.
         table: The block.
         counts: Other counts, returned as they are.
+        samples: Figures for the metrics, returned as they are.
     """
     if "costs" not in table.column_names:
-        return BlockTotals({}, counts)
+        return BlockTotals({}, counts, samples)
     flat = table.column("costs").combine_chunks().flatten()
-    return BlockTotals(totals(flat.filter(pc.equal(flat.field("stage"), stage))), counts)
+    return BlockTotals(totals(flat.filter(pc.equal(flat.field("stage"), stage))), counts, samples)
 
 
 class StageProgress(NamedTuple):

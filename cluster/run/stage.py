@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from cluster import costs
 from cluster.errors import ClusterError
+from cluster.metrics.table import Sample
 from cluster.run.border import check_border
 from cluster.run.pools import Pool
 from cluster.run.snapshot import BlockTotals, block_totals
@@ -47,6 +48,8 @@ class Stage:
     fallback: Callable[[pa.Table, Exception], pa.Table] | None = None
     # Returns counts of an output block, for the progress before the commit.
     counts: Callable[[pa.Table], Mapping[str, int]] | None = None
+    # Returns figures of an output block for the metrics; None where none are exported.
+    samples: Callable[[pa.Table], Sequence[Sample]] | None = None
     cost_stage: str = ""  # the value of `costs.stage` in its entries; empty: `name`
 
 
@@ -279,7 +282,8 @@ def run_block(meter: Meter, table: pa.Table, reporter: Reporter, worker: str) ->
         reporter.halt(shard)
         return stage.produces.empty_table()
     counts = stage.counts(result) if stage.counts else {}
-    totals = block_totals(stage.cost_stage or stage.name, result, counts)
+    samples = stage.samples(result) if stage.samples else ()
+    totals = block_totals(stage.cost_stage or stage.name, result, counts, samples)
     reporter.block_finished(stage.name, shard, result.num_rows, attempt, totals)
     return result
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from cluster import costs
 from cluster.run.shards import committed_tables
 from jobs.run.folder import RunFolder
@@ -240,6 +242,15 @@ class Figures:
     def failed_in(self, stage: str) -> int:
         """Returns the number of queries on which the stage's worker failed."""
         return sum(one.count for one in self.reasons if one.stage == stage and one.reason == "failed")
+
+    @cached_property
+    def shard_seconds(self) -> dict[str, tuple[float, float, float]]:
+        """Returns stage -> median, 95th and 99th percentile of its busy seconds for a shard, start-up left out."""
+        found: dict[str, list[float]] = {}
+        for manifest in self.run.manifests:
+            for stage, seconds in costs.work_seconds(manifest.spent).items():
+                found.setdefault(stage, []).append(seconds)
+        return {stage: tuple(np.percentile(seconds, (50, 95, 99)).tolist()) for stage, seconds in found.items()}
 
     @cached_property
     def stored(self) -> dict[str, tuple[int, int, int]]:

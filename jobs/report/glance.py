@@ -66,6 +66,8 @@ class StageRow:
     seconds: float | None
     rate: float | None
     """Queries per second of one worker."""
+    by_shard: tuple[float, float, float] | None
+    """Median, 95th and 99th percentile of the seconds for a shard."""
 
 
 def headline(figures: Figures, spending: Spending) -> Tile | None:
@@ -181,7 +183,8 @@ def stages(figures: Figures, spending: Spending) -> list[StageRow]:
     def stage(name: str, came: str, went: Iterable[str]) -> StageRow:
         seconds = busy.get(name)
         rate = worked / seconds if seconds and worked else None
-        return StageRow(name, came, ", ".join(word for word in went if word), seconds, rate)
+        by_shard = figures.shard_seconds.get(name)
+        return StageRow(name, came, ", ".join(word for word in went if word), seconds, rate, by_shard)
 
     fused = "candidates (not all counted)" if candidates is None else f"{number(candidates)} candidates"
     words: dict[str, tuple[str, list[str]]] = {

@@ -19,6 +19,7 @@ from cluster.run.session import IN_PROCESS, InProcessSession, Session, open_sess
 from cluster.run.shards import SUCCESS, Manifest, Plan, check_inputs, read_manifest, read_plan
 from cluster.storage.traffic import add_traffic
 from jobs.log.draft import draft_plan, store_plan
+from jobs.metrics.driver import DriverGauges, tracked_metrics
 from jobs.pipeline import package_folders
 from jobs.run.finish import finish, put_latest
 from jobs.run.ledger import Ledger
@@ -95,16 +96,18 @@ def run(
                     log.keep(storage)
                 sizes = PoolSizes(prepared, session, pools)
                 record = Record(prepared, session, lease.number, progress.state, outages, ledger, sizes)
-                with ProgressFile(storage, lease, progress.state, log.store if log else lambda: None, record.spent):
+                put_log = log.store if log else lambda: None
+                gauges = DriverGauges(prepared, lease, progress.state)
+                with ProgressFile(storage, lease, progress.state, put_log, record.spent), gauges:
                     plan = store_plan(prepared, draft) if draft else plan
                     assert plan is not None
                     event(
                         "plan", _plan_summary(plan), queries=plan.counts["queries"], shards=len(plan.shards), start=lease.number
                     )
+                    tally = tally_of(storage)
                     night = Night(
-                        prepared, session, lease, record, plan, tally_of(storage), sizes, progress, signals, outages,
-                        resume_command, work,
-                    )  # fmt: skip
+                        prepared, session, lease, record, plan, tally, sizes, progress, signals, outages, resume_command, work
+                    )
                     night.run()
                     return plan, night.tally
             except Stopped:
@@ -193,7 +196,7 @@ class Night:
         watch.costed_as = {stage.name: stage.cost_stage or stage.name for stage in chain}
         if isinstance(self.session, InProcessSession):
             return LocalRunner(chain, start, budget)
-        return RayRunner(chain, start, shards, budget)
+        return RayRunner(chain, start, shards, budget, tracked_metrics(self.prepared))
 
     def _collect(self, runner: Runner, results: Results, watch: Watch, spending: RunMoney) -> Stopped | None:
         """Counts commits until all shards are committed, or, with the gate closed, until none is in flight."""

@@ -259,9 +259,10 @@ def test_an_account_has_the_entries_of_its_own_stage() -> None:
         [entry("retrieve", "bm25", 3.0, searches=2)],
     ]
     table = pa.table({"costs": pa.array(spent, COSTS)})
-    assert block_totals("retrieve", table, {"n": 1}) == ({"retrieve": {"bm25@": {"seconds": 4.0, "searches": 7}}}, {"n": 1})
-    assert block_totals("write", table, {}) == ({}, {})
-    assert block_totals("write", pa.table({"n": [1]}), {}) == ({}, {})
+    found = BlockTotals({"retrieve": {"bm25@": {"seconds": 4.0, "searches": 7}}}, {"n": 1})
+    assert block_totals("retrieve", table, {"n": 1}) == found
+    assert block_totals("write", table, {}) == NOTHING
+    assert block_totals("write", pa.table({"n": [1]}), {}) == NOTHING
 
 
 # ---------------------------------------------------------------- money, outages, retries

@@ -23,6 +23,7 @@ from cluster.kuberay.settings import KubernetesSettings
 from cluster.kuberay.worker_groups import worker_groups
 from cluster.run.pools import Pool
 from cluster.run.session import Session
+from cluster.run.settings import ClusterSettings
 from cluster.run.shards import check_inputs
 from cluster.run.snapshot import NOTHING, Snapshot
 from cluster.run.stage import Stage, link, run_block
@@ -278,7 +279,7 @@ def drive(patch: Patch, received: int | None = None, lost: bool = False) -> None
 
     patch.setattr(run, "RayRunner", FakeRunner)
     work = replace(RUN, stages=lambda *_: [])
-    config = anything(limits=LimitSettings(), rewrite=anything(planned=[]))
+    config = anything(limits=LimitSettings(), cluster=ClusterSettings(metrics=False), rewrite=anything(planned=[]))
     prepared = anything(config=config, prices=None, storage=storage(), rewriting=Rewriting(()))
     plan = anything(shards=[anything(number=0, key="a", row_group=0)], counts={"queries": 3})
     lease = anything(number=1, lost=lambda: lost, taken_over=lambda: False)

@@ -367,3 +367,19 @@ def test_words() -> None:
         "$1,234.50", "$12.35", "$0.0123", "$0.000560", "$0.00"
     ]  # fmt: skip
     assert money(0.00002, 0.00056) == "$0.000020"
+
+
+# ---------------------------------------------------------------- seconds of a shard
+
+
+def test_the_seconds_of_a_shard_have_percentiles(make: Make) -> None:
+    run = make()
+    assert len(run.manifests) == 3
+    for manifest, seconds in zip(run.manifests, (1.0, 2.0, 12.0), strict=True):
+        manifest.costs["retrieve"] = {"bm25@": {"seconds": seconds / 2}, "dense@m": {"seconds": seconds / 2, "searches": 9}}
+        manifest.costs["retrieve"] |= {"start_up@": {"seconds": 50.0}, "start_up.load@": {"seconds": 50.0}}
+        manifest.seconds["write"] = 0.25
+    found = Figures(run).shard_seconds
+    assert found["retrieve"] == pytest.approx((2.0, 11.0, 11.8))  # linear between the two nearest
+    assert found["write"] == pytest.approx((0.25, 0.25, 0.25))
+    assert page(run).row("flow", "retrieve")[-3:] == [duration(seconds) for seconds in (2.0, 11.0, 11.8)]

@@ -1,0 +1,122 @@
+"""Turns what the progress tracker hears of blocks into metrics.
+
+One process hears of every block, so nothing is lost with a worker. A block counts once, when a stage has finished it: where
+a stage does it again (its worker or its node has died), only what is more than before is added. So the counters are the sums
+of `costs/` and `errors/` over the shards that are committed, kills or not.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from cluster.costs import Totals, work_seconds
+from cluster.metrics.exporter import Exporter
+from cluster.metrics.table import METRICS
+from cluster.run.snapshot import BlockTotals, Snapshot
+
+LOOK_SECONDS = 5.0  # between two looks at the gauges; Ray exports every 10 s
+
+Series = tuple[str, tuple[tuple[str, str], ...]]  # name and labels
+TOKENS = {"prompt": "prompt_tokens", "cached": "cached_tokens", "completion": "completion_tokens"}
+
+
+class TrackedMetrics:
+    """The metrics of the blocks of a run; the calls are those of one process, under its lock."""
+
+    def __init__(self, exporter: Exporter) -> None:
+        """Exports nothing yet."""
+        self._exporter = exporter
+        self._counted: dict[int, dict[str, Counter[Series]]] = {}  # shard in flight -> stage -> what was added
+
+    def follow(self, progress: Callable[[], Snapshot], idle_seconds: Callable[[], float]) -> None:
+        """Sets the gauges every `LOOK_SECONDS`, in a thread of its own, as long as the process lives.
+
+        Args:
+            progress: Returns what is going on.
+            idle_seconds: Returns the seconds since the last progress.
+        """
+
+        def look() -> None:
+            before, then = progress(), time.monotonic()
+            while True:
+                time.sleep(LOOK_SECONDS)
+                after, now = progress(), time.monotonic()
+                self._look(before, after, now - then, idle_seconds())
+                before, then = after, now
+
+        threading.Thread(target=look, name="metrics", daemon=True).start()
+
+    def retried(self, stage: str) -> None:
+        """Counts a block that is begun anew."""
+        self._exporter.add("dmqr_retries", 1, stage=stage)
+
+    def finished(self, stage: str, shard: int, rows: int, seconds: float, totals: BlockTotals) -> None:
+        """Counts a block that a stage has finished.
+
+        Args:
+            stage: The stage's name.
+            shard: The block's shard.
+            rows: Queries of the shard.
+            seconds: From the block's begin to its end.
+            totals: What the stage added to the block.
+        """
+        first = stage not in self._counted.setdefault(shard, {})
+        counted = self._counted[shard].setdefault(stage, Counter())
+        found: Counter[Series] = Counter()
+        _count(found, "dmqr_queries", rows, stage=stage)
+        _count_spent(found, totals.spent)
+        _count_errors(found, totals.counts)
+        for name, labels, values in totals.samples:
+            if METRICS[name].kind == "counter":
+                _count(found, name, sum(values), **labels)
+            elif first:
+                self._exporter.observe(name, values, labels)
+        for series, amount in found.items():
+            if amount > counted[series]:
+                self._exporter.add(series[0], amount - counted[series], **dict(series[1]))
+        self._counted[shard][stage] = counted | found  # the larger of each
+        busy = work_seconds(totals.spent)
+        self._exporter.observe("dmqr_block_seconds", [sum(busy.values()) if busy else seconds], {"stage": stage})
+
+    def ended(self, shard: int) -> None:
+        """Forgets a shard that is committed or given up."""
+        self._counted.pop(shard, None)
+
+    def _look(self, before: Snapshot, after: Snapshot, seconds: float, idle: float) -> None:
+        self._exporter.set("dmqr_seconds_since_progress", idle)
+        for stage, page in after.stages.items():
+            self._exporter.set("dmqr_queries_waiting", page.waiting, stage=stage)
+            self._exporter.set("dmqr_queries_in_flight", page.in_flight, stage=stage)
+            self._exporter.set("dmqr_workers", page.ready_workers, stage=stage)
+            busy = (page.busy_seconds - before.stages[stage].busy_seconds) / (page.workers * seconds)
+            self._exporter.set("dmqr_busy_share", min(1.0, max(0.0, busy)), stage=stage)
+
+
+def _count(found: Counter[Series], name: str, amount: float, **labels: str) -> None:
+    found[name, tuple(sorted(labels.items()))] += amount  # type: ignore[assignment]
+
+
+def _count_spent(found: Counter[Series], spent: Totals) -> None:
+    """Counts the quantities of cost entries."""
+    for components in spent.values():
+        for key, sums in components.items():
+            component, _, model = key.partition("@")
+            _count(found, "dmqr_requests", sums.get("requests", 0), component=component, model=model)
+            _count(found, "dmqr_searches", sums.get("searches", 0), component=component)
+            _count(found, "dmqr_reused", sums.get("reused", 0), component=component)
+            _count(found, "dmqr_pairs", sums.get("pairs", 0), model=model)
+            for kind, quantity in TOKENS.items():
+                _count(found, "dmqr_tokens", sums.get(quantity, 0), model=model, kind=kind)
+
+
+def _count_errors(found: Counter[Series], counts: Mapping[str, int]) -> None:
+    """Counts the errors of a stage's block by their keys, `error/<stage>/<component>/<reason>`, and `failed_queries`."""
+    for key, n in counts.items():
+        if key.startswith("error/"):
+            _, stage, *_, reason = key.split("/")
+            _count(found, "dmqr_errors", n, stage=stage, reason=reason)
+    if failed := counts.get("failed_queries", 0):
+        _count(found, "dmqr_failed_queries", failed, stage=stage)

@@ -1,0 +1,75 @@
+"""Figures of a block for the metrics: texts by strategy, requests and best scores of queries, by query type."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from cluster.costs import COSTS, entry
+from cluster.metrics.table import METRICS, Sample
+from jobs.config.config import Config
+from jobs.metrics.driver import exports_metrics
+from jobs.metrics.samples import rewrite_samples, score_samples
+from jobs.tables import RESULT, REWRITE, SELECTION
+
+
+def found(samples: list[Sample]) -> dict[tuple[str, ...], list[float]]:
+    return {(one.name, *(one.labels[label] for label in METRICS[one.name].labels)): list(one.values) for one in samples}
+
+
+def block(types: list[str | None], **columns: pa.Array) -> pa.Table:
+    """A row per type; None: nothing was selected."""
+    chosen = [None if of is None else {"query_type": of, "strategies": [], "reason": None} for of in types]
+    return pa.table({"selection": pa.array(chosen, SELECTION), **columns})
+
+
+def texts(*strategies: str) -> list[dict[str, Any]]:
+    return [{"strategy": name, "position": n, "text": "t"} for n, name in enumerate(strategies, start=1)]
+
+
+def test_texts_and_requests_by_query_type() -> None:
+    asked = entry("rewrite", "dmqr", requests=1)
+    costs = [
+        [entry("rewrite", "start_up.load", requests=0), entry("rewrite", "classify", requests=1), asked | {"requests": 3}],
+        [asked, entry("rewrite", "dmqr", requests=2, error="lost")],
+        [entry("dedup", "other", requests=9)],
+        [],
+    ]
+    rewrites = [texts("general", "keyword", "keyword"), texts("general"), [], texts("keyword")]
+    table = block(["fact", "fact", "name", None], rewrites=pa.array(rewrites, pa.list_(REWRITE)), costs=pa.array(costs, COSTS))
+    assert found(rewrite_samples(table)) == {
+        ("dmqr_rewrites", "general", "fact"): [2],
+        ("dmqr_rewrites", "keyword", "fact"): [2],
+        ("dmqr_rewrites", "keyword", ""): [1],
+        ("dmqr_calls_per_query", "fact"): [4.0, 3.0],
+        ("dmqr_calls_per_query", "name"): [0.0],
+        ("dmqr_calls_per_query", ""): [0.0],
+    }
+
+
+def hits(*scores: tuple[float, float | None]) -> list[dict[str, Any]]:
+    return [
+        {"doc_id": str(n), "score": 0.05, "fused_score": fused, "rerank_score": reranked, "sources": []}
+        for n, (fused, reranked) in enumerate(scores)
+    ]
+
+
+def test_the_best_score_is_the_reranker_s_where_there_is_one() -> None:
+    rows = [hits((2.0, -1.0), (1.0, 3.0)), hits((1.5, None), (0.5, None)), [], hits((0.25, -1000.0))]
+    table = block([None, "fact", "fact", "fact"], hits=pa.array(rows, pa.list_(RESULT)))
+    cosines, logits = found(score_samples(table, logits=False)), found(score_samples(table, logits=True))
+    assert cosines == {("dmqr_best_score", ""): [3.0], ("dmqr_best_score", "fact"): [1.5, -1000.0]}
+    assert logits["dmqr_best_score", ""] == pytest.approx([1 / (1 + math.exp(-3.0))])
+    assert logits["dmqr_best_score", "fact"] == [1.5, 0.0]  # the reranker failed on the first of them
+
+
+def test_a_block_without_results_has_no_score() -> None:
+    assert score_samples(block(["fact"], hits=pa.array([[]], pa.list_(RESULT))), logits=True) == []
+
+
+@pytest.mark.parametrize(("cluster", "exported"), [({}, True), ({"metrics": False}, False), ({"address": "none"}, False)])
+def test_metrics_need_a_ray(values: dict[str, Any], cluster: dict[str, Any], exported: bool) -> None:
+    assert exports_metrics(Config.model_validate(values | {"cluster": cluster})) is exported

