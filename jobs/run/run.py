@@ -31,6 +31,7 @@ from jobs.run.record import Record
 from jobs.run.spending import RunMoney
 from jobs.run.stopping import Signals, Stall, Sums, limit, outcome
 from jobs.run.tally import Tally, tally_of
+from jobs.run.traces import Traces, traced
 from jobs.run.work import RUN, Work
 from jobs.tables import SHARD
 from jobs.terminal.formats import queries
@@ -95,25 +96,19 @@ def run(
                 if log is not None:
                     log.keep(storage)
                 record = Record(prepared, session, lease.number, progress.state, outages)
-                with ProgressFile(storage, lease, progress.state, log.store if log else lambda: None):
+                with (
+                    traced(prepared, lease.number) as traces,
+                    ProgressFile(storage, lease, progress.state, log.store if log else lambda: None),
+                ):
                     plan = store_plan(prepared, draft) if draft else plan
                     assert plan is not None
                     event(
                         "plan", _plan_summary(plan), queries=plan.counts["queries"], shards=len(plan.shards), start=lease.number
                     )
                     night = Night(
-                        prepared,
-                        session,
-                        lease,
-                        record,
-                        plan,
-                        tally_of(storage),
-                        progress,
-                        signals,
-                        outages,
-                        resume_command,
-                        work,
-                    )
+                        prepared, session, lease, record, plan, tally_of(storage), progress, signals, outages,
+                        resume_command, traces, work,
+                    )  # fmt: skip
                     night.run()
                     return plan, night.tally
             except Stopped:
@@ -140,6 +135,7 @@ class Night:
     signals: Signals
     outages: OutageLog
     resume_command: str
+    traces: Traces
     work_of: Work = RUN
 
     @cached_property
@@ -180,6 +176,7 @@ class Night:
         spending = RunMoney(self.prepared, self.tally)
         runner = self._runner(len(pending))
         runner.spent_elsewhere(spending.elsewhere(self.tally.spent))
+        self.traces.runner = runner
         results: Results = queue.Queue()
         threading.Thread(target=_stream, args=(runner, pending, results), name="stream", daemon=True).start()
         self.signals.working = True
@@ -203,7 +200,9 @@ class Night:
         while (row := _next_result(results)) is not None:
             if row:
                 stall.restart()
-                self._count(read_manifest(row["manifest"]))
+                manifest = read_manifest(row["manifest"])
+                self._count(manifest)
+                self.traces.committed(manifest)
             elif closing and not runner.in_flight():
                 break  # the other shards would pass through the stages empty
             if stop is None and (stop := self._limit(watch)) is not None:

@@ -38,6 +38,7 @@ from jobs.run.finish import check_balances, run_balances
 from jobs.run.request_shares import check_shares
 from jobs.run.stopping import Stall, Sums, limit
 from jobs.run.tally import Tally
+from jobs.run.traces import Traces
 from jobs.stages.write import Write
 from jobs.tables import SHARD
 from retrievers import analyzer
@@ -282,7 +283,7 @@ def drive(patch: Patch, received: int | None = None, lost: bool = False) -> None
     lease, signals = anything(number=1, lost=lambda: lost, taken_over=lambda: False), anything(received=received, working=False)
     session, record, display = anything(pools={}), anything(), LiveDisplay(sys.stderr)
     outages = OutageLog(display.state)
-    run.Night(prepared, session, lease, record, plan, Tally(), display, signals, outages, AGAIN, work).work()
+    run.Night(prepared, session, lease, record, plan, Tally(), display, signals, outages, AGAIN, Traces(None, {}), work).work()
 
 
 def a_limit(**limits: float) -> Callable[[Patch], object]:
