@@ -67,6 +67,7 @@ class Manifest:
     seconds: dict[str, float] = field(default_factory=dict)  # stage -> busy time that no row caused: write
     # number of the run's start -> seconds by `attributed` (to this shard's rows) and `start_up` (of workers)
     by_start: dict[str, dict[str, float]] = field(default_factory=dict)
+    failed: dict[str, list[str]] = field(default_factory=dict)  # <stage>/<reason> -> the first ids of rows that failed so
 
     @property
     def spent(self) -> Totals:

@@ -34,6 +34,7 @@ from jobs.run.tally import Tally, tally_of
 from jobs.run.traces import Traces, traced
 from jobs.run.work import RUN, Work
 from jobs.tables import SHARD
+from jobs.terminal.commit_log import log_commit
 from jobs.terminal.formats import queries
 from jobs.terminal.live_display import LiveDisplay
 from jobs.terminal.log_files import LogFiles
@@ -238,9 +239,7 @@ class Night:
     def _count(self, manifest: Manifest) -> None:
         """Adds a committed shard to the sums."""
         self.tally.add(manifest)
-        committed, planned = len(self.tally.shards), len(self.plan.shards)
-        words = f"shard {manifest.shard} is committed, {committed} of {planned}"
-        event("commit", words, shard=manifest.shard, queries=manifest.counts.get("queries", 0), committed=committed)
+        log_commit(manifest, len(self.tally.shards), len(self.plan.shards))
 
     def _show(self, runner: Runner, watch: Watch, committed: bool) -> None:
         state = self.progress.state

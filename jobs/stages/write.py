@@ -16,6 +16,7 @@ from cluster import costs
 from cluster.run.shards import File, Manifest, commit, write_table
 from cluster.run.stage import shard_of
 from cluster.storage import Storage, open_storage
+from jobs.stages.error_counts import first_failed
 from jobs.stages.guard_counts import guard_counts
 from jobs.stages.selection_counts import further_texts, not_selected, selection_counts
 from jobs.tables import COMMITTED, LOST, NOTES, STORED
@@ -85,7 +86,8 @@ def committed_row(
     shard = shard_of(table)
     entries = table.column("costs").combine_chunks().flatten()
     seconds = {"write": time.perf_counter() - began}
-    manifest = Manifest(shard, start, files, counts, costs.totals(entries), seconds, costs.by_start(entries))
+    spent, by_start = costs.totals(entries), costs.by_start(entries)
+    manifest = Manifest(shard, start, files, counts, spent, seconds, by_start, first_failed(table))
     manifest = commit(storage, manifest)
     return pa.table({"shard": [shard], "manifest": [json.dumps(asdict(manifest))]}, schema=COMMITTED)
 

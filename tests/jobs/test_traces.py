@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ def test_a_span_per_shard_and_stage(job: str, collector: Collector) -> None:
         assert shard.attributes["dmqr.rows"] == 3
         stages = collector.below(shard.id)
         assert [span.name for span in stages] == STAGES
-        assert all(one.ended <= two.began for one, two in zip(stages, stages[1:], strict=False))
+        assert all(one.ended <= two.began for one, two in pairwise(stages))
         assert run.began <= shard.began == stages[0].began < stages[-1].ended <= shard.ended <= run.ended
         for span in stages:
             assert span.attributes.items() >= (own | {"dmqr.shard": shard.attributes["dmqr.shard"], "dmqr.attempt": 1}).items()
