@@ -1,0 +1,1 @@
+"""Metrics of a run on Ray's Prometheus endpoint."""

@@ -1,0 +1,95 @@
+"""The metrics that a run exports, written once: `METRICS`. docs/metrics.md is generated from it.
+
+No label has a value of a query or a document, so the number of series does not grow with the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+
+RUN_LABELS = ("run", "run_id")  # of every metric: the config's name, and the run's folder
+
+
+class Metric(NamedTuple):
+    """What is known of a metric before any value; `labels` are those beside RUN_LABELS."""
+
+    kind: Literal["counter", "gauge", "histogram"]
+    about: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()  # upper bounds, above 0: Ray takes no others
+
+
+class Sample(NamedTuple):
+    """Figures that a stage has found in a block: an amount of a counter, or values of a histogram."""
+
+    name: str
+    labels: Mapping[str, str]
+    values: Sequence[float]
+
+
+METRICS: dict[str, Metric] = {
+    "dmqr_queries": Metric("counter", "Queries that a stage has finished.", ("stage",)),
+    "dmqr_requests": Metric(
+        "counter",
+        "Requests to LLMs by request and model, those without an answer included (model empty): costs.requests.",
+        ("component", "model"),
+    ),
+    "dmqr_tokens": Metric(
+        "counter", "Tokens by kind: prompt (cached ones included), cached, completion: costs.*_tokens.", ("model", "kind")
+    ),
+    "dmqr_reused": Metric("counter", "Results taken from a store that runs share: costs.reused.", ("component",)),
+    "dmqr_searches": Metric("counter", "Searches by retriever: costs.searches.", ("component",)),
+    "dmqr_pairs": Metric("counter", "Pairs of query and document that were scored: costs.pairs.", ("model",)),
+    "dmqr_retries": Metric("counter", "Blocks that a stage began anew, since their worker had died.", ("stage",)),
+    "dmqr_errors": Metric(
+        "counter",
+        "Rows of errors/ by stage and reason; notes (a query without hits, a text that a guard left out) are among them.",
+        ("stage", "reason"),
+    ),
+    "dmqr_failed_queries": Metric(
+        "counter",
+        "Queries with an error that is no note, by the stage of the first one; limits.error_rate is of them.",
+        ("stage",),
+    ),
+    "dmqr_rewrites": Metric("counter", "Texts that rewriting gave: rows of rewrites/.", ("strategy", "query_type")),
+    "dmqr_queries_waiting": Metric("gauge", "Queries that no worker of the stage has begun.", ("stage",)),
+    "dmqr_queries_in_flight": Metric("gauge", "Queries that workers of the stage are processing.", ("stage",)),
+    "dmqr_busy_share": Metric("gauge", "Share of the workers' time with a block, 0 to 1, over the last 5 s.", ("stage",)),
+    "dmqr_workers": Metric("gauge", "Workers that have started; CPUs for tasks in a stage without a pool.", ("stage",)),
+    "dmqr_shards_planned": Metric("gauge", "Shards of the run."),
+    "dmqr_shards_committed": Metric("gauge", "Shards that are committed, by all starts of the run."),
+    "dmqr_cost_usd": Metric("gauge", "Price of what is committed and in flight, in USD, by the file of prices."),
+    "dmqr_cost_limit_usd": Metric("gauge", "limits.max_cost_usd, where it is set."),
+    "dmqr_seconds_since_progress": Metric("gauge", "Seconds since a worker was heard of, or a shard was committed."),
+    "dmqr_outage_seconds": Metric("gauge", "Seconds for which a service has not answered; 0 once it has.", ("service",)),
+    "dmqr_lease_lost": Metric("gauge", "1 if another driver has, or may have, taken the run over, else 0."),
+    "dmqr_started_timestamp_seconds": Metric("gauge", "When this start of the run began, in seconds since the epoch."),
+    "dmqr_finished_timestamp_seconds": Metric("gauge", "When _SUCCESS.json was put, in seconds since the epoch."),
+    "dmqr_block_seconds": Metric(
+        "histogram",
+        "Busy seconds of a stage for a block (one shard), by its rows of costs/ without start-up; of a stage without such "
+        "rows from the block's begin to its end.",
+        ("stage",),
+        (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 120, 300, 600, 1200, 3600),
+    ),
+    "dmqr_calls_per_query": Metric(
+        "histogram",
+        "Requests to LLMs for a query, those that were sent again included.",
+        ("query_type",),
+        (0.5, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20),
+    ),
+    "dmqr_best_score": Metric(
+        "histogram",
+        "Best score among a query's results: that of the reranker, a cross-encoder's as 1 / (1 + exp(-score)); without one "
+        "the fused score. Queries without results are left out.",
+        ("query_type",),
+        (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1, 1.5, 2, 3, 5, 10, 20, 50),
+    ),
+}
+
+
+def exposed(name: str) -> list[str]:
+    """Returns the names under which Prometheus finds a metric."""
+    suffixes = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_count", "_sum")}[METRICS[name].kind]
+    return [f"ray_{name}{suffix}" for suffix in suffixes]
