@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from in_process_runs import QUERIES, job_in_process, prepared_job, run_in_process
 from otlp_collector import Collector, Span, collecting
+from whole_runs import finish, flags, rows, start
 
 from cluster.errors import ConfigError, Stopped
 from cluster.run.progress import ProgressTracker
@@ -186,3 +188,23 @@ def test_a_package_that_is_missing_is_named_before_the_run(job: str, monkeypatch
 def test_addresses_that_are_refused(job: str, address: str) -> None:
     with pytest.raises(ConfigError, match=r"cluster\.traces\.endpoint"):
         load_config(job, [f"cluster.traces={{endpoint: '{address}'}}"])
+
+
+@pytest.mark.slow
+def test_a_run_on_ray(sample_place: Path, tmp_path: Path, collector: Collector) -> None:
+    more = {"output": tmp_path / "runs", "cluster.traces": f"{{endpoint: '{collector.address}'}}", "cluster.shard_size": 30}
+    run_flags = flags(sample_place, **more)
+    folder = finish(start([sys.executable, "-m", "jobs", "run", "configs/quickstart.yaml", *run_flags])).folder
+    shards = collector.below(root(collector).id)
+    assert [shard.attributes["dmqr.shard"] for shard in sorted(shards, key=lambda one: one.attributes["dmqr.shard"])] == list(
+        range(6)
+    )
+    assert sum(shard.attributes["dmqr.rows"] for shard in shards) == 176
+    for shard in shards:
+        assert {span.name for span in collector.below(shard.id)} >= {"read", "rewrite", "retrieve", "fuse", "order", "write"}
+        assert all(span.failed is None and span.ended > span.began for span in collector.below(shard.id))
+    searches = sum(span.attributes.get("dmqr.searches", 0) for span in collector.spans)
+    assert searches == sum(row["searches"] for row in rows(folder, "costs"))
+    assert {span.attributes["dmqr.run_id"] for span in collector.spans} == {folder.name}
+    (line,) = [line for line in map(json.loads, next((folder / "logs").glob("*.jsonl")).open()) if line["event"] == "trace"]
+    assert {span.trace for span in collector.spans} == {line["trace_id"]}
