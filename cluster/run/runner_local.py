@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from cluster.run.progress import ProgressTracker
-from cluster.run.snapshot import Snapshot
+from cluster.run.snapshot import BlockAttempt, Snapshot
 from cluster.run.stage import Meter, Stage, reporting_to, run_block, shard_of
 
 
@@ -56,6 +56,10 @@ class LocalRunner:
     def progress(self) -> Snapshot:
         """Returns what is going on."""
         return self._tracker.progress()
+
+    def attempts(self, shard: int | None = None) -> dict[int, list[BlockAttempt]]:
+        """Returns shard -> the attempts at its blocks; see `ProgressTracker.attempts`."""
+        return self._tracker.attempts(shard)
 
     def seconds_since_heartbeat(self) -> float:
         """Returns the seconds since the last report of any worker, or the last commit."""

@@ -20,7 +20,7 @@ from cluster.run.pools import TASK_CPUS
 from cluster.run.progress import ProgressTracker
 from cluster.run.pulse import OutagePulse
 from cluster.run.session import data_context
-from cluster.run.snapshot import NOTHING, BlockTotals, Snapshot
+from cluster.run.snapshot import NOTHING, BlockAttempt, BlockTotals, Snapshot
 from cluster.run.stage import Meter, Stage, reporting_to, run_block, shard_of
 
 _ADMISSIONS = 2  # tasks that wait for admission: the next shard's, and one more
@@ -125,6 +125,11 @@ class RayRunner:
             self._pending = None
         return self._progress
 
+    def attempts(self, shard: int | None = None) -> dict[int, list[BlockAttempt]]:
+        """Returns shard -> the attempts at its blocks, see `ProgressTracker.attempts`; nothing if it does not reply."""
+        found: dict[int, list[BlockAttempt]] = self._call("attempts", {}, shard)
+        return found
+
     def seconds_since_heartbeat(self) -> float:
         """Returns the seconds since the last report of any worker, or the last commit; 0 if the tracker does not reply."""
         return float(self._call("seconds_since_heartbeat", 0.0))
@@ -141,12 +146,11 @@ class RayRunner:
         """Admits no more shards; those in flight go on. To be called again and again: a restarted tracker is open."""
         self._tracker.close.remote()
 
-    def _call(self, method: str, default: float) -> float:
+    def _call(self, method: str, default: Any, *arguments: object) -> Any:
         import ray
 
         try:
-            reply: float = ray.get(getattr(self._tracker, method).remote(), timeout=_REPLY_SECONDS)
-            return reply
+            return ray.get(getattr(self._tracker, method).remote(*arguments), timeout=_REPLY_SECONDS)
         except ray.exceptions.RayError:
             return default
 

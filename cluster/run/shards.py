@@ -68,6 +68,7 @@ class Manifest:
     # number of the run's start -> stage -> seconds by `attributed` (to this shard's rows) and `start_up` (of workers)
     by_start: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     storage: dict[str, dict[str, float]] = field(default_factory=dict)  # stage -> quantity of `costs.STORAGE` -> amount
+    failed: dict[str, list[str]] = field(default_factory=dict)  # <stage>/<reason> -> the first ids of rows that failed so
 
     @property
     def spent(self) -> Totals:

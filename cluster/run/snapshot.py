@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -55,6 +56,19 @@ class Retry(NamedTuple):
     stage: str
     shard: int
     attempt: int
+
+
+@dataclass
+class BlockAttempt:
+    """A worker's attempt at a block; times are in seconds since the epoch."""
+
+    stage: str
+    number: int  # from 1
+    worker: str
+    began: float
+    rows: int
+    ended: float | None = None  # None: the worker still has the block
+    totals: BlockTotals | None = None  # None: it has not finished, or the worker was lost
 
 
 class Snapshot(NamedTuple):

@@ -31,7 +31,9 @@ from jobs.run.spending import RunMoney
 from jobs.run.stopping import Signals, Stall, Sums, limit, outcome
 from jobs.run.stream import Results, Runner, next_result, stream
 from jobs.run.tally import Tally, tally_of
+from jobs.run.traces import Traces, traced
 from jobs.run.work import RUN, Work
+from jobs.terminal.commit_log import log_commit
 from jobs.terminal.formats import queries
 from jobs.terminal.live_display import LiveDisplay
 from jobs.terminal.log_files import LogFiles
@@ -97,8 +99,11 @@ def run(
                 sizes = PoolSizes(prepared, session, pools)
                 record = Record(prepared, session, lease.number, progress.state, outages, ledger, sizes)
                 put_log = log.store if log else lambda: None
-                gauges = DriverGauges(prepared, lease, progress.state)
-                with ProgressFile(storage, lease, progress.state, put_log, record.spent), gauges:
+                with (
+                    traced(prepared, lease.number) as traces,
+                    ProgressFile(storage, lease, progress.state, put_log, record.spent),
+                    DriverGauges(prepared, lease, progress.state),
+                ):
                     plan = store_plan(prepared, draft) if draft else plan
                     assert plan is not None
                     event(
@@ -106,8 +111,9 @@ def run(
                     )
                     tally = tally_of(storage)
                     night = Night(
-                        prepared, session, lease, record, plan, tally, sizes, progress, signals, outages, resume_command, work
-                    )
+                        prepared, session, lease, record, plan, tally, sizes, progress, signals, outages,
+                        resume_command, traces, work,
+                    )  # fmt: skip
                     night.run()
                     return plan, night.tally
             except Stopped:
@@ -135,6 +141,7 @@ class Night:
     signals: Signals
     outages: OutageLog
     resume_command: str
+    traces: Traces
     work_of: Work = RUN
 
     @cached_property
@@ -181,6 +188,7 @@ class Night:
             watch = Watch(self.prepared.prices, state, spending.around)
             runner = self._runner(len(shards), watch)
             runner.spent_elsewhere(spending.elsewhere(self.tally.spent))
+            self.traces.runner = runner
             results = stream(runner, shards)
             self.signals.working = True
             stopped = self._collect(runner, results, watch, spending)
@@ -207,7 +215,9 @@ class Night:
         while (row := next_result(results)) is not None:
             if row:
                 stall.restart()
-                self._count(read_manifest(row["manifest"]))
+                manifest = read_manifest(row["manifest"])
+                self._count(manifest)
+                self.traces.committed(manifest)
                 add_traffic(json.loads(row["traffic"]))
             elif closing and not runner.in_flight():
                 break  # the other shards would pass through the stages empty
@@ -246,9 +256,7 @@ class Night:
     def _count(self, manifest: Manifest) -> None:
         """Adds a committed shard to the sums."""
         self.tally.add(manifest)
-        committed, planned = len(self.tally.shards), len(self.plan.shards)
-        words = f"shard {manifest.shard} is committed, {committed} of {planned}"
-        event("commit", words, shard=manifest.shard, queries=manifest.counts.get("queries", 0), committed=committed)
+        log_commit(manifest, len(self.tally.shards), len(self.plan.shards))
 
     def _show(self, runner: Runner, watch: Watch, committed: bool) -> None:
         state = self.progress.state

@@ -1,4 +1,4 @@
-"""Counts of errors per stage and block, with the keys of the manifests: for the display, before the commit."""
+"""Counts of errors per stage and block, with the keys of the manifests, for the display before the commit; who failed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.tables import NOTES
+
+_FIRST = 5  # ids of failed queries that the log has for a shard, stage and reason; errors/ has all
 
 
 def failure_counts(table: pa.Table, stage: str) -> dict[str, int]:
@@ -32,6 +34,20 @@ def failure_counts(table: pa.Table, stage: str) -> dict[str, int]:
     if failed := sum(at == stage for at in first.values()):
         counts["failed_queries"] = failed
     return dict(counts)
+
+
+def first_failed(table: pa.Table) -> dict[str, list[str]]:
+    """Returns `<stage>/<reason>` -> the ids of the first queries of a block that failed so; notes are left out."""
+    lists = table.column("errors").combine_chunks()
+    flat = lists.flatten()
+    ids = table.column("query_id").combine_chunks().take(pc.list_parent_indices(lists))
+    named: dict[str, dict[str, None]] = {}
+    for query_id, stage, reason in zip(
+        *(one.to_pylist() for one in (ids, flat.field("stage"), flat.field("reason"))), strict=True
+    ):
+        if reason not in NOTES and len(found := named.setdefault(f"{stage}/{reason}", {})) < _FIRST:
+            found[query_id] = None
+    return {key: list(found) for key, found in sorted(named.items())}
 
 
 def by_reason(counts: Mapping[str, int]) -> dict[str, int]:

@@ -17,6 +17,7 @@ from cluster.run.shards import File, Manifest, commit, write_table
 from cluster.run.stage import shard_of
 from cluster.storage import Storage, open_storage
 from cluster.storage.traffic import take_traffic
+from jobs.stages.error_counts import first_failed
 from jobs.stages.guard_counts import guard_counts
 from jobs.stages.selection_counts import further_texts, not_selected, selection_counts
 from jobs.tables import COMMITTED, LOST, NOTES, STORED
@@ -98,7 +99,9 @@ def committed_row(
     if sent := take_traffic():
         requests["write"] = sent
     seconds["write"] = time.perf_counter() - began
-    mine = Manifest(shard, start, files, counts, costs.totals(entries), seconds, costs.by_start(entries), requests)
+    mine = Manifest(
+        shard, start, files, counts, costs.totals(entries), seconds, costs.by_start(entries), requests, first_failed(table)
+    )
     manifest = commit(storage, mine)
     after = take_traffic()
     for amounts in requests.values() if manifest is not mine else ():

@@ -151,11 +151,11 @@ def _overrides(settings: Sequence[str]) -> list[str]:
 
 
 def _server_ports(config: Config) -> list[int]:
-    """Returns the port of the LLM's server."""
-    if not isinstance(config.rewrite.engine, OpenaiSettings):
-        return []
-    address = urlsplit(config.rewrite.engine.base_url)
-    return [address.port or (80 if address.scheme == "http" else 443)]
+    """Returns the ports of the LLM's server and of the collector of traces."""
+    engine, traces = config.rewrite.engine, config.cluster.traces
+    urls = [engine.base_url] if isinstance(engine, OpenaiSettings) else []
+    urls += [traces.endpoint] if traces and traces.endpoint else []
+    return [address.port or (80 if address.scheme == "http" else 443) for address in map(urlsplit, urls)]
 
 
 class _Dumper(yaml.SafeDumper):

@@ -27,7 +27,16 @@ from jobs.terminal.logs import TREE, JsonLines, attached, event
 STORED_SECONDS = 30.0  # between two times that the files are put on S3
 _WAITING = 10_000  # events that wait for a run
 _TAIL = 4000  # bytes of what libraries printed, told with an error where there is no file to look at
-_DISPLAYED = {"plan", "phase", "progress", "commit", "retry", "limit", "interrupt"}  # a display that renews itself shows these
+_DISPLAYED = {
+    "plan",
+    "phase",
+    "progress",
+    "commit",
+    "failures",
+    "retry",
+    "limit",
+    "interrupt",
+}  # shown by a display that renews itself
 
 
 class LogFiles:

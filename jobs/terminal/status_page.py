@@ -39,7 +39,7 @@ def status_page(status: Status, width: int) -> RenderableType:
 def _state(status: Status) -> str:
     last, reason = status.holder, f": {plain(status.reason)}" if status.reason else ""
     if status.state == "running":
-        return f"running on {_driver(last)} for {clock(status.now - last.began)}, {_heartbeat(status)}"
+        return f"running on {_driver(last)} for {clock(max(0.0, status.now - last.began))}, {_heartbeat(status)}"
     if status.state == "stale":
         return f"stale: {_heartbeat(status)}, {_driver(last)} is gone; run it again"
     return reason.removeprefix(": ") if reason.startswith(f": {status.state}") else f"{status.state}{reason}"

@@ -40,6 +40,7 @@ from jobs.run.pool_sizes import PoolSizes
 from jobs.run.request_shares import check_shares
 from jobs.run.stopping import Signals, Stall, Sums, limit
 from jobs.run.tally import Tally
+from jobs.run.traces import Traces
 from jobs.stages.write import Write
 from jobs.tables import SHARD
 from retrievers import analyzer
@@ -286,8 +287,8 @@ def drive(patch: Patch, received: int | None = None, lost: bool = False) -> None
     session, record, display = anything(pools={}), anything(before=[], ledger=Ledger()), LiveDisplay(sys.stderr)
     signals = Signals(display, AGAIN)
     signals.received = received
-    outages, sizes = OutageLog(display.state), PoolSizes(prepared, session, {})
-    run.Night(prepared, session, lease, record, plan, Tally(), sizes, display, signals, outages, AGAIN, work).work()
+    outages, sizes, traces = OutageLog(display.state), PoolSizes(prepared, session, {}), Traces(None, {})
+    run.Night(prepared, session, lease, record, plan, Tally(), sizes, display, signals, outages, AGAIN, traces, work).work()
 
 
 def a_limit(**limits: float) -> Callable[[Patch], object]:

@@ -91,6 +91,11 @@ def test_a_run_at_work(folder: FileStorage, status: Callable[..., str]) -> None:
     assert line(page, "cost") == "$0.5000, 40 requests"
 
 
+def test_a_driver_whose_clock_is_ahead(folder: FileStorage, status: Callable[..., str]) -> None:
+    leased(folder, began=time.time() + 40, beat=time.time() + 60)
+    assert line(status(folder.root), "state") == "running on far (process 4711) for 0 s, last heartbeat 0 s ago"
+
+
 def test_values_for_programs(folder: FileStorage, status: Callable[..., str]) -> None:
     values = json.loads(status(folder.root, "--json"))
     assert (values["state"], values["host"], values["pid"], values["start"]) == ("running", "far", 4711, 1)

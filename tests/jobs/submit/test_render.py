@@ -367,6 +367,11 @@ def test_the_port_of_the_llm_server_may_be_reached() -> None:
     assert [port["port"] for port in policy["egress"][-1]["ports"]] == [443, 6443, 8000, 9200]
 
 
+def test_the_port_of_the_collector_of_traces_may_be_reached() -> None:
+    policy = one(documents("kuberay", "cluster.traces={endpoint: 'http://collector:4318'}"), "NetworkPolicy")["spec"]
+    assert [port["port"] for port in policy["egress"][-1]["ports"]] == [443, 4318, 6443, 9200]
+
+
 def test_secrets_are_named_never_written() -> None:
     for pod in pods(documents("kuberay"))[1:]:
         values = {one["name"]: one for one in pod["containers"][0]["env"]}

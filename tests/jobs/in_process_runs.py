@@ -1,0 +1,40 @@
+"""A small job that runs in this process, in two shards of three queries: one has no recorded answer, one no hits."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from jobs.config.load import load_config
+from jobs.run.prepare import Prepared, prepare
+from jobs.run.run import run
+from jobs.terminal.live_display import LiveDisplay
+
+QUERIES = ["why does bread rise", "lamp of a lighthouse", "moon and tides", "spring tide", "yeast", "zzz"]
+UNANSWERED, WITHOUT_HITS = QUERIES[0], QUERIES[-1]
+
+
+def job_in_process(place: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str]) -> str:
+    """The config's path; its paths are relative to `place`."""
+    pq.write_table(pa.table({"query": QUERIES}), place / "log.parquet")
+    answers = [{"query": query, "completions": {"dmqr": json.dumps({"general": f"about {query}"})}} for query in QUERIES[1:]]
+    (place / "recorded.jsonl").write_text("".join(json.dumps(answer) + "\n" for answer in answers))
+    values["rewrite"]["strategies"] = ["general"]
+    values["retrieve"] |= {"retrievers": {"bm25": bm25}}
+    values |= {"rerank": {"kind": "none"}, "limits": {"error_rate": 1}, "cluster": {"address": "none", "shard_size": 3}}
+    return config_file(values)
+
+
+def prepared_job(path: str, *settings: str) -> Prepared:
+    return prepare(load_config(path, list(settings)), path)
+
+
+def run_in_process(prepared: Prepared) -> Path:
+    run(prepared, LiveDisplay(io.StringIO()))
+    return Path(prepared.storage.root)
