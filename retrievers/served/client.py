@@ -1,0 +1,295 @@
+"""The HTTP client of a server with an encoder or a reranker: its key, requests in flight, retries.
+
+Failures due to the server's state (429, 503, no connection) are retried within a patience; failures of a request itself (500,
+424, timeout, an invalid answer) use up one of its attempts. A server that gives no good answer for the patience ends the run,
+as a wrong key or address does; a request that fails by itself fails the queries whose texts it has.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import urllib3
+from urllib3.exceptions import HTTPError, InvalidHeader, ReadTimeoutError
+
+from cluster.errors import RetrieverError
+from cluster.outages import answered, failed
+from retrievers.settings import ServerSettings
+
+_OPENING_PATIENCE = 3.0  # seconds; before a run a server that does not answer is refused at once
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 15.0  # seconds, before random shortening
+_CONNECT_TIMEOUT = 10.0  # seconds
+_FATAL = frozenset({401, 402, 403, 404, 405})  # wrong key, account or address
+_BUSY = frozenset({429, 502, 503, 504, 520, 521, 522, 523, 529})  # due to the server's state, not to the request
+_BROKEN = frozenset({408, 409, 424, 425})  # 4xx after which the same request may succeed; 424: inference failed in TEI
+_TEXT = 200  # characters of a server's message that are shown
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class TextRefused(Exception):
+    """The server does not take a text, or fails on it; other texts may succeed."""
+
+
+class _Failure(Exception):
+    """One send brought no good answer; the same request may succeed later."""
+
+    def __init__(self, words: str, *, uses_attempt: bool, wait: float = 0.0) -> None:
+        super().__init__(words)
+        self.uses_attempt, self.wait = uses_attempt, wait
+
+
+class _Reply(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+
+class ModelServer:
+    """A server and one of its models. Threads may share it."""
+
+    def __init__(self, what: str, settings: ServerSettings, *, patient: bool = False) -> None:
+        """Reads the key from the environment; sends nothing.
+
+        Args:
+            what: The model's use, for messages: "encoder", "rerank".
+            settings: With a base_url.
+            patient: The run's plan has reached the server, so that a worker waits for it when it opens; otherwise a server
+                that is away is refused within seconds.
+
+        Raises:
+            RetrieverError: The variable of the key is not set, or the proxy of the environment cannot be used.
+        """
+        assert settings.base_url is not None, "a config without one is refused"
+        self.base, self.model = settings.base_url, settings.model
+        self.root = self.base.removesuffix("/v1")
+        self.what = f"{what} {self.model} at {self.base}"
+        self.patience = 60 * settings.patience_minutes
+        self.opening_patience = self.patience if patient else min(_OPENING_PATIENCE, self.patience)
+        """Seconds of retries of the first requests."""
+        self._settings, self._service = settings, f"model server {self.base}"
+        self._key = _key(self.what, settings.api_key_env)
+        self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if self._key is not None:
+            self._headers["Authorization"] = f"Bearer {self._key}"
+        self._pool = _connections(self.what, self.base, settings.max_in_flight)
+        self._lock = threading.Lock()
+        self._away_since: float | None = None  # the first failure since the latest good answer
+
+    def ask(
+        self,
+        url: str,
+        body: Any = None,
+        read: Callable[[Any], Result] | None = None,
+        *,
+        patience: float | None = None,
+        stop: threading.Event | None = None,
+        sending: Callable[[], object] = lambda: None,
+        fatal: bool = True,
+    ) -> Result:
+        """Returns what ``read`` makes of the JSON that the server answers; sends the request until it is answered well.
+
+        Args:
+            url: With a body it is posted to, else gotten.
+            body: JSON values.
+            read: Raises ValueError, with the problem in words, for an invalid answer; None: the JSON itself.
+            patience: Seconds of retries; None: the server's own.
+            stop: Once set, ends the wait for the next attempt.
+            sending: Called before each send.
+            fatal: Whether no other request can succeed after a 401, 403, 404 and the like.
+
+        Raises:
+            TextRefused: The server refuses the request, or fails on it in all attempts.
+            RetrieverError: No request succeeds: the key, the address, or no good answer to any request.
+        """
+        patience = self.patience if patience is None else patience
+        first, sends, bad = time.monotonic(), 0, 0
+        while True:
+            try:
+                sending()
+                return self._once(url, body, read, fatal)
+            except _Failure as failure:
+                sends, bad = sends + 1, bad + failure.uses_attempt
+                now = time.monotonic()
+                left = self._failed(failure, patience) + patience - now
+                if left <= 0 or failure.wait > left:
+                    raise self.error(
+                        "engine-away", f"no good answer: {failure}; start the server, or correct base_url"
+                    ) from None
+                if bad >= self._settings.attempts or now - first >= patience:
+                    raise TextRefused(f"{self.what}: {failure}; sent {sends} times") from None
+                limit = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(sends - 1, 10))
+                pause = failure.wait + random.uniform(limit / 4, limit)
+                if (stop or threading.Event()).wait(min(pause, left)):
+                    raise TextRefused(f"{self.what}: stopped, since another request failed") from None
+
+    def in_parallel(
+        self, batches: Sequence[Sequence[Item]], send: Callable[[Sequence[Item], threading.Event], Result]
+    ) -> list[Result]:
+        """Returns what ``send`` returns for each batch; at most ``max_in_flight`` are in flight.
+
+        Raises:
+            TextRefused, RetrieverError: Of the first batch that fails; the others are given up.
+        """
+        stop = threading.Event()
+        with ThreadPoolExecutor(max(1, min(self._settings.max_in_flight, len(batches)))) as threads:
+            futures = [threads.submit(send, batch, stop) for batch in batches]
+            try:
+                return [future.result() for future in futures]
+            except BaseException:
+                stop.set()
+                for future in futures:
+                    future.cancel()
+                raise
+
+    def error(self, code: str, words: str) -> RetrieverError:
+        """Returns an error that names the server and the model."""
+        return RetrieverError(code, f"{self.what}: {words}")
+
+    def _once(self, url: str, body: Any, read: Callable[[Any], Result] | None, fatal: bool) -> Result:
+        reply = self._send(url, body)
+        status, said = reply.status, f"HTTP {reply.status}: {self._redacted(_error_text(reply.content)) or 'no more words'}"
+        if 200 <= status < 300:
+            try:
+                value = json.loads(reply.content)
+                result: Result = value if read is None else read(value)
+            except (ValueError, RecursionError) as problem:
+                words = "its body is not JSON" if isinstance(problem, json.JSONDecodeError | RecursionError) else problem
+                raise _Failure(f"HTTP {status}, but {words}", uses_attempt=True) from None
+            self._answered()
+            return result
+        if status in _BUSY:
+            raise _Failure(said, uses_attempt=False, wait=_retry_after(reply.headers))
+        if status in _BROKEN or status >= 500:
+            raise _Failure(said, uses_attempt=True, wait=_retry_after(reply.headers))
+        self._answered()
+        if fatal and (status in _FATAL or status < 400):
+            raise self._fatal(status, url, said)
+        raise TextRefused(f"{self.what}: {said}")
+
+    def _fatal(self, status: int, url: str, said: str) -> RetrieverError:
+        if status in (401, 403):
+            name = self._settings.api_key_env
+            remedy = f"set {name} to a key that it takes" if name else "name the variable that has its key in api_key_env"
+            return self.error("engine-access", f"{url} refuses access ({said}); {remedy}")
+        if status == 402:
+            return self.error("engine-access", f"{url} wants to be paid first ({said}); look at the account of the key")
+        return self.error("engine-away", f"{url} is not there ({said}); correct base_url, which usually ends in /v1")
+
+    def _send(self, url: str, body: Any) -> _Reply:
+        content = None if body is None else json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
+        seconds = self._settings.timeout_seconds
+        timeout = urllib3.Timeout(connect=min(_CONNECT_TIMEOUT, seconds), read=seconds)
+        try:
+            answer = self._pool.request(
+                "GET" if content is None else "POST", url, body=content, headers=self._headers, timeout=timeout,
+                retries=False, redirect=False,
+            )  # fmt: skip
+        except ReadTimeoutError:
+            raise _Failure(f"no answer in {seconds:g} s", uses_attempt=True) from None
+        except (HTTPError, OSError) as error:
+            raise _Failure(_reason(error), uses_attempt=False) from None
+        return _Reply(answer.status, answer.headers, answer.data)
+
+    def _failed(self, failure: _Failure, patience: float) -> float:
+        """Notes a failure; returns the time of the first one since the latest good answer."""
+        failed(self._service, failure, patience)
+        with self._lock:
+            if self._away_since is None:
+                self._away_since = time.monotonic()
+            return self._away_since
+
+    def _answered(self) -> None:
+        answered(self._service)
+        with self._lock:
+            self._away_since = None
+
+    def _redacted(self, text: str) -> str:
+        """Returns a server's message in one line, without the key."""
+        line = " ".join(text.split())
+        line = line.replace(self._key, "***") if self._key else line
+        return "".join(c if c.isprintable() else "?" for c in line)[:_TEXT]
+
+
+def halved(items: Sequence[Item], send: Callable[[Sequence[Item]], list[Result]]) -> list[Result]:
+    """Returns the results of a batch; where the server refuses it, those of its halves: it may be too large as a whole.
+
+    Raises:
+        TextRefused: Of the first single item that is refused.
+    """
+    try:
+        return send(items)
+    except TextRefused:
+        if len(items) == 1:
+            raise
+        middle = len(items) // 2
+        return halved(items[:middle], send) + halved(items[middle:], send)
+
+
+def _connections(what: str, base: str, in_flight: int) -> urllib3.PoolManager:
+    """Returns kept connections to a server, through the proxy of the environment if it names one."""
+    parts = urlsplit(base)
+    proxy = getproxies().get(parts.scheme)
+    if not proxy or proxy_bypass(parts.hostname or ""):
+        return urllib3.PoolManager(maxsize=in_flight)
+    if urlsplit(proxy).scheme not in ("http", "https"):
+        name = f"{parts.scheme}_proxy"
+        raise RetrieverError("engine-setting", f"{what}: the proxy in {name} is no http proxy; set {name} to one, or unset it")
+    return urllib3.ProxyManager(proxy, maxsize=in_flight)
+
+
+def _key(what: str, variable: str | None) -> str | None:
+    if variable is None:
+        return None
+    key = os.environ.get(variable, "").strip()
+    if not key or not (key.isascii() and key.isprintable()):
+        found = "holds what no key can hold" if key else "is not set or empty"
+        raise RetrieverError(
+            "engine-access", f"{what}: the environment variable {variable} (api_key_env) {found}; set it to the key"
+        )
+    return key
+
+
+def _retry_after(headers: Mapping[str, str]) -> float:
+    """Returns the seconds that the server asks to wait; 0 if it says nothing that can be read."""
+    value = headers.get("Retry-After")
+    try:
+        return urllib3.Retry().parse_retry_after(value) if value else 0.0
+    except InvalidHeader:
+        return 0.0
+
+
+def _reason(error: BaseException) -> str:
+    """Returns why there was no answer, in the system's words."""
+    inner, seen = error, {id(error)}
+    while (cause := inner.__cause__ or next((arg for arg in inner.args if isinstance(arg, Exception)), None)) is not None:
+        if id(cause) in seen:
+            break
+        seen.add(id(cause))
+        inner = cause
+    words = " ".join(str(getattr(inner, "strerror", None) or inner or type(inner).__name__).split())[:_TEXT]
+    return f"no TLS: {words}" if isinstance(error, urllib3.exceptions.SSLError) else words
+
+
+def _error_text(content: bytes) -> str:
+    """Returns the message of an error as TEI, vLLM and OpenAI write it, or else the beginning of the body."""
+    try:
+        found = json.loads(content[:100_000])
+    except (ValueError, RecursionError):
+        return content[:2000].decode("utf-8", "replace")
+    while isinstance(found, dict):
+        inner = next((found[key] for key in ("message", "error", "detail") if found.get(key)), None)
+        if inner is None:
+            break
+        found = inner
+    return str(found)
