@@ -19,7 +19,7 @@ from jobs.log.settings import LogSettings
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.lists import TOGETHER
 from retrievers.retriever import RetrieverSettings
-from retrievers.settings import CorpusSettings, EncoderSettings, FuseSettings, RerankSettings, TypoSettings
+from retrievers.settings import AnyEncoderSettings, CorpusSettings, FuseSettings, RerankSettings, TypoSettings
 from rewriters.engines.settings import EngineSettings
 from rewriters.pool import named
 from rewriters.settings import DecodingSettings, GuardSettings, SelectAll, SelectNever, SelectSettings
@@ -274,7 +274,7 @@ class Config(BaseModel):
         ]  # fmt: skip
 
     @property
-    def reranking_encoder(self) -> EncoderSettings | None:
+    def reranking_encoder(self) -> AnyEncoderSettings | None:
         """Returns the encoder of a bi_encoder reranker: its own, else that of the first dense retriever."""
         if self.rerank.encoder is not None:
             return self.rerank.encoder

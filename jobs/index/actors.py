@@ -94,4 +94,4 @@ def uses_actors(config: Config) -> bool:
 
 
 def _load_pool(config: Config) -> PoolRequest:
-    return config.cluster.retrieve.pool_request(can_use_gpu=config.dense_retriever is not None)
+    return config.cluster.retrieve.pool_request(can_use_gpu=True)

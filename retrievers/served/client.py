@@ -38,7 +38,16 @@ Result = TypeVar("Result")
 
 
 class TextRefused(Exception):
-    """The server does not take a text, or fails on it; other texts may succeed."""
+    """The server does not take a text, or fails on it; other texts may succeed.
+
+    Attributes:
+        words: What the server said.
+    """
+
+    def __init__(self, what: str, words: str) -> None:
+        """Sets the attribute; the message names the server, too."""
+        super().__init__(f"{what}: {words}")
+        self.words = words
 
 
 class _Failure(Exception):
@@ -106,7 +115,7 @@ class ModelServer:
             patience: Seconds of retries; None: the server's own.
             stop: Once set, ends the wait for the next attempt.
             sending: Called before each send.
-            fatal: Whether no other request can succeed after a 401, 403, 404 and the like.
+            fatal: False to try whether the server knows such requests: a 401, 404 or invalid answer is a refusal then.
 
         Raises:
             TextRefused: The server refuses the request, or fails on it in all attempts.
@@ -127,11 +136,11 @@ class ModelServer:
                         "engine-away", f"no good answer: {failure}; start the server, or correct base_url"
                     ) from None
                 if bad >= self._settings.attempts or now - first >= patience:
-                    raise TextRefused(f"{self.what}: {failure}; sent {sends} times") from None
+                    raise TextRefused(self.what, f"{failure}; sent {sends} times") from None
                 limit = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(sends - 1, 10))
                 pause = failure.wait + random.uniform(limit / 4, limit)
                 if (stop or threading.Event()).wait(min(pause, left)):
-                    raise TextRefused(f"{self.what}: stopped, since another request failed") from None
+                    raise TextRefused(self.what, "stopped, since another request failed") from None
 
     def in_parallel(
         self, batches: Sequence[Sequence[Item]], send: Callable[[Sequence[Item], threading.Event], Result]
@@ -165,6 +174,8 @@ class ModelServer:
                 result: Result = value if read is None else read(value)
             except (ValueError, RecursionError) as problem:
                 words = "its body is not JSON" if isinstance(problem, json.JSONDecodeError | RecursionError) else problem
+                if not fatal:
+                    raise TextRefused(self.what, f"HTTP {status}, but {words}") from None
                 raise _Failure(f"HTTP {status}, but {words}", uses_attempt=True) from None
             self._answered()
             return result
@@ -175,7 +186,7 @@ class ModelServer:
         self._answered()
         if fatal and (status in _FATAL or status < 400):
             raise self._fatal(status, url, said)
-        raise TextRefused(f"{self.what}: {said}")
+        raise TextRefused(self.what, said)
 
     def _fatal(self, status: int, url: str, said: str) -> RetrieverError:
         if status in (401, 403):
@@ -234,6 +245,20 @@ def halved(items: Sequence[Item], send: Callable[[Sequence[Item]], list[Result]]
             raise
         middle = len(items) // 2
         return halved(items[:middle], send) + halved(items[middle:], send)
+
+
+def in_order(listed: Any, count: int, what: str) -> list[dict[str, Any]]:
+    """Returns the items of an answer in the order of its request's texts, which their `index` tells.
+
+    Raises:
+        ValueError: They are not one for each text.
+    """
+    if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
+        raise ValueError(f"it holds no {what}")
+    places = [one.get("index", place) for place, one in enumerate(listed)]
+    if not all(isinstance(place, int) for place in places) or sorted(places) != list(range(count)):
+        raise ValueError(f"it holds {len(listed)} {what} for {count} texts, or their numbers are wrong")
+    return [one for _, one in sorted(zip(places, listed, strict=True), key=lambda item: item[0])]
 
 
 def _connections(what: str, base: str, in_flight: int) -> urllib3.PoolManager:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from retrievers.retriever import SearchText, distinct
-from retrievers.served.client import ModelServer, TextRefused, halved
+from retrievers.served.client import ModelServer, TextRefused, halved, in_order
 from retrievers.served.facts import served_facts
 from retrievers.settings import OpenaiEncoderSettings
 
@@ -42,14 +42,16 @@ class OpenaiEncoder:
         if facts.api == "vllm":
             self._body["truncate_prompt_tokens"] = -1  # otherwise it refuses texts that are too long for the model
         self._prefix = {"query": settings.query_prefix, "passage": settings.passage_prefix}
-        self._refused: dict[str, TextRefused] = {}  # a block is halved until its bad rows are found: ask once for each
+        self._refused: dict[str, str] = {}  # a block is halved until its bad rows are found: ask once for each
         try:
             (probe,) = server.ask(
                 f"{server.base}/embeddings", self._body | {"input": [_PROBE]}, lambda found: _vectors(found, 1, None),
                 patience=server.opening_patience, fatal=False,
             )  # fmt: skip
         except TextRefused as refused:
-            raise server.error("model-unfit", f"it gives no vectors: {refused}; name a model that the server embeds with") from None
+            raise server.error(
+                "model-unfit", f"it gives no vectors: {refused.words}; name a model that the server embeds with"
+            ) from None
         self.dim = len(probe)
         if settings.dimensions not in (None, self.dim):
             raise server.error(
@@ -80,7 +82,7 @@ class OpenaiEncoder:
         unique, inverse = distinct([self._prefix[text.kind] + text.text for text in texts])
         known = next((self._refused[text] for text in unique if text in self._refused), None)
         if known is not None:
-            raise known
+            raise TextRefused(self._server.what, known)
         batches = [unique[start : start + self._batch] for start in range(0, len(unique), self._batch)]
         parts = self._server.in_parallel(batches, lambda batch, stop: halved(batch, lambda part: self._send(part, stop)))
         vectors: np.ndarray = np.stack([vector for part in parts for vector in part])[inverse]
@@ -93,22 +95,15 @@ class OpenaiEncoder:
             return list(self._server.ask(url, body, lambda found: _vectors(found, count, self.dim), stop=stop))
         except TextRefused as refused:
             if count == 1 and not stop.is_set():
-                self._refused[texts[0]] = refused
+                self._refused[texts[0]] = refused.words
             raise
 
 
 def _vectors(answer: Any, count: int, dim: int | None) -> np.ndarray:
     """Returns the vectors of an answer in the order of its request, scaled to length 1; raises ValueError if it is invalid."""
-    listed = answer.get("data") if isinstance(answer, dict) else None
-    if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
-        raise ValueError("it holds no embeddings")
-    if sorted(one.get("index", place) for place, one in enumerate(listed)) != list(range(count)):
-        raise ValueError(f"it holds {len(listed)} embeddings for {count} texts, or their numbers are wrong")
-    rows: list[Any] = [None] * count
-    for place, one in enumerate(listed):
-        rows[one.get("index", place)] = one.get("embedding")
+    listed = in_order(answer.get("data") if isinstance(answer, dict) else None, count, "embeddings")
     try:
-        vectors = np.array(rows, dtype=np.float32)
+        vectors = np.array([one.get("embedding") for one in listed], dtype=np.float32)
     except (TypeError, ValueError):
         raise ValueError("an embedding is no list of numbers, or they differ in length") from None
     if vectors.ndim != 2 or vectors.shape[1] != (dim or vectors.shape[1]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -33,17 +34,18 @@ def served_facts(server: ModelServer, use: Use) -> ServedFacts:
     Raises:
         RetrieverError: The server is away, refuses the key, does not have the model, or has it for another use.
     """
-    try:
+    info: Any = None
+    with contextlib.suppress(TextRefused):  # only text-embeddings-inference has it
         info = server.ask(f"{server.root}/info", patience=server.opening_patience, fatal=False)
-    except TextRefused:
-        info = None
     if isinstance(info, dict) and isinstance(info.get("model_type"), dict) and "model_id" in info:
         return _of_tei(server, use, info)
     url = f"{server.base}/models"
     try:
         listed = server.ask(url, read=_listed, patience=server.opening_patience)
     except TextRefused as refused:
-        raise server.error("engine-away", f"{url}: {refused}; correct base_url, which usually ends in /v1") from None
+        raise server.error(
+            "engine-away", f"{url} answers {refused.words}; correct base_url, which usually ends in /v1"
+        ) from None
     if server.model not in listed:
         raise server.error("engine-model", f"the server has no such model{nearest(server.model, listed)}; name one of them")
     return _of_listed(listed[server.model])

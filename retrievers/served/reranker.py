@@ -12,7 +12,7 @@ import numpy as np
 
 from retrievers.rerankers.cross_encoder import rounded_scores
 from retrievers.retriever import distinct
-from retrievers.served.client import ModelServer, TextRefused, halved
+from retrievers.served.client import ModelServer, TextRefused, halved, in_order
 from retrievers.served.facts import served_facts
 from retrievers.settings import RerankSettings
 
@@ -35,7 +35,7 @@ class ServerReranker:
             RetrieverError: The server is away or refuses the key; it does not have the model, or the model gives no scores.
         """
         self._settings = settings
-        self._server = server = ModelServer("rerank:", settings, patient=patient)
+        self._server = server = ModelServer("rerank: model", settings, patient=patient)
         self._facts = facts = served_facts(server, "reranker")
         self._batch = min(settings.batch, facts.max_batch or settings.batch)
         known = facts.max_length or settings.max_length
@@ -43,14 +43,16 @@ class ServerReranker:
         self._url = f"{server.root if facts.api == 'tei' else server.base}/rerank"
         self._sent: Counter[str] = Counter()
         self._lock = threading.Lock()
-        self._refused: dict[_Pair, TextRefused] = {}  # a block is halved until its bad rows are found: ask once for each
+        self._refused: dict[_Pair, str] = {}  # a block is halved until its bad rows are found: ask once for each
         try:
             server.ask(
                 self._url, self._body(_PROBE, [_PROBE]), lambda found: _scores(found, 1),
                 patience=server.opening_patience, fatal=False,
             )  # fmt: skip
         except TextRefused as refused:
-            raise server.error("model-unfit", f"it gives no scores: {refused}; name a model that the server reranks with") from None
+            raise server.error(
+                "model-unfit", f"it gives no scores: {refused.words}; name a model that the server reranks with"
+            ) from None
 
     def identity(self) -> dict[str, Any]:
         """Returns what determines the scores, as far as the server says it, as JSON values."""
@@ -77,7 +79,7 @@ class ServerReranker:
             return np.empty(0)
         known = next((self._refused[pair] for pair in unique if pair in self._refused), None)
         if known is not None:
-            raise known
+            raise TextRefused(self._server.what, known)
         of_query: dict[str, list[_Pair]] = {}
         for pair in unique:
             of_query.setdefault(pair[0], []).append(pair)
@@ -106,7 +108,7 @@ class ServerReranker:
             )
         except TextRefused as refused:
             if count == 1 and not stop.is_set():
-                self._refused[pairs[0]] = refused
+                self._refused[pairs[0]] = refused.words
             raise
 
     def _count(self, query: str) -> None:
@@ -130,13 +132,8 @@ class ServerReranker:
 
 def _scores(answer: Any, count: int) -> list[float]:
     """Returns the scores of an answer in the order of its request; raises ValueError if it is invalid."""
-    listed = answer.get("results") if isinstance(answer, dict) else answer
-    if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
-        raise ValueError("it holds no scores")
-    found = {one.get("index"): one.get("relevance_score", one.get("score")) for one in listed}
-    if len(listed) != count or set(found) != set(range(count)):
-        raise ValueError(f"it holds {len(listed)} scores for {count} texts, or their numbers are wrong")
-    scores = [found[place] for place in range(count)]
+    listed = in_order(answer.get("results") if isinstance(answer, dict) else answer, count, "scores")
+    scores: list[Any] = [one.get("relevance_score", one.get("score")) for one in listed]
     if not all(isinstance(score, int | float) and math.isfinite(score) for score in scores):
         raise ValueError("a score is no finite number")
     return [float(score) for score in scores]
