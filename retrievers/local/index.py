@@ -138,8 +138,7 @@ def open_retriever(
         RetrieverError: There is no index, or it is damaged, has another encoder or analyzer, or has another identity.
     """
     documents = LocalDocuments(index_path(settings.index))
-    patient = expect_identity is not None
-    identity = index_identity(name, settings, documents.entry, patient=patient)
+    identity = index_identity(name, settings, documents.entry, patient=expect_identity is not None)
     if expect_identity is not None and dict(expect_identity) != identity:
         raise RetrieverError(
             "index-replaced",
@@ -147,7 +146,7 @@ def open_retriever(
             f"({identity_differences(expect_identity, identity)}); start a new run, or put the old index back",
         )
     if settings.encoder is not None:
-        encoder = open_encoder(settings.encoder, device, patient=patient)
+        encoder = open_encoder(settings.encoder, device, patient=expect_identity is not None)
         return DenseSearch(documents.data / "vectors.npy", documents.doc_ids, encoder, identity)
     analyzer = open_analyzer(identity["analyzer"])
     return BM25Search(documents.data / "bm25", documents.doc_ids, analyzer, identity)

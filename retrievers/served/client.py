@@ -8,21 +8,19 @@ as a wrong key or address does; a request that fails by itself fails the queries
 from __future__ import annotations
 
 import json
-import os
 import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import urllib3
-from urllib3.exceptions import HTTPError, InvalidHeader, ReadTimeoutError
+from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from cluster.errors import RetrieverError
 from cluster.outages import answered, failed
+from retrievers.served.http import api_key, connections, error_text, reason, retry_after
 from retrievers.settings import ServerSettings
 
 _OPENING_PATIENCE = 3.0  # seconds; before a run a server that does not answer is refused at once
@@ -87,13 +85,13 @@ class ModelServer:
         self.opening_patience = self.patience if patient else min(_OPENING_PATIENCE, self.patience)
         """Seconds of retries of the first requests."""
         self._settings, self._service = settings, f"model server {self.base}"
-        self._key = _key(self.what, settings.api_key_env)
+        self._key = api_key(self.what, settings.api_key_env)
         self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if self._key is not None:
             self._headers["Authorization"] = f"Bearer {self._key}"
-        self._pool = _connections(self.what, self.base, settings.max_in_flight)
+        self._pool = connections(self.what, self.base, settings.max_in_flight)
         self._lock = threading.Lock()
-        self._away_since: float | None = None  # the first failure since the latest good answer
+        self._failing = (0.0, float("-inf"))  # times of the first and the latest failure since the latest good answer
 
     def ask(
         self,
@@ -167,7 +165,7 @@ class ModelServer:
 
     def _once(self, url: str, body: Any, read: Callable[[Any], Result] | None, fatal: bool) -> Result:
         reply = self._send(url, body)
-        status, said = reply.status, f"HTTP {reply.status}: {self._redacted(_error_text(reply.content)) or 'no more words'}"
+        status = reply.status
         if 200 <= status < 300:
             try:
                 value = json.loads(reply.content)
@@ -179,10 +177,11 @@ class ModelServer:
                 raise _Failure(f"HTTP {status}, but {words}", uses_attempt=True) from None
             self._answered()
             return result
+        said = f"HTTP {status}: {self._redacted(error_text(reply.content)) or 'no more words'}"
         if status in _BUSY:
-            raise _Failure(said, uses_attempt=False, wait=_retry_after(reply.headers))
+            raise _Failure(said, uses_attempt=False, wait=retry_after(reply.headers))
         if status in _BROKEN or status >= 500:
-            raise _Failure(said, uses_attempt=True, wait=_retry_after(reply.headers))
+            raise _Failure(said, uses_attempt=True, wait=retry_after(reply.headers))
         self._answered()
         if fatal and (status in _FATAL or status < 400):
             raise self._fatal(status, url, said)
@@ -209,21 +208,23 @@ class ModelServer:
         except ReadTimeoutError:
             raise _Failure(f"no answer in {seconds:g} s", uses_attempt=True) from None
         except (HTTPError, OSError) as error:
-            raise _Failure(_reason(error), uses_attempt=False) from None
+            raise _Failure(reason(error), uses_attempt=False) from None
         return _Reply(answer.status, answer.headers, answer.data)
 
     def _failed(self, failure: _Failure, patience: float) -> float:
         """Notes a failure; returns the time of the first one since the latest good answer."""
         failed(self._service, failure, patience)
+        now = time.monotonic()
         with self._lock:
-            if self._away_since is None:
-                self._away_since = time.monotonic()
-            return self._away_since
+            since, latest = self._failing
+            idle = now - latest > self._settings.timeout_seconds + 2 * _LONGEST_PAUSE  # nothing was asked in between
+            self._failing = (now if idle else since, now)
+            return self._failing[0]
 
     def _answered(self) -> None:
         answered(self._service)
         with self._lock:
-            self._away_since = None
+            self._failing = (0.0, float("-inf"))
 
     def _redacted(self, text: str) -> str:
         """Returns a server's message in one line, without the key."""
@@ -259,62 +260,3 @@ def in_order(listed: Any, count: int, what: str) -> list[dict[str, Any]]:
     if not all(isinstance(place, int) for place in places) or sorted(places) != list(range(count)):
         raise ValueError(f"it holds {len(listed)} {what} for {count} texts, or their numbers are wrong")
     return [one for _, one in sorted(zip(places, listed, strict=True), key=lambda item: item[0])]
-
-
-def _connections(what: str, base: str, in_flight: int) -> urllib3.PoolManager:
-    """Returns kept connections to a server, through the proxy of the environment if it names one."""
-    parts = urlsplit(base)
-    proxy = getproxies().get(parts.scheme)
-    if not proxy or proxy_bypass(parts.hostname or ""):
-        return urllib3.PoolManager(maxsize=in_flight)
-    if urlsplit(proxy).scheme not in ("http", "https"):
-        name = f"{parts.scheme}_proxy"
-        raise RetrieverError("engine-setting", f"{what}: the proxy in {name} is no http proxy; set {name} to one, or unset it")
-    return urllib3.ProxyManager(proxy, maxsize=in_flight)
-
-
-def _key(what: str, variable: str | None) -> str | None:
-    if variable is None:
-        return None
-    key = os.environ.get(variable, "").strip()
-    if not key or not (key.isascii() and key.isprintable()):
-        found = "holds what no key can hold" if key else "is not set or empty"
-        raise RetrieverError(
-            "engine-access", f"{what}: the environment variable {variable} (api_key_env) {found}; set it to the key"
-        )
-    return key
-
-
-def _retry_after(headers: Mapping[str, str]) -> float:
-    """Returns the seconds that the server asks to wait; 0 if it says nothing that can be read."""
-    value = headers.get("Retry-After")
-    try:
-        return urllib3.Retry().parse_retry_after(value) if value else 0.0
-    except InvalidHeader:
-        return 0.0
-
-
-def _reason(error: BaseException) -> str:
-    """Returns why there was no answer, in the system's words."""
-    inner, seen = error, {id(error)}
-    while (cause := inner.__cause__ or next((arg for arg in inner.args if isinstance(arg, Exception)), None)) is not None:
-        if id(cause) in seen:
-            break
-        seen.add(id(cause))
-        inner = cause
-    words = " ".join(str(getattr(inner, "strerror", None) or inner or type(inner).__name__).split())[:_TEXT]
-    return f"no TLS: {words}" if isinstance(error, urllib3.exceptions.SSLError) else words
-
-
-def _error_text(content: bytes) -> str:
-    """Returns the message of an error as TEI, vLLM and OpenAI write it, or else the beginning of the body."""
-    try:
-        found = json.loads(content[:100_000])
-    except (ValueError, RecursionError):
-        return content[:2000].decode("utf-8", "replace")
-    while isinstance(found, dict):
-        inner = next((found[key] for key in ("message", "error", "detail") if found.get(key)), None)
-        if inner is None:
-            break
-        found = inner
-    return str(found)
