@@ -51,7 +51,7 @@ def _address(base_url: str) -> str:
     return base_url.strip().rstrip("/")
 
 
-Address = Annotated[str, AfterValidator(_address), NOT_IDENTITY]
+Address = Annotated[str, AfterValidator(_address)]
 """The address of a server, without credentials."""
 
 
@@ -64,7 +64,7 @@ class ServerSettings(BaseModel):
     """Of the model."""
     model: Annotated[str, Field(min_length=1)]
     """As the server lists it."""
-    base_url: Address | None = None
+    base_url: Annotated[Address | None, NOT_IDENTITY] = None
     """Of a server, up to and with /v1."""
     api_key_env: Annotated[str | None, NOT_IDENTITY] = None
     """Of a server: name of the environment variable that holds the key; null: it wants none."""
@@ -108,7 +108,7 @@ class OpenaiEncoderSettings(ServerSettings):
 
     kind: Literal["openai"]
     """This kind."""
-    base_url: Address
+    base_url: Annotated[Address, NOT_IDENTITY]
     """Up to and with /v1."""
     dimensions: Annotated[int, Field(gt=0)] | None = None
     """Length of the vectors, of a model that has several; null: the model's own."""

@@ -97,7 +97,7 @@ class FakeModels:
         return [text for path, body in self.asked for text in texts_of(path, body)]
 
     def fail(self, text: str, said: Said, times: float = math.inf) -> None:
-        """The first `times` requests with a text end so."""
+        """The first `times` requests with a text, or of a query, end so."""
         self._faults[text] = (said, times)
 
     def __enter__(self) -> FakeModels:
@@ -161,7 +161,7 @@ class FakeModels:
         if self.always is not None:
             return self.always
         texts = texts_of(path, body)
-        for text in texts:
+        for text in [*texts, *filter(None, [body.get("query")])]:
             said, times = self._faults.get(text, (Said(), 0))
             with self._lock:
                 self._shown[text] += 1
