@@ -9,7 +9,7 @@ from cluster.storage import remote
 from jobs.config.config import Config
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.local.settings import LocalSettings
-from retrievers.settings import EncoderSettings, OpenaiEncoderSettings
+from retrievers.settings import EncoderSettings
 from rewriters.engines.settings import OpenaiSettings, RecordedSettings, VllmSettings
 from rewriters.pool import is_path, named
 from rewriters.settings import SelectAdaptive, SelectClassified
@@ -29,11 +29,7 @@ def unset_variables(config: Config) -> list[str]:
     for one in config.retrieve.retrievers.values():
         if isinstance(one, ElasticSettings):
             names += [one.url_env, one.api_key_env, one.user_env, one.password_env]
-        names += [one.encoder.api_key_env] if isinstance(one.encoder, OpenaiEncoderSettings) else []
-    if config.rerank.kind == "server":
-        names.append(config.rerank.api_key_env)
-    if isinstance(config.rerank.encoder, OpenaiEncoderSettings):
-        names.append(config.rerank.encoder.api_key_env)
+    names += [server.api_key_env for server in config.model_servers]
     if isinstance(config.rewrite.engine, OpenaiSettings):
         names.append(config.rewrite.engine.api_key_env)
     kubernetes = config.cluster.kubernetes

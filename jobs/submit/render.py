@@ -155,11 +155,11 @@ def _overrides(settings: Sequence[str]) -> list[str]:
 
 
 def _server_ports(config: Config) -> list[int]:
-    """Returns the port of the LLM's server."""
-    if not isinstance(config.rewrite.engine, OpenaiSettings):
-        return []
-    address = urlsplit(config.rewrite.engine.base_url)
-    return [address.port or (80 if address.scheme == "http" else 443)]
+    """Returns the ports of the servers of models: the LLM's, the encoders', the reranker's."""
+    engine = config.rewrite.engine
+    urls = [engine.base_url] if isinstance(engine, OpenaiSettings) else []
+    addresses = [urlsplit(url) for url in [*urls, *(server.base_url or "" for server in config.model_servers)]]
+    return [address.port or (80 if address.scheme == "http" else 443) for address in addresses]
 
 
 class _Dumper(yaml.SafeDumper):

@@ -368,6 +368,18 @@ def test_a_variable_has_a_name_that_it_may_have() -> None:
         config("cluster.kubernetes.env={a b: c}")
 
 
+AT_SERVERS = (
+    "retrieve.retrievers.dense.encoder={kind: openai, model: ./e, base_url: 'http://tei:8081/v1', api_key_env: ENCODER_KEY}",
+    "rerank={kind: server, model: ./models/r, base_url: 'https://reranker', api_key_env: RERANKER_KEY}",
+)
+
+
+def test_models_at_servers_are_reached_and_are_no_paths_here() -> None:
+    policy = one(documents("kuberay", *AT_SERVERS), "NetworkPolicy")["spec"]
+    assert {8081, 443} <= {port["port"] for port in policy["egress"][-1]["ports"]}
+    assert unseen_paths(config(*AT_SERVERS)) == []
+
+
 def test_the_settings_are_no_part_of_a_fingerprint() -> None:
     from jobs.keys import identity_fields
 
@@ -394,3 +406,4 @@ def test_variables_that_no_manifest_sets_are_named() -> None:
     assert unset_variables(config("cluster.kubernetes.secrets={}", "cluster.kubernetes.env={}")) == [
         "ELASTICSEARCH_URL", "ELASTICSEARCH_API_KEY"
     ]  # fmt: skip
+    assert unset_variables(config(*AT_SERVERS)) == ["ENCODER_KEY", "RERANKER_KEY"]
