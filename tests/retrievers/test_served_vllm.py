@@ -85,7 +85,7 @@ def test_vectors_and_lists_are_those_of_the_weights_here(
     ]
     assert lists[0].doc_ids.to_pylist() == lists[1].doc_ids.to_pylist()
     np.testing.assert_allclose(lists[0].scores, lists[1].scores, atol=1e-3)
-    with pytest.raises(RetrieverError, match="it gives no vectors: HTTP 400: .*dimensions"):
+    with pytest.raises(RetrieverError, match=r"it gives no vectors: HTTP 400: .*dimensions"):
         open_encoder(OpenaiEncoderSettings(**(encoder | {"dimensions": 100})))
 
 
