@@ -171,7 +171,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "Correct or remove it. `base_url` is like http://host:8000/v1; `api_key_env` names an environment variable.",
         ),
         "engine-model": (
-            "The engine's model, adapter or tokenizer cannot be found or loaded.",
+            "The engine's model, adapter or tokenizer cannot be found or loaded, or a server does not have a model.",
             "Use a model that the server lists, a folder or a hub name; `rewrite.engine.tokenizer` sets another tokenizer.",
         ),
         "engine-access": (
@@ -179,7 +179,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "Set the named variable on every node with a worker that uses it; look at the account.",
         ),
         "engine-away": (
-            "The engine's server does not answer, or not as an OpenAI-compatible server.",
+            "The server of an engine, encoder or reranker does not answer, or not as an OpenAI-compatible server.",
             "Start it, or correct `base_url`, which usually ends in /v1. If TLS fails, use http: or set SSL_CERT_FILE to the "
             "authority's certificate.",
         ),

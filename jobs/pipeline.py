@@ -28,7 +28,7 @@ from jobs.metrics.samples import rewrite_samples, score_samples
 from jobs.run import engine
 from jobs.run.pools import device
 from jobs.run.prepare import Prepared
-from jobs.run.request_shares import searching_pools, worker_settings
+from jobs.run.request_shares import reranker_settings, sharing_workers, worker_settings
 from jobs.stages.error_counts import failure_counts
 from jobs.stages.fuse import Fuse
 from jobs.stages.order import Order
@@ -39,6 +39,7 @@ from jobs.stages.score import Score, without_scores
 from jobs.stages.write import Write
 from jobs.tables import SHARD
 from retrievers.elastic.settings import ElasticSettings
+from retrievers.settings import ServerSettings
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def stages(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> list[St
 def _settings(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> dict[str, dict[str, Any]]:
     """Returns the constructor arguments of each stage's workers; stages left out are not run."""
     config, run = prepared.config, prepared.storage.root
-    workers = sum(pools[name].max_workers for name in searching_pools(config))
+    workers = sharing_workers(config, pools)
     retrievers = {
         name: absolute(worker_settings(retriever, prepared.indexes.get(name, {}), workers))
         for name, retriever in config.retrieve.retrievers.items()
@@ -131,7 +132,7 @@ def _settings(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> dict
     }
     if config.rerank.kind != "none":
         settings["score"] = {
-            "settings": absolute(config.reranking),
+            "settings": absolute(reranker_settings(config.reranking, workers)),
             "documents": next(iter(retrievers.items())),
             "corpus": prepared.indexes.get(next(iter(retrievers)), {}).get("corpus"),
             "device": device(pools["rerank"]),
@@ -155,6 +156,8 @@ def absolute(settings: Model) -> Model:
     """Returns the settings with absolute paths: a worker on a cluster has another working directory."""
     changed: dict[str, Any] = {}
     files = {"ca_file"} if isinstance(settings, ElasticSettings) else {"index", "model"}
+    if isinstance(settings, ServerSettings) and settings.kind in ("openai", "server"):  # its model is a name
+        files = set()
     for name in type(settings).model_fields:
         value = getattr(settings, name)
         if isinstance(value, BaseModel):

@@ -1,10 +1,13 @@
-"""Dense encoders in the style of BGE: a transformer with CLS or mean pooling gives vectors of length 1."""
+"""Dense encoders in the style of BGE: a transformer with CLS or mean pooling gives vectors of length 1.
+
+`open_encoder` opens one here, or at a server (`retrievers/served/encoder.py`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -20,21 +23,69 @@ from retrievers.models import (
     resolved_dtype,
 )
 from retrievers.retriever import SearchText, distinct
-from retrievers.settings import EncoderSettings
+from retrievers.served.client import TextRefused
+from retrievers.served.encoder import OpenaiEncoder
+from retrievers.settings import AnyEncoderSettings, EncoderSettings, OpenaiEncoderSettings
 
 KINDS = ("query", "passage")
 
 
-def encoder_identity(settings: EncoderSettings, device: str = "cpu") -> dict[str, Any]:
+class TextEncoder(Protocol):
+    """Makes vectors of texts."""
+
+    @property
+    def dim(self) -> int:
+        """Length of the vectors."""
+        ...
+
+    def encode(self, texts: Sequence[SearchText]) -> np.ndarray:
+        """Returns one vector of length 1 per text, shape (n, dim), float32."""
+        ...
+
+
+def open_encoder(settings: AnyEncoderSettings, device: str = "cpu", *, patient: bool = False) -> TextEncoder:
+    """Returns the encoder of a config's `encoder`.
+
+    Args:
+        settings: The config's `encoder`.
+        device: "cpu" or "cuda:0"; not used for a server.
+        patient: Wait for a server that is away, as a worker does.
+
+    Raises:
+        RetrieverError: There is no such model, it is no encoder, it cannot be loaded, or its server is away.
+    """
+    if isinstance(settings, OpenaiEncoderSettings):
+        return OpenaiEncoder(settings, patient=patient)
+    return Encoder(settings, device)
+
+
+def encoded_passages(encoder: TextEncoder, texts: Sequence[str]) -> np.ndarray:
+    """Returns the vectors of the passages of an index, shape (n, dim), float32.
+
+    Raises:
+        RetrieverError: A server refuses one of them, so that there can be no index of all.
+    """
+    try:
+        return encoder.encode([SearchText(text, "passage") for text in texts])
+    except TextRefused as refused:
+        raise RetrieverError(
+            "model-unfit", f"a passage is refused by the {refused}; change the passage, or the model"
+        ) from None
+
+
+def encoder_identity(settings: AnyEncoderSettings, device: str = "cpu", *, patient: bool = False) -> dict[str, Any]:
     """Returns what determines the vectors, as JSON values; the weights by content or commit. Loads no weights.
 
     Args:
         settings: The config's `encoder`.
         device: Where the encoder would run; it determines the precision for `dtype: auto`.
+        patient: Wait for a server that is away, as a worker does.
 
     Raises:
-        RetrieverError: There is no such model, or it is no encoder.
+        RetrieverError: There is no such model, it is no encoder, or its server is away.
     """
+    if isinstance(settings, OpenaiEncoderSettings):
+        return OpenaiEncoder(settings, patient=patient).identity()
     _check_architecture(settings.model)
     dtype = resolved_dtype(settings.dtype, device)
     return {
@@ -68,12 +119,14 @@ def model_max_length(folder: Path) -> int:
     return int(min(positions, named or limit))
 
 
-def encoder_dim(settings: EncoderSettings) -> int:
-    """Returns the length of an encoder's vectors, by the model's config.json; loads no weights.
+def encoder_dim(settings: AnyEncoderSettings) -> int:
+    """Returns the length of an encoder's vectors, by the model's config.json or its server; loads no weights.
 
     Raises:
-        RetrieverError: There is no such model, or its config.json does not have it.
+        RetrieverError: There is no such model, its config.json does not have it, or its server is away.
     """
+    if isinstance(settings, OpenaiEncoderSettings):
+        return OpenaiEncoder(settings).dim
     config = model_config(settings.model)
     dim = next((config[key] for key in ("hidden_size", "dim", "d_model") if config.get(key)), None)
     if dim is None:
@@ -173,7 +226,7 @@ class Encoder:
 class RecentVectors:
     """An encoder that caches the vectors of its last call, for callers that embed texts and then search with them."""
 
-    def __init__(self, encoder: Encoder) -> None:
+    def __init__(self, encoder: TextEncoder) -> None:
         """Starts with an empty cache."""
         self._encoder = encoder
         self._recent: dict[SearchText, np.ndarray] = {}

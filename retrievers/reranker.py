@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from cluster.errors import RetrieverError
-from retrievers.encoder import Encoder, encoder_identity
+from retrievers.encoder import encoder_identity, open_encoder
 from retrievers.rerankers.cross_encoder import (
     CrossEncoder,
     checked_architecture,
@@ -18,7 +18,10 @@ from retrievers.rerankers.cross_encoder import (
 )
 from retrievers.rerankers.llm import LlmReranker, check_loads
 from retrievers.retriever import SearchText, error_context
-from retrievers.settings import EncoderSettings, RerankSettings
+from retrievers.served.reranker import ServerReranker
+from retrievers.settings import AnyEncoderSettings, RerankSettings
+
+_SERVER_KEYS = ("query_instruction", "passage_instruction")
 
 
 @runtime_checkable
@@ -38,7 +41,7 @@ def open_reranker(settings: RerankSettings, device: str = "cpu") -> Reranker | N
     """Returns the reranker of the config's `rerank`; None for `kind: none`.
 
     `cross_encoder` is an encoder with one logit or, by `architecture`, an LLM; `bi_encoder` scores by the cosine of query
-    and passage.
+    and passage; `server` asks a server, and waits for it if it is away.
 
     Args:
         settings: The config's `rerank`.
@@ -46,10 +49,13 @@ def open_reranker(settings: RerankSettings, device: str = "cpu") -> Reranker | N
 
     Raises:
         RetrieverError: There is no such model, it is no reranker, a setting belongs to another architecture, or the device
-            does not exist.
+            does not exist; its server refuses the key or has no such model, or stays away.
     """
     if settings.kind == "none":
         return None
+    if settings.kind == "server":
+        _refuse_keys(settings, _SERVER_KEYS)
+        return ServerReranker(settings, patient=True)
     if settings.kind == "bi_encoder":
         return BiEncoder(_bi_encoder(settings), device)
     architecture = _architecture(settings)
@@ -68,19 +74,29 @@ def reranker_identity(settings: RerankSettings, device: str = "cpu") -> dict[str
     """
     if settings.kind == "none":
         return {"kind": "none"}
+    if settings.kind == "server":
+        _refuse_keys(settings, _SERVER_KEYS)
+        return ServerReranker(settings).identity()
     if settings.kind == "bi_encoder":
         return _bi_identity(_bi_encoder(settings), device)
     _architecture(settings)
     return cross_encoder_identity(settings, device)
 
 
-def _bi_encoder(settings: RerankSettings) -> EncoderSettings:
-    for key in non_default_settings(settings):
-        raise RetrieverError(
-            "config-value", f"rerank.{key} is a key of a cross-encoder, and kind is bi_encoder; remove it, or set it in encoder"
-        )
+def _bi_encoder(settings: RerankSettings) -> AnyEncoderSettings:
+    _refuse_keys(settings)
     assert settings.encoder is not None, "a config without one is refused"
     return settings.encoder
+
+
+def _refuse_keys(settings: RerankSettings, allowed: tuple[str, ...] = ()) -> None:
+    """Refuses keys of weights that are loaded here."""
+    for key in non_default_settings(settings):
+        if key not in allowed:
+            instead = ", or set it in encoder" if settings.kind == "bi_encoder" else ""
+            raise RetrieverError(
+                "config-value", f"rerank.{key} is a key of a cross-encoder, and kind is {settings.kind}; remove it{instead}"
+            )
 
 
 def _architecture(settings: RerankSettings) -> str:
@@ -89,7 +105,7 @@ def _architecture(settings: RerankSettings) -> str:
     return architecture
 
 
-def _bi_identity(settings: EncoderSettings, device: str) -> dict[str, Any]:
+def _bi_identity(settings: AnyEncoderSettings, device: str) -> dict[str, Any]:
     with error_context("rerank.encoder"):
         return {"kind": "bi_encoder", "encoder": encoder_identity(settings, device)}
 
@@ -97,14 +113,14 @@ def _bi_identity(settings: EncoderSettings, device: str) -> dict[str, Any]:
 class BiEncoder:
     """A reranker by the cosine of the vectors of query and passage; equal texts are encoded once per call."""
 
-    def __init__(self, settings: EncoderSettings, device: str = "cpu") -> None:
+    def __init__(self, settings: AnyEncoderSettings, device: str = "cpu") -> None:
         """Loads the encoder.
 
         Raises:
             RetrieverError: There is no such model, or its files cannot be loaded.
         """
         self._settings, self._device = settings, device
-        self._encoder = Encoder(settings, device)
+        self._encoder = open_encoder(settings, device, patient=True)
 
     def identity(self) -> dict[str, Any]:
         """Returns the identity of the encoder."""

@@ -5,9 +5,10 @@ Those of a kind of retriever are in its folder (`local/settings.py`, `elastic/se
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 FROZEN = ConfigDict(extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True)
 
@@ -35,11 +36,57 @@ class CorpusSettings(BaseModel):
         return {"doc_id": self.id_column, "title": self.title_column, "text": self.text_column}
 
 
+def _address(base_url: str) -> str:
+    """Returns a server's address without a slash at its end; refuses what is no address, and secrets in it."""
+    give = "must be like http://host:8000/v1, without ? or #"
+    try:
+        parts = urlsplit(base_url.strip())
+        port = parts.port
+    except ValueError as error:
+        raise ValueError(f"{give}: {error}; correct it") from None
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("must not hold user and password; put the key into an environment variable, name it in api_key_env")
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or parts.query or parts.fragment:
+        raise ValueError(f"{give}; correct it")
+    return base_url.strip().rstrip("/")
+
+
+Address = Annotated[str, AfterValidator(_address)]
+"""The address of a server, without credentials."""
+
+
+class ServerSettings(BaseModel):
+    """A model at a server: text-embeddings-inference, `vllm serve`, or another with the same requests."""
+
+    model_config = FROZEN
+
+    kind: str
+    """Of the model."""
+    model: Annotated[str, Field(min_length=1)]
+    """As the server lists it."""
+    base_url: Annotated[Address | None, NOT_IDENTITY] = None
+    """Of a server, up to and with /v1."""
+    api_key_env: Annotated[str | None, NOT_IDENTITY] = None
+    """Of a server: name of the environment variable that holds the key; null: it wants none."""
+    max_in_flight: Annotated[int, Field(gt=0), NOT_IDENTITY] = 8
+    """Of a server: requests of the whole job at a time."""
+    batch: Annotated[int, Field(gt=0, le=2048), NOT_IDENTITY] = 64
+    """Of a server: texts per request, fewer where it takes fewer; documents per request for a query."""
+    timeout_seconds: Annotated[float, Field(gt=0), NOT_IDENTITY] = 60
+    """Of a server: for one attempt of a request."""
+    attempts: Annotated[int, Field(gt=0), NOT_IDENTITY] = 5
+    """Of a server: of a request that times out or is answered badly."""
+    patience_minutes: Annotated[float, Field(gt=0), NOT_IDENTITY] = 10
+    """Of a server: how long a request waits while it is overloaded or away."""
+
+
 class EncoderSettings(BaseModel):
     """The dense encoder: weights, and how texts are put into it."""
 
     model_config = FROZEN
 
+    kind: Literal["local"] = "local"
+    """Weights that each worker loads; this kind where nothing is said."""
     model: Annotated[str, Field(min_length=1), NOT_IDENTITY]
     """Folder, hub name, or `package:NAME` for weights that an installed package carries."""
     pooling: Literal["cls", "mean"] = "cls"
@@ -54,6 +101,33 @@ class EncoderSettings(BaseModel):
     """Precision; auto: float32 on a CPU, float16 on a GPU."""
     trust_remote_code: bool = False
     """Run the code that lies beside the weights, for a model that needs it."""
+
+
+class OpenaiEncoderSettings(ServerSettings):
+    """A dense encoder at a server with OpenAI's Embeddings; its pooling and longest text are the server's."""
+
+    kind: Literal["openai"]
+    """This kind."""
+    base_url: Annotated[Address, NOT_IDENTITY]
+    """Up to and with /v1."""
+    dimensions: Annotated[int, Field(gt=0)] | None = None
+    """Length of the vectors, of a model that has several; null: the model's own."""
+    query_prefix: str = ""
+    """Stands before each query, as the model was trained."""
+    passage_prefix: str = ""
+    """Stands before each passage, as the model was trained."""
+
+
+def _encoder_kind(value: Any) -> str:
+    kind = value.get("kind", "local") if isinstance(value, dict) else getattr(value, "kind", "local")
+    return str(kind)
+
+
+AnyEncoderSettings = Annotated[
+    Annotated[EncoderSettings, Tag("local")] | Annotated[OpenaiEncoderSettings, Tag("openai")],
+    Discriminator(_encoder_kind),
+]
+"""An encoder: its weights in each worker, or a server."""
 
 
 class TypoSettings(BaseModel):
@@ -96,23 +170,21 @@ class FuseSettings(BaseModel):
     """Lists that look alike share a vote: by the documents in both, or by the cosine of their texts."""
 
 
-class RerankSettings(BaseModel):
+class RerankSettings(ServerSettings):
     """How the candidates are put into their final order, against the original query."""
 
-    model_config = FROZEN
-
-    kind: Literal["cross_encoder", "bi_encoder", "none"] = "cross_encoder"
-    """What scores a pair of query and document; none: fused order is final."""
+    kind: Literal["cross_encoder", "bi_encoder", "server", "none"] = "cross_encoder"
+    """What scores a pair of query and document; server: a cross-encoder at `base_url`; none: fused order is final."""
     model: Annotated[str, Field(min_length=1), NOT_IDENTITY] = "BAAI/bge-reranker-v2-m3"
-    """Cross-encoder weights: folder, hub name or `package:NAME`."""
-    encoder: EncoderSettings | None = None
+    """Cross-encoder weights: folder, hub name or `package:NAME`; of a server, as it lists the model."""
+    encoder: AnyEncoderSettings | None = None
     """For bi_encoder; null: the encoder of the first dense retriever."""
     keep: Annotated[int, Field(gt=0)] = 10
     """Results per query."""
     combine: Literal["replace", "blend"] = "blend"
     """replace: the reranker's order; blend: both orders, 1/(20 + rank) of each."""
     max_length: Annotated[int, Field(ge=16)] = 512
-    """Tokens of query and passage together."""
+    """Tokens of query and passage together; text-embeddings-inference takes its model's own limit."""
     dtype: Dtype = "auto"
     """Of a cross-encoder; auto: float32 on a CPU, float16 on a GPU."""
     architecture: Literal["auto", "encoder", "llm", "layerwise", "lightweight"] = "auto"
@@ -131,6 +203,12 @@ class RerankSettings(BaseModel):
     """Of lightweight: the layers at which passages are shortened."""
     trust_remote_code: bool = False
     """Run the code that lies beside the weights, for a model that needs it."""
+
+    @model_validator(mode="after")
+    def _address_of_a_server(self) -> RerankSettings:
+        if self.kind == "server" and self.base_url is None:
+            raise ValueError("kind server needs base_url; give the server's address, such as http://host:8000/v1")
+        return self
 
 
 def bm25_or_dense(values: object, bm25_only: tuple[str, ...], dense_only: tuple[str, ...]) -> object:

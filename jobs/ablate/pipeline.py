@@ -21,9 +21,9 @@ from jobs.ablate.stages.write import WriteArms
 from jobs.config.config import Config
 from jobs.pipeline import absolute
 from jobs.run import engine
-from jobs.run.pools import device, requested_pools
+from jobs.run.pools import device, requested_pools, reranks_here
 from jobs.run.prepare import Prepared
-from jobs.run.request_shares import worker_settings
+from jobs.run.request_shares import Workers, reranker_settings, sharing_workers, worker_settings
 from jobs.stages.error_counts import failure_counts
 from jobs.stages.read import Read
 from jobs.tables import SHARD
@@ -38,7 +38,8 @@ def pooled_config(config: Config, compiled: Compiled) -> Config:
     answered = [arm.config for arm in compiled.arms]
     rewriting = next((one.rewrite for one in answered if one.rewrite.planned), config.rewrite)
     retrievers = {key: one.settings for key, one in compiled.work.retrievers.items()}
-    reranking = next((one.rerank for one in answered if one.rerank.kind != "none"), config.rerank)
+    reranked = [one.reranking for one in answered if one.rerank.kind != "none"]
+    reranking = next((one for one in reranked if reranks_here(one)), next(iter(reranked), config.rerank))
     size = min(config.cluster.shard_size, max(LEAST_SHARD, ROWS // len(compiled.work.answers)))
     return config.model_copy(
         update={
@@ -77,7 +78,7 @@ def arm_stages(prepared: Prepared, compiled: Compiled, pools: Mapping[str, Pool]
         start: the number of this start of the ablation, from 1.
     """
     run, gathered = prepared.storage.root, gathered_folder(prepared.output, prepared.config.name)
-    workers = sum(pools[name].max_workers for name in ("retrieve", "rerank") if name in pools)
+    workers = sharing_workers(pooled_config(prepared.config, compiled), pools)
     retrievers = {key: _for_workers(one, workers) for key, one in compiled.work.retrievers.items()}
     work = replace(compiled.work, retrievers=retrievers)
     full = next(number for number, answer in enumerate(work.answers) if answer.arm == FULL)
@@ -98,7 +99,7 @@ def arm_stages(prepared: Prepared, compiled: Compiled, pools: Mapping[str, Pool]
         )
     )  # fmt: skip
     if work.rerankers:
-        rerankers = [replace(one, settings=absolute(one.settings)) for one in work.rerankers]
+        rerankers = [replace(one, settings=absolute(reranker_settings(one.settings, workers))) for one in work.rerankers]
         documents = first.name, first.settings
         settings = {"rerankers": rerankers, "documents": documents, "device": device(pools["rerank"]), "gathered": gathered}
         found.append(
@@ -157,6 +158,6 @@ def _arms_of(work: SharedWork, reading: Reading) -> list[tuple[str, frozenset[st
     return [(one.arm, one.strategies) for one in work.answers if work.readings[work.searches[one.search].reading] is reading]
 
 
-def _for_workers(one: OpenedBy, workers: int) -> OpenedBy:
+def _for_workers(one: OpenedBy, workers: Workers) -> OpenedBy:
     """Returns a retriever with its share of requests in flight and absolute paths."""
     return replace(one, settings=absolute(worker_settings(one.settings, one.identity, workers)))

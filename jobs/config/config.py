@@ -19,7 +19,15 @@ from jobs.log.settings import LogSettings
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.lists import TOGETHER
 from retrievers.retriever import RetrieverSettings
-from retrievers.settings import CorpusSettings, EncoderSettings, FuseSettings, RerankSettings, TypoSettings
+from retrievers.settings import (
+    AnyEncoderSettings,
+    CorpusSettings,
+    FuseSettings,
+    OpenaiEncoderSettings,
+    RerankSettings,
+    ServerSettings,
+    TypoSettings,
+)
 from rewriters.engines.settings import EngineSettings
 from rewriters.pool import named
 from rewriters.settings import DecodingSettings, GuardSettings, SelectAll, SelectNever, SelectSettings
@@ -274,7 +282,7 @@ class Config(BaseModel):
         ]  # fmt: skip
 
     @property
-    def reranking_encoder(self) -> EncoderSettings | None:
+    def reranking_encoder(self) -> AnyEncoderSettings | None:
         """Returns the encoder of a bi_encoder reranker: its own, else that of the first dense retriever."""
         if self.rerank.encoder is not None:
             return self.rerank.encoder
@@ -286,6 +294,13 @@ class Config(BaseModel):
         """Returns `rerank` with the encoder of a bi_encoder filled in."""
         encoder = self.reranking_encoder if self.rerank.kind == "bi_encoder" else None
         return self.rerank.model_copy(update={"encoder": encoder})
+
+    @property
+    def model_servers(self) -> list[ServerSettings]:
+        """Returns the encoders and the reranker that are at a server."""
+        encoders = [*(one.encoder for one in self.retrieve.retrievers.values()), self.reranking.encoder]
+        found: list[ServerSettings] = [one for one in encoders if isinstance(one, OpenaiEncoderSettings)]
+        return [*found, self.rerank] if self.rerank.kind == "server" else found
 
     @property
     def dense_retriever(self) -> str | None:

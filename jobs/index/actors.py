@@ -95,5 +95,5 @@ def uses_actors(config: Config) -> bool:
 
 
 def _load_pool(config: Config) -> PoolRequest:
-    request = config.cluster.retrieve.pool_request(can_use_gpu=config.dense_retriever is not None)
+    request = config.cluster.retrieve.pool_request(can_use_gpu=True)
     return replace(request, workers=None) if request.workers == AUTO else request  # no other stage to be as fast as

@@ -16,6 +16,7 @@ from retrievers.corpora.files import Source
 from retrievers.elastic.build import build_elastic_index
 from retrievers.elastic.fields import elastic_indexes
 from retrievers.local.build import build_local_index, local_indexes
+from retrievers.settings import EncoderSettings
 
 
 def index(config: Config, corpus: Sequence[str], progress: LiveDisplay) -> list[dict[str, Any]]:
@@ -44,7 +45,8 @@ def index(config: Config, corpus: Sequence[str], progress: LiveDisplay) -> list[
             built = build_local_index(folder, sources, fields, progress=show, columns=config.corpus)
         result.append({"index": folder, "documents": built.documents, "done": _done(built.built)})
     for (_, alias), mapping in elastic.items():
-        load = index_actors.ActorLoader(config) if mapping.dense and index_actors.uses_actors(config) else None
+        encodes = mapping.dense and isinstance(mapping.encoder, EncoderSettings)
+        load = index_actors.ActorLoader(config) if encodes and index_actors.uses_actors(config) else None
         with work_folder() as work:
             show = _show(progress, alias)
             summary = build_elastic_index(mapping, sources, folder=work, progress=show, load=load, columns=config.corpus)

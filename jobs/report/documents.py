@@ -17,7 +17,7 @@ def texts_of(run: RunFolder, doc_ids: Sequence[str]) -> tuple[dict[str, str], st
     name, retriever = next(iter(run.config.retrieve.retrievers.items()))
     index = run.record["indexes"].get(name, {})
     try:
-        documents = open_documents(name, worker_settings(retriever, index, 1), cached_only=True)
+        documents = open_documents(name, worker_settings(retriever, index, {}), cached_only=True)
         corpus = index.get("corpus")
         current = getattr(documents, "entry", {}).get("corpus")
         if corpus and current and corpus != current:

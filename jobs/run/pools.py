@@ -11,7 +11,7 @@ from cluster.run.session import IN_PROCESS, usable_gpus
 from jobs.config.config import Config
 from jobs.run.request_shares import limit_workers
 from retrievers.models import resolved_dtype
-from retrievers.settings import EncoderSettings, RerankSettings
+from retrievers.settings import AnyEncoderSettings, EncoderSettings, RerankSettings
 from rewriters.engines.settings import OpenaiSettings, VllmSettings
 
 Model = TypeVar("Model", EncoderSettings, RerankSettings)
@@ -19,13 +19,19 @@ Model = TypeVar("Model", EncoderSettings, RerankSettings)
 
 def requested_pools(config: Config) -> dict[str, PoolRequest]:
     """Returns the pools that the job requests, by key of the config's `cluster`."""
-    encodes = config.dense_retriever is not None
+    encodes = any(isinstance(one.encoder, EncoderSettings) for one in config.retrieve.retrievers.values())
     pools = {"retrieve": config.cluster.retrieve.pool_request(can_use_gpu=encodes)}
     if config.rewrite.planned:
         pools = {"rewrite": _rewriting(config)} | pools
     if config.rerank.kind != "none":
-        pools["rerank"] = config.cluster.rerank.pool_request(can_use_gpu=True)
+        request = config.cluster.rerank.pool_request(can_use_gpu=reranks_here(config.reranking))
+        pools["rerank"] = request if request.can_use_gpu else replace(request, workers=request.workers or 1)
     return limit_workers(config, pools)
+
+
+def reranks_here(reranking: RerankSettings) -> bool:
+    """Returns whether the workers compute the scores, and no server."""
+    return reranking.kind == "cross_encoder" or isinstance(reranking.encoder, EncoderSettings)
 
 
 def device(pool: Pool) -> str:
@@ -45,14 +51,14 @@ def with_precisions(config: Config) -> Config:
     else:
         devices = {name: "cuda:0" if pool.gpus else "cpu" for name, pool in requested.items()}
     retrievers = {
-        name: one.model_copy(update={"encoder": _resolved(one.encoder, devices["retrieve"])}) if one.encoder else one
+        name: one.model_copy(update={"encoder": _encoder(one.encoder, devices["retrieve"])}) if one.encoder else one
         for name, one in config.retrieve.retrievers.items()
     }
     rerank = config.rerank
     if rerank.kind == "cross_encoder":
         rerank = _resolved(rerank, devices["rerank"])
     elif rerank.encoder is not None and "rerank" in devices:
-        rerank = rerank.model_copy(update={"encoder": _resolved(rerank.encoder, devices["rerank"])})
+        rerank = rerank.model_copy(update={"encoder": _encoder(rerank.encoder, devices["rerank"])})
     retrieve = config.retrieve.model_copy(update={"retrievers": retrievers})
     return config.model_copy(update={"retrieve": retrieve, "rerank": rerank})
 
@@ -60,6 +66,11 @@ def with_precisions(config: Config) -> Config:
 def _resolved(settings: Model, device: str) -> Model:
     """Returns the settings of a model with its precision on the device."""
     return settings.model_copy(update={"dtype": resolved_dtype(settings.dtype, device)})
+
+
+def _encoder(settings: AnyEncoderSettings, device: str) -> AnyEncoderSettings:
+    """Returns the settings of an encoder with its precision; a server's is its own."""
+    return _resolved(settings, device) if isinstance(settings, EncoderSettings) else settings
 
 
 def _rewriting(config: Config) -> PoolRequest:

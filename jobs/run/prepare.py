@@ -218,7 +218,7 @@ def index_identities(config: Config) -> dict[str, dict[str, Any]]:
     known: dict[tuple[str | None, str], dict[str, Any]] = {}
     for name, retriever in config.retrieve.retrievers.items():
         place = getattr(retriever, "url_env", None), retriever.index
-        found[name] = retriever_identity(name, worker_settings(retriever, known.get(place, {}), 1))
+        found[name] = retriever_identity(name, worker_settings(retriever, known.get(place, {}), {}))
         known.setdefault(place, found[name])
     return found
 

@@ -1,23 +1,36 @@
-"""The settings with which workers open a retriever, and their shares of the job's requests in flight.
+"""The settings with which workers open a retriever or reranker, and their shares of the job's requests in flight.
 
-``max_in_flight`` limits the requests that the whole job sends to Elasticsearch at a time. All workers that search it share
-this limit: those that retrieve, and those that rerank if the documents' texts are stored there.
+``max_in_flight`` limits the requests that the whole job sends to Elasticsearch, or to the server of a model, at a time. All
+workers that send to it share this limit: those that retrieve, and those that rerank if the documents' texts are stored in
+Elasticsearch, or if the reranker or its encoder is at that server.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from cluster.errors import ConfigError
 from cluster.run.pools import AUTO, Pool, PoolRequest
 from jobs.config.config import Config
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.retriever import RetrieverSettings
+from retrievers.settings import OpenaiEncoderSettings, RerankSettings, ServerSettings
+
+Served = TypeVar("Served", bound=ServerSettings)
+Workers = Mapping[str | None, int]
+"""base_url -> the number of workers that share its requests in flight; None: those that share Elasticsearch's."""
 
 
-def worker_settings(retriever: RetrieverSettings, index: Mapping[str, Any], workers: int) -> RetrieverSettings:
+class SharedLimit(NamedTuple):
+    """The requests in flight of one server, and the pools whose workers share them."""
+
+    max_in_flight: int
+    pools: list[str]
+
+
+def worker_settings(retriever: RetrieverSettings, index: Mapping[str, Any], workers: Workers) -> RetrieverSettings:
     """Returns a retriever's settings for one worker.
 
     An alias is resolved once per run: all workers, late ones included, search the same concrete index.
@@ -27,24 +40,69 @@ def worker_settings(retriever: RetrieverSettings, index: Mapping[str, Any], work
         index: the identity of the index at planning; empty: not resolved yet.
         workers: number of workers that share the requests in flight.
     """
+    if isinstance(retriever.encoder, OpenaiEncoderSettings):
+        retriever = retriever.model_copy(update={"encoder": shared(retriever.encoder, workers)})
     if not isinstance(retriever, ElasticSettings):
         return retriever
-    share = max(1, retriever.max_in_flight // workers)
+    share = max(1, retriever.max_in_flight // workers.get(None, 1))
     return retriever.model_copy(update={"index": index.get("index", retriever.index), "max_in_flight": share})
 
 
-def searching_pools(config: Config) -> list[str]:
-    """Returns the pools whose workers send requests to Elasticsearch; the first retriever's index has the texts to rerank."""
-    elastic = [isinstance(retriever, ElasticSettings) for retriever in config.retrieve.retrievers.values()]
-    return ["retrieve"] * any(elastic) + ["rerank"] * (elastic[0] and config.rerank.kind != "none")
+def reranker_settings(reranker: RerankSettings, workers: Workers) -> RerankSettings:
+    """Returns a reranker's settings for one worker."""
+    if isinstance(reranker.encoder, OpenaiEncoderSettings):
+        reranker = reranker.model_copy(update={"encoder": shared(reranker.encoder, workers)})
+    return shared(reranker, workers)
+
+
+def shared(server: Served, workers: Workers) -> Served:
+    """Returns the settings of a model at a server with one worker's share of the requests in flight."""
+    return server.model_copy(update={"max_in_flight": max(1, server.max_in_flight // workers.get(server.base_url, 1))})
+
+
+def sharing_workers(config: Config, pools: Mapping[str, Pool]) -> dict[str | None, int]:
+    """Returns the number of workers that share the requests in flight of each server."""
+    return {server: sum(pools[name].max_workers for name in limit.pools) for server, limit in shared_limits(config).items()}
+
+
+def shared_limits(config: Config) -> dict[str | None, SharedLimit]:
+    """Returns the limit of each server's requests in flight, the lowest that is set; of Elasticsearch under None."""
+    found: dict[str | None, SharedLimit] = {}
+    for server, pool, limit in _senders(config):
+        most, pools = found.get(server, SharedLimit(limit, []))
+        found[server] = SharedLimit(min(most, limit), pools if pool in pools else [*pools, pool])
+    return found
+
+
+def _senders(config: Config) -> Iterator[tuple[str | None, str, int]]:
+    """Every server with a pool whose workers send to it, and the limit of its requests in flight."""
+    retrievers = list(config.retrieve.retrievers.values())
+    for one in retrievers:
+        if isinstance(one, ElasticSettings):
+            yield None, "retrieve", one.max_in_flight
+        if isinstance(one.encoder, OpenaiEncoderSettings):
+            yield one.encoder.base_url, "retrieve", one.encoder.max_in_flight
+    if config.rerank.kind == "none":
+        return
+    first, encoder = retrievers[0], config.reranking.encoder
+    if isinstance(first, ElasticSettings):  # its index has the texts to rerank
+        yield None, "rerank", first.max_in_flight
+    if config.rerank.kind == "server":
+        yield config.rerank.base_url, "rerank", config.rerank.max_in_flight
+    elif isinstance(encoder, OpenaiEncoderSettings):
+        yield encoder.base_url, "rerank", encoder.max_in_flight
 
 
 def limit_workers(config: Config, pools: Mapping[str, PoolRequest]) -> dict[str, PoolRequest]:
     """Returns the requested pools, with automatically sized ones limited to one worker per request in flight."""
-    names = searching_pools(config)
-    unset = [name for name in names if pools[name].workers in (None, AUTO)]
-    left = _max_in_flight(config) - sum(_max_workers(pools[name]) for name in names)
-    return {**pools, **{name: replace(pools[name], max_workers=max(1, left // len(unset))) for name in unset}}
+    limited = dict(pools)
+    for limit in shared_limits(config).values():
+        unset = [name for name in limit.pools if pools[name].workers in (None, AUTO)]
+        left = limit.max_in_flight - sum(_max_workers(pools[name]) for name in limit.pools)
+        for name in unset:
+            share = max(1, left // len(unset))
+            limited[name] = replace(limited[name], max_workers=min(share, limited[name].max_workers or share))
+    return limited
 
 
 def check_shares(config: Config, pools: Mapping[str, Pool]) -> None:
@@ -53,24 +111,18 @@ def check_shares(config: Config, pools: Mapping[str, Pool]) -> None:
     Raises:
         ConfigError: there are more workers than requests in flight.
     """
-    names = searching_pools(config)
-    most = {name: pools[name].max_workers for name in names}
-    if (workers := sum(most.values())) > _max_in_flight(config):
-        raise ConfigError(
-            "cluster-small",
-            f"cluster: {workers} workers cannot share {_max_in_flight(config)} requests in flight "
-            f"({', '.join(f'{name} {n}' for name, n in most.items())}); "
-            "take fewer workers, or raise max_in_flight of the retrievers",
-        )
+    for server, limit in shared_limits(config).items():
+        most = {name: pools[name].max_workers for name in limit.pools}
+        if (workers := sum(most.values())) > limit.max_in_flight:
+            raise ConfigError(
+                "cluster-small",
+                f"cluster: {workers} workers cannot share {limit.max_in_flight} requests in flight "
+                f"({', '.join(f'{name} {n}' for name, n in most.items())}); "
+                f"take fewer workers, or raise max_in_flight of {f'the model at {server}' if server else 'the retrievers'}",
+            )
 
 
 def _max_workers(request: PoolRequest) -> int:
     if isinstance(request.workers, tuple):
         return request.workers[1]
     return request.workers if isinstance(request.workers, int) else 0
-
-
-def _max_in_flight(config: Config) -> int:
-    """Returns the lowest limit of requests in flight among the Elasticsearch retrievers; 0 without any."""
-    found = [one.max_in_flight for one in config.retrieve.retrievers.values() if isinstance(one, ElasticSettings)]
-    return min(found, default=0)

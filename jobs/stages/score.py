@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from typing import TypeVar
 
@@ -19,6 +20,7 @@ from jobs.tables import SCORE, nested, with_appended, with_failure
 from retrievers.ranking import offsets_of
 from retrievers.reranker import Reranker, open_reranker
 from retrievers.retriever import DocumentStore, RetrieverSettings, distinct
+from retrievers.served.reranker import ServerReranker
 from retrievers.settings import RerankSettings, TypoSettings
 
 PORTION = 2048  # pairs scored between two progress reports: some minutes on two CPU cores; sorted by length within a portion
@@ -91,8 +93,17 @@ class Score:
         )
         (field,) = self.ADDS
         table = table.append_column(field, nested(offsets_of(lengths), flat, field.type))
-        spent = [[costs.entry("rerank", self._kind, float(n), model=self._model, pairs=n)] for n in lengths.tolist()]
+        sent = sent_requests(self._reranker)
+        spent = [
+            [costs.entry("rerank", self._kind, float(n), model=self._model, pairs=n, requests=sent.pop(queries[query_id], 0))]
+            for query_id, n in zip(table.column("query_id").to_pylist(), lengths.tolist(), strict=True)
+        ]
         return with_appended(table, "costs", spent)
+
+
+def sent_requests(reranker: Reranker) -> Counter[str]:
+    """Returns the requests that a reranker at a server has sent for each query since the last call; of others none."""
+    return reranker.requests() if isinstance(reranker, ServerReranker) else Counter()
 
 
 def scored_portions(

@@ -9,6 +9,7 @@ from cluster.storage import remote
 from jobs.config.config import Config
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.local.settings import LocalSettings
+from retrievers.settings import EncoderSettings
 from rewriters.engines.settings import OpenaiSettings, RecordedSettings, VllmSettings
 from rewriters.pool import is_path, named
 from rewriters.settings import SelectAdaptive, SelectClassified
@@ -33,6 +34,7 @@ def unset_variables(config: Config) -> list[str]:
     for one in config.retrieve.retrievers.values():
         if isinstance(one, ElasticSettings):
             names += [one.url_env, one.api_key_env, one.user_env, one.password_env]
+    names += [server.api_key_env for server in config.model_servers]
     if isinstance(config.rewrite.engine, OpenaiSettings):
         names.append(config.rewrite.engine.api_key_env)
     kubernetes = config.cluster.kubernetes
@@ -75,11 +77,11 @@ def _models(config: Config) -> Iterator[tuple[str, str | None]]:
     if isinstance(engine, OpenaiSettings):
         yield "rewrite.engine.tokenizer", engine.tokenizer
     for name, one in config.retrieve.retrievers.items():
-        if one.encoder is not None:
+        if isinstance(one.encoder, EncoderSettings):
             yield f"retrieve.retrievers.{name}.encoder.model", one.encoder.model
     if config.rerank.kind == "cross_encoder":
         yield "rerank.model", config.rerank.model
-    if config.rerank.encoder is not None:
+    if isinstance(config.rerank.encoder, EncoderSettings):
         yield "rerank.encoder.model", config.rerank.encoder.model
 
 

@@ -151,9 +151,10 @@ def _overrides(settings: Sequence[str]) -> list[str]:
 
 
 def _server_ports(config: Config) -> list[int]:
-    """Returns the ports of the LLM's server and of the collector of traces."""
+    """Returns the ports of the servers of models (the LLM's, the encoders', the reranker's), and of the collector of traces."""
     engine, traces = config.rewrite.engine, config.cluster.traces
     urls = [engine.base_url] if isinstance(engine, OpenaiSettings) else []
+    urls += [server.base_url or "" for server in config.model_servers]
     urls += [traces.endpoint] if traces and traces.endpoint else []
     return [address.port or (80 if address.scheme == "http" else 443) for address in map(urlsplit, urls)]
 

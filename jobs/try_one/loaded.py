@@ -213,7 +213,7 @@ class LoadedConfig:
     @cached_property
     def _documents(self) -> DocumentStore:
         name, retriever = next(iter(self.config.retrieve.retrievers.items()))
-        return open_documents(name, worker_settings(retriever, self._prepared.indexes[name], 1))
+        return open_documents(name, worker_settings(retriever, self._prepared.indexes[name], {}))
 
     def _requests(self, row: Row) -> list[Row]:
         """Returns each request with its prompt and its raw answer, or the error in place of one; in the order of the costs."""

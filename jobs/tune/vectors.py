@@ -10,7 +10,7 @@ import numpy as np
 from cluster.errors import RetrieverError
 from jobs.run.folder import RunFolder
 from jobs.stages.search_texts import Text
-from retrievers.encoder import Encoder, encoder_differences, encoder_identity
+from retrievers.encoder import encoder_differences, encoder_identity, open_encoder
 from retrievers.ranking import offsets_of
 from retrievers.redundancy import Similarity
 from retrievers.retriever import SearchText
@@ -39,7 +39,7 @@ def open_vectors(run: RunFolder) -> tuple[TextVectors | None, str | None]:
         differences = encoder_differences(stored, encoder_identity(settings)) if stored else ""
         if differences:
             return None, f"the encoder of {name} is not the run's any more ({differences})"
-        return Encoder(settings), None
+        return open_encoder(settings), None
     except RetrieverError as error:
         return None, f"the encoder of {name} cannot be opened ({error})"
 

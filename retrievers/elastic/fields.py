@@ -9,7 +9,7 @@ from cluster.errors import RetrieverError
 from retrievers.elastic.passages import PASSAGE
 from retrievers.elastic.settings import TEXT_FIELD, ElasticSettings
 from retrievers.retriever import RetrieverSettings
-from retrievers.settings import EncoderSettings
+from retrievers.settings import AnyEncoderSettings
 
 _CONNECTION = ("shards", "replicas", "url_env", "api_key_env", "user_env", "password_env", "ca_file")
 _SHARED = {key: key for key in _CONNECTION}
@@ -33,7 +33,7 @@ class Fields(NamedTuple):
         return found
 
     @property
-    def encoder(self) -> EncoderSettings:
+    def encoder(self) -> AnyEncoderSettings:
         """The encoder of the vectors; only where there are any."""
         assert self.dense is not None
         assert self.dense[1].encoder is not None

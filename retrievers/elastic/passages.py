@@ -19,9 +19,8 @@ from retrievers.corpora.corpus import joined
 from retrievers.elastic.bulk import BulkLoader, create_action
 from retrievers.elastic.connection import Connection
 from retrievers.elastic.documents import fetch
-from retrievers.encoder import Encoder
-from retrievers.retriever import SearchText
-from retrievers.settings import EncoderSettings
+from retrievers.encoder import TextEncoder, encoded_passages, open_encoder
+from retrievers.settings import AnyEncoderSettings
 
 PASSAGE = "passage"
 """The field with the hash of a document's text."""
@@ -170,18 +169,18 @@ class CorpusLoader:
 class PassageEncoder:
     """Encodes passages, one thread at a time; loads the model with the first call."""
 
-    def __init__(self, settings: EncoderSettings, device: str = "cpu") -> None:
+    def __init__(self, settings: AnyEncoderSettings, device: str = "cpu") -> None:
         """Keep the config's ``encoder`` block and the device."""
         self._settings, self._device = settings, device
-        self._encoder: Encoder | None = None
+        self._encoder: TextEncoder | None = None
         self._lock = threading.Lock()
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """Returns vectors of length 1: shape (n, dim), float32."""
         with self._lock:
             if self._encoder is None:
-                self._encoder = Encoder(self._settings, self._device)
-            return self._encoder.encode([SearchText(text, "passage") for text in texts])
+                self._encoder = open_encoder(self._settings, self._device)
+            return encoded_passages(self._encoder, texts)
 
 
 def open_loader(settings: Mapping[str, Any], device: str = "cpu", encode: Encode | None = None) -> CorpusLoader:

@@ -22,7 +22,7 @@ from retrievers.elastic.probe import try_query
 from retrievers.elastic.query import MOST_HITS, SLACK, bm25_query, cosines, envelope, header, joined_bm25_query, knn_query
 from retrievers.elastic.search import MultiSearch, SearchHits
 from retrievers.elastic.settings import ElasticSettings
-from retrievers.encoder import Encoder, RecentVectors, encoder_differences, encoder_identity
+from retrievers.encoder import RecentVectors, TextEncoder, encoder_differences, encoder_identity, open_encoder
 from retrievers.joined import joined_text, search_vectors
 from retrievers.local.index import identity_differences
 from retrievers.retriever import Alive, JoinedText, RankedLists, Retriever, SearchText, distinct, error_context, no_heartbeat
@@ -69,7 +69,12 @@ class ElasticDense:
     """kNN over an index's vectors; implements `retrievers.retriever.Retriever` and `Embedder`."""
 
     def __init__(
-        self, connection: Connection, index: ElasticIndex, settings: ElasticSettings, identity: dict[str, Any], encoder: Encoder
+        self,
+        connection: Connection,
+        index: ElasticIndex,
+        settings: ElasticSettings,
+        identity: dict[str, Any],
+        encoder: TextEncoder,
     ) -> None:
         """Search ``index`` as ``settings``, resolved, say, with the encoder's vectors."""
         self._settings, self._identity = settings, identity
@@ -117,7 +122,7 @@ def open_retriever(
     patient = expect_identity is not None
     planned = str((expect_identity or {}).get("index") or settings.index)
     connection, index, _ = _connect(name, settings, planned, patient=patient)
-    identity = _identity(name, settings, index, connection)
+    identity = _identity(name, settings, index, connection, patient=patient)
     if expect_identity is not None and dict(expect_identity) != identity:
         raise RetrieverError(
             "index-replaced",
@@ -126,13 +131,13 @@ def open_retriever(
         )
     if settings.encoder is None:
         return ElasticBM25(connection, index, settings, identity)
-    encoder = Encoder(settings.encoder, device)
+    encoder = open_encoder(settings.encoder, device, patient=patient)
     dims = (field_of(index.fields, settings.searched_field) or {}).get("dims")
     if dims is not None and dims != encoder.dim:
         raise RetrieverError(
             "index-other",
             f"retrieve.retrievers.{name}: field {settings.searched_field} of index {index.name} has {dims} dimensions, the "
-            f"encoder {encoder.settings.model} {encoder.dim}; set the encoder it was built with",
+            f"encoder {settings.encoder.model} {encoder.dim}; set the encoder it was built with",
         )
     return ElasticDense(connection, index, settings, identity, encoder)
 
@@ -189,7 +194,9 @@ def _connect(
         raise
 
 
-def _identity(name: str, settings: ElasticSettings, index: ElasticIndex, connection: Connection) -> dict[str, Any]:
+def _identity(
+    name: str, settings: ElasticSettings, index: ElasticIndex, connection: Connection, *, patient: bool = False
+) -> dict[str, Any]:
     """What decides the hits, checked against the settings."""
     where = f"retrieve.retrievers.{name}: index {settings.index}"
     field, dense = settings.searched_field, settings.encoder is not None
@@ -214,7 +221,7 @@ def _identity(name: str, settings: ElasticSettings, index: ElasticIndex, connect
         try_query(connection, index, settings)
         return same | {"query": settings.bm25_query.model_dump()}
     with error_context(f"retrieve.retrievers.{name}.encoder"):
-        encoder = encoder_identity(settings.encoder)
+        encoder = encoder_identity(settings.encoder, patient=patient)
     stored = index.note["encoder"] if index.note else None
     if stored is not None and (differ := encoder_differences(stored, encoder)):
         raise RetrieverError(

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from retrievers.settings import FROZEN, NOT_IDENTITY, EncoderSettings, bm25_or_dense
+from retrievers.settings import FROZEN, NOT_IDENTITY, AnyEncoderSettings, bm25_or_dense
 
 TEXT_FIELD, VECTOR_FIELD = "text", "vector"
 _COARSE = ("int4_flat", "bbq_flat", "int4_hnsw", "bbq_hnsw")
@@ -87,7 +87,7 @@ class ElasticSettings(BaseModel):
     """Of BM25."""
     similarity: Bm25Settings | None = None
     """Of BM25."""
-    encoder: EncoderSettings | None = None
+    encoder: AnyEncoderSettings | None = None
     """Of dense search."""
     together: bool = False
     """All texts of a query are searched as one: docs/strategies.md."""

@@ -26,13 +26,13 @@ from cluster.errors import RetrieverError
 from retrievers.analyzer import ANALYZE_VERSION, analyzer_name, open_analyzer
 from retrievers.corpora.corpus import DOCUMENTS, joined, open_arrow, write_documents
 from retrievers.corpora.files import COLUMNS, Paths, corpus_files, corpus_schema, doc_id_type
-from retrievers.encoder import Encoder, encoder_identity
+from retrievers.encoder import encoder_identity, open_encoder
 from retrievers.local.bm25 import K1, METHOD, B, build_bm25
 from retrievers.local.dense import build_vectors
 from retrievers.local.index import FORMAT, INDEX, index_path, local_damage, read_index
 from retrievers.local.settings import LocalSettings
 from retrievers.retriever import RetrieverSettings, error_context
-from retrievers.settings import CorpusSettings, EncoderSettings
+from retrievers.settings import AnyEncoderSettings, CorpusSettings
 
 _BATCH_DOCUMENTS = 1024  # per call of analyzer and encoder, and between two calls of progress
 _LOCK = ".lock"
@@ -79,7 +79,7 @@ class IndexFields(NamedTuple):
     """The fields of a local index: BM25 with an analyzer, vectors of an encoder; None without the field."""
 
     analyzer: str | None = None
-    encoder: EncoderSettings | None = None
+    encoder: AnyEncoderSettings | None = None
 
 
 def local_indexes(retrievers: Mapping[str, RetrieverSettings]) -> dict[str, IndexFields]:
@@ -168,7 +168,7 @@ def build_local_index(
             elif elsewhere and elsewhere.entry["corpus"] == written.content and elsewhere.entry["fields"]["dense"] == dense:
                 elsewhere.fetch(VECTORS, vectors)
             else:
-                build_vectors(_passages(documents), Encoder(encoder, device), written.documents, vectors, report)
+                build_vectors(_passages(documents), open_encoder(encoder, device), written.documents, vectors, report)
             dim = int(np.load(vectors, mmap_mode="r").shape[1])
         entry = {
             "format": FORMAT,

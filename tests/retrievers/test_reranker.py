@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import FlagEmbedding
 import numpy as np
 import pytest
+from fake_models import FakeModels
 from tiny_reranker import make_reranker
 
 from cluster.errors import RetrieverError
@@ -34,13 +36,22 @@ def tiny_xlmr(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(make_reranker(tmp_path_factory.mktemp("xlmr"), [*PASSAGES, *QUERIES]))
 
 
-@pytest.fixture(scope="module", params=["tiny_xlmr", "minilm", "bi_encoder"])
-def settings(request: pytest.FixtureRequest) -> dict[str, Any]:
+@pytest.fixture(scope="module", params=["tiny_xlmr", "minilm", "bi_encoder", "server tei", "server vllm", "server openai"])
+def settings(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
     """A new kind of reranker joins here."""
+    if request.param.startswith("server"):
+        weights = RerankSettings(model=request.getfixturevalue("tiny_xlmr"), max_length=64)
+        own = CrossEncoder(weights)
+        with FakeModels(
+            request.param.removeprefix("server "), score=lambda query, texts: own.score([query] * len(texts), texts), most=3
+        ) as fake:
+            yield {"kind": "server", "model": "tiny", "base_url": fake.address, "max_length": 64, "batch": 3}
+        return
     if request.param == "bi_encoder":
-        return {"kind": "bi_encoder", "encoder": request.getfixturevalue("encoder_block")}
+        yield {"kind": "bi_encoder", "encoder": request.getfixturevalue("encoder_block")}
+        return
     name = "tiny_xlmr" if request.param == "tiny_xlmr" else "cross_encoder"
-    return {"kind": "cross_encoder", "model": request.getfixturevalue(name), "max_length": 64}
+    yield {"kind": "cross_encoder", "model": request.getfixturevalue(name), "max_length": 64}
 
 
 @pytest.fixture(scope="module")

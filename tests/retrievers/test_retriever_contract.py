@@ -33,13 +33,17 @@ TEXTS = [
 ]
 
 
-@pytest.fixture(params=["bm25", "dense", "elastic bm25", "elastic dense"])
+@pytest.fixture(params=["bm25", "dense", "served tei", "served vllm", "elastic bm25", "elastic dense", "elastic served"])
 def settings(request: pytest.FixtureRequest) -> dict[str, Any]:
+    blocks: dict[str, dict[str, Any]]
     if request.param.startswith("elastic"):
-        blocks: dict[str, dict[str, Any]] = request.getfixturevalue("elastic_blocks")
+        blocks = request.getfixturevalue("elastic_blocks")
         return blocks[request.param.removeprefix("elastic ")]
     if request.param == "bm25":
         return {"kind": "local", "index": str(request.getfixturevalue("bm25_index")), "analyzer": "english"}
+    if request.param.startswith("served"):
+        blocks = request.getfixturevalue("served_blocks")
+        return blocks[request.param.removeprefix("served ")]
     index = request.getfixturevalue("both_index")
     return {"kind": "local", "index": str(index), "encoder": request.getfixturevalue("encoder_block")}
 

@@ -14,7 +14,7 @@ from jobs.ablate.shared_work import ScoredBy
 from jobs.ablate.tables import PAIR_SCORE
 from jobs.index.opening import open_documents
 from jobs.stages.fill import fill
-from jobs.stages.score import scored_portions
+from jobs.stages.score import scored_portions, sent_requests
 from jobs.stages.search_texts import originals
 from jobs.tables import nested, with_appended, with_failure
 from retrievers.ranking import offsets_of
@@ -78,12 +78,13 @@ class ScoreArms:
                 found[row].append({"reranker": number, "document": place, "score": value})
                 fresh[row] += key in made
                 reused[row] += key not in made
+            sent = sent_requests(opened)
             each = (time.perf_counter() - began) / max(1, len(made))
             for row in np.flatnonzero(fresh + reused):
                 spent[row].append(
                     costs.entry(
                         "rerank", one.settings.kind, each * int(fresh[row]), model=one.model, pairs=int(fresh[row]),
-                        reused=int(reused[row]),
+                        reused=int(reused[row]), requests=sent.pop(queries[row][1], 0),
                     )
                 )  # fmt: skip
         flat = pa.array([score for of_query in found for score in of_query], PAIR_SCORE)

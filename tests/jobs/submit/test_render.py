@@ -392,6 +392,18 @@ def test_a_variable_has_a_name_that_it_may_have() -> None:
         config("cluster.kubernetes.env={a b: c}")
 
 
+AT_SERVERS = (
+    "retrieve.retrievers.dense.encoder={kind: openai, model: ./e, base_url: 'http://tei:8081/v1', api_key_env: ENCODER_KEY}",
+    "rerank={kind: server, model: ./models/r, base_url: 'https://reranker', api_key_env: RERANKER_KEY}",
+)
+
+
+def test_models_at_servers_are_reached_and_are_no_paths_here() -> None:
+    policy = one(documents("kuberay", *AT_SERVERS), "NetworkPolicy")["spec"]
+    assert {8081, 443} <= {port["port"] for port in policy["egress"][-1]["ports"]}
+    assert unseen_paths(config(*AT_SERVERS)) == []
+
+
 def test_the_settings_are_no_part_of_a_fingerprint() -> None:
     from jobs.keys import identity_fields
 
@@ -550,3 +562,4 @@ def test_a_storage_that_does_not_answer_does_not_hold_rendering(monkeypatch: pyt
     monkeypatch.setattr("jobs.submit.expected.open_storage", lambda path: time.sleep(5))
     found = expected(config(), patience=0.1)
     assert (found.seconds, found.reason) == (None, "the output or the log does not answer within 0.1 s")
+    assert unset_variables(config(*AT_SERVERS)) == ["ENCODER_KEY", "RERANKER_KEY"]

@@ -1,0 +1,115 @@
+"""A dense encoder at a server with OpenAI's Embeddings (`POST /v1/embeddings`)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from retrievers.retriever import SearchText, distinct
+from retrievers.served.client import ModelServer, TextRefused, halved, in_order
+from retrievers.served.facts import served_facts
+from retrievers.settings import OpenaiEncoderSettings
+
+_PROBE = "a probe"
+
+
+class OpenaiEncoder:
+    """An encoder at a server; its vectors are normalised here, as those of `retrievers.encoder.Encoder`.
+
+    Cost: a request for each ``batch`` distinct texts, ``max_in_flight`` of them at a time.
+    """
+
+    def __init__(self, settings: OpenaiEncoderSettings, *, patient: bool = False) -> None:
+        """Asks the server for the model, and for one vector.
+
+        Args:
+            settings: The config's `encoder`.
+            patient: The run's plan has reached the server: wait for it.
+
+        Raises:
+            RetrieverError: The server is away or refuses the key; it does not have the model, or the model gives no vectors.
+        """
+        self.settings = settings
+        self._server = server = ModelServer("encoder", settings, patient=patient)
+        facts = served_facts(server, "embedding")
+        self._batch = min(settings.batch, facts.max_batch or settings.batch)
+        self._body: dict[str, Any] = {"model": settings.model, "encoding_format": "float"}
+        if settings.dimensions is not None:
+            self._body["dimensions"] = settings.dimensions
+        if facts.api == "vllm":
+            self._body["truncate_prompt_tokens"] = -1  # otherwise it refuses texts that are too long for the model
+        self._prefix = {"query": settings.query_prefix, "passage": settings.passage_prefix}
+        self._refused: dict[str, str] = {}  # a block is halved until its bad rows are found: ask once for each
+        try:
+            (probe,) = server.ask(
+                f"{server.base}/embeddings", self._body | {"input": [_PROBE]}, lambda found: _vectors(found, 1, None),
+                patience=server.opening_patience, fatal=False,
+            )  # fmt: skip
+        except TextRefused as refused:
+            raise server.error(
+                "model-unfit", f"it gives no vectors: {refused.words}; name a model that the server embeds with"
+            ) from None
+        self.dim = len(probe)
+        if settings.dimensions not in (None, self.dim):
+            raise server.error(
+                "model-unfit",
+                f"its vectors have {self.dim} dimensions, not {settings.dimensions}; remove dimensions, or name another model",
+            )
+        self._facts = facts
+
+    def identity(self) -> dict[str, Any]:
+        """Returns what determines the vectors, as far as the server says it, as JSON values.
+
+        It is never that of weights on this machine: which are the server's, and how it pools, cannot be checked from here.
+        """
+        settings = self.settings
+        length = {} if self._facts.max_length is None else {"max_length": self._facts.max_length}
+        prefixes = {"query_prefix": settings.query_prefix, "passage_prefix": settings.passage_prefix}
+        return {"kind": "openai", "model": settings.model, "dim": self.dim, **self._facts.identity, **length, **prefixes}
+
+    def encode(self, texts: Sequence[SearchText]) -> np.ndarray:
+        """Returns one vector of length 1 per text, shape (n, dim), float32; equal texts of one kind are encoded once.
+
+        Raises:
+            TextRefused: The server does not take one of the texts.
+            RetrieverError: The server gives no good answer for ``patience_minutes``, or refuses the key.
+        """
+        if not texts:
+            return np.empty((0, self.dim), dtype=np.float32)
+        unique, inverse = distinct([self._prefix[text.kind] + text.text for text in texts])
+        known = next((self._refused[text] for text in unique if text in self._refused), None)
+        if known is not None:
+            raise TextRefused(self._server.what, known)
+        batches = [unique[start : start + self._batch] for start in range(0, len(unique), self._batch)]
+        parts = self._server.in_parallel(batches, lambda batch, stop: halved(batch, lambda part: self._send(part, stop)))
+        vectors: np.ndarray = np.stack([vector for part in parts for vector in part])[inverse]
+        return vectors
+
+    def _send(self, texts: Sequence[str], stop: threading.Event) -> list[np.ndarray]:
+        body = self._body | {"input": [text or " " for text in texts]}  # TEI refuses an empty text
+        url, count = f"{self._server.base}/embeddings", len(texts)
+        try:
+            return list(self._server.ask(url, body, lambda found: _vectors(found, count, self.dim), stop=stop))
+        except TextRefused as refused:
+            if count == 1 and not stop.is_set():
+                self._refused[texts[0]] = refused.words
+            raise
+
+
+def _vectors(answer: Any, count: int, dim: int | None) -> np.ndarray:
+    """Returns the vectors of an answer in the order of its request, scaled to length 1; raises ValueError if it is invalid."""
+    listed = in_order(answer.get("data") if isinstance(answer, dict) else None, count, "embeddings")
+    try:
+        vectors = np.array([one.get("embedding") for one in listed], dtype=np.float32)
+    except (TypeError, ValueError):
+        raise ValueError("an embedding is no list of numbers, or they differ in length") from None
+    if vectors.ndim != 2 or vectors.shape[1] != (dim or vectors.shape[1]):
+        raise ValueError(f"its embeddings have shape {vectors.shape[1:]}, where {dim} dimensions were before")
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    if not (np.isfinite(lengths).all() and (lengths > 0).all()):
+        raise ValueError("an embedding is not finite, or zero")
+    scaled: np.ndarray = vectors / lengths
+    return scaled

@@ -1,0 +1,139 @@
+"""A cross-encoder at a server: `POST /rerank` of text-embeddings-inference, or Jina's form of it as vLLM and others have."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from retrievers.rerankers.cross_encoder import rounded_scores
+from retrievers.retriever import distinct
+from retrievers.served.client import ModelServer, TextRefused, halved, in_order
+from retrievers.served.facts import served_facts
+from retrievers.settings import RerankSettings
+
+_PROBE = "a probe"
+_PROBABILITY_DECIMALS = 6  # 4, as of logits, would tie all that is irrelevant
+_Pair = tuple[str, str]
+
+
+class ServerReranker:
+    """A reranker at a server. Cost: one request for each query and ``batch`` of its passages."""
+
+    def __init__(self, settings: RerankSettings, *, patient: bool = False) -> None:
+        """Asks the server for the model, and for one score.
+
+        Args:
+            settings: The config's `rerank`, of kind server.
+            patient: The run's plan has reached the server: wait for it.
+
+        Raises:
+            RetrieverError: The server is away or refuses the key; it does not have the model, or the model gives no scores.
+        """
+        self._settings = settings
+        self._server = server = ModelServer("rerank: model", settings, patient=patient)
+        self._facts = facts = served_facts(server, "reranker")
+        self._batch = min(settings.batch, facts.max_batch or settings.batch)
+        known = facts.max_length or settings.max_length
+        self._max_length = known if facts.api == "tei" else min(settings.max_length, known)
+        self._url = f"{server.root if facts.api == 'tei' else server.base}/rerank"
+        self._sent: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._refused: dict[_Pair, str] = {}  # a block is halved until its bad rows are found: ask once for each
+        try:
+            server.ask(
+                self._url, self._body(_PROBE, [_PROBE]), lambda found: _scores(found, 1),
+                patience=server.opening_patience, fatal=False,
+            )  # fmt: skip
+        except TextRefused as refused:
+            raise server.error(
+                "model-unfit", f"it gives no scores: {refused.words}; name a model that the server reranks with"
+            ) from None
+
+    def identity(self) -> dict[str, Any]:
+        """Returns what determines the scores, as far as the server says it, as JSON values."""
+        settings = self._settings
+        instructions = {
+            name: value
+            for name in ("query_instruction", "passage_instruction")
+            if (value := getattr(settings, name)) is not None
+        }
+        raw = {"raw_scores": self._facts.api != "openai"}
+        length = {} if self._facts.api == "openai" else {"max_length": self._max_length}
+        return {"kind": "server", "model": settings.model, **raw, **self._facts.identity, **length, **instructions}
+
+    def score(self, queries: Sequence[str], passages: Sequence[str]) -> np.ndarray:
+        """Returns the rounded score of each pair, shape (n,); equal pairs are scored once.
+
+        Raises:
+            ValueError: The numbers of queries and passages differ.
+            TextRefused: The server does not take one of the pairs.
+            RetrieverError: The server gives no good answer for ``patience_minutes``, or refuses the key.
+        """
+        unique, inverse = distinct(list(zip(queries, passages, strict=True)))
+        if not unique:
+            return np.empty(0)
+        known = next((self._refused[pair] for pair in unique if pair in self._refused), None)
+        if known is not None:
+            raise TextRefused(self._server.what, known)
+        of_query: dict[str, list[_Pair]] = {}
+        for pair in unique:
+            of_query.setdefault(pair[0], []).append(pair)
+        batches = [
+            pairs[start : start + self._batch] for pairs in of_query.values() for start in range(0, len(pairs), self._batch)
+        ]
+        parts = self._server.in_parallel(batches, lambda batch, stop: halved(batch, lambda part: self._send(part, stop)))
+        found = {
+            pair: score for batch, scores in zip(batches, parts, strict=True) for pair, score in zip(batch, scores, strict=True)
+        }
+        values = np.array([found[pair] for pair in unique])[inverse]
+        return np.round(values, _PROBABILITY_DECIMALS) if self._facts.api == "openai" else rounded_scores(values)
+
+    def requests(self) -> Counter[str]:
+        """Returns the requests that were sent for each query since the last call."""
+        with self._lock:
+            sent, self._sent = self._sent, Counter()
+        return sent
+
+    def _send(self, pairs: Sequence[_Pair], stop: threading.Event) -> list[float]:
+        query, count = pairs[0][0], len(pairs)
+        body = self._body(query, [passage for _, passage in pairs])
+        try:
+            return self._server.ask(
+                self._url, body, lambda found: _scores(found, count), stop=stop, sending=lambda: self._count(query)
+            )
+        except TextRefused as refused:
+            if count == 1 and not stop.is_set():
+                self._refused[pairs[0]] = refused.words
+            raise
+
+    def _count(self, query: str) -> None:
+        with self._lock:
+            self._sent[query] += 1
+
+    def _body(self, query: str, passages: Sequence[str]) -> dict[str, Any]:
+        settings = self._settings
+        query = (settings.query_instruction or "") + query or " "  # TEI refuses an empty text
+        texts = [(settings.passage_instruction or "") + passage or " " for passage in passages]
+        if self._facts.api == "tei":
+            return {"query": query, "texts": texts, "raw_scores": True, "truncate": True}
+        body: dict[str, Any] = {"model": settings.model, "query": query, "documents": texts}
+        if self._facts.api == "vllm":  # logits, and cut as a cross-encoder here
+            longest_query = self._max_length * 3 // 4
+            body |= {
+                "use_activation": False, "truncate_prompt_tokens": self._max_length, "max_tokens_per_query": longest_query,
+            }  # fmt: skip
+        return body
+
+
+def _scores(answer: Any, count: int) -> list[float]:
+    """Returns the scores of an answer in the order of its request; raises ValueError if it is invalid."""
+    listed = in_order(answer.get("results") if isinstance(answer, dict) else answer, count, "scores")
+    scores: list[Any] = [one.get("relevance_score", one.get("score")) for one in listed]
+    if not all(isinstance(score, int | float) and math.isfinite(score) for score in scores):
+        raise ValueError("a score is no finite number")
+    return [float(score) for score in scores]

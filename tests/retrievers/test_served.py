@@ -1,0 +1,428 @@
+"""Encoders and rerankers at servers: what is sent, retried, given up and refused, against fakes of TEI and vLLM at the wire."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_models import INFERENCE_FAILED, NOT_FOUND, OVERLOADED, FakeModels, Said, tei_error, vllm_error
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster import outages
+from cluster.errors import RetrieverError
+from retrievers.encoder import encoded_passages, encoder_differences, encoder_identity, open_encoder
+from retrievers.reranker import open_reranker, reranker_identity
+from retrievers.retriever import SearchText
+from retrievers.served.client import ModelServer, TextRefused, halved, in_order
+from retrievers.served.encoder import OpenaiEncoder
+from retrievers.served.reranker import ServerReranker
+from retrievers.settings import OpenaiEncoderSettings, RerankSettings
+
+pytestmark = pytest.mark.usefixtures("short_pauses")
+FORMS = pytest.mark.parametrize("form", ["tei", "vllm"])
+
+
+def vector(text: str) -> list[float]:
+    """Another direction for every text, and no length 1."""
+    return [len(text) + 1.0, text.count("a") + 1.0, text.count(" ") + 2.0]
+
+
+def embed(texts: Sequence[str]) -> list[list[float]]:
+    return [vector(text) for text in texts]
+
+
+def score(query: str, texts: Sequence[str]) -> list[float]:
+    return [float(len(set(query) & set(text))) - 3.12345 for text in texts]
+
+
+def encoder_at(fake: FakeModels, **more: Any) -> OpenaiEncoder:
+    given = {"kind": "openai", "model": "tiny", "base_url": fake.address, "attempts": 2, "patience_minutes": 0.01} | more
+    return OpenaiEncoder(OpenaiEncoderSettings(**given))
+
+
+def reranker_at(fake: FakeModels, **more: Any) -> ServerReranker:
+    given = {"kind": "server", "model": "tiny", "base_url": fake.address, "attempts": 2, "patience_minutes": 0.01} | more
+    return ServerReranker(RerankSettings(**given))
+
+
+def searches(*texts: str) -> list[SearchText]:
+    return [SearchText(text) for text in texts]
+
+
+@pytest.fixture(params=["tei", "vllm"])
+def embedding(request: pytest.FixtureRequest) -> Iterator[FakeModels]:
+    with FakeModels(request.param, embed=embed, most=4) as fake:
+        yield fake
+
+
+@pytest.fixture(params=["tei", "vllm"])
+def reranking(request: pytest.FixtureRequest) -> Iterator[FakeModels]:
+    with FakeModels(request.param, score=score, most=4) as fake:
+        yield fake
+
+
+# ---------------------------------------------------------------- what is sent, and what is made of the answers
+
+
+def test_vectors_are_of_length_1_with_the_prefix_of_their_kind(embedding: FakeModels) -> None:
+    encoder = encoder_at(embedding, query_prefix="query: ", passage_prefix="passage: ")
+    found = encoder.encode([SearchText("a b"), SearchText("a b", "passage"), SearchText("a b")])
+    wanted = np.array(embed(["query: a b", "passage: a b", "query: a b"]))
+    np.testing.assert_allclose(found, wanted / np.linalg.norm(wanted, axis=1, keepdims=True), rtol=1e-6)
+    assert (found.dtype, encoder.dim, encoder.encode([]).shape) == (np.float32, 3, (0, 3))
+    assert sorted(embedding.texts) == ["a probe", "passage: a b", "query: a b"]  # each once
+
+
+def test_no_request_has_more_texts_than_the_server_takes_and_few_are_in_flight(embedding: FakeModels) -> None:
+    texts = [f"text {'a' * n}" for n in range(41)]
+    found = encoder_at(embedding, batch=10, max_in_flight=3).encode(searches(*texts))
+    np.testing.assert_allclose(found[17] @ np.array(vector(texts[17])), np.linalg.norm(vector(texts[17])), rtol=1e-6)
+    most = 4 if embedding.form == "tei" else 10
+    assert max(len(body["input"]) for _, body in embedding.asked) == most
+    assert len(embedding.asked) == 1 + -(-41 // most)
+    assert 1 <= embedding.most_in_flight <= 3
+
+
+def test_what_is_asked_of_each_server(embedding: FakeModels, reranking: FakeModels) -> None:
+    encoder_at(embedding, dimensions=2).encode(searches("one"))
+    reranker_at(reranking, max_length=100, query_instruction="Q: ", passage_instruction="P: ").score(["one"], ["two"])
+    path, body = embedding.asked[-1]
+    cut = {"truncate_prompt_tokens": -1} if embedding.form == "vllm" else {}
+    sent = {"model": "tiny", "input": ["one"], "encoding_format": "float", "dimensions": 2}
+    assert (path, body) == ("/v1/embeddings", sent | cut)
+    assert reranking.asked[-1] == {
+        "tei": ("/rerank", {"query": "Q: one", "texts": ["P: two"], "raw_scores": True, "truncate": True}),
+        "vllm": (
+            "/v1/rerank",
+            {
+                "model": "tiny", "query": "Q: one", "documents": ["P: two"], "use_activation": False,
+                "truncate_prompt_tokens": 100, "max_tokens_per_query": 75,
+            },
+        ),
+    }[reranking.form]  # fmt: skip
+
+
+def test_a_request_for_each_query_and_as_many_texts_as_the_server_takes(reranking: FakeModels) -> None:
+    reranker = reranker_at(reranking)
+    queries, passages = ["one"] * 6 + ["two"] * 2 + ["one"], [f"passage {n}" for n in range(8)] + ["passage 0"]
+    found = reranker.score(queries, passages)
+    wanted = [score(query, [passage])[0] for query, passage in zip(queries, passages, strict=True)]
+    assert found.tolist() == pytest.approx(np.round(wanted, 4))
+    assert reranker.requests() == {"one": 2 if reranking.form == "tei" else 1, "two": 1}
+    assert not reranker.requests()
+
+
+def test_probabilities_of_another_server_are_not_rounded_until_they_tie() -> None:
+    with FakeModels("openai", score=lambda _, texts: [-10.0 - len(text) for text in texts]) as fake:
+        reranker = reranker_at(fake)
+        found = reranker.score(["q"] * 2, ["a", "ab"])
+    assert found.tolist() == [0.000017, 0.000006]
+    assert reranker.identity() == {"kind": "server", "model": "tiny", "raw_scores": False}
+
+
+@FORMS
+def test_answers_in_another_order_are_put_in_order(form: str) -> None:
+    with FakeModels(form, embed=embed) as fake:
+        encoder = encoder_at(fake)
+        straight = encoder.encode(searches("a", "bb", "c c"))
+        fake.spoil = lambda answer: answer | {"data": answer["data"][::-1]}
+        assert (encoder.encode(searches("a", "bb", "c c")) == straight).all()
+
+
+@given(st.permutations(range(5)))
+def test_items_are_ordered_by_their_index(places: list[int]) -> None:
+    assert [one["index"] for one in in_order([{"index": place} for place in places], 5, "scores")] == list(range(5))
+
+
+@given(st.lists(st.text(max_size=3), min_size=1, max_size=9), st.integers(1, 4))
+def test_a_batch_that_is_too_large_is_halved(items: list[str], most: int) -> None:
+    def send(part: Sequence[str]) -> list[str]:
+        if len(part) > most:
+            raise TextRefused("server", "too large")
+        return [item.upper() for item in part]
+
+    assert halved(items, send) == [item.upper() for item in items]
+
+
+# ---------------------------------------------------------------- failures
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        OVERLOADED, Said(503, b"unhealthy"), Said(429, b"", {"Retry-After": "0"}), Said(429, b"", {"Retry-After": "soon"}),
+        INFERENCE_FAILED, vllm_error(500, "the engine fell over", "InternalServerError"), Said(200, b"<html>"),
+    ],
+    ids=lambda said: f"{said.status} {said.headers or said.content[:8]}",
+)  # fmt: skip
+def test_a_passing_failure_is_retried(embedding: FakeModels, said: Said) -> None:
+    encoder = encoder_at(embedding)
+    embedding.fail("late", said, 1)
+    assert encoder.encode(searches("late", "early")).shape == (2, 3)
+    assert embedding.texts.count("late") == 2
+
+
+@pytest.mark.parametrize(
+    ("said", "words", "sends"),
+    [
+        (tei_error(413, "`inputs` must have less than 512 tokens. Given: 600", "Validation"), "HTTP 413: `inputs` must", 1),
+        (tei_error(422, "Tokenization error", "Tokenizer"), "HTTP 422: Tokenization error", 1),
+        (vllm_error(400, "maximum context length is 512"), "HTTP 400: maximum context length", 1),
+        (INFERENCE_FAILED, "HTTP 424: Inference failed; sent 2 times", 2),
+        (Said(200, b'{"data": []}'), "HTTP 200, but it holds", 2),
+    ],
+)
+def test_a_text_that_the_server_does_not_take_fails_alone_and_is_not_sent_again(
+    embedding: FakeModels, reranking: FakeModels, said: Said, words: str, sends: int
+) -> None:
+    encoder, reranker = encoder_at(embedding), reranker_at(reranking)
+    embedding.fail("bad", said)
+    reranking.fail("bad", said)
+    for ask in (lambda: encoder.encode(searches("a", "bad", "b")), lambda: reranker.score(["q"] * 3, ["a", "bad", "b"])):
+        with pytest.raises(TextRefused) as refused:
+            ask()
+        assert words in str(refused.value)
+        assert "\n" not in str(refused.value)
+    asked = embedding.texts.count("bad"), reranking.texts.count("bad")
+    assert max(asked) <= 3 * sends  # with others, and alone
+    for again in (lambda: encoder.encode(searches("c", "bad")), lambda: reranker.score(["q"] * 2, ["c", "bad"])):
+        with pytest.raises(TextRefused):
+            again()
+    assert asked == (embedding.texts.count("bad"), reranking.texts.count("bad"))
+    assert encoder.encode(searches("c")).shape == (1, 3)
+    assert len(reranker.score(["q"], ["c"])) == 1
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda data: data[:-1], "it holds 1 embeddings for 2 texts"),
+        (lambda data: [*data, data[0]], "it holds 3 embeddings for 2 texts"),
+        (lambda data: [one | {"index": 0} for one in data], "or their numbers are wrong"),
+        (lambda data: [one | {"index": "first"} for one in data], "or their numbers are wrong"),
+        (lambda data: [one | {"embedding": [NAN, 1.0, 2.0]} for one in data], "an embedding is not finite, or zero"),
+        (lambda data: [one | {"embedding": [0.0, 0.0, 0.0]} for one in data], "an embedding is not finite, or zero"),
+        (lambda data: [one | {"embedding": [1.0, 2.0]} for one in data], "have shape (2,), where 3 dimensions were before"),
+        (lambda data: [data[0] | {"embedding": [1.0]}, data[1]], "or they differ in length"),
+        (lambda data: [one | {"embedding": None} for one in data], "dimensions were before"),
+        (lambda data: "none", "it holds no embeddings"),
+    ],
+)
+def test_vectors_that_are_none_are_refused(spoil: Callable[[Any], Any], words: str) -> None:
+    with FakeModels(embed=embed) as fake:
+        encoder = encoder_at(fake, attempts=1)
+        fake.spoil = lambda answer: answer | {"data": spoil(answer["data"]) if len(answer["data"]) > 1 else []}
+        with pytest.raises(TextRefused):
+            encoder.encode(searches("a", "b"))
+        with pytest.raises(TextRefused, match=r"HTTP 200, but") as refused:
+            encoder._send(["a", "b"], threading.Event())
+        assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda results: results[:-1],
+        lambda results: [one | {"relevance_score": NAN} for one in results],
+        lambda results: [{"index": one["index"]} for one in results],
+        lambda results: [one | {"index": one["index"] + 1} for one in results],
+    ],
+)
+def test_scores_that_are_none_are_refused(spoil: Callable[[Any], Any]) -> None:
+    with FakeModels(score=score) as fake:
+        reranker = reranker_at(fake, attempts=1)
+        fake.spoil = lambda answer: answer | {"results": spoil(answer["results"])}
+        with pytest.raises(TextRefused, match="HTTP 200, but"):
+            reranker.score(["q"] * 2, ["a", "b"])
+
+
+def test_a_slow_answer_uses_up_an_attempt() -> None:
+    with FakeModels("tei", embed=embed) as fake:
+        encoder = encoder_at(fake, timeout_seconds=1, patience_minutes=1)
+        fake.fail("slow", Said(200, b"{}", seconds=2.0), 1)
+        assert encoder.encode(searches("slow")).shape == (1, 3)
+        fake.fail("stuck", Said(200, b"{}", seconds=2.0))
+        with pytest.raises(TextRefused, match="no answer in 1 s; sent 2 times"):
+            encoder.encode(searches("stuck"))
+
+
+def test_a_server_that_stays_away_ends_the_run_and_is_shown_meanwhile(
+    embedding: FakeModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outages, "SHORTEST", 0.0)
+    encoder = encoder_at(embedding)
+    embedding.always = OVERLOADED
+    began = time.monotonic()
+    with pytest.raises(RetrieverError, match="no good answer: HTTP 429: Model is overloaded; start the server") as away:
+        encoder.encode(searches(*(f"text {n}" for n in range(30))))
+    assert away.value.code == "engine-away"
+    assert time.monotonic() - began >= 0.6
+    (shown,) = [one for one in outages.outages() if embedding.address in one.service]
+    assert (shown.service, shown.patience) == (f"model server {embedding.address}", pytest.approx(0.6))
+    began, sent = time.monotonic(), len(embedding.asked)
+    with pytest.raises(RetrieverError):  # of a half of the block: the patience is over for all
+        encoder.encode(searches("another"))
+    assert len(embedding.asked) == sent + 1
+    embedding.always = None
+    assert encoder.encode(searches("another")).shape == (1, 3)
+    assert not [one for one in outages.outages() if embedding.address in one.service]
+
+
+def test_a_worker_waits_for_a_server_that_starts(embedding: FakeModels) -> None:
+    settings = OpenaiEncoderSettings(kind="openai", model="tiny", base_url=embedding.address)
+    embedding.__exit__()
+    again = FakeModels(embedding.form, embed=embed, port=int(embedding.address.split(":")[2].split("/")[0]))
+    starts = threading.Timer(0.3, again.__enter__)
+    starts.start()
+    assert open_encoder(settings, patient=True).dim == 3
+    starts.join()
+    again.__exit__()
+    embedding.__enter__()
+
+
+# ---------------------------------------------------------------- what is refused before a run
+
+
+def refused(fake: FakeModels, opened: Callable[..., object], **more: Any) -> RetrieverError:
+    with pytest.raises(RetrieverError) as refusal:
+        opened(fake, **more)
+    assert "\n" not in str(refusal.value)
+    return refusal.value
+
+
+def said(error: RetrieverError) -> tuple[str, str]:
+    return error.code, str(error)
+
+
+@FORMS
+def test_a_server_that_is_not_there(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("retrievers.served.client._OPENING_PATIENCE", 0.1)
+    with FakeModels(form, embed=embed) as fake:
+        pass
+    code, words = said(refused(fake, encoder_at))
+    assert code == "engine-away"
+    assert words.endswith("Connection refused; start the server, or correct base_url")
+
+
+@FORMS
+def test_a_model_that_is_not_served(form: str) -> None:
+    with FakeModels(form, score=score, embed=embed) as fake:
+        code, words = said(refused(fake, encoder_at, model="tinny"))
+    assert code == "engine-model"
+    assert "the server has no such model; did you mean 'tiny'? (known: tiny)" in words
+
+
+def test_a_model_for_another_use() -> None:
+    with FakeModels("tei", score=score) as tei, FakeModels("vllm") as chat, FakeModels("tei", embed=embed) as other:
+        for fake, opened, words in (
+            (tei, encoder_at, "the server has it as reranker, not as embedding; name another server"),
+            (other, reranker_at, "the server has it as embedding, not as reranker; name another server"),
+            (chat, encoder_at, "it gives no vectors: HTTP 404: Not Found; name a model"),
+            (chat, reranker_at, "it gives no scores: HTTP 404: Not Found; name a model"),
+        ):
+            code, line = said(refused(fake, opened))
+            assert (code, words in line) == ("model-unfit", True), line
+
+
+def test_a_length_that_the_model_does_not_have(embedding: FakeModels) -> None:
+    code, words = said(refused(embedding, encoder_at, dimensions=4))
+    assert code == "model-unfit"
+    assert "its vectors have 3 dimensions, not 4; remove dimensions" in words
+
+
+def test_a_tei_that_refuses_long_texts() -> None:
+    with FakeModels("tei", embed=embed, info={"auto_truncate": False}) as fake:
+        assert said(refused(fake, encoder_at))[0] == "engine-setting"
+
+
+def test_an_address_without_models(embedding: FakeModels) -> None:
+    with FakeModels("vllm", embed=embed) as fake:
+        code, words = said(refused(fake, encoder_at, base_url=fake.address.removesuffix("/v1")))
+    assert code == "engine-away"
+    assert "/models is not there (HTTP 404: Not Found); correct base_url, which usually ends in /v1" in words
+
+
+@FORMS
+def test_a_key_comes_from_the_environment_and_is_in_no_message(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MODEL_KEY", "sesame-1")
+    with FakeModels(form, embed=embed, key="sesame-1") as fake:
+        encoder = encoder_at(fake, api_key_env="MODEL_KEY")
+        assert encoder.encode(searches("a")).shape == (1, 3)
+        assert fake.keys == {"Bearer sesame-1"}
+        fake.fail("b", Said(400, b'{"error": "sesame-1 is not allowed"}'))
+        with pytest.raises(TextRefused, match=r"HTTP 400: \*\*\* is not allowed"):
+            encoder.encode(searches("b"))
+        monkeypatch.setenv("MODEL_KEY", "sesame-2")
+        code, words = said(refused(fake, encoder_at, api_key_env="MODEL_KEY"))
+        assert (code, "sesame" in words, "set MODEL_KEY to a key that it takes" in words) == ("engine-access", False, True)
+        code, words = said(refused(fake, encoder_at))
+        assert (code, "name the variable that has its key in api_key_env" in words) == ("engine-access", True)
+        monkeypatch.delenv("MODEL_KEY")
+        assert "the environment variable MODEL_KEY (api_key_env) is not set" in str(
+            refused(fake, encoder_at, api_key_env="MODEL_KEY")
+        )
+
+
+def test_keys_of_weights_are_refused_for_a_reranker_at_a_server(reranking: FakeModels) -> None:
+    settings = RerankSettings(kind="server", model="tiny", base_url=reranking.address, dtype="float16")
+    for act in (open_reranker, reranker_identity):
+        with pytest.raises(RetrieverError, match=r"rerank\.dtype is a key of a cross-encoder, and kind is server; remove it"):
+            act(settings)
+
+
+def test_a_passage_that_is_refused_ends_the_build(embedding: FakeModels) -> None:
+    embedding.fail("bad", tei_error(413, "too long", "Validation"))
+    with pytest.raises(RetrieverError, match=r"a passage is refused by the encoder tiny at .*: HTTP 413: too long; change"):
+        encoded_passages(encoder_at(embedding), ["good", "bad"])
+
+
+# ---------------------------------------------------------------- identity
+
+
+def test_an_identity_is_what_the_server_says(embedding: FakeModels, reranking: FakeModels) -> None:
+    settings = OpenaiEncoderSettings(kind="openai", model="tiny", base_url=embedding.address, query_prefix="q: ")
+    of_tei = {"revision": "fca1", "pooling": "mean", "dtype": "float32"}
+    weights = of_tei if embedding.form == "tei" else {"weights": "hub/tiny"}
+    same = {"kind": "openai", "model": "tiny", "dim": 3, "max_length": 256, "query_prefix": "q: ", "passage_prefix": ""}
+    found = encoder_identity(settings)
+    assert found == same | weights
+    assert encoder_differences(found, found | {"dtype": "float16"}) == ""
+    assert "model" in encoder_differences(found, found | {"model": "other"})
+    reranked = reranker_identity(RerankSettings(kind="server", model="tiny", base_url=reranking.address, max_length=100))
+    length = 256 if reranking.form == "tei" else 100  # TEI cuts at its own limit
+    assert {name: reranked[name] for name in ("kind", "model", "raw_scores", "max_length")} == {
+        "kind": "server", "model": "tiny", "raw_scores": True, "max_length": length,
+    }  # fmt: skip
+
+
+def test_a_folder_of_the_server_is_no_identity() -> None:
+    with FakeModels("vllm", embed=embed) as fake:
+        there = encoder_at(fake).identity()
+        fake.card["root"] = "/models/tiny"
+        assert there["weights"] == "hub/tiny"
+        assert "weights" not in encoder_at(fake).identity()
+
+
+def test_a_proxy_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "socks5://proxy:1")
+    monkeypatch.setenv("no_proxy", "")
+    settings = OpenaiEncoderSettings(kind="openai", model="m", base_url="http://host/v1")
+    with pytest.raises(RetrieverError, match="the proxy in http_proxy is no http proxy"):
+        ModelServer("encoder", settings)
+
+
+def test_what_is_not_found_is_not_retried() -> None:
+    with FakeModels("vllm", embed=embed) as fake:
+        encoder = encoder_at(fake)
+        fake.always = NOT_FOUND
+        with pytest.raises(RetrieverError, match="is not there") as gone:
+            encoder.encode(searches("a"))
+        assert (gone.value.code, len(fake.asked)) == ("engine-away", 2)
