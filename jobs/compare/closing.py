@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from cluster.costs import Prices
-from jobs.ablate.saving import KINDS, Saving, saved
+from jobs.ablate.needs import KINDS
+from jobs.ablate.saving import Saving, saved
 from jobs.compare.arm_costs import ArmCost, arm_costs
 from jobs.compare.comparison import Comparison, compare
 from jobs.compare.export.frame import write_csv, write_latex
