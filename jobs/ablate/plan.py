@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from jobs.ablate.prepare import Ablation
 from jobs.ablate.needs import KINDS
+from jobs.ablate.prepare import Ablation
 from jobs.ablate.saving import planned_saving
 
 

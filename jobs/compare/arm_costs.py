@@ -97,4 +97,3 @@ def _cost(spent: Totals, needs: Sequence[Need]) -> Totals | None:
 
 def _usd(prices: Prices | None, cost: Totals | None) -> float | None:
     return None if prices is None or cost is None else prices.usd(cost)
-

@@ -235,9 +235,10 @@ class RetrieveArms:
         for row in searches.keys() | reused.keys():
             spent[row].append(
                 costs.entry(
-                    "retrieve", opened.name, each * searches[row], model=opened.model, searches=searches[row], reused=reused[row]
+                    "retrieve", opened.name, each * searches[row], model=opened.model, searches=searches[row],
+                    reused=reused[row],
                 )
-            )
+            )  # fmt: skip
 
     def _vectors(self, query_ids: Sequence[str], texts: Sequence[Sequence[Text]]) -> dict[str, dict[Wanted, np.ndarray]]:
         """Returns the vectors of texts, shape (dim,), by key of the retriever, where an arm weighs lists by cosines."""

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from blocks import index_fields
 
 from jobs.ablate.needs import KINDS, Need, arm_needs
 from jobs.ablate.prepare import prepare_ablation
@@ -19,16 +20,22 @@ from jobs.config.load import load_config
 from jobs.run.folder import RunFolder, open_run
 from jobs.run.run import run
 from jobs.terminal.live_display import LiveDisplay
+from retrievers.local.build import build_local_index
 
 QUERIES = ["why does bread rise", "lamp of a lighthouse", "moon and tides", "spring tide", "yeast", "zzz", "linen bag"]
 STRATEGIES = ["general", "keyword"]
 OWN = ["hyde", "rag_fusion"]  # each has a request of its own; rag_fusion has several texts
+TYPED = [*STRATEGIES, "decompose", "step_back", "multi_query", "hyde"]  # what the rules of types choose among
 RERANKED = {"rerank.kind": "bi_encoder"}
 Make = Callable[..., RunFolder]
 
 
 def words(query: str, style: str) -> dict[str, str]:
-    joint = {"general": f"{style}tell me about {query}", "keyword": query.split()[0], "core_content": f"{query} explained"}
+    joint = {
+        "general": f"{style}tell me about {query}",
+        "keyword": query.partition(" ")[0],
+        "core_content": f"{query} explained",
+    }
     fusion = "\n".join(f"{n}. {style}{query} {word}" for n, word in enumerate(("sea", "flour", "stars"), 1))
     return {
         "dmqr": json.dumps(joint),
@@ -87,44 +94,50 @@ def alone(folder: RunFolder, arm: str) -> Counter[str]:
 
 JOINT: dict[str, dict[str, Any]] = {
     "shared": {"fuse.k": 10},
-    "reranked": RERANKED,
-    "reranked twice": {**RERANKED, "rerank.combine": "replace"},
-    "reranked deep": {**RERANKED, "fuse.keep": 12},
-    "hyde": {"rewrite.strategies": ["hyde"]},
+    "reranked": {**RERANKED, "fuse.keep": 3},
+    "reranked, shared": {**RERANKED, "fuse.keep": 3, "rerank.combine": "replace"},
+    "reranked deep": RERANKED,
     "several": {"rewrite.strategies": [*STRATEGIES, *OWN]},
-    "two of them": {"rewrite.strategies": [{"rag_fusion": {"n": 2}}]},
+    "two of three": {"rewrite.strategies": [{"rag_fusion": {"n": 2}}]},
     "typos": {"retrieve.typos": {"rate": 0.5}},
     "together": {"retrieve.retrievers.bm25.together": True},
     "other model": {"rewrite.engine.path": "other.jsonl"},
-    "drop": {"rewrite.guards.near_duplicates": "drop", "rewrite.strategies": ["keyword"]},
     "by chance": {"rewrite.select": {"kind": "random_k", "k": 1}},
 }
+LEFT_OUT = ["shared", "reranked deep", "several", "typos", "together", "other model", "words"]
 
 
 @pytest.fixture
-def joint(bm25: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    # another retriever by another name, for one strategy: the others' texts are not searched in it
-    flat = bm25 | {"k1": 0.5} if "k1" in bm25 else bm25
-    return JOINT | {"words": {"retrieve.retrievers": {"words": flat}, "rewrite.strategies": ["keyword"]}}
+def joint(corpus: Path, tmp_path: Path) -> dict[str, dict[str, Any]]:
+    # another retriever, for one strategy: the texts of the others are not searched in it
+    build_local_index(tmp_path / "plain", corpus, index_fields("unicode"))
+    words = {"kind": "local", "index": str(tmp_path / "plain"), "analyzer": "unicode"}
+    return JOINT | {"words": {"retrieve.retrievers": {"words": words}, "rewrite.strategies": ["keyword"]}}
 
 
 def test_an_ablation_without_an_arm_makes_less_by_what_only_the_arm_needs(make: Make, joint: dict[str, dict[str, Any]]) -> None:
     whole = make({"arms": joint})
     of_all, known = executed(whole), {}
-    for arm in joint:
+    for arm in LEFT_OUT:
         rest = make({"arms": {name: one for name, one in joint.items() if name != arm}})
         known[arm] = alone(whole, arm)
         assert of_all - executed(rest) == +known[arm], arm
     kinds = {kind for counts in known.values() for kind, n in counts.items() if n}
     assert kinds == set(KINDS)  # each kind has been seen
     assert not any(known["shared"].values())
+    needs = arm_needs(whole.counts, [*joint, "original", "full"])
+    assert not needs["original"].alone
+    for arm in needs:
+        components = {need.component for need in needs[arm].whole}
+        priced = {component for stage in KINDS.values() for component in whole.spent.get(stage, {})}
+        assert components <= priced, arm
 
 
 def test_requests_of_their_own_and_asked_types(make: Make) -> None:
     arms: dict[str, dict[str, Any]] = {
         "one": {"rewrite.strategies": ["general"]},
         "hyde": {"rewrite.strategies": ["hyde"]},
-        "by type": {"rewrite.select": {"kind": "classified", "by": "llm"}},
+        "by type": {"rewrite.strategies": TYPED, "rewrite.select": {"kind": "classified", "by": "llm"}},
     }
     whole = make({"arms": arms}, "rewrite.calls=separate")
     for arm in arms:
@@ -132,16 +145,6 @@ def test_requests_of_their_own_and_asked_types(make: Make) -> None:
         assert executed(whole) - executed(rest) == +alone(whole, arm), arm
     assert alone(whole, "hyde")["requests"] == len(QUERIES)
     assert alone(whole, "one") == {"requests": 0, "searches": 0, "pairs": 0}
-
-
-def test_what_an_arm_needs_is_what_a_run_of_it_makes(make: Make, joint: dict[str, dict[str, Any]]) -> None:
-    whole = make({"arms": joint})
-    needs = arm_needs(whole.counts, [*joint, "original", "full"])
-    assert not needs["original"].alone
-    for arm in needs:
-        components = {need.component for need in needs[arm].whole}
-        known = {component for stage in KINDS.values() for component in whole.spent.get(stage, {})}
-        assert components <= known, arm
 
 
 def test_names_with_slashes_are_read_whole() -> None:
