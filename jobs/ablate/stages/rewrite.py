@@ -194,7 +194,8 @@ class RewriteArms:
             for row, (choice, question) in enumerate(chosen[place]):
                 of_arms = samples(place, tuple(choice.texts.items()))
                 asked = [] if question is None else [(question, every)]
-                asked += [(one, of_arms.get((one.name, one.sample % SAMPLES_APART))) for one in requests[reading.asking][row]]
+                for one in requests[reading.asking][row]:
+                    asked.append((one, of_arms.get((one.name, one.sample % SAMPLES_APART), frozenset())))
                 for request, arms in ((one, arms) for one, arms in asked if arms):
                     key = self._key(request)
                     component = f"{request.name}@{made[key].completion.model}"
