@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -141,9 +141,10 @@ class Rewriter:
             for sample in range(_samples(call, choice))
         ]
 
-    def samples(self, strategies: Collection[str]) -> dict[str, int]:
-        """Returns the requests whose answers have texts of these strategies, and how many answers each needs."""
-        return {call.name: call.samples for call in self._calls if any(one.name in strategies for one in call.strategies)}
+    def samples(self, choice: Choice) -> dict[str, int]:
+        """Returns the requests whose answers have texts of the chosen strategies, and how many answers each needs."""
+        chosen = (call for call in self._calls if any(one.name in choice.texts for one in call.strategies))
+        return {call.name: _samples(call, choice) for call in chosen}
 
     def unsent_prompts(self) -> list[str]:
         """Returns the strategies whose prompt the user wrote, and which no request sends, being joint or adaptive."""

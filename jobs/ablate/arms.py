@@ -216,7 +216,9 @@ def _word(value: Any) -> str:
         return ",".join(str(value.get("kind")) if key == "kind" else f"{key}:{_word(one)}" for key, one in value.items())
     if isinstance(value, list):
         return ",".join(map(_word, value)) or "none"
-    return {None: "null", True: "true", False: "false"}.get(value, str(value)) if not isinstance(value, str) else value
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    return str(value)
 
 
 def _set(values: dict[str, Any], path: str, value: Any, where: str) -> None:

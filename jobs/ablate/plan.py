@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from jobs.ablate.needs import KINDS
 from jobs.ablate.prepare import Ablation
-from jobs.ablate.saving import KINDS, planned_saving
+from jobs.ablate.saving import planned_saving
 
 
 def planned_ablation(ablation: Ablation, queries: int) -> dict[str, Any]:

@@ -8,12 +8,11 @@ from typing import Any
 
 from cluster.costs import stage_sums
 from jobs.ablate.compile import Compiled
+from jobs.ablate.needs import KINDS, arm_needs
 from jobs.plan.searches import searches_of_query
 from jobs.run.folder import RunFolder
 from jobs.run.spending import requests_per_query
 from jobs.tables import ORIGINAL
-
-KINDS = {"requests": "rewrite", "searches": "retrieve", "pairs": "rerank"}  # quantity -> value of `costs.stage`
 
 
 @dataclass(frozen=True)
@@ -35,10 +34,10 @@ class Saving:
 def saved(run: RunFolder) -> Saving:
     """Returns what the committed shards of an ablation saved."""
     naive = dict.fromkeys(KINDS, 0)
-    for name, count in run.counts.items():
-        for kind in KINDS if name.startswith("arm/") else ():
-            if f"/{kind}/" in name or name.endswith(f"/{kind}"):
-                naive[kind] += count
+    arms = [arm["name"] for arm in run.record["ablation"]["arms"]]
+    for needs in arm_needs(run.counts, arms).values():
+        for need in needs.whole:
+            naive[need.quantity] += need.amount
     executed, reused = {}, {}
     for kind, stage in KINDS.items():
         sums = stage_sums(run.spent, stage)
@@ -77,11 +76,11 @@ def _searches(compiled: Compiled) -> int:
     """Returns the distinct searches of a query, by text and retriever."""
     work = compiled.work
     found: set[tuple[object, ...]] = set()
-    for search in work.searches:
-        reading = work.readings[search.reading]
+    for number, search in enumerate(work.searches):
+        reading, used = work.readings[search.reading], work.strategies(number)
         typos = search.typos.model_dump_json() if search.typos else ""
         texts: list[tuple[object, ...]] = [(ORIGINAL, 1, typos)]
-        texts += [(one.name, n, reading.asking) for one in reading.rewriting.pool for n in range(one.n)]
+        texts += [(one.name, n, reading.asking) for one in reading.rewriting.pool if one.name in used for n in range(one.n)]
         for name, key in search.retrievers.items():
             if name in search.together:
                 found.add((key, "together", search.reading, search.joined, search.fuse.model_dump_json()))

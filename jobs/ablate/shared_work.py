@@ -117,6 +117,11 @@ class OpenedBy:
     depth: int
 
     @property
+    def model(self) -> str | None:
+        """Returns the model of its encoder, if it has one."""
+        return self.settings.encoder.model if self.settings.encoder is not None else None
+
+    @property
     def space(self) -> str:
         """Returns what the lists of this retriever are gathered under."""
         return digest({"index": dict(self.identity), "settings": identity_fields(self.settings), "depth": self.depth})
@@ -164,6 +169,10 @@ class SharedWork:
     rerankers: tuple[ScoredBy, ...]
     answers: tuple[Answer, ...]
     keep_sources: bool
+
+    def strategies(self, search: int) -> frozenset[str]:
+        """Returns the strategies whose texts an arm needs searched, of a search by its index."""
+        return frozenset().union(*(answer.strategies for answer in self.answers if answer.search == search))
 
 
 def digest(value: Any) -> str:

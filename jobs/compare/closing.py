@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from cluster.costs import Prices
-from jobs.ablate.saving import KINDS, Saving, saved
+from jobs.ablate.needs import KINDS
+from jobs.ablate.saving import Saving, saved
 from jobs.compare.arm_costs import ArmCost, arm_costs
 from jobs.compare.comparison import Comparison, compare
 from jobs.compare.export.frame import write_csv, write_latex
@@ -39,6 +40,7 @@ class ComparedArms:
     funnel: Funnel | None
     worth: Sequence[Worth]
     costs: Sequence[ArmCost]
+    judgements: Judgements | None
 
 
 def compared(
@@ -68,6 +70,7 @@ def compared(
         None if judgements is None else funnel(folder, judgements),
         worth(folder) or (),
         arm_costs(folder, prices, gains),
+        judgements,
     )
 
 
@@ -81,8 +84,11 @@ def write_pages(found: ComparedArms, *, texts: bool, samples: int) -> None:
 
 
 def report_of(found: ComparedArms, *, texts: bool, samples: int) -> str:
-    """Returns the page of an ablation; without `texts` it has no query and no rewrite."""
-    return ablation_report(found.folder, found.comparison, found.funnel, found.worth, found.costs, texts=texts, samples=samples)
+    """Returns the page of an ablation; without `texts` it has no query, no rewrite and no document's text."""
+    grades = None if found.judgements is None else found.judgements.grades
+    return ablation_report(
+        found.folder, found.comparison, found.funnel, found.worth, found.costs, grades, texts=texts, samples=samples
+    )
 
 
 def closing_page(found: ComparedArms) -> RenderableType:

@@ -154,8 +154,12 @@ def problem(path: str, error: ValidationError) -> tuple[str, str]:
         shown.append("kind")
         kind = str(first["ctx"]["tag"])
         what = f"no kind {kind!r}{nearest(kind, list(model))}"
-    elif first["type"] == "model_type":
+    elif first["type"] in ("model_type", "dict_type"):
         what = f"should hold keys, found {first['input']!r}"
+    elif first["type"] == "list_type":
+        what = f"should be a list, found {first['input']!r}"
+    elif first["type"] == "too_short":
+        what = f"should list at least {first['ctx']['min_length']}, found {first['input']!r}; add it, or remove the key"
     else:
         what = first["msg"].removeprefix("Value error, ")
         if first["type"] != "value_error":

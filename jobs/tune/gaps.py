@@ -1,9 +1,7 @@
 """The mean difference of two settings over queries, with interval and test, and which settings are as good as the best.
 
-The test is the paired t-test, the first choice for measures of retrieval (Urbano, Lima and Hanjalic, Statistical Significance
-Testing in Information Retrieval, SIGIR 2019). Near-duplicate queries are drawn together: the values of a cluster are summed
-first (linearised ratio; Cochran, Sampling Techniques, 1977, chapter 9A). Where every cluster is one query this is scipy's
-`ttest_rel`.
+The test is that of ablations (`jobs.compare.significance.paired_test`): near-duplicate queries are drawn together,
+and where each cluster is one query it is scipy's `ttest_rel`.
 """
 
 from __future__ import annotations
@@ -12,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
-from jobs.evaluate.intervals import LEVEL, Floats
+from jobs.compare.significance import paired_test
+from jobs.evaluate.intervals import Floats
 
 
 class Gap(NamedTuple):
@@ -39,17 +37,12 @@ def gap(differences: Floats, clusters: npt.NDArray[np.int64]) -> Gap:
         differences: Of each query, shape (queries,).
         clusters: Of each query, from 0, shape (queries,).
     """
-    mean = float(differences.mean())
     used = np.unique(clusters, return_inverse=True)[1]
-    sums, sizes = np.bincount(used, differences), np.bincount(used)
-    if len(sums) < 2:
-        return Gap(mean, np.nan, np.nan, np.nan, np.nan)
-    values = (sums - mean * sizes) * len(sums) / len(differences) + mean
-    if np.ptp(values) <= 1e-12:  # every query moved alike, above all by nothing: a t-test has no variance to divide by
+    if np.ptp(differences) <= 1e-12 and np.ptp(used):  # every query moved alike, above all by nothing: rounding has no p
+        mean = float(differences.mean())
         return Gap(mean, 0.0, mean, mean, 1.0 if abs(mean) <= 1e-12 else 0.0)
-    test = stats.ttest_1samp(values, 0.0)
-    ends = test.confidence_interval(LEVEL)
-    return Gap(mean, float(stats.sem(values)), float(ends.low), float(ends.high), float(test.pvalue))
+    test = paired_test(differences[None], used)
+    return Gap(*(float(value[0]) for value in (test.mean, test.error, test.low, test.high, test.p)))
 
 
 def as_good_as_the_best(values: Floats, clusters: npt.NDArray[np.int64], errors: float = 1.0) -> int:

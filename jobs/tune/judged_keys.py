@@ -10,6 +10,7 @@ from cluster.errors import ConfigError
 from jobs.evaluate import judged_rows
 from jobs.evaluate.evaluate import Evaluation
 from jobs.evaluate.judgements import Judgements
+from jobs.evaluate.per_query import committed_keys
 from jobs.run.folder import RunFolder
 
 
@@ -25,10 +26,7 @@ def judged_keys(
     """
     query_of = judged_rows.query_of(connection, run, judgements)
     pending = judged_rows.not_committed(connection, run)
-    keys_of: dict[str, list[str]] = {}
-    for key, query_id in sorted(query_of.items()):
-        if query_id is not None and query_id not in pending:
-            keys_of.setdefault(query_id, []).append(key)
+    keys_of = committed_keys(query_of, pending)
     if not keys_of:
         raise ConfigError("judgements", _nothing(connection, run, judgements, query_of, pending))
     return keys_of, _left_out(judgements, query_of, keys_of)

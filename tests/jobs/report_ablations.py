@@ -137,7 +137,8 @@ def costs_of(arms: Sequence[ArmOf], comparison: Comparison | None = None, *, pri
         found.append(
             ArmCost(
                 arm.name, seconds, seconds * 0.6, rewrites, rewrites * 210, rewrites * 48, 600 + 2 * rewrites, 9000,
-                usd if priced else None, usd * 0.1 if priced else None, "the other arms", gain if priced else None,
+                rewrites // 10, rewrites // 5, 70, usd if priced else None, usd * 0.1 if priced else None,
+                gain if priced else None,
             )
         )  # fmt: skip
     return found
@@ -192,7 +193,7 @@ def ablation_at(
         storage, Plan([], {"log_rows": 3, "queries": 3, "rejected": 0}, 1000, {}, [Shard(0, "queries/plan.parquet", 0, 3)])
     )
     files = {name: [write_table(storage, name, 0, table)] for name, table in tables.items() if table.num_rows}
-    counts = {"arm/full/requests/dmqr": 9600, "arm/full/searches/bm25": 40000}
+    counts = {"arm/full/requests/dmqr@m": 9600, "arm/full/searches/bm25@": 40000}
     spent = {"rewrite": {"dmqr@m": {"requests": 1100.0, "reused": 100.0}}, "retrieve": {"bm25@": {"searches": 5000.0}}}
     commit(storage, Manifest(0, 1, files, counts, spent))
     start = {

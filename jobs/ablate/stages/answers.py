@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.ablate.shared_work import Answer, SharedWork
+from jobs.ablate.stages.users import Users
 from jobs.ablate.tables import DOCUMENT, FUSED
 from jobs.stages.fuse import similarity_of, source_lists
 from jobs.tables import nested
@@ -102,6 +103,7 @@ class Fusing:
         starts = offsets_of(per_row)
         bounds = np.cumsum([0, *(len(part.pairs) for part in parts)])
         scored = np.zeros((len(work.rerankers), len(key)), dtype=bool)
+        users = [Users(len(key)) for _ in work.rerankers]
         arms, of_row, document, score, sources = [], [], [], [], []
         for number, (found, part) in enumerate(zip(self._fused, parts, strict=True)):
             numbered = np.zeros(int(part.pairs.max(initial=-1)) + 1, dtype=np.int64)
@@ -110,13 +112,14 @@ class Fusing:
                 answer, pairs = work.answers[one.arm], numbered[one.pair]
                 if answer.reranker is not None:
                     scored[answer.reranker, pairs] = True
-                    model = work.rerankers[answer.reranker]
-                    self.counts[f"arm/{answer.arm}/pairs/{model.settings.kind}@{model.model}"] = len(pairs)
+                    users[answer.reranker].add([answer.arm], pairs)
                 arms.append(np.full(len(pairs), one.arm, dtype=np.int16))
                 of_row.append(one.row)
                 document.append((pairs - starts[one.row]).astype(np.int32))
                 score.append(one.score)
                 sources.append(one.sources)
+        for model, of_model in zip(work.rerankers, users, strict=True):
+            self.counts.update(of_model.counts(f"pairs/{model.settings.kind}@{model.model}"))
         flat_row = np.concatenate(of_row)
         order = np.lexsort((np.concatenate(arms), flat_row))  # stable: candidates keep their ranks
         arm = pa.array(np.concatenate(arms)[order])

@@ -17,6 +17,7 @@ from cluster.storage import open_storage
 from jobs.ablate.gathered import GatheredLists, GatheredVectors, Searched
 from jobs.ablate.shared_work import Answer, Search, SharedWork
 from jobs.ablate.stages.answers import Fusing
+from jobs.ablate.stages.users import Users
 from jobs.ablate.tables import DOCUMENT, FUSED
 from jobs.index.opening import open_documents, open_retriever
 from jobs.stages.fill import fill
@@ -25,7 +26,7 @@ from jobs.stages.retrieve import similarity
 from jobs.stages.search_texts import Text, joined, originals
 from jobs.tables import FILE, ORIGINAL, with_appended, with_failure
 from retrievers.lists import TOGETHER
-from retrievers.retriever import Embedder, JoinedText, RankedList, RankedLists, SearchText, distinct, joined_lists, single_lists
+from retrievers.retriever import Embedder, JoinedText, RankedList, RankedLists, SearchText, joined_lists, single_lists
 from retrievers.settings import TypoSettings
 
 Wanted = SearchText | JoinedText
@@ -70,6 +71,9 @@ class RetrieveArms:
             RetrieverError: an index is missing or was replaced.
         """
         self._work, self._full, self._gathered = work, full, gathered
+        self._arms: list[dict[frozenset[str], list[str]]] = [{} for _ in work.searches]  # by search: strategies -> arms
+        for answer in work.answers:
+            self._arms[answer.search].setdefault(answer.strategies, []).append(answer.arm)
         self._retrievers = {
             key: open_retriever(one.name, one.settings, device=device, expect_identity=one.identity)
             for key, one in work.retrievers.items()
@@ -87,14 +91,13 @@ class RetrieveArms:
         spent: list[list[dict[str, Any]]] = [[] for _ in query_ids]
         vectors = self._vectors(query_ids, texts)
         routed = [self._routed(search, of) for search, of in zip(self._work.searches, texts, strict=True)]
-        lists = self._lists(query_ids, routed, queries, spent)
+        counts: Counter[str] = Counter()
+        lists = self._lists(query_ids, routed, queries, spent, counts)
         began = time.perf_counter()
         fusing = Fusing(self._work, table.num_rows, self._documents)
-        counts: Counter[str] = Counter()
         stored: list[dict[str, Any]] = []
         for number, search in enumerate(self._work.searches):
             flat = self._flat(search, routed[number], queries[search.typos], lists)
-            counting = _Counting(flat)
             answers = [(at, one) for at, one in enumerate(self._work.answers) if one.search == number]
             if search.dense is not None and any(one.fuse.redundancy == "cosine" for _, one in answers):
                 of = np.stack([vectors[self._dense(search)][text.search] for text in texts[number]])
@@ -104,7 +107,6 @@ class RetrieveArms:
             for at, answer in answers:
                 if at == self._full and len(flat.take):
                     stored.append(self._write(table, flat, answer))
-                counts.update(counting.of(answer))
             fusing.add(answers, fusion_lists(flat, search.depth, search.cuts), cosines, _strategies(texts[number]))
             heartbeat()
         columns = fusing.columns()
@@ -123,18 +125,18 @@ class RetrieveArms:
         return table
 
     def _texts(self, table: pa.Table, queries: Mapping[TypoSettings | None, list[str]]) -> list[list[Text]]:
-        """Returns the texts of each search, row by row: the original, then the rewrites in order.
-
-        Searches of one reading share them.
-        """
+        """Returns the texts of each search, row by row: the original, then the rewrites in order that an arm needs."""
         rewrites = table.column("rewrites").to_pylist()
-        known: dict[tuple[int, TypoSettings | None], list[Text]] = {}
-        for search in self._work.searches:
-            if (search.reading, search.typos) not in known:
+        known: dict[tuple[int, TypoSettings | None, frozenset[str]], list[Text]] = {}
+        found = []
+        for number, search in enumerate(self._work.searches):
+            key = search.reading, search.typos, self._work.strategies(number)
+            if key not in known:
                 reading = self._work.readings[search.reading]
                 name = reading.name if reading.asking >= 0 else None
-                known[search.reading, search.typos] = _row_texts(queries[search.typos], rewrites, name)
-        return [known[search.reading, search.typos] for search in self._work.searches]
+                known[key] = _row_texts(queries[search.typos], rewrites, name, key[2])
+            found.append(known[key])
+        return found
 
     def _routed(self, search: Search, texts: Sequence[Text]) -> dict[str, list[Text]]:
         """Returns what each retriever of an arm is searched with, by its name in the arm."""
@@ -153,8 +155,9 @@ class RetrieveArms:
         routed: Sequence[Mapping[str, list[Text]]],
         queries: Mapping[TypoSettings | None, list[str]],
         spent: list[list[dict[str, Any]]],
+        counts: Counter[str],
     ) -> dict[str, _SearchedLists]:
-        """Returns the lists of every search by key of the retriever, and appends what they cost."""
+        """Returns the lists of every search by key of the retriever; adds what they cost, and the searches of each arm."""
         found: dict[str, _SearchedLists] = {}
         for key, opened in self._work.retrievers.items():
             began = time.perf_counter()
@@ -168,14 +171,18 @@ class RetrieveArms:
             lists = self._search(key, store, list(wanted.values()), made)
             place = {search: number for number, search in enumerate(wanted)}
             standing: dict[Wanted, Searched] = {}
-            for search, of in zip(self._work.searches, routed, strict=True):
+            stood_in: list[list[Wanted]] = [[] for _ in routed]  # by search
+            for number, (search, of) in enumerate(zip(self._work.searches, routed, strict=True)):
                 for name in (name for name, used in search.retrievers.items() if used == key and name in search.together):
                     for text in (one for one in of[name] if one.number < 0 and not len(lists[place[one.search]].scores)):
                         original = self._original(search, name, queries[search.typos], text.row)
-                        if original is not None and original not in place:
-                            standing.setdefault(original, Searched(query_ids[text.row], original))
+                        if original is not None:
+                            stood_in[number].append(original)
+                            if original not in place:
+                                standing.setdefault(original, Searched(query_ids[text.row], original))
             lists += self._search(key, store, list(standing.values()), made)
             place |= {search: len(place) + number for number, search in enumerate(standing)}
+            counts.update(self._counts(key, routed, stood_in, place))
             self._charge(key, [*wanted.values(), *standing.values()], made, query_ids, time.perf_counter() - began, spent)
             found[key] = _SearchedLists(place, joined_lists(lists))
             heartbeat()
@@ -192,6 +199,24 @@ class RetrieveArms:
 
         return fill(store, wanted, compute)
 
+    def _counts(
+        self,
+        key: str,
+        routed: Sequence[Mapping[str, list[Text]]],
+        stood_in: Sequence[Sequence[Wanted]],
+        place: Mapping[Wanted, int],
+    ) -> Counter[str]:
+        """Returns the distinct searches of a retriever that each arm needs in this block, and those that only it needs."""
+        users = Users(len(place))
+        for number, search in enumerate(self._work.searches):
+            texts = [text for name, used in search.retrievers.items() if used == key for text in routed[number][name]]
+            strategy = np.array([text.strategy for text in texts] + [TOGETHER] * len(stood_in[number]))
+            places = np.array([place[one] for one in [*(text.search for text in texts), *stood_in[number]]], dtype=np.int64)
+            for strategies, arms in self._arms[number].items() if len(places) else ():
+                users.add(arms, np.unique(places[np.isin(strategy, [*strategies, ORIGINAL, TOGETHER])]))
+        opened = self._work.retrievers[key]
+        return users.counts(f"searches/{opened.name}@{opened.model or ''}")
+
     def _charge(
         self,
         key: str,
@@ -203,7 +228,6 @@ class RetrieveArms:
     ) -> None:
         """Appends an entry to each query that searched: its searches, and the lists that were gathered before."""
         opened = self._work.retrievers[key]
-        model = opened.settings.encoder.model if opened.settings.encoder else None
         rows = {query_id: row for row, query_id in enumerate(query_ids)}
         searches = Counter(rows[one.query_id] for one in wanted if one in made)
         reused = Counter(rows[one.query_id] for one in wanted if one not in made)
@@ -211,9 +235,10 @@ class RetrieveArms:
         for row in searches.keys() | reused.keys():
             spent[row].append(
                 costs.entry(
-                    "retrieve", opened.name, each * searches[row], model=model, searches=searches[row], reused=reused[row]
+                    "retrieve", opened.name, each * searches[row], model=opened.model, searches=searches[row],
+                    reused=reused[row],
                 )
-            )
+            )  # fmt: skip
 
     def _vectors(self, query_ids: Sequence[str], texts: Sequence[Sequence[Text]]) -> dict[str, dict[Wanted, np.ndarray]]:
         """Returns the vectors of texts, shape (dim,), by key of the retriever, where an arm weighs lists by cosines."""
@@ -264,12 +289,15 @@ class RetrieveArms:
         return {"table": "runs"} | file._asdict()
 
 
-def _row_texts(queries: Sequence[str], rewrites: Sequence[Sequence[Mapping[str, Any]]], name: str | None) -> list[Text]:
-    """Returns the texts of the reading of this name, row by row; None: the originals alone."""
+def _row_texts(
+    queries: Sequence[str], rewrites: Sequence[Sequence[Mapping[str, Any]]], name: str | None, strategies: frozenset[str]
+) -> list[Text]:
+    """Returns the texts of these strategies in the reading of this name, row by row; None: the originals alone."""
     found = []
     for row, (query, of_row) in enumerate(zip(queries, rewrites, strict=True)):
         found.append(Text(row, 0, ORIGINAL, 1, 1.0, 1.0, SearchText(query, "query")))
-        for number, one in enumerate((one for one in of_row if one["arm"] == name), start=1):
+        used = (one for one in of_row if one["arm"] == name and one["strategy"] in strategies)
+        for number, one in enumerate(used, start=1):
             text = SearchText(one["text"], one["search_as"])
             found.append(Text(row, number, one["strategy"], one["position"], one["weight"], one["position_weight"], text))
     return found
@@ -277,26 +305,6 @@ def _row_texts(queries: Sequence[str], rewrites: Sequence[Sequence[Mapping[str, 
 
 def _strategies(texts: Sequence[Text]) -> set[str]:
     return {text.strategy for text in texts} - {ORIGINAL}
-
-
-class _Counting:
-    """Counts the distinct searches of arms that share lists; arms with the same strategies have the same ones."""
-
-    def __init__(self, flat: FlatLists) -> None:
-        self._retriever = np.array([name for _, name in flat.of])
-        self._strategy = np.array([text.strategy for text, _ in flat.of])
-        self._search = distinct([text.search for text, _ in flat.of])[1]
-        self._known: dict[frozenset[str], dict[str, int]] = {}
-
-    def of(self, answer: Answer) -> dict[str, int]:
-        """Returns how many searches an arm alone would make in this block, by retriever."""
-        if answer.strategies not in self._known:
-            wanted = np.isin(self._strategy, [*answer.strategies, ORIGINAL, TOGETHER])
-            self._known[answer.strategies] = {
-                name: len(np.unique(self._search[wanted & (self._retriever == name)]))
-                for name in np.unique(self._retriever).tolist()
-            }
-        return {f"arm/{answer.arm}/searches/{name}": n for name, n in self._known[answer.strategies].items()}
 
 
 def without_arms(table: pa.Table, error: Exception) -> pa.Table:

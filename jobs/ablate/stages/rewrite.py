@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from cluster.costs import Prices, entry
@@ -14,6 +16,7 @@ from cluster.run.stage import shard_of
 from cluster.storage import open_storage
 from jobs.ablate.gathered import GatheredCompletions
 from jobs.ablate.shared_work import Asking, Reading, digest
+from jobs.ablate.stages.users import Users
 from jobs.ablate.tables import ARM_COUNT, ARM_REWRITE, ARM_SELECTION
 from jobs.stages.completer import Answered, Completer
 from jobs.stages.completions import Completions, key_of
@@ -109,7 +112,7 @@ class RewriteArms:
         texts, selections, errors = self._read(queries, requests, chosen, made)
         spent = [self._costs(row, requests, chosen, made, own, shared) for row in range(len(queries))]
         table = with_appended(with_appended(table, "errors", errors), "costs", spent)
-        counts = [{"name": name, "count": n} for name, n in self._counts(chosen).items()]
+        counts = [{"name": name, "count": n} for name, n in self._counts(requests, chosen, made).items()]
         counted = [counts, *[[]] * (len(queries) - 1)]
         for field, values in zip(RewriteArms.ADDS, (texts, selections, counted), strict=True):
             if field.name in table.column_names:
@@ -176,19 +179,45 @@ class RewriteArms:
                 errors[row] += [*choice_notes(answer, choice), *map(failure_row, written.failures)]
         return texts, selections, [_once(of_query) for of_query in errors]
 
-    def _counts(self, chosen: Sequence[Sequence[_Chosen]]) -> Counter[str]:
-        """Returns how many requests each arm needs an answer of, by `arm/<arm>/requests/<request>`."""
+    def _counts(
+        self,
+        requests: Mapping[int, Sequence[Sequence[Request]]],
+        chosen: Sequence[Sequence[_Chosen]],
+        made: Answered,
+    ) -> Counter[str]:
+        """Returns how many requests each arm needs an answer of, and those that only it needs, by request and model."""
+        components: dict[str, dict[Key, int]] = {}  # request@model -> the requests, numbered
+        needed: dict[tuple[str, frozenset[str]], list[int]] = {}  # component, arms -> their requests
+        samples = cache(lambda place, texts: self._needs(self._readings[place][0], dict(texts)))
+        for place, (reading, _) in enumerate(self._readings):
+            every = frozenset(arm for arm, _ in self._arms.get(reading.name, ()))
+            for row, (choice, question) in enumerate(chosen[place]):
+                of_arms = samples(place, tuple(choice.texts.items()))
+                asked = [] if question is None else [(question, every)]
+                for one in requests[reading.asking][row]:
+                    asked.append((one, of_arms.get((one.name, one.sample % SAMPLES_APART), frozenset())))
+                for request, arms in ((one, arms) for one, arms in asked if arms):
+                    key = self._key(request)
+                    component = f"{request.name}@{made[key].completion.model}"
+                    numbers = components.setdefault(component, {})
+                    needed.setdefault((component, arms), []).append(numbers.setdefault(key, len(numbers)))
+        users = {component: Users(len(numbers)) for component, numbers in components.items()}
+        for (component, arms), items in needed.items():
+            users[component].add(sorted(arms), np.array(items))
         counts: Counter[str] = Counter()
-        for (reading, _), of_reading in zip(self._readings, chosen, strict=True):
-            rewriter = self._rewriters[reading.asking]
-            wanted = Counter(tuple(one.choice.texts) for one in of_reading)
-            for arm, strategies in self._arms.get(reading.name, ()):
-                for texts, queries in wanted.items():
-                    for name, samples in rewriter.samples([one for one in texts if one in strategies]).items():
-                        counts[f"arm/{arm}/requests/{name}"] += samples * queries
-                for question in (one.question for one in of_reading if one.question is not None):
-                    counts[f"arm/{arm}/requests/{question.name}"] += 1
+        for component, of in users.items():
+            counts.update(of.counts(f"requests/{component}"))
         return counts
+
+    def _needs(self, reading: Reading, texts: Mapping[str, int | None]) -> dict[tuple[str, int], frozenset[str]]:
+        """Returns the arms of a reading that need an answer where these texts are chosen, by name and sample of the request."""
+        found: dict[tuple[str, int], set[str]] = {}
+        for arm, strategies in self._arms.get(reading.name, ()):
+            own = Choice({name: most for name, most in texts.items() if name in strategies})
+            for name, samples in self._rewriters[reading.asking].samples(own).items():
+                for sample in range(samples):
+                    found.setdefault((name, sample), set()).add(arm)
+        return {request: frozenset(arms) for request, arms in found.items()}
 
     def _costs(
         self,

@@ -6,7 +6,7 @@ funnel, the costs and the ablation's tables that are handed in.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from jobs.compare.report.sliced import slice_tables
 from jobs.compare.report.strategies import strategies
 from jobs.compare.standing import Standing, standing
 from jobs.report import FILTERS, wording
+from jobs.report.samples import DOCUMENT_CHARACTERS
 from jobs.run.folder import RunFolder
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def ablation_report(
     funnel: Funnel | None,
     worth: Sequence[Worth] | None,
     costs: Sequence[ArmCost],
+    grades: Mapping[str, Mapping[str, int]] | None = None,
     *,
     texts: bool = True,
     samples: int = 20,
@@ -57,14 +59,15 @@ def ablation_report(
         funnel: what became of what each strategy found; None without judgements.
         worth: what each strategy brought without judgements; None where that is not known.
         costs: of each arm.
-        texts: False leaves out every query and rewrite; ids, names and numbers stay.
+        grades: of the judgements, key -> doc_id -> grade; None: documents are not marked.
+        texts: False leaves out every query, rewrite and text of a document; ids, names and numbers stay.
         samples: the most queries of those that gained and lost most.
 
     Raises:
         ConfigError: the ablation's tables cannot be read.
     """
     try:
-        values = _values(run, comparison, funnel, worth, costs, texts, samples)
+        values = _values(run, comparison, funnel, worth, costs, grades or {}, texts, samples)
     except (duckdb.Error, pa.ArrowException, OSError) as error:
         where = f"{run.storage.root}: the ablation's tables cannot be read"
         raise ConfigError("run-damaged", f"{where} ({reason(error)}); put back what was changed there") from error
@@ -77,6 +80,7 @@ def _values(
     funnel: Funnel | None,
     worth: Sequence[Worth] | None,
     costs: Sequence[ArmCost],
+    grades: Mapping[str, Mapping[str, int]],
     texts: bool,
     samples: int,
 ) -> dict[str, Any]:
@@ -91,6 +95,7 @@ def _values(
         "label": run.config.shown_label,
         "arms": arms,
         "texts": texts,
+        "document_characters": DOCUMENT_CHARACTERS,
         "standing": found,
         "comparison": comparison,
         "notices": headline.ablation_notices(run, comparison, found),
@@ -99,10 +104,17 @@ def _values(
         "costs": costs,
         "config": yaml.safe_dump(wording.masked(run.record["config"]), sort_keys=False, allow_unicode=True, width=100),
         "root": wording.masked(run.storage.root),
-    } | _measured(run, found, costs, texts, samples)
+    } | _measured(run, found, costs, grades, texts, samples)
 
 
-def _measured(run: RunFolder, found: Standing | None, costs: Sequence[ArmCost], texts: bool, samples: int) -> dict[str, Any]:
+def _measured(
+    run: RunFolder,
+    found: Standing | None,
+    costs: Sequence[ArmCost],
+    grades: Mapping[str, Mapping[str, int]],
+    texts: bool,
+    samples: int,
+) -> dict[str, Any]:
     """Returns the variables that need judgements; None each without them."""
     if found is None:
         names = (
@@ -134,7 +146,7 @@ def _measured(run: RunFolder, found: Standing | None, costs: Sequence[ArmCost], 
         "chart": chart,
         "main_costs": _main_costs(costs, {comparison.baseline, *main_arms(found), *(chart.front if chart else ())}),
         "scatter": scatter,
-        "extremes": None if scatter is None else extremes(run, found, scatter.arm, samples, texts=texts),
+        "extremes": None if scatter is None else extremes(run, found, scatter.arm, samples, grades, texts=texts),
         "slices": slice_tables(comparison.slices, main_arms(found), comparison.baseline),
         "noise": noise(found),
     }

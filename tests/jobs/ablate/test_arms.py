@@ -63,6 +63,12 @@ def test_a_grid_is_the_product_named_by_its_values(arms: Make) -> None:
     assert found["k=10 kind=none"].config.rerank.kind == "none"
 
 
+def test_numbers_of_a_grid_are_no_truth_values(arms: Make) -> None:
+    found = arms({"grid": {"fuse.k": [1], "fuse.retriever_weights": [{"bm25": 0}], "retrieve.typos": [None]}})
+    assert "k=1 retriever_weights=bm25:0 typos=null" in found
+    assert "together=true" in arms({"grid": {"retrieve.retrievers.bm25.together": [True, False]}})
+
+
 def test_keys_with_one_last_part_are_told_apart(arms: Make) -> None:
     found = arms({"grid": {"fuse.keep": [20], "rerank.keep": [5]}})
     assert "fuse.keep=20 rerank.keep=5" in found

@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from blocks import index_fields
 from hypothesis import given
 from hypothesis import strategies as st
 from report_ablations import (
@@ -38,6 +41,7 @@ from jobs.compare.report.noise import noise
 from jobs.compare.report.query_chart import main_arms, query_chart
 from jobs.compare.standing import corrected, mark, standing, verdict
 from jobs.report.wording import shown, signed
+from retrievers.local.build import build_local_index
 
 KEYS = 60
 HOSTILE = "</title></style></script><script>alert(1)</script><img src=x onerror=alert(2)>\"'`&lt;\u202egnp\x00{{ 7*7 }}"
@@ -348,6 +352,42 @@ def test_the_queries_that_moved_most_come_with_the_rewrites_of_their_arm(tmp_pat
     assert "cold text" not in words
     assert "warm text 9" not in words
     assert STRATEGIES[1] not in words
+
+
+RESULTS = {"original": ["d1", "d2", "d3"], "full": ["d4", "d1", "d3"]}
+GRADES = {"d4": 2, "d1": 0, "d9": 1, "d8": 3}
+
+
+def moved_page(folder: Path, retriever: dict[str, Any], *, texts: bool = True) -> Page:
+    """A page of one query that gained, with the documents of both arms."""
+    arms = [ArmOf("original", "always", ()), ArmOf("full", "always")]
+    values = np.zeros((2, len(MEASURES), 2))
+    values[1, :, 0] = 1
+    results = [(query_id(0), arm, doc_ids) for arm, doc_ids in RESULTS.items()]
+    run = ablation_at(folder, arms, results, retrieve={"retrievers": {"bm25": retriever}})
+    return Page(ablation_report(run, comparison_of(arms, values), None, [], [], {"k0": GRADES}, texts=texts))
+
+
+def test_documents_of_both_arms_stand_side_by_side(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus.parquet"
+    texts = [f"words of document {n} {'and more ' * 40}" for n in range(1, 5)]
+    pq.write_table(pa.table({"doc_id": [f"d{n}" for n in range(1, 5)], "text": texts}), corpus)
+    build_local_index(tmp_path / "index", corpus, index_fields("english"))
+    retriever = {"kind": "local", "index": str(tmp_path / "index"), "analyzer": "english"}
+    words = " ".join(moved_page(tmp_path, retriever).sections["queries"].split())
+    for said in (
+        "d1 now 2 judged not relevant words of document 1", "d2 gone words of document 2", "d3 now 3 words of document 3",
+        "d4 new ★ relevant 2 words of document 4", "d1 was 1 judged not relevant", "d3 was 3 words",
+        "Relevant, but in neither: d8 (3), d9 (1)",
+    ):  # fmt: skip
+        assert said in words
+    assert "and more " * 20 not in words  # cut
+    hidden = moved_page(tmp_path / "hidden", retriever, texts=False).sections["queries"]
+    assert "d4 new ★ relevant 2" in hidden
+    assert "words of document" not in hidden
+    gone = moved_page(tmp_path / "gone", retriever | {"index": str(tmp_path / "nothing")}).sections["queries"]
+    assert "d4 new ★ relevant 2" in gone
+    assert "Documents are shown by id only" in gone
 
 
 def test_a_file_that_is_gone_is_one_line(tmp_path: Path) -> None:

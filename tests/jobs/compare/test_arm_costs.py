@@ -27,8 +27,9 @@ SPENT: Totals = {
 }  # fmt: skip
 ARMS = [arm("full"), arm("original"), arm("a/b"), arm("best", members=["full", "original"])]
 COUNTS = {
-    "arm/full/requests/dmqr": 5, "arm/full/searches/bm25": 20, "arm/full/searches/dense": 10, "arm/full/pairs": 40,
-    "arm/full/no_hits": 3, "arm/original/searches/bm25": 4, "arm/a/b/searches/bm25": 8, "arm/best/pairs": 9,
+    "arm/full/requests/dmqr@writer": 5, "arm/full/searches/bm25@": 20, "arm/full/searches/dense@encoder": 10,
+    "arm/full/pairs/bi_encoder@small": 40, "arm/full/no_hits": 3, "arm/original/searches/bm25@": 4,
+    "arm/a/b/searches/bm25@": 8, "arm/full/alone/pairs/bi_encoder@small": 10, "arm/full/alone/requests/dmqr@writer": 1,
 }  # fmt: skip
 FULL = 5 * 0.1 + (600 * 10 + 400 * 1 + 50 * 100) / 2 / 1e6 * 1  # USD: 5 s of a device at 360 an hour, tokens of 5 requests
 SEARCHES = (20 * 0.05 + 10 * 0.4) * 0.01 + 40 * 0.05 * 0.01
@@ -59,40 +60,31 @@ def test_a_name_with_a_slash_is_read_as_one(tmp_path: Path) -> None:
     assert costs(tmp_path)["a/b"].searches == 8
 
 
-def test_marginal_is_the_difference_to_the_original_where_nothing_else_is_known(tmp_path: Path) -> None:
+def test_marginal_is_what_no_other_arm_needs(tmp_path: Path) -> None:
     found = costs(tmp_path)
-    assert {one.beyond for one in found.values()} == {"original"}
-    assert found["full"].marginal_usd == pytest.approx(FULL + SEARCHES - ORIGINAL)
-    assert found["original"].marginal_usd == 0.0
-
-
-def test_marginal_is_what_no_other_arm_needs_where_that_is_counted(tmp_path: Path) -> None:
-    counts = COUNTS | {"arm/full/alone/pairs": 10, "arm/full/alone/searches/bm25": 0, "arm/full/alone/requests/dmqr": 0}
-    found = costs(tmp_path, counts)
-    assert {one.beyond for one in found.values()} == {"the other arms"}
-    assert found["full"].marginal_usd == pytest.approx(10 * 0.05 * 0.01)
-    assert found["original"].marginal_usd == 0.0
-    assert (found["full"].pairs, found["full"].searches) == (40, 30)
+    full = found["full"]
+    assert (full.alone_requests, full.alone_searches, full.alone_pairs) == (1, 0, 10)
+    assert full.marginal_usd == pytest.approx(FULL / 5 + 10 * 0.05 * 0.01)
+    assert (found["original"].alone_searches, found["original"].marginal_usd) == (0, 0.0)
 
 
 def test_a_component_that_was_only_reused_has_no_cost(tmp_path: Path) -> None:
     spent = SPENT | {"retrieve": {"bm25@": SPENT["retrieve"]["bm25@"], "dense@encoder": {"reused": 20}}}
     found = costs(tmp_path, spent=spent, full=0.2)
     assert (found["full"].seconds, found["full"].standalone_usd, found["full"].gain_per_usd) == (None, None, None)
-    assert (found["full"].searches, found["full"].marginal_usd) == (30, None)
+    assert (found["full"].searches, found["full"].marginal_usd) == (30, pytest.approx(FULL / 5 + 0.005))
     assert found["original"].standalone_usd == pytest.approx(ORIGINAL)
 
 
-def test_several_models_of_a_request_are_told_apart_by_name(tmp_path: Path) -> None:
+def test_models_of_a_request_are_told_apart(tmp_path: Path) -> None:
     rewrite: dict[str, dict[str, float]] = SPENT["rewrite"] | {
         "dmqr@other": {"seconds": 40.0, "requests": 10},
         "dmqr@": {"requests": 2},  # sent by a killed attempt: no model is known
     }
-    named = {"arm/full/requests/dmqr@other": 5}
-    assert costs(tmp_path / "a", {"arm/full/requests/dmqr": 5}, SPENT | {"rewrite": rewrite})["full"].seconds is None
-    assert costs(tmp_path / "b", named, SPENT | {"rewrite": rewrite})["full"].seconds == pytest.approx(20.0)
-    lost: dict[str, dict[str, float]] = {"dmqr@writer": SPENT["rewrite"]["dmqr@writer"], "dmqr@": {"requests": 2}}
-    assert costs(tmp_path / "c", {"arm/full/requests/dmqr": 5}, {"rewrite": lost})["full"].seconds == pytest.approx(5.0)
+    counts = {"arm/full/requests/dmqr@other": 5, "arm/a/b/requests/dmqr@writer": 5}
+    found = costs(tmp_path, counts, SPENT | {"rewrite": rewrite})
+    assert found["full"].seconds == pytest.approx(20.0)
+    assert found["a/b"].seconds == pytest.approx(5.0)
 
 
 def test_without_prices_there_are_quantities_only(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from jobs.compare.significance import paired_test
 from jobs.tune.gaps import as_good_as_the_best, gap
 
 VALUES = st.lists(st.floats(0, 1), min_size=3, max_size=40)
@@ -31,6 +32,13 @@ def test_repeated_queries_add_no_certainty() -> None:
     thrice = gap(np.repeat(difference, 3), np.repeat(np.arange(40), 3))
     assert thrice == pytest.approx(once)
     assert gap(np.repeat(difference, 3), np.arange(120)).p < once.p
+
+
+def test_it_is_the_test_of_ablations() -> None:
+    generator = np.random.default_rng(2)
+    differences, clusters = generator.normal(0.1, 1, 60), np.sort(generator.integers(0, 9, 60)) * 7  # of unequal sizes
+    test = paired_test(differences[None], np.unique(clusters, return_inverse=True)[1])
+    assert gap(differences, clusters) == (test.mean[0], test.error[0], test.low[0], test.high[0], test.p[0])
 
 
 def test_no_difference_at_all_has_p_1() -> None:
