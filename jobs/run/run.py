@@ -176,7 +176,7 @@ class Night:
             if self.sizes.auto:
                 self._put("running")  # with the pools of this turn
             self.progress.phase(STARTING)
-            watch = Watch(self.prepared.prices, state)
+            watch, state.began = Watch(self.prepared.prices, state), 0.0  # other workers, another rate
             spending = RunMoney(self.prepared, self.tally)
             runner = self._runner(len(shards))
             runner.spent_elsewhere(spending.elsewhere(self.tally.spent))
