@@ -225,7 +225,8 @@ def _pools(
     session = Session(address, requested, package_folders(), prepared.config.cluster.autoscaler_nodes)
     try:
         asked, sized = _by_work(prepared, requested, session.pools, done, shards)
-        session.resize(asked)
+        if sized:
+            session.resize(asked)
     finally:
         session.close()
     resources = session.resources

@@ -185,7 +185,7 @@ class Night:
             if self.sizes.auto:
                 self._put("running")  # with the pools of this turn
             self.progress.phase(STARTING)
-            watch = Watch(self.prepared.prices, state, spending.around)
+            watch, state.began = Watch(self.prepared.prices, state, spending.around), 0.0  # other workers, another rate
             runner = self._runner(len(shards), watch)
             runner.spent_elsewhere(spending.elsewhere(self.tally.spent))
             self.traces.runner = runner

@@ -20,8 +20,8 @@ from small_job import Patch, failing
 
 from cluster.costs import Prices
 from cluster.kuberay.settings import KubernetesSettings
-from cluster.kuberay.worker_groups import worker_groups
-from cluster.run.pools import Pool
+from cluster.kuberay.worker_groups import explicit_pools
+from cluster.run.pools import PoolRequest
 from cluster.run.session import Session
 from cluster.run.settings import ClusterSettings
 from cluster.run.shards import check_inputs
@@ -173,7 +173,7 @@ ELASTIC = [
     Call(
         "cluster-small", "workers cannot share", lambda _: check_shares(elastic_config(), {"retrieve": anything(max_workers=9)})
     ),
-    Call("manifest", "no 1.5 GPUs for one worker", lambda _: worker_groups({"rerank": Pool(1, 1, 1.5)}, KubernetesSettings())),
+    Call("manifest", "auto divides a cluster", lambda _: explicit_pools({"rerank": PoolRequest("auto")}, KubernetesSettings())),
 ]
 
 # ---------------------------------------------------------------- S3, without one

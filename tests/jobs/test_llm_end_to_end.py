@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_server import FakeServer
 from whole_runs import below, check_files, check_same_rows, finish, flags, rows, start, wait_for_commits
+
+from cluster.run.lease import holder
+from cluster.storage import open_storage
 
 pytestmark = pytest.mark.slow
 
@@ -47,6 +51,30 @@ def calm(place: Path) -> Path:
         assert sum(server.sends.values()) == QUERIES
         assert 8 < server.most_in_flight <= 16  # requests of more than one shard
     return done.folder
+
+
+def test_what_outlasts_the_grace_is_left_to_the_next_start_which_need_not_wait(place: Path, calm: Path) -> None:
+    output = place / "notice"
+    grace = ["--set", "cluster.grace_seconds=2", "--set", "rewrite.engine.timeout_seconds=300"]
+    with FakeServer(text=rewritten, seconds=0.3) as server:
+        running = start([*openai(place, output, server), *grace])
+        wait_for_commits(running, output, 0)
+        server.seconds = 300
+        running.terminate()
+        began = time.monotonic()
+        done = finish(running)
+        assert time.monotonic() - began < 120
+    assert done.code == 143, done.err
+    assert "interrupted: after 2 s (cluster.grace_seconds) " in done.err.splitlines()[-1]
+    (folder,) = output.glob("*/commits")
+    last = holder(open_storage(str(folder.parent)), time.time())
+    assert last is not None
+    assert last.released
+    with FakeServer(text=rewritten) as server:
+        again = finish(start([*openai(place, output, server), *grace]))
+        assert 0 < sum(server.sends.values()) < QUERIES
+    check_same_rows(again.folder, calm)
+    check_files(again.folder, 22)
 
 
 def test_every_query_is_rewritten_by_the_server(calm: Path) -> None:
