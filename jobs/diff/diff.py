@@ -24,7 +24,7 @@ class Cost(NamedTuple):
     stage: str
     """`total` for all stages."""
     quantity: str
-    """usd, seconds, device_seconds, or one of `cluster.costs.QUANTITIES`."""
+    """usd, seconds, device_seconds, driver_seconds, or one of `cluster.costs.QUANTITIES` and `STORAGE_REQUESTS`."""
     a: float
     b: float
 

@@ -16,6 +16,7 @@ from cluster.errors import LogError
 from cluster.run.shards import PLAN, read_plan
 from cluster.run.spread import spread
 from cluster.storage import open_storage
+from cluster.storage.traffic import count_request, take_traffic
 from jobs.config.config import Config
 from jobs.log import dedup as dedup_module
 from jobs.log.check import LogColumns
@@ -152,9 +153,14 @@ def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
         if item == 3 and not died.exists():
             died.touch()
             os._exit(1)
+        count_request("PutObject", 10)
         return 2 * item, os.getpid()
 
-    results = spread(twice, list(range(8)), local=False)
+    take_traffic()
+    worked: list[float] = []
+    results = spread(twice, list(range(8)), local=False, worked=worked.append)
     assert died.exists()
     assert [double for double, _ in results] == [2 * item for item in range(8)]
     assert os.getpid() not in {process for _, process in results}
+    assert len(worked) == 8
+    assert take_traffic() == {"put": 8, "sent_bytes": 80}  # of the tasks, as if this process had sent them
