@@ -125,7 +125,7 @@ class KubernetesSettings(BaseModel):
     idle_seconds: Annotated[int, Field(ge=10)] = 60
     """After which an idle pod goes."""
     deadline_seconds: Annotated[int, Field(ge=600)] | None = None
-    """Longest time of an attempt; null: by the estimate of `plan` where one is given, else eight hours."""
+    """Longest time of an attempt; null: by the last finished run of the same name and settings, else eight hours."""
     retries: Annotated[int, Field(ge=0)] = 2
     """New clusters after a failed one; each goes on where the last has committed."""
     keep_head_seconds: Annotated[int, Field(ge=0)] = 86_400

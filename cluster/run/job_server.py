@@ -167,11 +167,10 @@ class JobServer:
         try:
             yield
         except AuthenticationError as error:
-            asked = "asks for a token" if "required" in str(error).splitlines()[0] else "refuses the token"
             raise ClusterError(
                 "cluster-away",
-                f"--address {self.address}: the job server {asked}; set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or "
-                "RAY_AUTH_TOKEN_PATH to that of the cluster",
+                f"--address {self.address}: {_token_problem(str(error).splitlines()[0])}; set RAY_AUTH_MODE=token, and "
+                "RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH to that of the cluster",
             ) from error
         except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
             if "ray[default]" in str(error):
@@ -242,6 +241,13 @@ def _checked(address: str) -> str:
 def _missing(error: BaseException) -> ConfigError:
     why = getattr(error, "name", None) or "Ray's job client"
     return ConfigError("package-missing", f'submit: {why} is not installed; run: pip install "ray[default]==2.60.0"')
+
+
+def _token_problem(line: str) -> str:
+    """Returns what Ray's client says of a token, which it looks for here before it asks the server."""
+    if "couldn't find" in line or "cannot be opened" in line:
+        return "RAY_AUTH_MODE is token, and no token is found here"
+    return f"the job server {'asks for a token' if 'required' in line else 'refuses the token'}"
 
 
 def _reason(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""A cluster of three raylets with a job server, whose nodes have every library and not the project."""
+"""A cluster of raylets with a job server, whose nodes have every library and not the project."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from typing import Any
 from whole_runs import ROOT
 
 NODES = Path(__file__).with_name("cluster_nodes.py")
-WORKERS, CPUS = 2, 3  # nodes beside the head, and CPUs of each
+CPUS = 3  # of each node
 
 
 class Simulated:
     """The cluster: started when it is first asked for, and anew after its head was killed."""
 
-    def __init__(self, place: Path, secrets: dict[str, str]) -> None:
+    def __init__(self, place: Path, secrets: dict[str, str], workers: int = 2) -> None:
         """Makes the interpreter of its nodes.
 
         Args:
             place: An empty folder.
             secrets: Variables that the nodes hold.
+            workers: Nodes beside the head.
         """
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", place / "python"], check=True)
         found = [one for one in os.environ.get("PYTHONPATH", "").split(":") if one and Path(one).resolve() != ROOT]
@@ -38,7 +39,7 @@ class Simulated:
         (inside / "libraries.pth").write_text("\n".join(libraries))
         (place / "empty").mkdir()
         self.python = place / "python" / "bin" / "python"
-        self._place = place
+        self._place, self._workers = place, workers
         self._temporary = tempfile.mkdtemp(prefix="dmqr-")  # the paths of Ray's sockets must be short
         known = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "RAY_ADDRESS")}
         self._environment = known | secrets | {
@@ -55,8 +56,8 @@ class Simulated:
         """The address of its job server."""
         if self._nodes is None:
             self._nodes = subprocess.Popen(
-                [self.python, NODES, str(WORKERS), str(CPUS)], cwd=self._place / "empty", env=self._environment, text=True,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=(self._place / "err").open("a"),
+                [self.python, NODES, str(self._workers), str(CPUS)], cwd=self._place / "empty", env=self._environment,
+                text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=(self._place / "err").open("a"),
             )  # fmt: skip
             self._address = self._answer()["address"]
         return self._address

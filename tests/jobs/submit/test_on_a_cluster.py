@@ -65,8 +65,13 @@ Verb = Callable[..., "Popen[str]"]
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulated]:
+    """Three raylets."""
+    yield from simulated(tmp_path_factory.mktemp("nodes"), 2)
+
+
+def simulated(place: Path, workers: int) -> Iterator[Simulated]:
     pytest.importorskip("ray.dashboard.optional_deps", reason="ray[default], with its job server, is not installed")
-    cluster = Simulated(tmp_path_factory.mktemp("nodes"), {"ENGINE_KEY": SECRET})
+    cluster = Simulated(place, {"ENGINE_KEY": SECRET}, workers)
     try:
         yield cluster
     finally:
@@ -263,30 +268,6 @@ def rewriting(nodes: Simulated) -> int:
     return sum(number for (name, _), number in nodes.workers().items() if name == "Rewrite")
 
 
-def test_packages_are_installed_for_the_job(nodes: Simulated, engine: FakeServer, dmqr: Verb, tmp_path: Path) -> None:
-    """A wheel of our own, which notes in a folder each interpreter that starts with it."""
-    seen, wheel = tmp_path / "seen", tmp_path / "tiny-1.0-py3-none-any.whl"
-    seen.mkdir()
-    files = {
-        "tiny.py": f"import os, sys; open(os.path.join({str(seen)!r}, str(os.getpid())), 'w').write(' '.join(sys.orig_argv))\n",
-        "tiny.pth": "import tiny\n",
-        "tiny-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n",
-        "tiny-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        "tiny-1.0.dist-info/RECORD": "",
-    }
-    with zipfile.ZipFile(wheel, "w") as archive:
-        for name, text in files.items():
-            archive.writestr(name, text)
-    engine.seconds = 0
-    timed = Timed()
-    done = ended(dmqr("submit", "night.yaml", "--address", nodes.address, "--pip", f"tiny @ {wheel.as_uri()}"))
-    timed.took("packages and the run")
-    commands = [path.read_text() for path in seen.iterdir()]
-    assert any("-m jobs run" in command for command in commands)  # the driver
-    assert any("default_worker.py" in command for command in commands)
-    print(json.dumps(timed.seconds | {"interpreters": len(commands), "rows": len(rows(done.folder, "results"))}))
-
-
 def test_the_head_is_killed_and_the_job_submitted_anew(
     nodes: Simulated, engine: FakeServer, calm: Calm, dmqr: Verb, tmp_path: Path
 ) -> None:
@@ -309,3 +290,33 @@ def test_the_head_is_killed_and_the_job_submitted_anew(
     assert before.items() <= manifests(output).items()
     assert twice <= IN_FLIGHT
     assert "may work on" in ended(followed, 1).err
+
+
+@pytest.fixture
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulated]:
+    """A head alone: raylets of one machine have one folder for packages, and disturb each other while they install."""
+    yield from simulated(tmp_path_factory.mktemp("machine"), 0)
+
+
+def test_packages_are_installed_for_the_job(machine: Simulated, engine: FakeServer, dmqr: Verb, tmp_path: Path) -> None:
+    """A wheel of our own, which notes in a folder each interpreter that starts with it."""
+    seen, wheel = tmp_path / "seen", tmp_path / "tiny-1.0-py3-none-any.whl"
+    seen.mkdir()
+    files = {
+        "tiny.py": f"import os, sys; open(os.path.join({str(seen)!r}, str(os.getpid())), 'w').write(' '.join(sys.orig_argv))\n",
+        "tiny.pth": "import tiny\n",
+        "tiny-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n",
+        "tiny-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "tiny-1.0.dist-info/RECORD": "",
+    }
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    engine.seconds = 0
+    timed = Timed()
+    done = ended(dmqr("submit", "night.yaml", "--address", machine.address, "--pip", f"tiny @ {wheel.as_uri()}"))
+    timed.took("packages and the run")
+    commands = [path.read_text() for path in seen.iterdir()]
+    assert any("-m jobs run" in command for command in commands)  # the driver
+    assert any("default_worker.py" in command for command in commands)
+    print(json.dumps(timed.seconds | {"interpreters": len(commands), "rows": len(rows(done.folder, "results"))}))

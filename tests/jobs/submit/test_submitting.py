@@ -372,10 +372,15 @@ def test_a_token_is_asked_for_refused_and_taken(job: str, tmp_path: Path) -> Non
     with FakeJobServer(token=SECRET) as server:
         without = typed(job, server.address, RAY_AUTH_MODE="disabled")
         wrong = typed(job, server.address, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN="another")
+        unset = typed(job, server.address, RAY_AUTH_MODE="token", HOME=str(tmp_path))
+        absent = typed(job, server.address, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(tmp_path / "no"))
         right = typed(job, server.address, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(tmp_path / "token"))
         assert (without.returncode, wrong.returncode, right.returncode) == (2, 2, 0), right.stderr
         assert "asks for a token; set RAY_AUTH_MODE=token" in without.stderr
         assert "refuses the token" in wrong.stderr
+        for one in (unset, absent):
+            assert (one.returncode, one.stderr.count("\n")) == (2, 1), one.stderr
+            assert "RAY_AUTH_MODE is token, and no token is found here; set" in one.stderr
         assert len(server.jobs) == 1
         assert SECRET not in without.stderr + wrong.stderr + right.stderr
         assert not [path for _, path, body in server.requests if SECRET.encode() in body]
