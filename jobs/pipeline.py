@@ -25,10 +25,10 @@ from cluster.run.stage import Stage, Worker, link
 from jobs.config.config import Config
 from jobs.metrics.driver import exports_metrics
 from jobs.metrics.samples import rewrite_samples, score_samples
+from jobs.pools.request_shares import reranker_settings, sharing_workers, worker_settings
+from jobs.pools.requested import device
 from jobs.run import engine
-from jobs.run.pools import device
 from jobs.run.prepare import Prepared
-from jobs.run.request_shares import reranker_settings, sharing_workers, worker_settings
 from jobs.stages.error_counts import failure_counts
 from jobs.stages.fuse import Fuse
 from jobs.stages.order import Order
@@ -72,7 +72,7 @@ def stages(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> list[St
 
     Args:
         prepared: the job.
-        pools: the sized pools of `jobs.run.pools.requested_pools`.
+        pools: the sized pools of `jobs.pools.requested.requested_pools`.
         start: the number of this start of the run, from 1.
     """
     settings = _settings(prepared, pools, start)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +18,7 @@ from cluster.storage.files import FileStorage
 from jobs.config.config import Config
 from jobs.log.check import LogColumns
 from jobs.pipeline import CHAIN, stages
-from jobs.run.pools import requested_pools
+from jobs.pools.requested import requested_pools
 from jobs.run.prepare import Prepared
 from jobs.tables import COMMITTED, SHARD
 
@@ -26,6 +27,7 @@ PACKAGES = ("cluster", "jobs", "retrievers", "rewriters")
 LEAVES = {"cluster.errors", "cluster.outages"}  # the modules that every package may import
 HEAVY = ("torch", "sentence_transformers", "transformers", "FlagEmbedding", "elasticsearch", "vllm", "bm25s")
 MOST_LINES = 330
+MOST_FILES = 18  # Python files of a folder
 TOP_FOLDERS = {".ci", "configs", "docs", "tests", *PACKAGES}
 VAGUE_FILES = {"utils", "core", "base", "common", "helpers"}
 VAGUE_SUFFIXES = ("Manager", "Handler", "Service")
@@ -102,6 +104,11 @@ def test_files_are_short_and_named_for_what_they_hold(path: Path) -> None:
     assert path.stem not in VAGUE_FILES
     classes = [node.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)]
     assert not [name for name in classes if name.endswith(VAGUE_SUFFIXES)]
+
+
+def test_no_folder_has_too_many_files() -> None:
+    files = Counter(path.parent.relative_to(ROOT).as_posix() for path in FILES)
+    assert not {folder: n for folder, n in files.items() if n > MOST_FILES}
 
 
 @pytest.mark.parametrize("module", ["jobs.__main__", "jobs.run.run", "jobs.run.prepare", "cluster.run.stage"])

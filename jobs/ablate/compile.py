@@ -11,8 +11,8 @@ from jobs.ablate.arms import FULL, Arm
 from jobs.ablate.shared_work import Answer, Asking, OpenedBy, Reading, ScoredBy, Search, SharedWork, digest
 from jobs.config.config import Config
 from jobs.keys import fingerprint, identity
+from jobs.pools.requested import with_precisions
 from jobs.run import engine
-from jobs.run.pools import with_precisions
 from jobs.run.prepare import index_identities, reranking_identity, resolved_rewriting
 from jobs.run.rewriting import read_rewriting
 from retrievers.settings import FuseSettings

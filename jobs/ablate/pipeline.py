@@ -20,10 +20,10 @@ from jobs.ablate.stages.score import ScoreArms, without_arm_scores
 from jobs.ablate.stages.write import WriteArms
 from jobs.config.config import Config
 from jobs.pipeline import absolute
+from jobs.pools.request_shares import Workers, reranker_settings, sharing_workers, worker_settings
+from jobs.pools.requested import device, requested_pools, reranks_here
 from jobs.run import engine
-from jobs.run.pools import device, requested_pools, reranks_here
 from jobs.run.prepare import Prepared
-from jobs.run.request_shares import Workers, reranker_settings, sharing_workers, worker_settings
 from jobs.stages.error_counts import failure_counts
 from jobs.stages.read import Read
 from jobs.tables import SHARD

@@ -14,15 +14,15 @@ from jobs.ablate.arms import Arm, arms_of
 from jobs.ablate.compile import Compiled, compile_arms
 from jobs.ablate.pipeline import arm_pools, arm_stages, pooled_config
 from jobs.ablate.tables import ARM_STORED
+from jobs.bill.spending import requests_per_query
 from jobs.compare.measures import check_measures, deepest_rank
 from jobs.config.config import Config
 from jobs.keys import SCHEMA_VERSION, VERSIONS
+from jobs.pools.request_shares import check_shares
 from jobs.run import engine
 from jobs.run.finish import log_balances
 from jobs.run.folder import run_id
 from jobs.run.prepare import Prepared, log_columns, prepare
-from jobs.run.request_shares import check_shares
-from jobs.run.spending import requests_per_query
 from jobs.run.work import Balances, Work
 from rewriters.engines.settings import RecordedSettings
 

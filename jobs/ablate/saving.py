@@ -9,9 +9,9 @@ from typing import Any
 from cluster.costs import stage_sums
 from jobs.ablate.compile import Compiled
 from jobs.ablate.needs import KINDS, arm_needs
+from jobs.bill.spending import requests_per_query
 from jobs.plan.searches import searches_of_query
 from jobs.run.folder import RunFolder
-from jobs.run.spending import requests_per_query
 from jobs.tables import ORIGINAL
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from cluster.costs import Prices, Totals, add_totals, stage_sums
 from jobs.ablate.needs import KINDS, Need, arm_needs
-from jobs.run.bill import Bill
+from jobs.bill.bill import Bill
 from jobs.run.folder import RunFolder
 
 

@@ -20,17 +20,17 @@ from cluster.run.shards import SUCCESS, Manifest, Plan, check_inputs, manifests,
 from cluster.storage import open_storage
 from jobs.ablate.plan import ablation_rows, planned_ablation
 from jobs.ablate.prepare import Ablation
+from jobs.bill.spending import expected_requests, requests_per_query
 from jobs.config.config import Config
 from jobs.log.dedup import dedup
 from jobs.pipeline import package_folders
 from jobs.plan.estimate import SAMPLE, estimate
 from jobs.plan.searches import searches_of_query
+from jobs.pools.request_shares import check_shares
+from jobs.pools.requested import requested_pools
+from jobs.pools.sizes import CALIBRATION, has_auto, known_seconds, seconds_words, with_seconds
 from jobs.run.finish import unwritten_tables
-from jobs.run.pool_sizes import CALIBRATION, has_auto, known_seconds, seconds_words, with_seconds
-from jobs.run.pools import requested_pools
 from jobs.run.prepare import Prepared, check_engine, check_indexes_unchanged
-from jobs.run.request_shares import check_shares
-from jobs.run.spending import expected_requests, requests_per_query
 from jobs.run.tally import Tally
 from jobs.tables import ORIGINAL
 from jobs.terminal.formats import clock, money, unpriced

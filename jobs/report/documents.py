@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from cluster.errors import ClusterError, RetrieverError
 from jobs.index.opening import open_documents
+from jobs.pools.request_shares import worker_settings
 from jobs.run.folder import RunFolder
-from jobs.run.request_shares import worker_settings
 
 
 def texts_of(run: RunFolder, doc_ids: Sequence[str]) -> tuple[dict[str, str], str | None]:

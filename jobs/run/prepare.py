@@ -21,10 +21,10 @@ from jobs.keys import identity
 from jobs.log.check import LogColumns, check_log
 from jobs.log.files import LogFile
 from jobs.log.ubi import log_files
+from jobs.pools.request_shares import worker_settings
+from jobs.pools.requested import with_precisions
 from jobs.run import engine
 from jobs.run.folder import find_runs, run_id
-from jobs.run.pools import with_precisions
-from jobs.run.request_shares import worker_settings
 from jobs.run.rewriting import config_error, read_rewriting
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.reranker import reranker_identity

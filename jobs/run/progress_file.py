@@ -13,7 +13,7 @@ from typing import Any
 from cluster.errors import ClusterError
 from cluster.run.lease import HEARTBEAT_SECONDS, Lease
 from cluster.storage import Storage
-from jobs.run.starts import PROGRESS
+from jobs.bill.starts import PROGRESS
 from jobs.run.stopping import outcome
 from jobs.terminal.state import State
 

@@ -12,11 +12,11 @@ from typing import Any
 from cluster import costs
 from cluster.run.session import InProcessSession, Session
 from cluster.run.shards import Plan, manifests
+from jobs.bill.ledger import Ledger
+from jobs.bill.starts import driver_spent, known_starts, node_time
 from jobs.keys import SCHEMA_VERSION
-from jobs.run.ledger import Ledger
-from jobs.run.pool_sizes import PoolSizes
+from jobs.pools.sizes import PoolSizes
 from jobs.run.prepare import Prepared
-from jobs.run.starts import driver_spent, known_starts, node_time
 from jobs.terminal.outage_log import OutageLog
 from jobs.terminal.state import State
 

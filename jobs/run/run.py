@@ -18,16 +18,16 @@ from cluster.run.runner_ray import RayRunner
 from cluster.run.session import IN_PROCESS, InProcessSession, Session, open_session
 from cluster.run.shards import SUCCESS, Manifest, Plan, check_inputs, read_manifest, read_plan
 from cluster.storage.traffic import add_traffic
+from jobs.bill.ledger import Ledger
+from jobs.bill.spending import RunMoney
 from jobs.log.draft import draft_plan, store_plan
 from jobs.metrics.driver import DriverGauges, tracked_metrics
 from jobs.pipeline import package_folders
+from jobs.pools.sizes import PoolSizes
 from jobs.run.finish import finish, put_latest
-from jobs.run.ledger import Ledger
-from jobs.run.pool_sizes import PoolSizes
 from jobs.run.prepare import Prepared, check_indexes_unchanged
 from jobs.run.progress_file import ProgressFile
 from jobs.run.record import Record
-from jobs.run.spending import RunMoney
 from jobs.run.stopping import Signals, Stall, Sums, limit, outcome
 from jobs.run.stream import Results, Runner, next_result, stream
 from jobs.run.tally import Tally, tally_of

@@ -40,7 +40,7 @@ class Sums(NamedTuple):
     halted: bool
     """Whether requests were not sent, since the rest of the budget does not pay for them."""
     around: float = 0.0
-    """USD that are not in `spent`: `jobs.run.spending.RunMoney.around`."""
+    """USD that are not in `spent`: `jobs.bill.spending.RunMoney.around`."""
 
 
 def limit(prepared: Prepared, plan: Plan, tally: Tally, sums: Sums, resume_command: str) -> Stopped | None:

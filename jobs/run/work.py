@@ -9,12 +9,12 @@ from typing import Any
 from cluster.run.pools import Pool, PoolRequest
 from cluster.run.shards import File, Plan
 from cluster.run.stage import Stage
+from jobs.bill.spending import requests_per_query
 from jobs.pipeline import stages
+from jobs.pools.request_shares import check_shares
+from jobs.pools.requested import requested_pools
 from jobs.run.finish import run_balances, written_schemas
-from jobs.run.pools import requested_pools
 from jobs.run.prepare import Prepared, check_engine
-from jobs.run.request_shares import check_shares
-from jobs.run.spending import requests_per_query
 
 Balances = list[tuple[str, int, str, int]]
 

@@ -11,8 +11,8 @@ from cluster.storage import open_storage
 from jobs.config.config import Config
 from jobs.keys import identity
 from jobs.log.ubi import log_files
+from jobs.pools.requested import with_precisions
 from jobs.run.folder import open_run
-from jobs.run.pools import with_precisions
 
 PATIENCE_SECONDS = 20.0  # requests to storage are repeated for minutes, for a deadline that has a default
 

@@ -21,7 +21,7 @@ from cluster.kuberay.refused import LONGEST_NAME, check_rayjob
 from cluster.kuberay.worker_groups import explicit_pools, reach, worker_groups
 from cluster.run.pools import Pool
 from jobs.config.config import Config
-from jobs.run.pools import requested_pools
+from jobs.pools.requested import requested_pools
 from jobs.submit.config_map import config_files
 from jobs.submit.ids import Verb
 from rewriters.engines.settings import OpenaiSettings

@@ -25,10 +25,10 @@ from jobs.index.opening import open_documents
 from jobs.log.judge import Rejection, judge
 from jobs.log.variables import newest
 from jobs.pipeline import stages
+from jobs.pools.request_shares import worker_settings
+from jobs.pools.requested import requested_pools
 from jobs.run.engine import open_worker_engine
-from jobs.run.pools import requested_pools
 from jobs.run.prepare import check_engine, prepare_query
-from jobs.run.request_shares import worker_settings
 from jobs.stages.completions import Completions, key_of
 from jobs.tables import LOST, ORIGINAL, QUERIES
 from jobs.terminal.formats import unpriced

@@ -35,9 +35,9 @@ from jobs.config.load import load_config
 from jobs.index import actors
 from jobs.log.check import LogColumns, check_log
 from jobs.log.files import LogFile
+from jobs.pools.request_shares import check_shares
+from jobs.pools.sizes import PoolSizes
 from jobs.run.finish import check_balances, run_balances
-from jobs.run.pool_sizes import PoolSizes
-from jobs.run.request_shares import check_shares
 from jobs.run.stopping import Signals, Stall, Sums, limit
 from jobs.run.tally import Tally
 from jobs.run.traces import Traces
@@ -272,8 +272,8 @@ class FakeRunner:
 
 def drive(patch: Patch, received: int | None = None, lost: bool = False) -> None:
     """The driver's loop over workers that commit nothing."""
+    from jobs.bill.ledger import Ledger
     from jobs.run import run
-    from jobs.run.ledger import Ledger
     from jobs.run.work import RUN
     from jobs.terminal.live_display import LiveDisplay
     from jobs.terminal.outage_log import OutageLog

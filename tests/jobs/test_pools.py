@@ -8,7 +8,7 @@ import pytest
 
 from cluster.run.session import InProcessSession
 from jobs.config.config import Config
-from jobs.run.pools import device, requested_pools, with_precisions
+from jobs.pools.requested import device, requested_pools, with_precisions
 
 DENSE = {"kind": "local", "index": "i", "encoder": {"model": "m"}}
 

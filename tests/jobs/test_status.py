@@ -17,9 +17,9 @@ from cluster.run.lease import STALE_SECONDS, Lease
 from cluster.storage import Storage, open_storage
 from cluster.storage.files import FileStorage
 from jobs.__main__ import main
+from jobs.bill.starts import PROGRESS
 from jobs.run import progress_file
 from jobs.run.progress_file import ProgressFile
-from jobs.run.starts import PROGRESS
 from jobs.run.stopping import Stopped
 from jobs.terminal.state import StageState, State
 

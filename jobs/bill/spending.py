@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from cluster import costs
-from jobs.run.ledger import Ledger
+from jobs.bill.ledger import Ledger
+from jobs.bill.starts import Start, driver_spent
 from jobs.run.prepare import Prepared
-from jobs.run.starts import Start, driver_spent
 from jobs.run.tally import Tally
 from jobs.stages.completions import uncommitted
 from rewriters.normalise import query_id

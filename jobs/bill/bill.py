@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from cluster.costs import DRIVER, START_UP, Prices, Totals
-from jobs.run.starts import TIMES, Start, stage_of_pool
+from jobs.bill.starts import TIMES, Start, stage_of_pool
 
 Share = tuple[str, str]  # stage, and one of TIMES
 
@@ -76,8 +76,8 @@ def bill(prices: Prices, starts: Sequence[Start], times: Sequence[Mapping[str, A
 
     Args:
         prices: of the quantities.
-        starts: `jobs.run.starts.known_starts`, or those of a finished run's record.
-        times: `jobs.run.starts.node_time` of these starts.
+        starts: `jobs.bill.starts.known_starts`, or those of a finished run's record.
+        times: `jobs.bill.starts.node_time` of these starts.
         spent: costs of the committed shards and of the drivers.
     """
     nodes: dict[Share, float] = {}

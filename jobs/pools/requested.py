@@ -9,7 +9,7 @@ from cluster.errors import ConfigError
 from cluster.run.pools import AUTO, Pool, PoolRequest, in_process_pools, local_pools
 from cluster.run.session import IN_PROCESS, usable_gpus
 from jobs.config.config import Config
-from jobs.run.request_shares import limit_workers
+from jobs.pools.request_shares import limit_workers
 from retrievers.models import resolved_dtype
 from retrievers.settings import AnyEncoderSettings, EncoderSettings, RerankSettings
 from rewriters.engines.settings import OpenaiSettings, VllmSettings
