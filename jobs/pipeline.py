@@ -39,7 +39,8 @@ from jobs.stages.score import Score, without_scores
 from jobs.stages.write import Write
 from jobs.tables import SHARD
 from retrievers.elastic.settings import ElasticSettings
-from retrievers.settings import ServerSettings
+from retrievers.models import at_commit
+from retrievers.settings import EncoderSettings, ServerSettings
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,10 @@ def _blocks(config: Config) -> int:
 
 
 def absolute(settings: Model) -> Model:
-    """Returns the settings with absolute paths: a worker on a cluster has another working directory."""
+    """Returns the settings as any worker understands them: paths are absolute, and a hub's model is the one of its commit now.
+
+    A worker has another working directory; and it may start hours later, when the hub has another commit.
+    """
     changed: dict[str, Any] = {}
     files = {"ca_file"} if isinstance(settings, ElasticSettings) else {"index", "model"}
     if isinstance(settings, ServerSettings) and settings.kind in ("openai", "server"):  # its model is a name
@@ -164,7 +168,14 @@ def absolute(settings: Model) -> Model:
             changed[name] = absolute(value)
         elif name in files and value and Path(value).exists():
             changed[name] = str(Path(value).absolute())
+        elif name == "model" and _loads(settings):
+            changed[name] = at_commit(value)
     return settings.model_copy(update=changed)
+
+
+def _loads(settings: BaseModel) -> bool:
+    """Returns whether workers load the weights that the settings name."""
+    return isinstance(settings, EncoderSettings) or getattr(settings, "kind", None) == "cross_encoder"
 
 
 def package_folders() -> list[str]:

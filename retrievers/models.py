@@ -102,6 +102,14 @@ def model_identity(name: str, code: bool = False) -> str:
     return f"sha256:{_content_hash(files)}"
 
 
+def at_commit(name: str) -> str:
+    """Returns the name of a hub's model with its present commit, ``repository@commit``; any other name as it is."""
+    try:
+        return name if local_folder(name) is not None else f"{_hub_parts(name)[0]}@{_commit(name)}"
+    except RetrieverError:  # there is no such model: whoever loads it says so
+        return name
+
+
 def bytes_to_fetch(name: str) -> int:
     """Returns the size of the weights that `resolve_model` would download from the hub; 0 if it would not, or cannot tell."""
     if local_folder(name) is not None:

@@ -9,7 +9,7 @@ import pytest
 
 from cluster.errors import RetrieverError
 from retrievers import flag_models
-from retrievers.models import bytes_to_fetch, model_config, model_identity, resolve_model, resolved_dtype
+from retrievers.models import at_commit, bytes_to_fetch, model_config, model_identity, resolve_model, resolved_dtype
 
 
 def folder_of_a_model(path: Path, weights: bytes = b"weights") -> Path:
@@ -90,6 +90,11 @@ def test_a_hub_model_in_the_cache_is_known_by_its_commit(monkeypatch: pytest.Mon
     assert resolve_model("somebody/cached") == folder
     (folder / "config.json").write_text('{"hidden_size": 8}')
     assert model_config("somebody/cached") == {"hidden_size": 8}
+    pinned = at_commit("somebody/cached")
+    assert pinned == f"somebody/cached@{commit}"
+    (repo / "refs" / "main").write_text("f" * 40)  # the hub goes on: what was pinned stays
+    assert resolve_model(pinned) == folder
+    assert at_commit(str(folder)) == str(folder)
 
 
 def hub_of(monkeypatch: pytest.MonkeyPatch, cache: Path, **sizes: int) -> None:
