@@ -342,3 +342,17 @@ def test_the_time_of_the_driver_has_no_gap() -> None:
 def test_a_run_without_recorded_nodes_has_no_money_for_them(tmp_path: Path) -> None:
     folder = RunFolder(FileStorage(str(tmp_path)), {"starts": []}, None, [], finished=False)  # type: ignore[arg-type]
     assert folder.bill(Prices(node_hour=1.0)).usd == 0
+
+
+@pytest.mark.slow
+def test_on_ray_workers_count_the_requests_of_their_stages(make: Make, proxy: Proxy) -> None:
+    prepared = make(NODES, output=proxy.server.fresh("runs"), cluster={"address": "local", "shard_size": 2})
+    take_traffic()
+    run(prepared, LiveDisplay(io.StringIO()))
+    check_agreement(prepared, NODES)
+    committed = [json.loads(prepared.storage.get(one.key) or b"") for one in prepared.storage.list("commits")]
+    assert all(one["storage"]["read"]["get"] >= 1 and one["storage"]["write"]["put"] >= 3 for one in committed)
+    (start,) = json.loads(prepared.storage.get("run.json") or b"")["starts"]
+    assert start["node_seconds"].keys() <= {"cpu", "gpu"}
+    assert start["busy"].keys() >= {"read", "rewrite", "retrieve", "fuse", "write"}
+    assert start["spent"][DRIVER]["storage@"]["put"] >= len(committed)  # each manifest's own, which it cannot count
