@@ -18,7 +18,7 @@ from typing import Any
 from whole_runs import ROOT
 
 NODES = Path(__file__).with_name("cluster_nodes.py")
-CPUS = 3  # of each node
+CPUS = 4  # of each node: a job's two workers and its tasks have room on one
 
 
 class Simulated:
@@ -47,6 +47,7 @@ class Simulated:
             "RAY_TMPDIR": self._temporary,
             "RAY_AUTH_MODE": "disabled",
             "RAY_JOB_STOP_WAIT_TIME_S": "120",
+            "RAY_raylet_start_wait_time_s": "200",  # on a busy machine a node takes minutes to join
         }  # fmt: skip
         self._nodes: subprocess.Popen[str] | None = None
         self._address = ""
