@@ -47,7 +47,6 @@ class Simulated:
             "RAY_TMPDIR": self._temporary,
             "RAY_AUTH_MODE": "disabled",
             "RAY_JOB_STOP_WAIT_TIME_S": "120",
-            "RAY_raylet_start_wait_time_s": "200",  # on a busy machine a node takes minutes to join
         }  # fmt: skip
         self._nodes: subprocess.Popen[str] | None = None
         self._address = ""
