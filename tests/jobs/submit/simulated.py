@@ -18,7 +18,7 @@ from typing import Any
 from whole_runs import ROOT
 
 NODES = Path(__file__).with_name("cluster_nodes.py")
-CPUS = 3  # of each node
+CPUS = 4  # of each node: a job's two workers and its tasks have room on one
 
 
 class Simulated:

@@ -219,15 +219,15 @@ def test_what_the_job_refuses_ends_with_2(nodes: Simulated, dmqr: Verb) -> None:
 
 def test_a_node_is_killed_in_the_middle(nodes: Simulated, engine: FakeServer, calm: Calm, dmqr: Verb, tmp_path: Path) -> None:
     output, address = tmp_path / "runs", nodes.address
-    lost = nodes.add(4)  # the only one with room for the rewriting worker
+    lost = nodes.add(6)  # the only one with room for the rewriting worker
     timed = Timed()
-    job = dmqr("submit", "night.yaml", "--address", address, "--set", "cluster.rewrite={workers: 1, cpus: 4}")
+    job = dmqr("submit", "night.yaml", "--address", address, "--set", "cluster.rewrite={workers: 1, cpus: 6}")
     wait_until(job, lambda: committed(output) >= 3)
     timed.took("first commits")
     assert nodes.workers()["Rewrite", lost] == 1
     before = manifests(output)
     nodes.kill(lost)
-    spare = nodes.add(4)
+    spare = nodes.add(6)
     wait_until(job, lambda: nodes.workers()["Rewrite", spare] == 1)
     timed.took("worker elsewhere")
     folder = ended(job).folder
@@ -241,15 +241,15 @@ def test_a_node_is_killed_in_the_middle(nodes: Simulated, engine: FakeServer, ca
 
 def test_a_pool_grows_when_a_node_joins(nodes: Simulated, engine: FakeServer, calm: Calm, dmqr: Verb, tmp_path: Path) -> None:
     output, address = tmp_path / "runs", nodes.address
-    added = [nodes.add(4)]  # room for one rewriting worker
+    added = [nodes.add(6)]  # room for one rewriting worker
     engine.seconds = 2
     timed = Timed()
-    pool = "cluster.rewrite={workers: {min: 1, max: 3}, cpus: 4}"
+    pool = "cluster.rewrite={workers: {min: 1, max: 3}, cpus: 6}"
     job = dmqr("submit", "night.yaml", "--address", address, "--set", pool)
     wait_until(job, lambda: committed(output) >= 2)
     timed.took("first commits")
     assert rewriting(nodes) == 1
-    added.append(nodes.add(8))
+    added.append(nodes.add(12))
     wait_until(job, lambda: rewriting(nodes) == 3)
     timed.took("three workers")
     assert nodes.workers()["Rewrite", added[1]] == 2
