@@ -216,8 +216,8 @@ def worker_of(stage: str) -> psutil.Process | None:
 
 
 def test_with_kills_the_difference_is_the_lost_row(nodes: str, place: Path, tmp_path: Path) -> None:
-    with FakeServer(text=rewritten, seconds=0.3) as server:
-        engine = {"kind": "openai", "base_url": server.address, "model": "tiny", "max_in_flight": 16}
+    with FakeServer(text=rewritten, seconds=1.5) as server:
+        engine = {"kind": "openai", "base_url": server.address, "model": "tiny", "max_in_flight": 8}
         running = run_on(nodes, place, tmp_path, engine)
         for stage in ("Rewrite", "Retrieve"):
             wait_for_commits(running, tmp_path / "runs", 1)
