@@ -14,7 +14,7 @@ from jobs.log.ubi import log_files
 from jobs.pools.requested import with_precisions
 from jobs.run.folder import open_run
 
-PATIENCE_SECONDS = 20.0  # requests to storage are repeated for minutes, for a deadline that has a default
+PATIENCE_SECONDS = 10.0  # requests to storage are repeated for minutes, for a deadline that has a default
 
 
 @dataclass(frozen=True)

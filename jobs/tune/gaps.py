@@ -59,6 +59,7 @@ def as_good_as_the_best(values: Floats, clusters: npt.NDArray[np.int64], errors:
     best = values[int(np.argmax(values.mean(axis=1)))]
     for place, option in enumerate(values):
         lost = gap(best - option, clusters)
-        if lost.mean <= errors * lost.error or lost.mean <= 1e-12:
+        # Where a single query differs, the difference is one error, whatever rounding makes of it: that is not within.
+        if lost.mean < errors * lost.error * (1 - 1e-9) or lost.mean <= 1e-12:
             return place
     raise AssertionError("the best is as good as itself")

@@ -114,8 +114,12 @@ def test_promtool_agrees(arguments: list[str | Path]) -> None:
 
 
 def recorded(now: int) -> str:
-    """The recorded scrape as OpenMetrics: ten minutes in which counters grow evenly to what they were, before `now`."""
+    """The recorded scrape as OpenMetrics: ten minutes in which counters grow evenly to what they were, before `now`.
+
+    The run that was recorded ends at `now`.
+    """
     lines = []
+    (ended,) = re.findall(r"^ray_dmqr_finished_timestamp_seconds{.*} (\S+)$", SCRAPE.read_text(), flags=re.MULTILINE)
     kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)$", SCRAPE.read_text(), flags=re.MULTILINE))
     for line in SCRAPE.read_text().splitlines():
         if line.startswith("#"):
@@ -125,6 +129,7 @@ def recorded(now: int) -> str:
         grows = kinds.get(name) == "counter" or kinds.get(re.sub(r"_(bucket|count|sum)$", "", name)) == "histogram"
         for step in range(STEPS + 1):
             now_value = float(value) * (step / STEPS if grows else 1)
+            now_value += now - float(ended) if name.endswith("_timestamp_seconds") else 0
             lines.append(f"{series} {now_value} {now - (STEPS - step) * STEP}")
     return "\n".join([*lines, "# EOF", ""])
 
