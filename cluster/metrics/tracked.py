@@ -17,7 +17,7 @@ from cluster.metrics.exporter import Exporter
 from cluster.metrics.table import METRICS
 from cluster.run.snapshot import BlockTotals, Snapshot
 
-LOOK_SECONDS = 5.0  # between two looks at the gauges; Ray exports every 10 s
+LOOK_SECONDS = 10.0  # between two looks at the gauges, as Ray exports; it forgets one that was not set for 20 s
 
 Series = tuple[str, tuple[tuple[str, str], ...]]  # name and labels
 TOKENS = {"prompt": "prompt_tokens", "cached": "cached_tokens", "completion": "completion_tokens"}
