@@ -25,8 +25,7 @@ from whole_runs import ROOT, SAMPLE, finish, rows, start, wait_for_commits, wait
 
 from cluster.costs import START_UP, load_prices
 from cluster.metrics.table import METRICS, RUN_LABELS
-from cluster.run.shards import manifests, spent
-from cluster.storage.files import FileStorage
+from jobs.run.folder import open_run
 from jobs.tables import NOTES
 from retrievers.local.build import build_local_index
 
@@ -190,7 +189,7 @@ def test_without_kills_they_agree_with_the_tables(nodes: str, place: Path, tmp_p
     assert found["ray_dmqr_block_seconds_count"] == {(stage,): SHARDS for stage in STAGES}
     prices = load_prices(ROOT / "configs" / "prices.yaml")
     assert prices is not None
-    assert found["ray_dmqr_cost_usd"][()] == pytest.approx(prices.usd(spent(manifests(FileStorage(str(folder))))))
+    assert found["ray_dmqr_cost_usd"][()] == pytest.approx(open_run(str(folder)).bill(prices).usd)
     gauges = {"cost_limit_usd": 2.5, "shards_planned": SHARDS, "shards_committed": SHARDS, "lease_lost": 0.0}
     assert {name: found[f"ray_dmqr_{name}"] for name in gauges} == {name: {(): value} for name, value in gauges.items()}
     ended = json.loads((folder / "_SUCCESS.json").read_text())["finished_at"]
