@@ -150,7 +150,7 @@ def _cost(spent: Totals, stages: list[str], usd: float | None) -> str:
     if stages != [costs.DRIVER]:
         parts.append(f"{clock(sums.get('seconds', 0))} of work")
     parts += [counted(name, sums[name]) for name in costs.QUANTITIES if sums.get(name)]
-    if wall := sums.get("driver_seconds"):
+    if stages == [costs.DRIVER] and (wall := sums.get("driver_seconds")):
         parts.append(f"{clock(wall)} of the driver")
     if sent := sum(sums.get(name, 0) for name in costs.STORAGE_REQUESTS):
         parts.append(counted("requests_to_S3", sent))
