@@ -19,7 +19,7 @@ import cluster
 import jobs
 import retrievers
 import rewriters
-from cluster.metrics.table import Sample
+from cluster.metrics.table import MetricSample
 from cluster.run.pools import Pool
 from cluster.run.stage import Stage, Worker, link
 from jobs.config.config import Config
@@ -142,7 +142,7 @@ def _settings(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> dict
     return settings
 
 
-def _samples(config: Config) -> dict[str, Callable[[pa.Table], Sequence[Sample]]]:
+def _samples(config: Config) -> dict[str, Callable[[pa.Table], Sequence[MetricSample]]]:
     """Returns stage -> what it finds in a block for the metrics; none where none are exported."""
     if not exports_metrics(config):
         return {}

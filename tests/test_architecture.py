@@ -106,6 +106,15 @@ def test_files_are_short_and_named_for_what_they_hold(path: Path) -> None:
     assert not [name for name in classes if name.endswith(VAGUE_SUFFIXES)]
 
 
+def test_a_class_name_stands_for_one_thing() -> None:
+    places: dict[str, list[str]] = {}
+    for path in FILES:
+        for node in tree(path).body:
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(name_of(path))
+    assert not {name: where for name, where in places.items() if len(where) > 1}
+
+
 def test_no_folder_has_too_many_files() -> None:
     files = Counter(path.parent.relative_to(ROOT).as_posix() for path in FILES)
     assert not {folder: n for folder, n in files.items() if n > MOST_FILES}

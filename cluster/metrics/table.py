@@ -20,7 +20,7 @@ class Metric(NamedTuple):
     buckets: tuple[float, ...] = ()  # upper bounds, above 0: Ray takes no others
 
 
-class Sample(NamedTuple):
+class MetricSample(NamedTuple):
     """Figures that a stage has found in a block: an amount of a counter, or values of a histogram."""
 
     name: str
@@ -55,7 +55,7 @@ METRICS: dict[str, Metric] = {
     "dmqr_rewrites": Metric("counter", "Texts that rewriting gave: rows of rewrites/.", ("strategy", "query_type")),
     "dmqr_queries_waiting": Metric("gauge", "Queries that no worker of the stage has begun.", ("stage",)),
     "dmqr_queries_in_flight": Metric("gauge", "Queries that workers of the stage are processing.", ("stage",)),
-    "dmqr_busy_share": Metric("gauge", "Share of the workers' time with a block, 0 to 1, over the last 5 s.", ("stage",)),
+    "dmqr_busy_share": Metric("gauge", "Share of the workers' time with a block, 0 to 1, over the last 10 s.", ("stage",)),
     "dmqr_workers": Metric("gauge", "Workers that have started; CPUs for tasks in a stage without a pool.", ("stage",)),
     "dmqr_shards_planned": Metric("gauge", "Shards of the run."),
     "dmqr_shards_committed": Metric("gauge", "Shards that are committed, by all starts of the run."),

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cluster.costs import Totals, totals
-from cluster.metrics.table import Sample
+from cluster.metrics.table import MetricSample
 from cluster.outages import Outage
 
 
@@ -19,10 +19,10 @@ class BlockTotals(NamedTuple):
 
     spent: Totals
     counts: Mapping[str, int]
-    samples: Sequence[Sample] = ()
+    samples: Sequence[MetricSample] = ()
 
 
-def block_totals(stage: str, table: pa.Table, counts: Mapping[str, int], samples: Sequence[Sample] = ()) -> BlockTotals:
+def block_totals(stage: str, table: pa.Table, counts: Mapping[str, int], samples: Sequence[MetricSample] = ()) -> BlockTotals:
     """Returns the totals of a stage's output block.
 
     Args:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from cluster import costs
 from cluster.errors import ClusterError
-from cluster.metrics.table import Sample
+from cluster.metrics.table import MetricSample
 from cluster.run.border import check_border
 from cluster.run.pools import Pool
 from cluster.run.snapshot import BlockTotals, block_totals
@@ -49,7 +49,7 @@ class Stage:
     # Returns counts of an output block, for the progress before the commit.
     counts: Callable[[pa.Table], Mapping[str, int]] | None = None
     # Returns figures of an output block for the metrics; None where none are exported.
-    samples: Callable[[pa.Table], Sequence[Sample]] | None = None
+    samples: Callable[[pa.Table], Sequence[MetricSample]] | None = None
     cost_stage: str = ""  # the value of `costs.stage` in its entries; empty: `name`
 
 

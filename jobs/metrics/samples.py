@@ -9,21 +9,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cluster.costs import START_UP
-from cluster.metrics.table import Sample
+from cluster.metrics.table import MetricSample
 
 
-def rewrite_samples(table: pa.Table) -> list[Sample]:
+def rewrite_samples(table: pa.Table) -> list[MetricSample]:
     """Returns the texts by strategy, and the requests of each query, of a block after rewriting."""
     types, found = _types(table), []
     lists = table.column("rewrites").combine_chunks()
     texts = pa.table({"strategy": lists.flatten().field("strategy"), "type": types.take(pc.list_parent_indices(lists))})
     for row in texts.group_by(["strategy", "type"]).aggregate([([], "count_all")]).to_pylist():
         labels = {"strategy": row["strategy"], "query_type": row["type"]}
-        found.append(Sample("dmqr_rewrites", labels, [row["count_all"]]))
+        found.append(MetricSample("dmqr_rewrites", labels, [row["count_all"]]))
     return found + list(_by_type("dmqr_calls_per_query", types, _requests(table), np.ones(table.num_rows, bool)))
 
 
-def score_samples(table: pa.Table, logits: bool) -> list[Sample]:
+def score_samples(table: pa.Table, logits: bool) -> list[MetricSample]:
     """Returns the best score of each query with results, of a block after ordering.
 
     Args:
@@ -54,9 +54,9 @@ def _types(table: pa.Table) -> pa.Array:
     return pc.fill_null(pc.struct_field(table.column("selection").combine_chunks(), "query_type"), "")
 
 
-def _by_type(name: str, types: pa.Array, values: np.ndarray, counted: np.ndarray) -> Iterator[Sample]:
+def _by_type(name: str, types: pa.Array, values: np.ndarray, counted: np.ndarray) -> Iterator[MetricSample]:
     """Yields the counted values by query type."""
     for query_type in pc.unique(types).to_pylist():
         chosen = values[counted & pc.equal(types, query_type).to_numpy(zero_copy_only=False)]
         if len(chosen):
-            yield Sample(name, {"query_type": query_type}, chosen.tolist())
+            yield MetricSample(name, {"query_type": query_type}, chosen.tolist())

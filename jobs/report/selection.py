@@ -47,7 +47,7 @@ class Histogram:
 
 
 @dataclass(frozen=True)
-class Reason:
+class SelectionReason:
     """Why strategies were selected for a query."""
 
     query_id: str
@@ -66,7 +66,7 @@ class Selection:
     by_type: dict[str, Selected]
     """Query type -> what was selected; empty where queries have no type."""
     histograms: list[Histogram]
-    reasons: list[Reason]
+    reasons: list[SelectionReason]
     against: Against | None
     """The same run with all strategies."""
 
@@ -110,7 +110,7 @@ def histogram(title: str, numbers: Counter[int], most: int) -> Histogram:
     return Histogram(title, mean, bars, "; ".join(bar.title for bar in bars))
 
 
-def _reasons(figures: Figures) -> list[Reason]:
+def _reasons(figures: Figures) -> list[SelectionReason]:
     """Returns some reasons, of every number of selected strategies; of a few shards, the first by query_id."""
     run = figures.run
     manifests = spread(run.manifests, SHARDS)
@@ -129,4 +129,4 @@ def _reasons(figures: Figures) -> list[Reason]:
     for manifest in manifests:
         if wanted - queries.keys():
             queries |= {query_id: text for query_id, text, _ in queries_of(run, manifest.shard) if query_id in wanted}
-    return [Reason(query_id, queries[query_id], strategies, reason) for query_id, strategies, reason in rows]
+    return [SelectionReason(query_id, queries[query_id], strategies, reason) for query_id, strategies, reason in rows]

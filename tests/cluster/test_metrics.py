@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cluster.metrics import tracked
 from cluster.metrics.exporter import Exporter
-from cluster.metrics.table import METRICS, RUN_LABELS, Sample, exposed
+from cluster.metrics.table import METRICS, RUN_LABELS, MetricSample, exposed
 from cluster.metrics.tracked import TrackedMetrics
 from cluster.run.progress import ProgressTracker
 from cluster.run.snapshot import BlockTotals
@@ -79,8 +79,8 @@ def found_in(shard: int) -> BlockTotals:
         }
     }
     counts = {"error/rewrite/keyword/truncated": 2 + shard, "error/rewrite/general/truncated": 1, "failed_queries": 2}
-    texts = Sample("dmqr_rewrites", {"strategy": "keyword", "query_type": "fact"}, [5 + shard])
-    calls = Sample("dmqr_calls_per_query", {"query_type": "fact"}, [1.0, 1.0, 2.0])
+    texts = MetricSample("dmqr_rewrites", {"strategy": "keyword", "query_type": "fact"}, [5 + shard])
+    calls = MetricSample("dmqr_calls_per_query", {"query_type": "fact"}, [1.0, 1.0, 2.0])
     return BlockTotals(spent, counts, [texts, calls])
 
 

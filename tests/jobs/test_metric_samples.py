@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 
 from cluster.costs import COSTS, entry
-from cluster.metrics.table import METRICS, Sample
+from cluster.metrics.table import METRICS, MetricSample
 from jobs.config.config import Config
 from jobs.metrics.driver import exports_metrics
 from jobs.metrics.samples import rewrite_samples, score_samples
 from jobs.tables import RESULT, REWRITE, SELECTION
 
 
-def found(samples: list[Sample]) -> dict[tuple[str, ...], list[float]]:
+def found(samples: list[MetricSample]) -> dict[tuple[str, ...], list[float]]:
     return {(one.name, *(one.labels[label] for label in METRICS[one.name].labels)): list(one.values) for one in samples}
 
 
