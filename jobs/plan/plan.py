@@ -31,7 +31,7 @@ from jobs.pools.requested import requested_pools
 from jobs.pools.sizes import CALIBRATION, has_auto, known_seconds, seconds_words, with_seconds
 from jobs.run.finish import unwritten_tables
 from jobs.run.prepare import Prepared, check_engine, check_indexes_unchanged
-from jobs.run.tally import Tally
+from jobs.run.tally import summed
 from jobs.tables import ORIGINAL
 from jobs.terminal.formats import clock, money, unpriced
 from jobs.terminal.live_display import LiveDisplay
@@ -242,10 +242,7 @@ def _by_work(
     """Returns the requested pools with the work of their stages, and by what it is known; "" without `auto`."""
     if not has_auto(requested):
         return requested, ""
-    tally = Tally()
-    for manifest in done:
-        tally.add(manifest)
-    known = known_seconds(prepared, pools, tally)
+    known = known_seconds(prepared, pools, summed(done))
     if known is None:
         words = f"auto: no run of this kind is known; the first {CALIBRATION} queries or more calibrate, one worker each"
         return requested, words

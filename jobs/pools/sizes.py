@@ -22,7 +22,7 @@ from cluster.run.session import InProcessSession, Session
 from cluster.run.shards import Shard
 from jobs.run.folder import RunFolder, open_run
 from jobs.run.prepare import Prepared
-from jobs.run.tally import Tally
+from jobs.run.tally import Tally, summed
 from jobs.terminal.logs import event
 
 CALIBRATION = 200  # queries, at least
@@ -134,10 +134,7 @@ def known_seconds(prepared: Prepared, pools: Mapping[str, Pool], tally: Tally) -
     run = previous_run(prepared)
     if run is None or not _same_workers(run.record, pools):
         return None
-    found = Tally()
-    for manifest in run.manifests:
-        found.add(manifest)
-    return _of_pools(f"{run.record['run_id']}, the last run of this kind", _sums(found), pools)
+    return _of_pools(f"{run.record['run_id']}, the last run of this kind", _sums(summed(run.manifests)), pools)
 
 
 def previous_run(prepared: Prepared) -> RunFolder | None:
@@ -182,10 +179,7 @@ def _calibrating(pending: Sequence[Shard]) -> int:
 
 def _sums(tally: Tally) -> Counter[str]:
     """Returns the busy seconds of each stage, start-up apart, and as "" the queries."""
-    sums: Counter[str] = Counter({"": tally.counts["queries"]})
-    for stage, parts in tally.spent.items():
-        sums[stage] += sum(one.get("seconds", 0.0) for key, one in parts.items() if not key.startswith(costs.START_UP))  # type: ignore[assignment]
-    return sums
+    return Counter({"": tally.counts["queries"], **costs.work_seconds(tally.spent)})
 
 
 def _of_pools(basis: str, sums: Mapping[str, float], pools: Mapping[str, Pool]) -> StageSeconds:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from cluster import costs
@@ -28,7 +29,12 @@ class Tally:
 
 def tally_of(storage: Storage) -> Tally:
     """Returns the tally of all manifests of a run."""
+    return summed(manifests(storage))
+
+
+def summed(committed: Iterable[Manifest]) -> Tally:
+    """Returns the tally of manifests."""
     tally = Tally()
-    for manifest in manifests(storage):
+    for manifest in committed:
         tally.add(manifest)
     return tally
