@@ -11,7 +11,7 @@ import json
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
@@ -23,6 +23,7 @@ from cluster.outages import answered, failed
 from retrievers.served.http import api_key, connections, error_text, reason, retry_after
 from retrievers.settings import ServerSettings
 
+PROBE = "a probe"  # the text of a first request
 _OPENING_PATIENCE = 3.0  # seconds; before a run a server that does not answer is refused at once
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 15.0  # seconds, before random shortening
 _CONNECT_TIMEOUT = 10.0  # seconds
@@ -31,7 +32,7 @@ _BUSY = frozenset({429, 502, 503, 504, 520, 521, 522, 523, 529})  # due to the s
 _BROKEN = frozenset({408, 409, 424, 425})  # 4xx after which the same request may succeed; 424: inference failed in TEI
 _TEXT = 200  # characters of a server's message that are shown
 
-Item = TypeVar("Item")
+Item = TypeVar("Item", bound=Hashable)
 Result = TypeVar("Result")
 
 
@@ -92,6 +93,7 @@ class ModelServer:
         self._pool = connections(self.what, self.base, settings.max_in_flight)
         self._lock = threading.Lock()
         self._failing = (0.0, float("-inf"))  # times of the first and the latest failure since the latest good answer
+        self._refused: dict[Hashable, str] = {}  # a block is halved until its bad rows are found: ask once for each
 
     def ask(
         self,
@@ -140,17 +142,50 @@ class ModelServer:
                 if (stop or threading.Event()).wait(min(pause, left)):
                     raise TextRefused(self.what, "stopped, since another request failed") from None
 
-    def in_parallel(
-        self, batches: Sequence[Sequence[Item]], send: Callable[[Sequence[Item], threading.Event], Result]
-    ) -> list[Result]:
-        """Returns what ``send`` returns for each batch; at most ``max_in_flight`` are in flight.
+    def probe(self, url: str, body: Any, read: Callable[[Any], Result], gives: str, does: str) -> Result:
+        """Returns what ``read`` makes of the answer to a first request, which shows what the model is for.
+
+        Args:
+            url: To which it is posted.
+            body: Of the request.
+            read: As that of `ask`.
+            gives: What the model must give, for the message: "vectors".
+            does: What the server must do with it: "embeds".
+
+        Raises:
+            RetrieverError: The server refuses such requests, is away, or refuses the key.
+        """
+        try:
+            return self.ask(url, body, read, patience=self.opening_patience, fatal=False)
+        except TextRefused as refused:
+            raise self.error(
+                "model-unfit", f"it gives no {gives}: {refused.words}; name a model that the server {does} with"
+            ) from None
+
+    def answers(
+        self,
+        batches: Sequence[Sequence[Item]],
+        send: Callable[[Sequence[Item], threading.Event], list[Result]],
+    ) -> list[list[Result]]:
+        """Returns the results of each batch; at most ``max_in_flight`` requests are in flight.
+
+        A batch that the server refuses is halved, since it may be too large as a whole. An item that is refused by itself is
+        not sent again.
+
+        Args:
+            batches: Distinct items.
+            send: Returns a result for each item of a batch, or of a part of one; it gives up when the event is set.
 
         Raises:
             TextRefused, RetrieverError: Of the first batch that fails; the others are given up.
         """
+        for batch in batches:
+            for item in batch:
+                if item in self._refused:
+                    raise TextRefused(self.what, self._refused[item])
         stop = threading.Event()
         with ThreadPoolExecutor(max(1, min(self._settings.max_in_flight, len(batches)))) as threads:
-            futures = [threads.submit(send, batch, stop) for batch in batches]
+            futures = [threads.submit(self._halved, batch, send, stop) for batch in batches]
             try:
                 return [future.result() for future in futures]
             except BaseException:
@@ -158,6 +193,19 @@ class ModelServer:
                 for future in futures:
                     future.cancel()
                 raise
+
+    def _halved(
+        self, items: Sequence[Item], send: Callable[[Sequence[Item], threading.Event], list[Result]], stop: threading.Event
+    ) -> list[Result]:
+        try:
+            return send(items, stop)
+        except TextRefused as refused:
+            if len(items) == 1:
+                if not stop.is_set():
+                    self._refused[items[0]] = refused.words
+                raise
+            middle = len(items) // 2
+            return self._halved(items[:middle], send, stop) + self._halved(items[middle:], send, stop)
 
     def error(self, code: str, words: str) -> RetrieverError:
         """Returns an error that names the server and the model."""
@@ -231,21 +279,6 @@ class ModelServer:
         line = " ".join(text.split())
         line = line.replace(self._key, "***") if self._key else line
         return "".join(c if c.isprintable() else "?" for c in line)[:_TEXT]
-
-
-def halved(items: Sequence[Item], send: Callable[[Sequence[Item]], list[Result]]) -> list[Result]:
-    """Returns the results of a batch; where the server refuses it, those of its halves: it may be too large as a whole.
-
-    Raises:
-        TextRefused: Of the first single item that is refused.
-    """
-    try:
-        return send(items)
-    except TextRefused:
-        if len(items) == 1:
-            raise
-        middle = len(items) // 2
-        return halved(items[:middle], send) + halved(items[middle:], send)
 
 
 def in_order(listed: Any, count: int, what: str) -> list[dict[str, Any]]:

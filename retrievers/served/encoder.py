@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 
 from retrievers.retriever import SearchText, distinct
-from retrievers.served.client import ModelServer, TextRefused, halved, in_order
+from retrievers.served.client import PROBE, ModelServer, in_order
 from retrievers.served.facts import served_facts
 from retrievers.settings import OpenaiEncoderSettings
-
-_PROBE = "a probe"
 
 
 class OpenaiEncoder:
@@ -42,16 +40,9 @@ class OpenaiEncoder:
         if facts.api == "vllm":
             self._body["truncate_prompt_tokens"] = -1  # otherwise it refuses texts that are too long for the model
         self._prefix = {"query": settings.query_prefix, "passage": settings.passage_prefix}
-        self._refused: dict[str, str] = {}  # a block is halved until its bad rows are found: ask once for each
-        try:
-            (probe,) = server.ask(
-                f"{server.base}/embeddings", self._body | {"input": [_PROBE]}, lambda found: _vectors(found, 1, None),
-                patience=server.opening_patience, fatal=False,
-            )  # fmt: skip
-        except TextRefused as refused:
-            raise server.error(
-                "model-unfit", f"it gives no vectors: {refused.words}; name a model that the server embeds with"
-            ) from None
+        self._url = f"{server.base}/embeddings"
+        body = self._body | {"input": [PROBE]}
+        (probe,) = server.probe(self._url, body, lambda found: _vectors(found, 1, None), "vectors", "embeds")
         self.dim = len(probe)
         if settings.dimensions not in (None, self.dim):
             raise server.error(
@@ -80,23 +71,14 @@ class OpenaiEncoder:
         if not texts:
             return np.empty((0, self.dim), dtype=np.float32)
         unique, inverse = distinct([self._prefix[text.kind] + text.text for text in texts])
-        known = next((self._refused[text] for text in unique if text in self._refused), None)
-        if known is not None:
-            raise TextRefused(self._server.what, known)
         batches = [unique[start : start + self._batch] for start in range(0, len(unique), self._batch)]
-        parts = self._server.in_parallel(batches, lambda batch, stop: halved(batch, lambda part: self._send(part, stop)))
+        parts = self._server.answers(batches, self._send)
         vectors: np.ndarray = np.stack([vector for part in parts for vector in part])[inverse]
         return vectors
 
     def _send(self, texts: Sequence[str], stop: threading.Event) -> list[np.ndarray]:
         body = self._body | {"input": [text or " " for text in texts]}  # TEI refuses an empty text
-        url, count = f"{self._server.base}/embeddings", len(texts)
-        try:
-            return list(self._server.ask(url, body, lambda found: _vectors(found, count, self.dim), stop=stop))
-        except TextRefused as refused:
-            if count == 1 and not stop.is_set():
-                self._refused[texts[0]] = refused.words
-            raise
+        return list(self._server.ask(self._url, body, lambda found: _vectors(found, len(texts), self.dim), stop=stop))
 
 
 def _vectors(answer: Any, count: int, dim: int | None) -> np.ndarray:

@@ -12,11 +12,10 @@ import numpy as np
 
 from retrievers.rerankers.cross_encoder import rounded_scores
 from retrievers.retriever import distinct
-from retrievers.served.client import ModelServer, TextRefused, halved, in_order
+from retrievers.served.client import PROBE, ModelServer, in_order
 from retrievers.served.facts import served_facts
 from retrievers.settings import RerankSettings
 
-_PROBE = "a probe"
 _PROBABILITY_DECIMALS = 6  # 4, as of logits, would tie all that is irrelevant
 _Pair = tuple[str, str]
 
@@ -43,16 +42,7 @@ class ServerReranker:
         self._url = f"{server.root if facts.api == 'tei' else server.base}/rerank"
         self._sent: Counter[str] = Counter()
         self._lock = threading.Lock()
-        self._refused: dict[_Pair, str] = {}  # a block is halved until its bad rows are found: ask once for each
-        try:
-            server.ask(
-                self._url, self._body(_PROBE, [_PROBE]), lambda found: _scores(found, 1),
-                patience=server.opening_patience, fatal=False,
-            )  # fmt: skip
-        except TextRefused as refused:
-            raise server.error(
-                "model-unfit", f"it gives no scores: {refused.words}; name a model that the server reranks with"
-            ) from None
+        server.probe(self._url, self._body(PROBE, [PROBE]), lambda found: _scores(found, 1), "scores", "reranks")
 
     def identity(self) -> dict[str, Any]:
         """Returns what determines the scores, as far as the server says it, as JSON values."""
@@ -77,16 +67,13 @@ class ServerReranker:
         unique, inverse = distinct(list(zip(queries, passages, strict=True)))
         if not unique:
             return np.empty(0)
-        known = next((self._refused[pair] for pair in unique if pair in self._refused), None)
-        if known is not None:
-            raise TextRefused(self._server.what, known)
         of_query: dict[str, list[_Pair]] = {}
         for pair in unique:
             of_query.setdefault(pair[0], []).append(pair)
         batches = [
             pairs[start : start + self._batch] for pairs in of_query.values() for start in range(0, len(pairs), self._batch)
         ]
-        parts = self._server.in_parallel(batches, lambda batch, stop: halved(batch, lambda part: self._send(part, stop)))
+        parts = self._server.answers(batches, self._send)
         found = {
             pair: score for batch, scores in zip(batches, parts, strict=True) for pair, score in zip(batch, scores, strict=True)
         }
@@ -100,16 +87,11 @@ class ServerReranker:
         return sent
 
     def _send(self, pairs: Sequence[_Pair], stop: threading.Event) -> list[float]:
-        query, count = pairs[0][0], len(pairs)
+        query = pairs[0][0]
         body = self._body(query, [passage for _, passage in pairs])
-        try:
-            return self._server.ask(
-                self._url, body, lambda found: _scores(found, count), stop=stop, sending=lambda: self._count(query)
-            )
-        except TextRefused as refused:
-            if count == 1 and not stop.is_set():
-                self._refused[pairs[0]] = refused.words
-            raise
+        return self._server.ask(
+            self._url, body, lambda found: _scores(found, len(pairs)), stop=stop, sending=lambda: self._count(query)
+        )
 
     def _count(self, query: str) -> None:
         with self._lock:

@@ -18,7 +18,7 @@ from cluster.errors import RetrieverError
 from retrievers.encoder import encoded_passages, encoder_differences, encoder_identity, open_encoder
 from retrievers.reranker import open_reranker, reranker_identity
 from retrievers.retriever import SearchText
-from retrievers.served.client import ModelServer, TextRefused, halved, in_order
+from retrievers.served.client import ModelServer, TextRefused, in_order
 from retrievers.served.encoder import OpenaiEncoder
 from retrievers.served.reranker import ServerReranker
 from retrievers.settings import OpenaiEncoderSettings, RerankSettings
@@ -139,14 +139,15 @@ def test_items_are_ordered_by_their_index(places: list[int]) -> None:
     assert [one["index"] for one in in_order([{"index": place} for place in places], 5, "scores")] == list(range(5))
 
 
-@given(st.lists(st.text(max_size=3), min_size=1, max_size=9), st.integers(1, 4))
+@given(st.lists(st.text(max_size=3), unique=True, min_size=1, max_size=9), st.integers(1, 4))
 def test_a_batch_that_is_too_large_is_halved(items: list[str], most: int) -> None:
-    def send(part: Sequence[str]) -> list[str]:
+    def send(part: Sequence[str], _: threading.Event) -> list[str]:
         if len(part) > most:
             raise TextRefused("server", "too large")
         return [item.upper() for item in part]
 
-    assert halved(items, send) == [item.upper() for item in items]
+    server = ModelServer("encoder", OpenaiEncoderSettings(kind="openai", model="tiny", base_url="http://127.0.0.1:9/v1"))
+    assert server.answers([items], send) == [[item.upper() for item in items]]
 
 
 # ---------------------------------------------------------------- failures
