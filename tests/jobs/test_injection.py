@@ -5,7 +5,6 @@ The server is the worst there is: it obeys every query and answers with the quer
 
 from __future__ import annotations
 
-import io
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -18,15 +17,12 @@ import pyarrow.parquet as pq
 import pytest
 from blocks import index_fields
 from fake_server import FakeServer
+from in_process_runs import prepared_job, run_in_process
 from whole_runs import rows
 
-from jobs.config.load import load_config
 from jobs.report import report
 from jobs.run.folder import open_run
-from jobs.run.prepare import prepare
-from jobs.run.run import run
 from jobs.tables import OPTIONAL_QUERIES, STORED
-from jobs.terminal.live_display import LiveDisplay
 from retrievers.local.build import build_local_index
 
 PLANNED = ("general", "keyword", "pseudo_answer", "core_content", "rag_fusion")
@@ -91,9 +87,7 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Night]:
         }
         path = place / "config.yaml"
         path.write_text(json.dumps(config))
-        prepared = prepare(load_config(str(path)), str(path))
-        run(prepared, LiveDisplay(io.StringIO()))
-        yield Night(Path(prepared.storage.root), server.bodies)
+        yield Night(run_in_process(prepared_job(str(path))), server.bodies)
 
 
 def test_tables_have_their_schemas_and_their_rows(night: Night) -> None:

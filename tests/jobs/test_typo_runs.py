@@ -12,13 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from blocks import typed
+from in_process_runs import prepared_job, run_in_process
 from whole_runs import rows
 
 from jobs.config.load import load_config
 from jobs.keys import fingerprint, identity
-from jobs.run.prepare import prepare
-from jobs.run.run import run
-from jobs.terminal.live_display import LiveDisplay
 from jobs.try_one.loaded import LoadedConfig
 from jobs.try_one.page import page
 from jobs.try_one.trial import trial_values
@@ -53,9 +51,7 @@ def job(
 
 
 def done(path: str, *settings: str) -> Path:
-    prepared = prepare(load_config(path, list(settings)), path)
-    run(prepared, LiveDisplay(io.StringIO()))
-    return Path(prepared.storage.root)
+    return run_in_process(prepared_job(path, *settings))
 
 
 WITH = "retrieve.typos={rate: 0.4, seed: 3}"
