@@ -112,6 +112,8 @@ What counters hold:
   earlier start has paid for. Shards that were in flight when a start was killed may so stand in the counters of both.
 - If the process that counts is restarted, its counters go on as series with another `WorkerId`; up to 10 s are lost.
 - The `_sum` of a histogram is of the middles of its buckets: Ray passes on no other. Money, tokens and requests are counters.
+- Figures of queries (`_bucket_total`) are counters with the buckets of a histogram, cumulative by `le`; `histogram_quantile`
+  reads them. A bucket without a value has no series.
 
 Gauges vanish from the endpoint 20 s after the run has ended; counters and histograms stay until Ray's agent on that node ends.
 """

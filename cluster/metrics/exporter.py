@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cluster.metrics.table import METRICS, RUN_LABELS
@@ -32,11 +31,9 @@ class Exporter:
         """Sets a gauge."""
         self._metric(name).set(value, labels)
 
-    def observe(self, name: str, values: Iterable[float], labels: Mapping[str, str]) -> None:
-        """Counts values in the buckets of a histogram."""
-        metric, labels = self._metric(name), dict(labels)
-        for value in values:
-            metric.observe(value, labels)
+    def observe(self, name: str, value: float, **labels: str) -> None:
+        """Counts a value in the buckets of a histogram."""
+        self._metric(name).observe(value, labels)
 
     def _metric(self, name: str) -> Any:
         if name not in self._open:

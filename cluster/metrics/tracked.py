@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 
 from cluster.costs import Totals, work_seconds
 from cluster.metrics.exporter import Exporter
-from cluster.metrics.table import METRICS
 from cluster.run.snapshot import BlockTotals, Snapshot
 
 LOOK_SECONDS = 10.0  # between two looks at the gauges, as Ray exports; it forgets one that was not set for 20 s
@@ -63,23 +62,19 @@ class TrackedMetrics:
             seconds: From the block's begin to its end.
             totals: What the stage added to the block.
         """
-        first = stage not in self._counted.setdefault(shard, {})
-        counted = self._counted[shard].setdefault(stage, Counter())
+        counted = self._counted.setdefault(shard, {}).setdefault(stage, Counter())
         found: Counter[Series] = Counter()
         _count(found, "dmqr_queries", rows, stage=stage)
         _count_spent(found, totals.spent)
         _count_errors(found, totals.counts)
-        for name, labels, values in totals.samples:
-            if METRICS[name].kind == "counter":
-                _count(found, name, sum(values), **labels)
-            elif first:
-                self._exporter.observe(name, values, labels)
+        for name, labels, amount in totals.samples:
+            _count(found, name, amount, **labels)
         for series, amount in found.items():
             if amount > counted[series]:
                 self._exporter.add(series[0], amount - counted[series], **dict(series[1]))
         self._counted[shard][stage] = counted | found  # the larger of each
         busy = work_seconds(totals.spent)
-        self._exporter.observe("dmqr_block_seconds", [sum(busy.values()) if busy else seconds], {"stage": stage})
+        self._exporter.observe("dmqr_block_seconds", sum(busy.values()) if busy else seconds, stage=stage)
 
     def ended(self, shard: int) -> None:
         """Forgets a shard that is committed or given up."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cluster.costs import START_UP
-from cluster.metrics.table import MetricSample
+from cluster.metrics.table import METRICS, MetricSample
 
 
 def rewrite_samples(table: pa.Table) -> list[MetricSample]:
@@ -19,8 +19,8 @@ def rewrite_samples(table: pa.Table) -> list[MetricSample]:
     texts = pa.table({"strategy": lists.flatten().field("strategy"), "type": types.take(pc.list_parent_indices(lists))})
     for row in texts.group_by(["strategy", "type"]).aggregate([([], "count_all")]).to_pylist():
         labels = {"strategy": row["strategy"], "query_type": row["type"]}
-        found.append(MetricSample("dmqr_rewrites", labels, [row["count_all"]]))
-    return found + list(_by_type("dmqr_calls_per_query", types, _requests(table), np.ones(table.num_rows, bool)))
+        found.append(MetricSample("dmqr_rewrites", labels, row["count_all"]))
+    return found + list(_by_type("dmqr_calls_per_query_bucket", types, _requests(table), np.ones(table.num_rows, bool)))
 
 
 def score_samples(table: pa.Table, logits: bool) -> list[MetricSample]:
@@ -37,7 +37,7 @@ def score_samples(table: pa.Table, logits: bool) -> list[MetricSample]:
         shown = 1 / (1 + np.exp(-reranked)) if logits else reranked
     best = np.full(table.num_rows, -np.inf)
     np.maximum.at(best, rows, np.where(np.isnan(shown), flat.field("fused_score").to_numpy(zero_copy_only=False), shown))
-    return list(_by_type("dmqr_best_score", _types(table), best, np.isfinite(best)))
+    return list(_by_type("dmqr_best_score_bucket", _types(table), best, np.isfinite(best)))
 
 
 def _requests(table: pa.Table) -> np.ndarray:
@@ -55,8 +55,10 @@ def _types(table: pa.Table) -> pa.Array:
 
 
 def _by_type(name: str, types: pa.Array, values: np.ndarray, counted: np.ndarray) -> Iterator[MetricSample]:
-    """Yields the counted values by query type."""
+    """Yields how many of the counted values are in each bucket or below, by query type; empty buckets are left out."""
+    bounds = [*METRICS[name].buckets, np.inf]
     for query_type in pc.unique(types).to_pylist():
-        chosen = values[counted & pc.equal(types, query_type).to_numpy(zero_copy_only=False)]
-        if len(chosen):
-            yield MetricSample(name, {"query_type": query_type}, chosen.tolist())
+        chosen = np.sort(values[counted & pc.equal(types, query_type).to_numpy(zero_copy_only=False)])
+        for bound, amount in zip(bounds, np.searchsorted(chosen, bounds, side="right").tolist(), strict=True):
+            if amount:
+                yield MetricSample(name, {"query_type": query_type, "le": f"{bound:g}".replace("inf", "+Inf")}, amount)

@@ -16,8 +16,15 @@ from jobs.metrics.samples import rewrite_samples, score_samples
 from jobs.tables import RESULT, REWRITE, SELECTION
 
 
-def found(samples: list[MetricSample]) -> dict[tuple[str, ...], list[float]]:
-    return {(one.name, *(one.labels[label] for label in METRICS[one.name].labels)): list(one.values) for one in samples}
+def found(samples: list[MetricSample]) -> dict[tuple[str, ...], float]:
+    return {(one.name, *(one.labels[label] for label in METRICS[one.name].labels)): one.amount for one in samples}
+
+
+def buckets(name: str, query_type: str, *values: float) -> dict[tuple[str, ...], float]:
+    """What is expected of these values."""
+    bounds = {f"{bound:g}": bound for bound in METRICS[name].buckets} | {"+Inf": math.inf}
+    counts = {(name, query_type, le): sum(value <= bound for value in values) for le, bound in bounds.items()}
+    return {key: n for key, n in counts.items() if n}
 
 
 def block(types: list[str | None], **columns: pa.Array) -> pa.Table:
@@ -41,12 +48,12 @@ def test_texts_and_requests_by_query_type() -> None:
     rewrites = [texts("general", "keyword", "keyword"), texts("general"), [], texts("keyword")]
     table = block(["fact", "fact", "name", None], rewrites=pa.array(rewrites, pa.list_(REWRITE)), costs=pa.array(costs, COSTS))
     assert found(rewrite_samples(table)) == {
-        ("dmqr_rewrites", "general", "fact"): [2],
-        ("dmqr_rewrites", "keyword", "fact"): [2],
-        ("dmqr_rewrites", "keyword", ""): [1],
-        ("dmqr_calls_per_query", "fact"): [4.0, 3.0],
-        ("dmqr_calls_per_query", "name"): [0.0],
-        ("dmqr_calls_per_query", ""): [0.0],
+        ("dmqr_rewrites", "general", "fact"): 2,
+        ("dmqr_rewrites", "keyword", "fact"): 2,
+        ("dmqr_rewrites", "keyword", ""): 1,
+        **buckets("dmqr_calls_per_query_bucket", "fact", 4, 3),
+        **buckets("dmqr_calls_per_query_bucket", "name", 0),
+        **buckets("dmqr_calls_per_query_bucket", "", 0),
     }
 
 
@@ -61,9 +68,11 @@ def test_the_best_score_is_the_reranker_s_where_there_is_one() -> None:
     rows = [hits((2.0, -1.0), (1.0, 3.0)), hits((1.5, None), (0.5, None)), [], hits((0.25, -1000.0))]
     table = block([None, "fact", "fact", "fact"], hits=pa.array(rows, pa.list_(RESULT)))
     cosines, logits = found(score_samples(table, logits=False)), found(score_samples(table, logits=True))
-    assert cosines == {("dmqr_best_score", ""): [3.0], ("dmqr_best_score", "fact"): [1.5, -1000.0]}
-    assert logits["dmqr_best_score", ""] == pytest.approx([1 / (1 + math.exp(-3.0))])
-    assert logits["dmqr_best_score", "fact"] == [1.5, 0.0]  # the reranker failed on the first of them
+    name = "dmqr_best_score_bucket"
+    assert cosines == buckets(name, "", 3.0) | buckets(name, "fact", 1.5, -1000.0)
+    # The reranker failed on the first of type fact; the logit 3 is .9526.
+    assert logits == buckets(name, "", 1 / (1 + math.exp(-3.0))) | buckets(name, "fact", 1.5, 0.0)
+    assert (cosines[name, "fact", "0.01"], cosines[name, "fact", "+Inf"], logits[name, "", "0.99"]) == (1, 2, 1)
 
 
 def test_a_block_without_results_has_no_score() -> None:

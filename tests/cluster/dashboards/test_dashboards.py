@@ -63,7 +63,8 @@ def test_labels_exist() -> None:
 
 
 def base(name: str) -> str:
-    return re.sub(r"_(total|bucket|count|sum)$", "", name.removeprefix("ray_"))
+    (metric,) = [metric for metric in METRICS if name in exposed(metric)]
+    return metric
 
 
 def test_every_panel_is_of_the_chosen_runs_and_source() -> None:
