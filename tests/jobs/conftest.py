@@ -5,15 +5,18 @@ from __future__ import annotations
 import copy
 import importlib.util
 import sys
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
 from blocks import index_fields
+from fake_models import FakeModels
 from whole_runs import finish, flags, start
 
 from retrievers.local.build import build_local_index
@@ -88,6 +91,20 @@ def dense(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
     path = tmp_path_factory.mktemp("dense") / "index"
     build_local_index(path, corpus, index_fields(encoder=ENCODER))
     return {"kind": "local", "index": str(path), "analyzer": None, "encoder": ENCODER}
+
+
+@pytest.fixture(scope="session")
+def served_dense(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """The block of a dense retriever whose encoder is a fake server: a job opens it at once, where weights take a second."""
+
+    def embed(texts: Sequence[str]) -> list[list[float]]:
+        return [[1.0, *np.bincount([zlib.crc32(word.encode()) % 32 for word in text.split()], minlength=32)] for text in texts]
+
+    with FakeModels("tei", embed=embed) as server:
+        encoder = {"kind": "openai", "model": server.model, "base_url": server.address}
+        path = tmp_path_factory.mktemp("served") / "index"
+        build_local_index(path, corpus, index_fields(encoder=encoder))
+        yield {"kind": "local", "index": str(path), "analyzer": None, "encoder": encoder}
 
 
 @pytest.fixture(scope="session")

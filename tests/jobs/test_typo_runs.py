@@ -20,9 +20,9 @@ from jobs.keys import fingerprint, identity
 from jobs.try_one.loaded import LoadedConfig
 from jobs.try_one.page import page
 from jobs.try_one.trial import trial_values
-from retrievers.encoder import Encoder
 from retrievers.retriever import SearchText, open_retriever
-from retrievers.settings import EncoderSettings, TypoSettings
+from retrievers.served.encoder import OpenaiEncoder
+from retrievers.settings import OpenaiEncoderSettings, TypoSettings
 from retrievers.typos import with_typos
 from rewriters.normalise import query_id
 
@@ -32,8 +32,8 @@ TYPOS = TypoSettings(rate=0.4, seed=3)
 
 @pytest.fixture
 def job(
-    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], dense: dict[str, Any], config_file: Callable[[Any], str],
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], served_dense: dict[str, Any],
+    config_file: Callable[[Any], str], monkeypatch: pytest.MonkeyPatch,
 ) -> str:  # fmt: skip
     """The path of a config with one strategy and a reranker."""
     monkeypatch.chdir(tmp_path)
@@ -42,9 +42,9 @@ def job(
     Path("recorded.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     values["rewrite"]["strategies"] = ["keyword"]
     values["rewrite"]["calls"] = "separate"
-    values["retrieve"] = {"retrievers": {"bm25": bm25, "dense": dense}}
+    values["retrieve"] = {"retrievers": {"bm25": bm25, "dense": served_dense}}
     values |= {
-        "rerank": {"kind": "bi_encoder", "encoder": dense["encoder"]},
+        "rerank": {"kind": "bi_encoder", "encoder": served_dense["encoder"]},
         "cluster": {"address": "none", "shard_size": 2},
     }
     return config_file(values)
@@ -81,8 +81,8 @@ def test_the_original_is_searched_with_its_typos_and_all_else_is_the_clean_query
     assert changed
 
 
-def test_the_reranker_sees_the_typos(job: str, dense: dict[str, Any], passages: dict[str, str]) -> None:
-    encoder = Encoder(EncoderSettings(**dense["encoder"]), "cpu")
+def test_the_reranker_sees_the_typos(job: str, served_dense: dict[str, Any], passages: dict[str, str]) -> None:
+    encoder = OpenaiEncoder(OpenaiEncoderSettings(**served_dense["encoder"]))
     folder = done(job, WITH)
     texts = {query_id(query): with_typos(query, query_id(query), TYPOS) for query in QUERIES}
     scores = rows(folder, "scores")

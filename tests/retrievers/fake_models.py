@@ -85,6 +85,7 @@ class FakeModels:
         self._faults: dict[str, tuple[Said, float]] = {}
         self._shown: Counter[str] = Counter()
         self._lock = threading.Lock()
+        self._computing = threading.Lock()  # tokenizers keep the padding of a batch between two calls: one thread at a time
 
     @property
     def address(self) -> str:
@@ -174,7 +175,8 @@ class FakeModels:
                 return tei_error(413, "`inputs` cannot be empty", "Validation")
         elif body.get("model") != self.model:
             return vllm_error(404, f"The model `{body.get('model')}` does not exist.", "NotFoundError")
-        answer = self._answer(path, body, texts)
+        with self._computing:
+            answer = self._answer(path, body, texts)
         return NOT_FOUND if answer is None else Said(content=json.dumps(self.spoil(answer)).encode())
 
     def _answer(self, path: str, body: Body, texts: Sequence[str]) -> Any:

@@ -48,8 +48,8 @@ def answers(query: str, style: str = "") -> str:
 
 @pytest.fixture
 def make(
-    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], dense: dict[str, Any], config_file: Callable[[Any], str],
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], served_dense: dict[str, Any],
+    config_file: Callable[[Any], str], monkeypatch: pytest.MonkeyPatch,
 ) -> Make:  # fmt: skip
     """Checks an ablation of a small job; one query has no recorded answer, one no hits of BM25."""
     monkeypatch.chdir(tmp_path)
@@ -60,7 +60,7 @@ def make(
         lines = [{"query": query, "completions": {"dmqr": answers(query, style)}} for query in QUERIES[1:]]
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     values["rewrite"]["strategies"] = STRATEGIES
-    values["retrieve"] |= {"retrievers": {"bm25": bm25, "dense": dense}}
+    values["retrieve"] |= {"retrievers": {"bm25": bm25, "dense": served_dense}}
     values |= {"rerank": {"kind": "none"}, "limits": {"error_rate": 1}, "cluster": {"address": "none", "shard_size": 4}}
     path = config_file(values)
 

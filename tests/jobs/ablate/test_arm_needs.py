@@ -49,8 +49,8 @@ def words(query: str, style: str) -> dict[str, str]:
 
 @pytest.fixture
 def make(
-    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], dense: dict[str, Any], config_file: Callable[[Any], str],
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], served_dense: dict[str, Any],
+    config_file: Callable[[Any], str], monkeypatch: pytest.MonkeyPatch,
 ) -> Make:  # fmt: skip
     """Runs an ablation of a small job that shares nothing with others; one query has no recorded answer."""
     monkeypatch.chdir(tmp_path)
@@ -59,7 +59,7 @@ def make(
         lines = [{"query": query, "completions": words(query, style)} for query in QUERIES[1:]]
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     values["rewrite"]["strategies"] = STRATEGIES
-    values["retrieve"] |= {"retrievers": {"bm25": bm25, "dense": dense}}
+    values["retrieve"] |= {"retrievers": {"bm25": bm25, "dense": served_dense}}
     values |= {"rerank": {"kind": "none"}, "limits": {"error_rate": 1}, "cluster": {"address": "none", "shard_size": 3}}
     path = config_file(values)
     made = []

@@ -21,6 +21,7 @@ from manifest_schemas import check, strict
 from cluster.errors import ConfigError
 from cluster.kuberay.create import filled
 from cluster.run.pools import Pool
+from cluster.storage import open_storage
 from jobs.__main__ import main
 from jobs.cli.command_line.arguments import parser
 from jobs.config.config import Config
@@ -560,7 +561,7 @@ def test_the_estimate_is_the_last_run_of_these_settings_by_the_size_of_the_log(
 
 
 def test_a_storage_that_does_not_answer_does_not_hold_rendering(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobs.submit.expected.open_storage", lambda path: time.sleep(5))
+    monkeypatch.setattr("jobs.submit.expected.open_storage", lambda path: time.sleep(5) or open_storage(path))
     found = expected(config(), patience=0.1)
     assert (found.seconds, found.reason) == (None, "the output or the log does not answer within 0.1 s")
     assert unset_variables(config(*AT_SERVERS)) == ["ENCODER_KEY", "RERANKER_KEY"]
