@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import FlagEmbedding
 import pytest
 from tiny_llm import make_gemma
 
@@ -39,6 +38,8 @@ def test_results_stand_in_the_order_of_flagembeddings_scores(
         trial = loaded.try_query(QUERY, lambda words: None)
     found = {hit["doc_id"]: hit["score"] for hit in trial.row["hits"]}
     arguments = {key.replace("instruction", "instruction_for_rerank"): value for key, value in more.items()}
+    import FlagEmbedding  # 6 s, so not where tests are collected
+
     oracle = FlagEmbedding.FlagLLMReranker(gemma, devices="cpu", max_length=64, **arguments)
     scores = oracle.compute_score([(QUERY, passages[doc_id]) for doc_id in found])
     assert len(found) >= 2

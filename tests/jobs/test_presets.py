@@ -57,7 +57,7 @@ Run = Callable[..., tuple[Path, Any]]
 
 
 @pytest.fixture
-def job(tmp_path: Path, bm25: dict[str, Any], dense: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Run:
+def job(tmp_path: Path, bm25: dict[str, Any], served_dense: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs a preset over three queries with recorded completions, without a reranker; returns its folder and config."""
     log, recorded = tmp_path / "log.parquet", tmp_path / "recorded.jsonl"
     monkeypatch.chdir(ROOT)
@@ -68,9 +68,12 @@ def job(tmp_path: Path, bm25: dict[str, Any], dense: dict[str, Any], monkeypatch
         recorded.write_text("".join(json.dumps(line) + "\n" for line in lines))
         path = f"configs/{preset}.yaml"
         named = yaml.safe_load(Path(path).read_text())["retrieve"]["retrievers"]
+        blocks = {name: served_dense if one.get("encoder") else bm25 for name, one in named.items()}
         indexes = [
-            f"retrieve.retrievers.{name}.index={(dense if one.get('encoder') else bm25)['index']}"
-            for name, one in named.items()
+            f"retrieve.retrievers.{name}.{key}={json.dumps(block[key])}"
+            for name, block in blocks.items()
+            for key in ("index", "encoder")
+            if block[key]
         ]
         common = [
             f"log.path={log}", "log.query_column=query", "log.id_column=id", f"output={tmp_path}/runs", "cluster.address=none",
