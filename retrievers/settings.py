@@ -6,9 +6,10 @@ Those of a kind of retriever are in its folder (`local/settings.py`, `elastic/se
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+
+from cluster.http import server_address
 
 FROZEN = ConfigDict(extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True)
 
@@ -36,22 +37,7 @@ class CorpusSettings(BaseModel):
         return {"doc_id": self.id_column, "title": self.title_column, "text": self.text_column}
 
 
-def _address(base_url: str) -> str:
-    """Returns a server's address without a slash at its end; refuses what is no address, and secrets in it."""
-    give = "must be like http://host:8000/v1, without ? or #"
-    try:
-        parts = urlsplit(base_url.strip())
-        port = parts.port
-    except ValueError as error:
-        raise ValueError(f"{give}: {error}; correct it") from None
-    if parts.username is not None or parts.password is not None:
-        raise ValueError("must not hold user and password; put the key into an environment variable, name it in api_key_env")
-    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or parts.query or parts.fragment:
-        raise ValueError(f"{give}; correct it")
-    return base_url.strip().rstrip("/")
-
-
-Address = Annotated[str, AfterValidator(_address)]
+Address = Annotated[str, AfterValidator(server_address)]
 """The address of a server, without credentials."""
 
 

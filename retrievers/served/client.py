@@ -19,8 +19,9 @@ import urllib3
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from cluster.errors import RetrieverError
+from cluster.http import api_key, fatal_status, retry_after
 from cluster.outages import answered, failed
-from retrievers.served.http import api_key, connections, error_text, reason, retry_after
+from retrievers.served.http import connections, error_text, reason
 from retrievers.settings import ServerSettings
 
 PROBE = "a probe"  # the text of a first request
@@ -86,11 +87,18 @@ class ModelServer:
         self.opening_patience = self.patience if patient else min(_OPENING_PATIENCE, self.patience)
         """Seconds of retries of the first requests."""
         self._settings, self._service = settings, f"model server {self.base}"
-        self._key = api_key(self.what, settings.api_key_env)
+        self._key: str | None = None
+        try:
+            self._key = api_key(settings.api_key_env)
+        except ValueError as problem:
+            raise self.error("engine-access", str(problem)) from None
         self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if self._key is not None:
             self._headers["Authorization"] = f"Bearer {self._key}"
-        self._pool = connections(self.what, self.base, settings.max_in_flight)
+        try:
+            self._pool = connections(self.base, settings.max_in_flight)
+        except ValueError as problem:
+            raise self.error("engine-setting", str(problem)) from None
         self._lock = threading.Lock()
         self._failing = (0.0, float("-inf"))  # times of the first and the latest failure since the latest good answer
         self._refused: dict[Hashable, str] = {}  # a block is halved until its bad rows are found: ask once for each
@@ -227,22 +235,14 @@ class ModelServer:
             return result
         said = f"HTTP {status}: {self._redacted(error_text(reply.content)) or 'no more words'}"
         if status in _BUSY:
-            raise _Failure(said, uses_attempt=False, wait=retry_after(reply.headers))
+            raise _Failure(said, uses_attempt=False, wait=retry_after(reply.headers) or 0.0)
         if status in _BROKEN or status >= 500:
-            raise _Failure(said, uses_attempt=True, wait=retry_after(reply.headers))
+            raise _Failure(said, uses_attempt=True, wait=retry_after(reply.headers) or 0.0)
         self._answered()
         if fatal and (status in _FATAL or status < 400):
-            raise self._fatal(status, url, said)
+            code, words = fatal_status(status, url, said, self._settings.api_key_env)
+            raise self.error(code, words)
         raise TextRefused(self.what, said)
-
-    def _fatal(self, status: int, url: str, said: str) -> RetrieverError:
-        if status in (401, 403):
-            name = self._settings.api_key_env
-            remedy = f"set {name} to a key that it takes" if name else "name the variable that has its key in api_key_env"
-            return self.error("engine-access", f"{url} refuses access ({said}); {remedy}")
-        if status == 402:
-            return self.error("engine-access", f"{url} wants to be paid first ({said}); look at the account of the key")
-        return self.error("engine-away", f"{url} is not there ({said}); correct base_url, which usually ends in /v1")
 
     def _send(self, url: str, body: Any) -> _Reply:
         content = None if body is None else json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")

@@ -1,61 +1,24 @@
-"""What the client of a model's server has from the environment, and what it makes of failures in words."""
+"""Connections to a model's server, and what is made of failures in words."""
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Mapping
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import urllib3
-from urllib3.exceptions import InvalidHeader
 
-from cluster.errors import RetrieverError
+from cluster.http import proxy_of
 
 _WORDS = 200  # characters of a reason
 
 
-def connections(what: str, base: str, in_flight: int) -> urllib3.PoolManager:
+def connections(base: str, in_flight: int) -> urllib3.PoolManager:
     """Returns kept connections to a server, through the proxy of the environment if it names one.
 
     Raises:
-        RetrieverError: The proxy cannot be used.
+        ValueError: The proxy cannot be used.
     """
-    parts = urlsplit(base)
-    proxy = getproxies().get(parts.scheme)
-    if not proxy or proxy_bypass(parts.hostname or ""):
-        return urllib3.PoolManager(maxsize=in_flight)
-    if urlsplit(proxy).scheme not in ("http", "https"):
-        name = f"{parts.scheme}_proxy"
-        raise RetrieverError("engine-setting", f"{what}: the proxy in {name} is no http proxy; set {name} to one, or unset it")
-    return urllib3.ProxyManager(proxy, maxsize=in_flight)
-
-
-def api_key(what: str, variable: str | None) -> str | None:
-    """Returns the key in an environment variable; None without a variable.
-
-    Raises:
-        RetrieverError: It is not set, or holds what no key can hold.
-    """
-    if variable is None:
-        return None
-    key = os.environ.get(variable, "").strip()
-    if not key or not (key.isascii() and key.isprintable()):
-        found = "holds what no key can hold" if key else "is not set or empty"
-        raise RetrieverError(
-            "engine-access", f"{what}: the environment variable {variable} (api_key_env) {found}; set it to the key"
-        )
-    return key
-
-
-def retry_after(headers: Mapping[str, str]) -> float:
-    """Returns the seconds that the server asks to wait; 0 if it says nothing that can be read."""
-    value = headers.get("Retry-After")
-    try:
-        return urllib3.Retry().parse_retry_after(value) if value else 0.0
-    except InvalidHeader:
-        return 0.0
+    proxy = proxy_of(base)
+    return urllib3.ProxyManager(proxy, maxsize=in_flight) if proxy else urllib3.PoolManager(maxsize=in_flight)
 
 
 def reason(error: BaseException) -> str:

@@ -35,9 +35,9 @@ MESSAGES: list[tuple[str, object, str]] = [
         "rerank.encoder.pooling: unknown key (known: kind, model, base_url, ",
     ),
     ("rerank", {"kind": "server", "model": "m"}, "rerank: kind server needs base_url; give the server's address"),
-    ("rerank.base_url", "http://me:secret@host/v1", "rerank.base_url: must not hold user and password; put the key into an"),
-    ("rerank.base_url", "host:8000/v1", "rerank.base_url: must be like http://host:8000/v1, without ? or #; correct it"),
-    ("rerank.base_url", "http://host/v1?key=secret", "rerank.base_url: must be like http://host:8000/v1, without ? or #; corr"),
+    ("rerank.base_url", "http://me:secret@host/v1", "rerank.base_url: must not hold user and password (at host); put the key"),
+    ("rerank.base_url", "host/v1", "rerank.base_url: must be like http://host:8000/v1, without ? or #, found: 'host/v1'"),
+    ("rerank.base_url", "http://h?k=x", "rerank.base_url: must be like http://host:8000/v1, without ? or #, found: 'http://h?...'"),
     ("log.zzz", 1, "log.zzz: unknown key (known: path, query_column, id_column, count_column, context_column, "),
     # wrong values
     ("log.max_chars", "many", "log.max_chars: input should be a valid integer, unable to parse string as an integer, found "

@@ -363,9 +363,9 @@ def test_a_key_comes_from_the_environment_and_is_in_no_message(form: str, monkey
             encoder.encode(searches("b"))
         monkeypatch.setenv("MODEL_KEY", "sesame-2")
         code, words = said(refused(fake, encoder_at, api_key_env="MODEL_KEY"))
-        assert (code, "sesame" in words, "set MODEL_KEY to a key that it takes" in words) == ("engine-access", False, True)
+        assert (code, "sesame" in words, "set MODEL_KEY to one that it takes" in words) == ("engine-access", False, True)
         code, words = said(refused(fake, encoder_at))
-        assert (code, "name the variable that has its key in api_key_env" in words) == ("engine-access", True)
+        assert (code, "name the environment variable that has it in api_key_env" in words) == ("engine-access", True)
         monkeypatch.delenv("MODEL_KEY")
         assert "the environment variable MODEL_KEY (api_key_env) is not set" in str(
             refused(fake, encoder_at, api_key_env="MODEL_KEY")

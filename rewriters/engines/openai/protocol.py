@@ -7,14 +7,13 @@ is omitted for a server that rejects it; `max_tokens` is then sent under its new
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any
 
+from cluster.http import retry_after
 from rewriters.engines import Request
 
 # Fields that a request can go without, each with the words by which error messages name it.
@@ -106,7 +105,7 @@ def parse_response(status: int, headers: Mapping[str, str], content: bytes) -> C
         except ValueError as problem:
             return RequestFailure("bad_answer", f"HTTP {status}, but {problem}: {error_text(content) or 'nothing'}")
     message = f"HTTP {status}: {error_text(content) or _phrase(status)}"
-    wait = parse_retry_after(headers)
+    wait = retry_after(headers)
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         return RequestFailure("rate_limited", message, uses_attempt=False, retry_after=wait)
     if status in _UNAVAILABLE:
@@ -115,19 +114,6 @@ def parse_response(status: int, headers: Mapping[str, str], content: bytes) -> C
     if status in _TIMEOUT or broken:
         return RequestFailure("timeout" if status in _TIMEOUT else "server_error", message, retry_after=wait)
     return RequestFailure("bad_request", message, final=True)
-
-
-def parse_retry_after(headers: Mapping[str, str]) -> float | None:
-    """Returns the seconds in Retry-After, None without it; a date is compared with the server's own clock, `Date`."""
-    value = headers.get("Retry-After", "").strip()
-    try:
-        seconds = float(value)
-    except ValueError:
-        try:
-            seconds = (parsedate_to_datetime(value) - parsedate_to_datetime(headers["Date"])).total_seconds()
-        except (KeyError, TypeError, ValueError):
-            return None
-    return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
 def error_text(content: bytes) -> str:

@@ -13,13 +13,12 @@ import ssl
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 
 from cluster.errors import RewriterError, nearest
-from rewriters.engines.openai.protocol import RequestFailure, error_text, is_fatal, parse_retry_after
+from cluster.http import api_key, fatal_status, proxy_of, retry_after, server_address
+from rewriters.engines.openai.protocol import RequestFailure, error_text, is_fatal
 
 _KEEPALIVE = 4.0  # seconds: uvicorn closes an idle connection after 5, and a request sent just then is lost
 _MAX_BYTES = 16 * 2**20  # of a response
@@ -45,10 +44,20 @@ class ChatServer:
         Raises:
             RewriterError: The address or the key cannot work.
         """
-        self.base = _address(base_url)
-        self._key_env, self._key = key_env, _key(key_env)
-        self._seconds = seconds
-        self._proxy = _proxy(self.base)
+        self._key_env, self._seconds = key_env, seconds
+        self._key: str | None = None
+        try:
+            self.base = server_address(base_url)
+        except ValueError as problem:
+            raise self.error("engine-setting", f"base_url {problem}") from None
+        try:
+            self._key = api_key(key_env)
+        except ValueError as problem:
+            raise self.error("engine-access", str(problem)) from None
+        try:
+            self._proxy = proxy_of(self.base)
+        except ValueError as problem:
+            raise self.error("engine-setting", str(problem)) from None
         self._session: aiohttp.ClientSession | None = None
         self._completions_url = f"{self.base}/chat/completions"
 
@@ -87,7 +96,7 @@ class ChatServer:
                 busy = status == 429 or status >= 500
                 if not busy or attempt == _CHECK_ATTEMPTS:
                     break
-                await asyncio.sleep(min(parse_retry_after(headers) or 0.5 * attempt, 2.0))
+                await asyncio.sleep(min(retry_after(headers) or 0.5 * attempt, 2.0))
         if isinstance(content, RequestFailure):
             raise self.error("engine-away", f"{content.message}; {_remedy(content.message)}")
         said = f"HTTP {status}: {error_text(content) or 'no more words'}"
@@ -109,18 +118,8 @@ class ChatServer:
 
     def fatal_error(self, status: int, said: str, url: str | None = None) -> RewriterError:
         """Returns the error for a fatal status. said: the status and the server's words."""
-        url = url or self._completions_url
-        if status in (401, 403) and self._key_env:
-            return self.error(
-                "engine-access", f"{url} refuses the key in {self._key_env} ({said}); set {self._key_env} to one that it takes"
-            )
-        if status in (401, 403):
-            return self.error(
-                "engine-access", f"{url} wants a key ({said}); name the environment variable that has it in api_key_env"
-            )
-        if status == 402:
-            return self.error("engine-access", f"{url} wants to be paid first ({said}); look at the account of the key")
-        return self.error("engine-away", f"{url} is not there ({said}); correct base_url, which usually ends in /v1")
+        code, message = fatal_status(status, url or self._completions_url, said, self._key_env)
+        return self.error(code, message)
 
     def error(self, code: str, message: str) -> RewriterError:
         """Returns an error of this engine, with the key redacted."""
@@ -200,60 +199,6 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, OSError) and error.errno and error.errno > 0:
         return os.strerror(error.errno)
     return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
-
-
-def _address(base_url: str) -> str:
-    try:
-        parts = urlsplit(base_url.strip())
-        port = parts.port
-    except ValueError as error:
-        raise RewriterError(
-            "engine-setting", f"engine 'openai': base_url is no address: {error}; correct rewrite.engine.base_url"
-        ) from None
-    if parts.username is not None or parts.password is not None:
-        raise RewriterError(
-            "engine-setting",
-            f"engine 'openai': base_url must not hold credentials (at {parts.hostname}); put the key into an environment "
-            "variable and name it in api_key_env",
-        )
-    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or parts.query or parts.fragment:
-        shown = parts._replace(query="...", fragment="").geturl() if parts.query else base_url  # a query may hold a key
-        raise RewriterError(
-            "engine-setting",
-            f"engine 'openai': base_url must be like http://host:8000/v1, without ? or #, found: {shown!r}; correct it",
-        )
-    return base_url.strip().rstrip("/")
-
-
-def _key(variable: str | None) -> str | None:
-    if variable is None:
-        return None
-    key = os.environ.get(variable, "").strip()
-    if not key:
-        raise RewriterError(
-            "engine-access", f"engine 'openai': the environment variable {variable} (api_key_env) is not set or empty; set it"
-        )
-    if not (key.isascii() and key.isprintable()):
-        raise RewriterError(
-            "engine-access",
-            f"engine 'openai': the environment variable {variable} (api_key_env) holds what no key can hold; "
-            "set it to the key alone",
-        )
-    return key
-
-
-def _proxy(base: str) -> str | None:
-    parts = urlsplit(base)
-    proxy = getproxies().get(parts.scheme)
-    if not proxy or proxy_bypass(parts.hostname or ""):
-        return None
-    if urlsplit(proxy).scheme not in ("http", "https"):
-        where = f"{parts.scheme}_proxy"
-        raise RewriterError(
-            "engine-setting",
-            f"engine 'openai': the proxy in {where} is no http proxy; set {where} to an http proxy, or unset it",
-        )
-    return proxy
 
 
 def _models(content: bytes) -> list[str] | None:

@@ -1,0 +1,96 @@
+"""What clients of HTTP servers share: address, key and proxy, the wait that a server asks for, answers that end a run."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+_FORM = "must be like http://host:8000/v1, without ? or #"
+
+
+def server_address(base_url: str) -> str:
+    """Returns a server's address without a slash at its end.
+
+    Raises:
+        ValueError: It is none, or may hold a secret, which the message does not repeat.
+    """
+    try:
+        parts = urlsplit(base_url.strip())
+        port = parts.port
+    except ValueError as error:
+        raise ValueError(f"{_FORM}: {error}; correct it") from None
+    if parts.username is not None or parts.password is not None:
+        raise ValueError(
+            f"must not hold user and password (at {parts.hostname}); put the key into an environment variable, name it in "
+            "api_key_env"
+        )
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or parts.query or parts.fragment:
+        shown = parts._replace(query="...", fragment="").geturl() if parts.query else base_url  # a query may hold a key
+        raise ValueError(f"{_FORM}, found: {shown!r}; correct it")
+    return base_url.strip().rstrip("/")
+
+
+def api_key(variable: str | None) -> str | None:
+    """Returns the key in an environment variable; None without a variable.
+
+    Raises:
+        ValueError: It is not set, or holds what no key can hold.
+    """
+    if variable is None:
+        return None
+    key = os.environ.get(variable, "").strip()
+    if not key or not (key.isascii() and key.isprintable()):
+        found = "holds what no key can hold" if key else "is not set or empty"
+        raise ValueError(f"the environment variable {variable} (api_key_env) {found}; set it to the key")
+    return key
+
+
+def proxy_of(base: str) -> str | None:
+    """Returns the proxy that the environment names for an address; None without one.
+
+    Raises:
+        ValueError: It is no HTTP proxy.
+    """
+    parts = urlsplit(base)
+    proxy = getproxies().get(parts.scheme)
+    if not proxy or proxy_bypass(parts.hostname or ""):
+        return None
+    if urlsplit(proxy).scheme not in ("http", "https"):
+        name = f"{parts.scheme}_proxy"
+        raise ValueError(f"the proxy in {name} is no http proxy; set {name} to one, or unset it")
+    return proxy
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Returns the seconds in Retry-After, None without it; a date is compared with the server's own clock, `Date`."""
+    value = headers.get("Retry-After", "").strip()
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            seconds = (parsedate_to_datetime(value) - parsedate_to_datetime(headers["Date"])).total_seconds()
+        except (KeyError, TypeError, ValueError):
+            return None
+    return max(0.0, seconds) if math.isfinite(seconds) else None
+
+
+def fatal_status(status: int, url: str, said: str, key_env: str | None) -> tuple[str, str]:
+    """Returns the error code and the message for a status that every request to a URL would get.
+
+    Args:
+        status: 401 and 403: no access; 402: not paid; else: nothing is there.
+        url: What was asked.
+        said: The status and the server's words.
+        key_env: The environment variable that has the key, if there is one.
+    """
+    if status in (401, 403) and key_env:
+        return "engine-access", f"{url} refuses the key in {key_env} ({said}); set {key_env} to one that it takes"
+    if status in (401, 403):
+        return "engine-access", f"{url} wants a key ({said}); name the environment variable that has it in api_key_env"
+    if status == 402:
+        return "engine-access", f"{url} wants to be paid first ({said}); look at the account of the key"
+    return "engine-away", f"{url} is not there ({said}); correct base_url, which usually ends in /v1"
