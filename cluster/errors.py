@@ -287,8 +287,8 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "run-changed": (
             "The run's log or index has changed since its start.",
-            "Restore it, or start a new run under another `name`. Elasticsearch keeps the old index for a while; the line has "
-            "the settings that resume with it.",
+            "Restore it, or start a new run with another `--label`. Elasticsearch keeps the index before until the next build; "
+            "the line has the settings that resume with it.",
         ),
         "run-held": ("Another driver works on this run.", "Wait for it, or stop it."),
         "run-unbalanced": (

@@ -86,8 +86,8 @@ have exit code 1 (`interrupted; start it again`: 130 or 143):
 - A worker failed: the line says `what is committed stays; details in` and names the log.
 - A mistake of this program: the line ends with `report it with the trace above`.
 
-S3, and Elasticsearch for `patience_minutes`, are asked again while they give no good answer, before one of these lines ends
-the work. What to do when a night stopped, by cause: [operations.md](operations.md#when-a-run-stopped).
+S3, and Elasticsearch and servers of models for `patience_minutes`, are asked again while they give no good answer, before one
+of these lines ends the work. What to do when a night stopped, by cause: [operations.md](operations.md#when-a-run-stopped).
 """
 
 
@@ -175,8 +175,11 @@ def metrics_page() -> str:
         for name, metric in METRICS.items():
             if metric.kind == kind:
                 labels = ", ".join(f"`{label}`" for label in metric.labels)
-                bounds = f" {', '.join(f'{bound:g}' for bound in metric.buckets)} |" if metric.buckets else ""
-                rows.append(f"| {', '.join(f'`{one}`' for one in exposed(name))} | {labels} |{bounds} {metric.about} |")
+                bounds = ", ".join(f"{bound:g}" for bound in metric.buckets)
+                about = metric.about + f" `le`: {bounds}, +Inf." * ("le" in metric.labels)
+                rows.append(
+                    f"| {', '.join(f'`{one}`' for one in exposed(name))} | {labels} |{f' {bounds} |' * bounded} {about} |"
+                )
         parts.append("\n".join(rows) + "\n")
     return "\n".join(parts).replace("RUN_LABELS", " and ".join(f"`{label}`" for label in RUN_LABELS))
 

@@ -131,8 +131,8 @@ class KubernetesSettings(BaseModel):
     keep_head_seconds: Annotated[int, Field(ge=0)] = 86_400
     """How long the head stays after the end, for its logs; the RayJob itself stays seven times as long. Not for `kueue`."""
     egress_ports: list[Port] = [443, 6443, 9200]
-    """TCP ports outside that pods may reach (S3 and hubs, Kubernetes, Elasticsearch); that of `rewrite.engine.base_url` is
-    added."""
+    """TCP ports outside that pods may reach (S3 and hubs, Kubernetes, Elasticsearch); those of servers of models and of the
+    collector of traces are added."""
     monitoring_namespace: Annotated[str, Field(pattern=LABEL)] | None = None
     """Namespace whose pods may read Ray's metrics; null: none."""
 

@@ -32,7 +32,8 @@ METRICS: dict[str, Metric] = {
     "dmqr_queries": Metric("counter", "Queries that a stage has finished.", ("stage",)),
     "dmqr_requests": Metric(
         "counter",
-        "Requests to LLMs by request and model, those without an answer included (model empty): costs.requests.",
+        "Requests to LLMs by request and model, and to a reranker's server (component server); those without an answer "
+        "included (model empty): costs.requests.",
         ("component", "model"),
     ),
     "dmqr_tokens": Metric(

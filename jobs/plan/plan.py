@@ -38,7 +38,8 @@ from jobs.terminal.live_display import LiveDisplay
 from retrievers.models import bytes_to_fetch
 
 PLAN_FILES = 3  # least number of files that planning writes: queries, query_map, shards.json
-SHARD_TABLES = ("rewrites", "results", "scores", "costs", "runs", "errors")  # a shard writes a file of each that has rows
+# A shard writes a file of each that has rows.
+SHARD_TABLES = ("rewrites", "selections", "results", "scores", "costs", "runs", "errors")
 
 
 def plan(prepared: Prepared, progress: LiveDisplay, ablation: Ablation | None = None) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from functools import cached_property, partial
 
 from cluster import costs
 from cluster.errors import ClusterError, DmqrError, Stopped
-from cluster.run.lease import Lease, check_free
+from cluster.run.lease import STALE_SECONDS, Lease, check_free
 from cluster.run.pulse import OutagePulse
 from cluster.run.runner_local import LocalRunner
 from cluster.run.runner_ray import RayRunner
@@ -274,7 +274,7 @@ class Night:
         words = (
             "another driver has taken this run over; leave it to that one"
             if self.lease.taken_over()
-            else "another driver may have taken this run over, as nothing was stored for a minute; "
+            else f"another driver may have taken this run over, as nothing was stored for {STALE_SECONDS:g} s; "
             f"go on with: {self.resume_command}"
         )
         raise Stopped("stopped-lease", f"{self.prepared.storage.root}: {words}", graceful=False)

@@ -52,7 +52,7 @@ class ConfigFiles(NamedTuple):
 def config_files(config: Config, config_path: str, *, any_night: bool) -> ConfigFiles:
     """Returns what a ConfigMap holds of a config.
 
-    A text file is left out, and stays a path, if the ConfigMap would become larger than Kubernetes takes.
+    A file stays a path if it is Parquet, or if the ConfigMap would become larger than Kubernetes takes.
 
     Args:
         config: As it is loaded.
@@ -72,7 +72,7 @@ def config_files(config: Config, config_path: str, *, any_night: bool) -> Config
 
     def text(named: str) -> str:
         file = Path(named)
-        if not file.is_file() or any(date in named for date in dates):
+        if not file.is_file() or file.suffix == ".parquet" or any(date in named for date in dates):
             return named
         if file.absolute() not in places:
             if file.stat().st_size + found.size > _MOST_MAP_BYTES:

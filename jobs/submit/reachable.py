@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 
+from cluster.errors import RewriterError
 from cluster.storage import remote
 from jobs.config.config import Config
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.local.settings import LocalSettings
 from retrievers.settings import EncoderSettings
 from rewriters.engines.settings import OpenaiSettings, RecordedSettings, VllmSettings
-from rewriters.pool import is_path, named
+from rewriters.pool import is_path, load, named
 from rewriters.settings import SelectAdaptive, SelectClassified
 
 _OF_A_PATH = ("/", "./", "../", "~")
@@ -35,10 +37,18 @@ def unset_variables(config: Config) -> list[str]:
         if isinstance(one, ElasticSettings):
             names += [one.url_env, one.api_key_env, one.user_env, one.password_env]
     names += [server.api_key_env for server in config.model_servers]
-    if isinstance(config.rewrite.engine, OpenaiSettings):
-        names.append(config.rewrite.engine.api_key_env)
+    names += [server.api_key_env for server in llm_servers(config)]
     kubernetes = config.cluster.kubernetes
     return [name for name in dict.fromkeys(names) if name and name not in {*kubernetes.env, *kubernetes.secrets}]
+
+
+def llm_servers(config: Config) -> list[OpenaiSettings]:
+    """Returns the servers of `rewrite.engine` and of strategies with an engine of their own; files elsewhere are not read."""
+    found = [config.rewrite.engine]
+    for entry in config.rewrite.strategies:
+        with suppress(RewriterError):
+            found.append(load(entry, context=True).engine)
+    return [one for one in found if isinstance(one, OpenaiSettings)]
 
 
 def _paths(config: Config) -> Iterator[tuple[str, str | None]]:

@@ -24,7 +24,7 @@ from jobs.config.config import Config
 from jobs.pools.requested import requested_pools
 from jobs.submit.config_map import config_files
 from jobs.submit.ids import Verb
-from rewriters.engines.settings import OpenaiSettings
+from jobs.submit.reachable import llm_servers
 
 Kind = Literal["kuberay", "kueue", "cron"]
 
@@ -151,9 +151,9 @@ def _overrides(settings: Sequence[str]) -> list[str]:
 
 
 def _server_ports(config: Config) -> list[int]:
-    """Returns the ports of the servers of models (the LLM's, the encoders', the reranker's), and of the collector of traces."""
-    engine, traces = config.rewrite.engine, config.cluster.traces
-    urls = [engine.base_url] if isinstance(engine, OpenaiSettings) else []
+    """Returns the ports of the servers of models (LLMs, encoders, the reranker), and of the collector of traces."""
+    traces = config.cluster.traces
+    urls = [server.base_url for server in llm_servers(config)]
     urls += [server.base_url or "" for server in config.model_servers]
     urls += [traces.endpoint] if traces and traces.endpoint else []
     return [address.port or (80 if address.scheme == "http" else 443) for address in map(urlsplit, urls)]

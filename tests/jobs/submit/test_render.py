@@ -368,6 +368,14 @@ def test_the_port_of_the_llm_server_may_be_reached() -> None:
     assert [port["port"] for port in policy["egress"][-1]["ports"]] == [443, 6443, 8000, 9200]
 
 
+def test_the_server_of_a_strategy_of_its_own_may_be_reached() -> None:
+    engine = "{kind: openai, model: m, base_url: 'http://llm:8123/v1', api_key_env: OWN_KEY}"
+    settings = f"rewrite.strategies=[general, {{hyde: {{engine: {engine}}}}}, ./not-here.yaml]"
+    policy = one(documents("kuberay", settings), "NetworkPolicy")["spec"]
+    assert 8123 in {port["port"] for port in policy["egress"][-1]["ports"]}
+    assert unset_variables(config(settings)) == ["OWN_KEY"]
+
+
 def test_the_port_of_the_collector_of_traces_may_be_reached() -> None:
     policy = one(documents("kuberay", "cluster.traces={endpoint: 'http://collector:4318'}"), "NetworkPolicy")["spec"]
     assert [port["port"] for port in policy["egress"][-1]["ports"]] == [443, 4318, 6443, 9200]
@@ -424,6 +432,13 @@ def test_what_no_pod_sees_is_named(tmp_path: Path) -> None:
         "log.path", "rewrite.engine.path", "retrieve.retrievers.bm25.index", "retrieve.retrievers.dense.index",
         "evaluate.qrels", "output",
     }  # fmt: skip
+
+
+def test_overrides_in_parquet_are_no_text_and_stay_a_path(tmp_path: Path) -> None:
+    (tmp_path / "overrides.parquet").write_bytes(b"PAR1\xff\xfe")
+    settings = f"rewrite.guards.overrides={tmp_path}/overrides.parquet"
+    assert f"{tmp_path}/overrides.parquet" not in "".join(one(documents("kuberay", settings), "ConfigMap")["data"].values())
+    assert unseen_paths(config(settings)) == [f"rewrite.guards.overrides: {tmp_path}/overrides.parquet"]
 
 
 def test_variables_that_no_manifest_sets_are_named() -> None:
