@@ -8,6 +8,7 @@ did not answer, and another pod should go on.
 from __future__ import annotations
 
 import datetime
+import http.client
 import json
 import os
 import ssl
@@ -65,10 +66,9 @@ class RayJobApi:
                 if error.code == 409:
                     return None
                 if error.code < 500 and error.code != 429:
-                    why = error.read().decode(errors="replace")[:500]
-                    raise PermissionError(f"Kubernetes refused ({error.code}): {why}") from error
+                    raise PermissionError(f"Kubernetes refused ({error.code}): {_reason(error)}") from error
                 problem: Exception = error
-            except OSError as error:
+            except (OSError, http.client.HTTPException, ValueError) as error:  # the last two: an answer that breaks off
                 problem = error
             if time.monotonic() + pause > until:
                 raise ConnectionError(f"Kubernetes does not answer: {problem}") from problem
@@ -136,6 +136,14 @@ def main(path: str) -> int:
     except ConnectionError as error:
         _say(str(error))
         return AWAY
+
+
+def _reason(refusal: urllib.error.HTTPError) -> str:
+    """Returns what Kubernetes says of a refusal; of an answer that breaks off, the status in words."""
+    try:
+        return refusal.read().decode(errors="replace")[:500]
+    except (OSError, http.client.HTTPException):
+        return str(refusal.reason)
 
 
 def _say(line: str) -> None:

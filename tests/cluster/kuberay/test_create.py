@@ -20,13 +20,16 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 class FakeApi(ThreadingHTTPServer):
-    """RayJobs by name, with the states that each look at one finds next; `answers` are given instead, first."""
+    """RayJobs by name, with the states that each look at one finds next.
+
+    `answers` are given instead, first: a status, or how an answer breaks off.
+    """
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Answer)
         self.jobs: dict[str, Any] = {}
         self.states: list[dict[str, Any]] = []
-        self.answers: list[int] = []
+        self.answers: list[int | str] = []
         self.seen: list[tuple[str, str, str]] = []
 
     @property
@@ -51,8 +54,20 @@ class _Answer(BaseHTTPRequestHandler):
         self.server.seen.append((self.command, self.path, self.headers["Authorization"]))
         if not self.server.answers:
             return False
-        self._give(self.server.answers.pop(0), {"message": "not now"})
+        answer = self.server.answers.pop(0)
+        if isinstance(answer, int):
+            self._give(answer, {"message": "not now"})
+        else:
+            self._break_off(answer)
         return True
+
+    def _break_off(self, how: str) -> None:
+        self.close_connection = True
+        self.send_response(403 if how == "in a refusal" else 200)
+        if how != "without a length":
+            self.send_header("Content-Length", "1000")
+        self.end_headers()
+        self.wfile.write(b'{"status": {"jobDeploy')
 
     def do_POST(self) -> None:
         job = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -129,6 +144,21 @@ def test_an_api_that_is_away_is_asked_again(server: FakeApi, api: RayJobApi) -> 
     server.answers, server.states = [503, 429], [state("Complete", "SUCCEEDED")]
     assert follow(api, NIGHT, 0.01) == 0
     assert [method for method, *_ in server.seen] == ["POST", "POST", "POST", "GET"]
+
+
+@pytest.mark.parametrize("how", ["before its length", "without a length"])
+def test_an_answer_that_breaks_off_is_asked_for_again(server: FakeApi, api: RayJobApi, how: str) -> None:
+    server.answers, server.states = [how, 409, how], [state("Complete", "SUCCEEDED")]
+    server.jobs["nightly-2026-01-31"] = "created by the first request"
+    assert follow(api, NIGHT, 0.01) == 0
+    assert [method for method, *_ in server.seen] == ["POST", "POST", "GET", "GET"]
+
+
+def test_a_refusal_that_breaks_off_is_one(server: FakeApi, api: RayJobApi) -> None:
+    server.answers = ["in a refusal"]
+    with pytest.raises(PermissionError, match=r"refused \(403\): Forbidden"):
+        follow(api, NIGHT, 0.01)
+    assert len(server.seen) == 1
 
 
 def test_a_refusal_is_not_repeated(server: FakeApi, api: RayJobApi) -> None:
