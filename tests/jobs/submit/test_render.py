@@ -362,6 +362,13 @@ def test_every_pod_of_the_job_is_under_the_policy(kind: Kind) -> None:
         assert policies["nightly-cron"]["ingress"] == []
 
 
+def test_the_pod_that_creates_reaches_kubernetes_where_the_settings_say() -> None:
+    found = documents("cron", "cluster.kubernetes.egress_ports=[8443]")
+    policies = {d["metadata"]["name"]: d["spec"] for d in found if d["kind"] == "NetworkPolicy"}
+    assert [port["port"] for port in policies["nightly-cron"]["egress"][-1]["ports"]] == [443, 6443, 8443]
+    assert [port["port"] for port in policies["nightly"]["egress"][-1]["ports"]] == [8443]
+
+
 def test_the_port_of_the_llm_server_may_be_reached() -> None:
     engine = "rewrite.engine={kind: openai, model: m, base_url: 'http://llm:8000/v1'}"
     policy = one(documents("kuberay", engine), "NetworkPolicy")["spec"]
