@@ -303,6 +303,9 @@ def test_a_night_does_not_meet_the_next() -> None:
     assert job["activeDeadlineSeconds"] > 3 * DEADLINE_SECONDS  # it waits for every attempt
     rights = one(found, "Role")["rules"]
     assert rights == [{"apiGroups": ["ray.io"], "resources": ["rayjobs"], "verbs": ["create", "get"]}]
+    (container,) = job["template"]["spec"]["containers"]
+    label = {"fieldRef": {"fieldPath": "metadata.labels['batch.kubernetes.io/job-name']"}}
+    assert {"name": "JOB_NAME", "valueFrom": label} in container["env"]
     account = one(found, "ServiceAccount")["metadata"]["name"]
     assert job["template"]["spec"]["serviceAccountName"] == account == one(found, "RoleBinding")["subjects"][0]["name"]
 
