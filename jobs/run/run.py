@@ -289,8 +289,10 @@ class Night:
                 128 + self.signals.received,
             )
         watch.still(self.tally.counts, spending.total(self.tally))
-        if (last := self._limit(watch, spending, halted=halted)) or stop:
-            raise last or stop  # type: ignore[misc]
+        if last := self._limit(watch, spending, halted=halted):
+            raise last
+        if stop and committed < planned:
+            raise stop
         if committed < planned:
             left = planned - committed
             raise Stopped(
