@@ -15,11 +15,12 @@ import pytest
 from fake_server import Body, FakeServer
 from whole_runs import rows
 
-from cluster.errors import Stopped
+from cluster.errors import RewriterError, Stopped
 from jobs.ablate.prepare import Ablation, prepare_ablation
 from jobs.ablate.saving import saved
 from jobs.ablate.stages.write import WriteArms
 from jobs.config.load import load_config
+from jobs.plan.plan import plan
 from jobs.run.folder import open_run
 from jobs.run.prepare import prepare
 from jobs.run.run import run
@@ -120,6 +121,27 @@ def test_each_arm_is_what_a_run_of_it_alone_is(make: Make, bm25: dict[str, Any])
         assert alone.run_id.rpartition("-")[2] == ablation.compiled.fingerprints[arm.name]
         run(alone, LiveDisplay(io.StringIO()))
         same(arm.name, results(folder, arm.name, answer.keep), results(Path(alone.storage.root), "run", answer.keep))
+
+
+def test_the_plan_has_the_pools_of_all_arms(make: Make) -> None:
+    arms = {"other model": {"rewrite.engine.path": "other.jsonl"}, "reranked": {"rerank.kind": "bi_encoder"}}
+    ablation = make({"arms": arms})
+    plain = prepare(load_config("config.yaml"), "config.yaml")
+    assert list(plan(plain, LiveDisplay(io.StringIO()))["pools"]) == ["rewrite", "retrieve"]
+    planned = plan(plain, LiveDisplay(io.StringIO()), ablation)
+    assert list(planned["pools"]) == ["rewrite", "retrieve", "rerank", "rewrite_2"]
+    assert planned["there"].endswith("; as ablate needs them")
+    done(ablation)
+    assert list(plan(plain, LiveDisplay(io.StringIO()), ablation)["pools"]) == ["rewrite", "retrieve"]
+
+
+def test_the_plan_refuses_an_arm_whose_server_is_away(make: Make) -> None:
+    away = {"kind": "openai", "model": "tiny", "base_url": "http://127.0.0.1:9/v1"}
+    ablation = make({"arms": {"served": {"rewrite.engine": away}}})
+    plain = prepare(load_config("config.yaml"), "config.yaml")
+    run(plain, LiveDisplay(io.StringIO()))  # that the run is finished says nothing of the arms
+    with pytest.raises(RewriterError, match=r"127\.0\.0\.1:9"):
+        plan(plain, LiveDisplay(io.StringIO()), ablation)
 
 
 def test_requests_searches_and_pairs_are_made_once(make: Make) -> None:
