@@ -29,7 +29,7 @@ from jobs.pools.request_shares import reranker_settings, sharing_workers, worker
 from jobs.pools.requested import device
 from jobs.run import engine
 from jobs.run.prepare import Prepared
-from jobs.stages.error_counts import failure_counts
+from jobs.stages.error_counts import added_failures
 from jobs.stages.fuse import Fuse
 from jobs.stages.order import Order
 from jobs.stages.read import Read
@@ -86,7 +86,7 @@ def stages(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> list[St
             pool=pools.get(step.pool) if step.pool else None,
             concurrent_blocks=_blocks(prepared.config) if step.name == "rewrite" else 1,
             fallback=step.fallback,
-            counts=partial(failure_counts, stage=step.costs_as or step.name) if step.name != "write" else None,
+            counts=partial(added_failures, stage=step.costs_as or step.name) if step.name != "write" else None,
             samples=samples.get(step.name),
             cost_stage=step.costs_as or "",
         )

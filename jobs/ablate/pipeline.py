@@ -24,7 +24,7 @@ from jobs.pools.request_shares import Workers, reranker_settings, sharing_worker
 from jobs.pools.requested import device, requested_pools, reranks_here
 from jobs.run import engine
 from jobs.run.prepare import Prepared
-from jobs.stages.error_counts import failure_counts
+from jobs.stages.error_counts import added_failures
 from jobs.stages.read import Read
 from jobs.tables import SHARD
 from rewriters.engines.settings import VllmSettings
@@ -95,7 +95,7 @@ def arm_stages(prepared: Prepared, compiled: Compiled, pools: Mapping[str, Pool]
     found.append(
         Stage(
             "retrieve", RetrieveArms, settings, pool=pools["retrieve"], fallback=without_arms,
-            counts=partial(failure_counts, stage="retrieve"),
+            counts=partial(added_failures, stage="retrieve"),
         )
     )  # fmt: skip
     if work.rerankers:
@@ -105,7 +105,7 @@ def arm_stages(prepared: Prepared, compiled: Compiled, pools: Mapping[str, Pool]
         found.append(
             Stage(
                 "score", ScoreArms, settings, pool=pools["rerank"], fallback=without_arm_scores,
-                counts=partial(failure_counts, stage="rerank"), cost_stage="rerank",
+                counts=partial(added_failures, stage="rerank"), cost_stage="rerank",
             )
         )  # fmt: skip
     found.append(Stage("write", WriteArms, {"work": work, "full": full, "run": run, "start": start}))
@@ -146,7 +146,7 @@ def _rewriting(prepared: Prepared, work: SharedWork, pools: Mapping[str, Pool], 
                 common | own,
                 pool=pools[name],
                 concurrent_blocks=engine.blocks_in_flight(settings, prepared.config.cluster.shard_size),
-                counts=partial(failure_counts, stage="rewrite"),
+                counts=partial(added_failures, stage="rewrite"),
                 cost_stage="rewrite",
             )
         )
