@@ -186,6 +186,30 @@ def test_an_ablation_that_fails_in_the_middle_goes_on(make: Make, monkeypatch: p
     )
 
 
+def test_an_ablation_that_goes_on_has_what_it_has_paid_before(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, calls = WriteArms.__call__, []
+
+    def breaks(self: WriteArms, table: pa.Table) -> pa.Table:
+        calls.append(table.num_rows)
+        if len(calls) == 2:
+            raise OSError(28, "No space left on device")
+        return whole(self, table)
+
+    with FakeServer(["m"], text=lambda _: answers("moon and tides")) as server:
+        live = f"rewrite.engine={{kind: openai, base_url: '{server.address}', model: m}}"
+        with monkeypatch.context() as patch:
+            patch.setattr(WriteArms, "__call__", breaks)
+            with pytest.raises(OSError, match="No space left"):
+                done(make(None, live))
+        asked = len(server.bodies)
+        folder = done(make(None, live))
+    spent = [row for row in rows(folder, "costs") if row["stage"] == "rewrite" and row["query_id"]]
+    assert asked > calls[0]  # the second shard was rewritten and gathered, and not committed
+    assert sum(row["requests"] for row in spent) == len(server.bodies) == len(QUERIES)
+    assert all(row["prompt_tokens"] and not row["reused"] for row in spent)
+    assert {row["start"] for row in spent} == {1, 2}
+
+
 def test_each_of_two_engines_reports_what_it_has_added(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     ablation = make({"arms": {"other": {"rewrite.engine.path": "other.jsonl"}}})
     finished, told = ProgressTracker.block_finished, []
