@@ -167,7 +167,8 @@ class Meter:
     requests to S3 that its process has sent since the block before.
 
     Called from several threads if the stage has `concurrent_blocks`. A worker may have an attribute `start_up` (part ->
-    seconds that it took while the worker was built) and a method `close()`, which releases its resources.
+    seconds that it took while the worker was built), a method `close()`, which releases its resources, and a method
+    `charge_failed(row)`, which returns a row on which it raises with what it has spent on it.
     """
 
     def __init__(self, stage: Stage, start: int) -> None:
@@ -234,7 +235,8 @@ class Meter:
             if not budget[0] or self.stage.fallback is None:
                 raise error
             budget[0] -= 1
-            return self.stage.fallback(table, error)
+            charge = getattr(self._worker, "charge_failed", None)
+            return self.stage.fallback(table if charge is None else charge(table), error)
         parts = []
         for part in (table.slice(0, table.num_rows // 2), table.slice(table.num_rows // 2)):
             try:

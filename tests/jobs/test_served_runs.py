@@ -144,6 +144,31 @@ def test_a_text_that_a_server_does_not_take_fails_its_query_alone(path: str, enc
     assert all((one["rerank_score"] is None) == (one["query_id"] == failed["query_id"]) for one in results)
 
 
+def sent_for_queries(*servers: FakeModels) -> int:
+    return sum(body.get("query") in QUERIES for server in servers for _, body in server.asked)
+
+
+def test_every_request_is_counted_also_those_for_a_query_that_fails(path: str, reranker: FakeModels) -> None:
+    reranker.fail(BAD, INFERENCE_FAILED)
+    folder = done(prepared(path))
+    text = {one["query_id"]: one["query"] for one in rows(folder, "queries")}
+    spent = [one for one in rows(folder, "costs") if one["stage"] == "rerank" and one["query_id"]]
+    assert sum(one["requests"] for one in spent) == sent_for_queries(reranker) > len(QUERIES)
+    (failed,) = [one for one in spent if one["error"]]
+    assert (text[failed["query_id"]], failed["error"], failed["pairs"]) == (BAD, "failed", 0)
+    assert failed["requests"] == sum(body.get("query") == BAD for _, body in reranker.asked)
+
+    reranker.fail(BAD, INFERENCE_FAILED, 0)
+    reranker.asked.clear()
+    with FakeModels("vllm", "reranker", score=score) as other:
+        other.fail(BAD, INFERENCE_FAILED)
+        there = {"there": {"rerank.base_url": other.address, "rerank.max_length": 100}}
+        folder = done_ablation(prepare_ablation(load_config(path, [f"ablate={json.dumps({'arms': there})}"]), path))
+    spent = [one for one in rows(folder, "costs") if one["stage"] == "rerank" and one["query_id"]]
+    assert sum(one["requests"] for one in spent) == sent_for_queries(reranker, other) > 2 * len(QUERIES)
+    assert {text[one["query_id"]] for one in spent if one["error"]} == {BAD}
+
+
 def test_a_server_that_stays_away_stops_the_run_which_goes_on_later(path: str, reranker: FakeModels) -> None:
     for query in QUERIES[3:]:
         reranker.fail(query, OVERLOADED)
