@@ -20,9 +20,11 @@ from cluster.run.pools import Pool
 from jobs.ablate.prepare import prepare_ablation
 from jobs.config.load import load_config
 from jobs.index.index import index
+from jobs.pipeline import stages
 from jobs.plan.plan import plan
 from jobs.run.prepare import Prepared, prepare
 from jobs.run.run import run
+from jobs.tables import RESULT, SELECTION
 from jobs.terminal.live_display import LiveDisplay
 from jobs.try_one.loaded import LoadedConfig
 
@@ -243,6 +245,17 @@ def test_workers_share_the_requests_in_flight_of_every_arm_s_server(path: str, r
     assert [getattr(one, "max_in_flight", None) for one in encoders] == [None, 1]  # 8, by the workers of both pools
     with pytest.raises(ConfigError, match=f"5 workers cannot share 4 .* the model at {other.address}"):
         work.check(prepared, pools | {"rerank": Pool(5, 1, 0)})
+
+
+@pytest.mark.parametrize(("form", "best"), [("vllm", "0.99"), ("tei", "0.99"), ("openai", "5")])
+def test_the_best_score_is_between_0_and_1_where_a_server_gives_logits(path: str, form: str, best: str) -> None:
+    with FakeModels(form, "reranker", score=score) as fake:
+        job = prepared(path, f"rerank.base_url={fake.address}", "cluster.address=local")
+    line = {stage.name: stage for stage in stages(job, dict.fromkeys(("retrieve", "rerank"), Pool(1, 1, 0)), 1)}
+    hit = {"doc_id": "a", "score": 0.1, "fused_score": 2.0, "rerank_score": 4.0, "sources": []}
+    block = pa.table({"selection": pa.array([None], SELECTION), "hits": pa.array([[hit]], pa.list_(RESULT))})
+    assert line["order"].samples is not None
+    assert next(one.labels["le"] for one in line["order"].samples(block)) == best
 
 
 def done_ablation(ablation: Any) -> Path:
