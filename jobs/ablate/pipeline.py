@@ -21,12 +21,13 @@ from jobs.ablate.stages.write import WriteArms
 from jobs.config.config import Config
 from jobs.pipeline import absolute
 from jobs.pools.request_shares import Workers, reranker_settings, sharing_workers, worker_settings
-from jobs.pools.requested import device, requested_pools, reranks_here
+from jobs.pools.requested import device, requested_pools
 from jobs.run import engine
 from jobs.run.prepare import Prepared
-from jobs.stages.error_counts import failure_counts
+from jobs.stages.error_counts import added_failures
 from jobs.stages.read import Read
 from jobs.tables import SHARD
+from retrievers.settings import RerankSettings
 from rewriters.engines.settings import VllmSettings
 
 ROWS = 100_000  # queries of a shard times arms, at most: some 150 MB of candidates in flight
@@ -34,26 +35,28 @@ LEAST_SHARD = 20
 
 
 def pooled_config(config: Config, compiled: Compiled) -> Config:
-    """Returns the config whose pools an ablation needs: one that rewrites, encodes and reranks where any arm does."""
+    """Returns the config whose pools an ablation needs, beside `arm_rerankers`: it rewrites and encodes where any arm does."""
     answered = [arm.config for arm in compiled.arms]
     rewriting = next((one.rewrite for one in answered if one.rewrite.planned), config.rewrite)
     retrievers = {key: one.settings for key, one in compiled.work.retrievers.items()}
-    reranked = [one.reranking for one in answered if one.rerank.kind != "none"]
-    reranking = next((one for one in reranked if reranks_here(one)), next(iter(reranked), config.rerank))
     size = min(config.cluster.shard_size, max(LEAST_SHARD, ROWS // len(compiled.work.answers)))
     return config.model_copy(
         update={
             "rewrite": rewriting,
             "retrieve": config.retrieve.model_copy(update={"retrievers": retrievers}),
-            "rerank": reranking,
             "cluster": config.cluster.model_copy(update={"shard_size": size}),
         }
     )
 
 
+def arm_rerankers(compiled: Compiled) -> list[RerankSettings]:
+    """Returns the rerankers of all arms: each reranking worker has them all."""
+    return [one.settings for one in compiled.work.rerankers]
+
+
 def arm_pools(pooled: Config, compiled: Compiled) -> dict[str, PoolRequest]:
     """Returns the requested pools: those of a run, and one for each further engine."""
-    pools = requested_pools(pooled)
+    pools = requested_pools(pooled, arm_rerankers(compiled))
     for number, key in enumerate(list(compiled.work.engines)[1:], start=2):
         of = next(asking for asking in compiled.work.askings if asking.engine == key)
         settings = compiled.work.engines[of.engine][0]
@@ -78,7 +81,7 @@ def arm_stages(prepared: Prepared, compiled: Compiled, pools: Mapping[str, Pool]
         start: the number of this start of the ablation, from 1.
     """
     run, gathered = prepared.storage.root, gathered_folder(prepared.output, prepared.config.name)
-    workers = sharing_workers(pooled_config(prepared.config, compiled), pools)
+    workers = sharing_workers(pooled_config(prepared.config, compiled), pools, arm_rerankers(compiled))
     retrievers = {key: _for_workers(one, workers) for key, one in compiled.work.retrievers.items()}
     work = replace(compiled.work, retrievers=retrievers)
     full = next(number for number, answer in enumerate(work.answers) if answer.arm == FULL)
@@ -95,7 +98,7 @@ def arm_stages(prepared: Prepared, compiled: Compiled, pools: Mapping[str, Pool]
     found.append(
         Stage(
             "retrieve", RetrieveArms, settings, pool=pools["retrieve"], fallback=without_arms,
-            counts=partial(failure_counts, stage="retrieve"),
+            counts=partial(added_failures, stage="retrieve"),
         )
     )  # fmt: skip
     if work.rerankers:
@@ -105,7 +108,7 @@ def arm_stages(prepared: Prepared, compiled: Compiled, pools: Mapping[str, Pool]
         found.append(
             Stage(
                 "score", ScoreArms, settings, pool=pools["rerank"], fallback=without_arm_scores,
-                counts=partial(failure_counts, stage="rerank"), cost_stage="rerank",
+                counts=partial(added_failures, stage="rerank"), cost_stage="rerank",
             )
         )  # fmt: skip
     found.append(Stage("write", WriteArms, {"work": work, "full": full, "run": run, "start": start}))
@@ -146,7 +149,7 @@ def _rewriting(prepared: Prepared, work: SharedWork, pools: Mapping[str, Pool], 
                 common | own,
                 pool=pools[name],
                 concurrent_blocks=engine.blocks_in_flight(settings, prepared.config.cluster.shard_size),
-                counts=partial(failure_counts, stage="rewrite"),
+                counts=partial(added_failures, stage="rewrite"),
                 cost_stage="rewrite",
             )
         )

@@ -12,7 +12,7 @@ from cluster.run.session import IN_PROCESS
 from cluster.run.shards import File, Plan
 from jobs.ablate.arms import Arm, arms_of
 from jobs.ablate.compile import Compiled, compile_arms
-from jobs.ablate.pipeline import arm_pools, arm_stages, pooled_config
+from jobs.ablate.pipeline import arm_pools, arm_rerankers, arm_stages, pooled_config
 from jobs.ablate.tables import ARM_STORED
 from jobs.bill.spending import requests_per_query
 from jobs.compare.measures import check_measures, deepest_rank
@@ -46,7 +46,7 @@ class Ablation:
         return Work(
             pools=lambda _: arm_pools(pooled, compiled),
             check_engines=lambda prepared: _check_engines(prepared, compiled),
-            check=lambda _, pools: check_shares(pooled, pools),
+            check=lambda _, pools: check_shares(pooled, pools, arm_rerankers(compiled)),
             stages=lambda prepared, pools, start: arm_stages(prepared, compiled, pools, start),
             requests_per_query=lambda _: sum(map(requests_per_query, askings)),
             schemas=lambda _: _schemas(compiled),

@@ -75,7 +75,7 @@ class Fold:
         return table.select(["shard"]).slice(0, 1)
 
 
-def odd(table: pa.Table) -> dict[str, int]:
+def odd(_: pa.Table, table: pa.Table) -> dict[str, int]:
     return {"odd": sum(shard % 2 for shard in table.column("shard").to_pylist())}
 
 

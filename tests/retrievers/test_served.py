@@ -115,8 +115,9 @@ def test_a_request_for_each_query_and_as_many_texts_as_the_server_takes(rerankin
     found = reranker.score(queries, passages)
     wanted = [score(query, [passage])[0] for query, passage in zip(queries, passages, strict=True)]
     assert found.tolist() == pytest.approx(np.round(wanted, 4))
-    assert reranker.requests() == {"one": 2 if reranking.form == "tei" else 1, "two": 1}
-    assert not reranker.requests()
+    assert reranker.requests(["two", "three"]) == {"two": 1}
+    assert reranker.requests(["one", "two"]) == {"one": 2 if reranking.form == "tei" else 1}
+    assert not reranker.requests(["one", "two"])
 
 
 def test_probabilities_of_another_server_are_not_rounded_until_they_tie() -> None:
