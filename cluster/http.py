@@ -50,14 +50,14 @@ def api_key(variable: str | None) -> str | None:
 
 
 def proxy_of(base: str) -> str | None:
-    """Returns the proxy that the environment names for an address; None without one.
+    """Returns the proxy that the environment names for an address, with its user and password; None without one.
 
     Raises:
         ValueError: It is no HTTP proxy.
     """
     parts = urlsplit(base)
     proxy = getproxies().get(parts.scheme)
-    if not proxy or proxy_bypass(parts.hostname or ""):
+    if not proxy or proxy_bypass(parts.netloc):
         return None
     if urlsplit(proxy).scheme not in ("http", "https"):
         name = f"{parts.scheme}_proxy"

@@ -110,7 +110,8 @@ What counters hold:
   `costs/`, with the error `lost`; its time is *lost* in `run.json`.
 - Every start of a run counts from 0: a start that goes on counts the shards that it finishes, with the answers that an
   earlier start has paid for. Shards that were in flight when a start was killed may so stand in the counters of both.
-- If the process that counts is restarted, its counters go on as series with another `WorkerId`; up to 10 s are lost.
+- If the process that counts is restarted, its counters go on as series with another `WorkerId`; up to 10 s are lost,
+  and what a stage does again for a shard that was in flight counts once more.
 - The `_sum` of a histogram is of the middles of its buckets: Ray passes on no other. Money, tokens and requests are counters.
 - Figures of queries (`_bucket_total`) are counters with the buckets of a histogram, cumulative by `le`; `histogram_quantile`
   reads them. A bucket without a value has no series.

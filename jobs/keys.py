@@ -74,6 +74,12 @@ def fingerprint(identified_by: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
 
+def settings_fingerprint(identified_by: Mapping[str, Any]) -> str:
+    """Returns the fingerprint of a run's identity without its log and its indexes, which change from night to night."""
+    config = {key: value for key, value in identified_by.get("config", {}).items() if key != "log"}
+    return fingerprint({**identified_by, "config": config, "indexes": None})
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return identity_fields(value)

@@ -29,7 +29,7 @@ from jobs.pools.request_shares import reranker_settings, sharing_workers, worker
 from jobs.pools.requested import device
 from jobs.run import engine
 from jobs.run.prepare import Prepared
-from jobs.stages.error_counts import failure_counts
+from jobs.stages.error_counts import added_failures
 from jobs.stages.fuse import Fuse
 from jobs.stages.order import Order
 from jobs.stages.read import Read
@@ -77,7 +77,7 @@ def stages(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> list[St
         start: the number of this start of the run, from 1.
     """
     settings = _settings(prepared, pools, start)
-    samples = _samples(prepared.config)
+    samples = _samples(prepared)
     chain = [
         Stage(
             step.name,
@@ -86,7 +86,7 @@ def stages(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> list[St
             pool=pools.get(step.pool) if step.pool else None,
             concurrent_blocks=_blocks(prepared.config) if step.name == "rewrite" else 1,
             fallback=step.fallback,
-            counts=partial(failure_counts, stage=step.costs_as or step.name) if step.name != "write" else None,
+            counts=partial(added_failures, stage=step.costs_as or step.name) if step.name != "write" else None,
             samples=samples.get(step.name),
             cost_stage=step.costs_as or "",
         )
@@ -142,11 +142,13 @@ def _settings(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> dict
     return settings
 
 
-def _samples(config: Config) -> dict[str, Callable[[pa.Table], Sequence[MetricSample]]]:
+def _samples(prepared: Prepared) -> dict[str, Callable[[pa.Table], Sequence[MetricSample]]]:
     """Returns stage -> what it finds in a block for the metrics; none where none are exported."""
-    if not exports_metrics(config):
+    if not exports_metrics(prepared.config):
         return {}
-    return {"rewrite": rewrite_samples, "order": partial(score_samples, logits=config.rerank.kind == "cross_encoder")}
+    raw = prepared.identity.get("rerank", {}).get("raw_scores", False)  # of a server; not every one gives logits
+    logits = prepared.config.rerank.kind == "cross_encoder" or raw
+    return {"rewrite": rewrite_samples, "order": partial(score_samples, logits=logits)}
 
 
 def _blocks(config: Config) -> int:

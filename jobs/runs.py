@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -21,6 +19,7 @@ from jobs.bill.bill import Bill, bill
 from jobs.evaluate.evaluate import figure
 from jobs.evaluate.measure import MEASURES
 from jobs.evaluate.stored import stored_evaluation
+from jobs.keys import settings_fingerprint
 from jobs.run.folder import CONCURRENT_FETCHES, find_runs, open_run
 from jobs.run.status import read_status
 from jobs.terminal.formats import money, plain
@@ -143,7 +142,7 @@ def _listed(output: Storage, folder: str, record: dict[str, Any], prices: Prices
         queries=counts.get("queries", 0),
         usd=None if billed is None else billed.usd,
         evaluation=stored_evaluation(output, folder),
-        settings=_settings(record.get("identity", {})),
+        settings=settings_fingerprint(record.get("identity", {})),
     )
 
 
@@ -166,9 +165,3 @@ def _progress(
         return state, run.counts, None if prices is None else run.bill(prices)
     except (ConfigError, ClusterError):  # nothing is committed yet
         return state, {}, None
-
-
-def _settings(identity: Mapping[str, Any]) -> str:
-    config = {key: value for key, value in identity.get("config", {}).items() if key != "log"}
-    apart = {**identity, "config": config, "indexes": None}
-    return hashlib.sha256(json.dumps(apart, sort_keys=True).encode()).hexdigest()[:12]

@@ -65,7 +65,7 @@ METRICS: dict[str, Metric] = {
     "dmqr_best_score_bucket": Metric(
         "counter",
         "Queries by the best score among their results, those without results left out: how many have at most `le`. The score "
-        "is the reranker's, a cross-encoder's as 1 / (1 + exp(-score)); without one the fused score.",
+        "is the reranker's, a cross-encoder's (also TEI's and vLLM's) as 1 / (1 + exp(-score)); without one the fused score.",
         ("query_type", "le"),
         (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1, 1.5, 2, 3, 5, 10, 20, 50),
     ),

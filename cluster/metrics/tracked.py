@@ -2,7 +2,8 @@
 
 One process hears of every block, so nothing is lost with a worker. A block counts once, when a stage has finished it: where
 a stage does it again (its worker or its node has died), only what is more than before is added. So the counters are the sums
-of `costs/` and `errors/` over the shards that are committed, kills or not.
+of `costs/` and `errors/` over the shards that are committed, whichever workers are killed. Only where this process itself is
+restarted, what was added before is forgotten: a block that a stage does again for a shard in flight then counts twice.
 """
 
 from __future__ import annotations

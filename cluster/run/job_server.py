@@ -140,12 +140,12 @@ class JobServer:
             Stopped: The server is away, or does not know the job any more; the job may work on.
         """
         tail = _Tail(self._client, job_id, write)
-        answered = time.monotonic()
+        failing: float | None = None  # since when
         while True:
             try:
                 asyncio.run(tail.follow())
                 job = self.job(job_id)
-                answered = time.monotonic()
+                failing = None
                 if job.ended:
                     with contextlib.suppress(ClusterError):  # the log's machine may be gone
                         tail.show_all(self.log(job_id))
@@ -154,7 +154,9 @@ class JobServer:
                 if "404" in str(error) and "does not exist" in str(error):
                     gone = f"--address {self.address}: the job {job_id} is not known any more: the head was started anew"
                     raise Stopped("cluster-away", f"{gone}; submit it again") from error
-                if time.monotonic() - answered > patience:
+                if failing is None or tail.heard > failing:
+                    failing = time.monotonic()
+                if time.monotonic() - failing > patience:
                     away = f"--address {self.address}: no answer for {patience:g} s; the job {job_id} may work on"
                     raise Stopped("cluster-away", f"{away}; follow it again later, or see dmqr status RUN") from error
             time.sleep(POLL_SECONDS)
@@ -188,11 +190,13 @@ class _Tail:
     def __init__(self, client: Any, job_id: str, write: Callable[[str], None]) -> None:
         self._client, self._job_id, self._write = client, job_id, write
         self._shown = 0  # characters
+        self.heard = time.monotonic()  # the latest text
 
     async def follow(self) -> None:
         """Passes on what is new, until the server ends the connection; it always sends the log from its beginning."""
         seen = 0
         async for text in self._client.tail_job_logs(self._job_id):
+            self.heard = time.monotonic()
             new = text[max(0, self._shown - seen) :]
             seen += len(text)
             self._pass_on(new)

@@ -83,7 +83,8 @@ def resources(nodes: Sequence[NodeGroup]) -> Resources:
 def local_pools(requests: Mapping[str, PoolRequest], gpus: float) -> dict[str, Pool]:
     """Returns pools for one machine: one worker per stage; one that computes without a GPU has all cores.
 
-    Pools with AUTO divide the cores and GPUs as if the other pools took no core: Ray is given as many as all need.
+    Pools with AUTO divide the cores and GPUs as if the other pools took no core: a Ray of this machine is given as many
+    logical CPUs as all may need.
     """
     cores = os.cpu_count() or 1
     pools = _size(requests, workers=1, compute_cpus=cores, gpus=gpus)

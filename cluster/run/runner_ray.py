@@ -7,6 +7,7 @@ stages without a pool share one `map_batches` over tasks. The first task of a sh
 from __future__ import annotations
 
 import contextlib
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -207,7 +208,8 @@ class _BlockActor:
         # A worker may copy an index for minutes while it is built.
         with reporting_to(
             partial(self._reporter.heartbeat, stage.name, None, 0),
-            partial(self._reporter.reserve, self._worker),
+            # A restarted actor has the same id and has spent nothing: it is another worker, or it gets the money again.
+            partial(self._reporter.reserve, f"{self._worker}/{uuid.uuid4().hex}"),
             self._reporter.closed,
         ):
             self._meter = Meter(stage, start)

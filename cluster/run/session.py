@@ -6,7 +6,7 @@ import logging
 import math
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -136,10 +136,20 @@ class Session:
 
 
 def _logical_cpus(requests: Mapping[str, PoolRequest]) -> int:
-    """Returns the CPUs that the pools may request; that depends on the GPUs, which Ray counts after it has started."""
-    more = any(request.takes_spare_gpus or request.workers == AUTO for request in requests.values())
-    guesses = (0, _MOST_LOCAL_GPUS) if more else (0,)
-    return max(math.ceil(sum(p.max_workers * p.cpus for p in local_pools(requests, gpus).values())) for gpus in guesses)
+    """Returns the most CPUs that the pools may request on this machine.
+
+    That depends on the GPUs, which Ray counts after it has started, and on the work of the stages, which is known even later:
+    pools with AUTO may come to divide all cores.
+    """
+    auto = {name for name, request in requests.items() if request.workers == AUTO}
+    more = bool(auto) or any(request.takes_spare_gpus for request in requests.values())
+    return max(_most_cpus(requests, auto, gpus) for gpus in ((0, _MOST_LOCAL_GPUS) if more else (0,)))
+
+
+def _most_cpus(requests: Mapping[str, PoolRequest], auto: Set[str], gpus: float) -> int:
+    cpus = {name: pool.max_workers * pool.cpus for name, pool in local_pools(requests, gpus).items()}
+    divided = max(os.cpu_count() or 1, sum(cpus[name] for name in auto)) if auto else 0
+    return math.ceil(divided + sum(value for name, value in cpus.items() if name not in auto))
 
 
 def open_session(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,19 +23,33 @@ class BlockTotals(NamedTuple):
     samples: Sequence[MetricSample] = ()
 
 
-def block_totals(stage: str, table: pa.Table, counts: Mapping[str, int], samples: Sequence[MetricSample] = ()) -> BlockTotals:
-    """Returns the totals of a stage's output block.
+def block_totals(
+    stage: str, given: pa.Table, table: pa.Table, counts: Mapping[str, int], samples: Sequence[MetricSample] = ()
+) -> BlockTotals:
+    """Returns the totals of what a stage added to a block.
 
     Args:
-        stage: The value of `costs.stage` in the stage's own entries.
-        table: The block.
+        stage: The value of `costs.stage` in the stage's own entries; an earlier stage may have the same.
+        given: The stage's input block.
+        table: Its output block.
         counts: Other counts, returned as they are.
         samples: Figures for the metrics, returned as they are.
     """
     if "costs" not in table.column_names:
         return BlockTotals({}, counts, samples)
-    flat = table.column("costs").combine_chunks().flatten()
+    flat = _added_costs(given, table)
     return BlockTotals(totals(flat.filter(pc.equal(flat.field("stage"), stage))), counts, samples)
+
+
+def _added_costs(given: pa.Table, table: pa.Table) -> pa.StructArray:
+    """Returns the cost entries that a stage has appended to those of its rows."""
+    lists = table.column("costs").combine_chunks()
+    flat = lists.flatten()
+    if "costs" not in given.column_names:
+        return flat
+    before, after = (pc.fill_null(pc.list_value_length(one), 0).to_numpy() for one in (given.column("costs"), lists))
+    places = np.arange(len(flat)) - np.repeat(np.cumsum(after) - after, after)  # of each entry in its row's list
+    return flat.filter(pa.array(places >= np.repeat(before, after)))
 
 
 class StageProgress(NamedTuple):

@@ -46,8 +46,8 @@ class Stage:
     # Called with one row on which the worker raised; returns the stage's output row, with the error in its column `errors`,
     # or raises if the row did not cause the error. None: the stage fails.
     fallback: Callable[[pa.Table, Exception], pa.Table] | None = None
-    # Returns counts of an output block, for the progress before the commit.
-    counts: Callable[[pa.Table], Mapping[str, int]] | None = None
+    # Called with an input block and its output block; returns counts of what was added, for the progress before the commit.
+    counts: Callable[[pa.Table, pa.Table], Mapping[str, int]] | None = None
     # Returns figures of an output block for the metrics; None where none are exported.
     samples: Callable[[pa.Table], Sequence[MetricSample]] | None = None
     cost_stage: str = ""  # the value of `costs.stage` in its entries; empty: `name`
@@ -167,7 +167,8 @@ class Meter:
     requests to S3 that its process has sent since the block before.
 
     Called from several threads if the stage has `concurrent_blocks`. A worker may have an attribute `start_up` (part ->
-    seconds that it took while the worker was built) and a method `close()`, which releases its resources.
+    seconds that it took while the worker was built), a method `close()`, which releases its resources, and a method
+    `charge_failed(row)`, which returns a row on which it raises with what it has spent on it.
     """
 
     def __init__(self, stage: Stage, start: int) -> None:
@@ -234,7 +235,8 @@ class Meter:
             if not budget[0] or self.stage.fallback is None:
                 raise error
             budget[0] -= 1
-            return self.stage.fallback(table, error)
+            charge = getattr(self._worker, "charge_failed", None)
+            return self.stage.fallback(table if charge is None else charge(table), error)
         parts = []
         for part in (table.slice(0, table.num_rows // 2), table.slice(table.num_rows // 2)):
             try:
@@ -281,9 +283,9 @@ def run_block(meter: Meter, table: pa.Table, reporter: Reporter, worker: str) ->
     except BlockHalted:
         reporter.halt(shard)
         return stage.produces.empty_table()
-    counts = stage.counts(result) if stage.counts else {}
+    counts = stage.counts(table, result) if stage.counts else {}
     samples = stage.samples(result) if stage.samples else ()
-    totals = block_totals(stage.cost_stage or stage.name, result, counts, samples)
+    totals = block_totals(stage.cost_stage or stage.name, table, result, counts, samples)
     reporter.block_finished(stage.name, shard, result.num_rows, attempt, totals)
     return result
 

@@ -13,7 +13,7 @@ from cluster.storage import Storage
 from jobs.ablate.arms import FULL
 from jobs.ablate.compile import Compiled
 from jobs.ablate.gathered import FOLDER
-from jobs.ablate.pools import pooled_config
+from jobs.ablate.pools import arm_rerankers, pooled_config
 from jobs.ablate.shared_work import OpenedBy, Reading, SharedWork
 from jobs.ablate.stages.retrieve import RetrieveArms, without_arms
 from jobs.ablate.stages.rewrite import MoreRewriteArms, RewriteArms
@@ -24,7 +24,7 @@ from jobs.pools.request_shares import Workers, reranker_settings, sharing_worker
 from jobs.pools.requested import device
 from jobs.run import engine
 from jobs.run.prepare import Prepared
-from jobs.stages.error_counts import failure_counts
+from jobs.stages.error_counts import added_failures
 from jobs.stages.read import Read
 from jobs.tables import SHARD
 
@@ -44,7 +44,7 @@ def arm_stages(prepared: Prepared, compiled: Compiled, pools: Mapping[str, Pool]
         start: the number of this start of the ablation, from 1.
     """
     run, gathered = prepared.storage.root, gathered_folder(prepared.output, prepared.config.name)
-    workers = sharing_workers(pooled_config(prepared.config, compiled.arms), pools)
+    workers = sharing_workers(pooled_config(prepared.config, compiled.arms), pools, arm_rerankers(compiled.arms))
     retrievers = {key: _for_workers(one, workers) for key, one in compiled.work.retrievers.items()}
     work = replace(compiled.work, retrievers=retrievers)
     full = next(number for number, answer in enumerate(work.answers) if answer.arm == FULL)
@@ -61,7 +61,7 @@ def arm_stages(prepared: Prepared, compiled: Compiled, pools: Mapping[str, Pool]
     found.append(
         Stage(
             "retrieve", RetrieveArms, settings, pool=pools["retrieve"], fallback=without_arms,
-            counts=partial(failure_counts, stage="retrieve"),
+            counts=partial(added_failures, stage="retrieve"),
         )
     )  # fmt: skip
     if work.rerankers:
@@ -71,7 +71,7 @@ def arm_stages(prepared: Prepared, compiled: Compiled, pools: Mapping[str, Pool]
         found.append(
             Stage(
                 "score", ScoreArms, settings, pool=pools["rerank"], fallback=without_arm_scores,
-                counts=partial(failure_counts, stage="rerank"), cost_stage="rerank",
+                counts=partial(added_failures, stage="rerank"), cost_stage="rerank",
             )
         )  # fmt: skip
     found.append(Stage("write", WriteArms, {"work": work, "full": full, "run": run, "start": start}))
@@ -112,7 +112,7 @@ def _rewriting(prepared: Prepared, work: SharedWork, pools: Mapping[str, Pool], 
                 common | own,
                 pool=pools[name],
                 concurrent_blocks=engine.blocks_in_flight(settings, prepared.config.cluster.shard_size),
-                counts=partial(failure_counts, stage="rewrite"),
+                counts=partial(added_failures, stage="rewrite"),
                 cost_stage="rewrite",
             )
         )

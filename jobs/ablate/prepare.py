@@ -13,7 +13,7 @@ from cluster.run.shards import File, Plan
 from jobs.ablate.arms import Arm, arms_of
 from jobs.ablate.compile import Compiled, compile_arms
 from jobs.ablate.pipeline import arm_stages
-from jobs.ablate.pools import arm_pools, pooled_config
+from jobs.ablate.pools import arm_pools, arm_rerankers, pooled_config
 from jobs.ablate.tables import ARM_STORED
 from jobs.bill.spending import requests_per_query
 from jobs.compare.measures import check_measures, deepest_rank
@@ -44,11 +44,12 @@ class Ablation:
         """Returns what a driver does with its shards."""
         pooled, compiled = self.pooled, self.compiled
         engines = [settings for settings, _ in compiled.work.engines.values()]
+        rerankers = arm_rerankers(compiled.arms)
         askings = [asking.rewriting for asking in compiled.work.askings]
         return Work(
-            pools=lambda _: arm_pools(pooled, engines),
+            pools=lambda _: arm_pools(pooled, engines, rerankers),
             check_engines=lambda prepared: _check_engines(prepared, compiled),
-            check=lambda _, pools: check_shares(pooled, pools),
+            check=lambda _, pools: check_shares(pooled, pools, rerankers),
             stages=lambda prepared, pools, start: arm_stages(prepared, compiled, pools, start),
             requests_per_query=lambda _: sum(map(requests_per_query, askings)),
             schemas=lambda _: _schemas(compiled),

@@ -20,24 +20,31 @@ GRANTED = "rewrite"  # the stage whose workers ask before they spend
 
 
 class RunMoney:
-    """Counts the money of a run beside that which workers of this start are granted."""
+    """Counts the money of a run beside that which its present workers are granted."""
 
-    def __init__(self, prepared: Prepared, tally: Tally, before: Sequence[Start], ledger: Ledger) -> None:
-        """Reads what earlier starts have paid for without a commit.
+    def __init__(self, prepared: Prepared, before: Sequence[Start], ledger: Ledger) -> None:
+        """Counts nothing as granted yet.
 
         Args:
             prepared: the job.
-            tally: the sums of the committed shards at the beginning of this start.
             before: the earlier starts.
             ledger: of this start.
         """
         self._prices, self._storage, self._ledger = prepared.prices, prepared.storage, ledger
         self._earlier = self._usd(driver_spent(before)) + sum(self._nodes(one.get("node_seconds", {})) for one in before)
         self.limited = prepared.config.limits.max_cost_usd is not None
+        self._before = 0.0
+
+    def renew(self, tally: Tally) -> None:
+        """Counts what was granted until now, and what earlier starts have paid for without a commit, as spent before.
+
+        Args:
+            tally: the sums of the committed shards, before new workers begin to be granted.
+        """
         self._before = self._usd(self.total(tally)) - self._usd(_other(tally.spent)) if self.limited else 0.0
 
     def elsewhere(self, spent: costs.Totals) -> float:
-        """Returns the USD of all earlier starts, of the other stages, the driver and the nodes.
+        """Returns the USD of all earlier starts and workers, of the other stages, the driver and the nodes.
 
         Args:
             spent: the costs of what is committed and in flight.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from rich.text import Text
 from cluster.run.lease import check_free
 from cluster.run.pools import Pool, PoolRequest, local_pools
 from cluster.run.session import IN_PROCESS, InProcessSession, Session, usable_gpus
-from cluster.run.shards import SUCCESS, Manifest, Plan, check_inputs, manifests, read_plan
+from cluster.run.shards import SUCCESS, Plan, check_inputs, manifests, read_plan
 from cluster.storage import open_storage
 from jobs.ablate.plan import ablation_rows, planned_ablation
 from jobs.ablate.prepare import Ablation
@@ -26,12 +26,11 @@ from jobs.log.dedup import dedup
 from jobs.pipeline import package_folders
 from jobs.plan.estimate import SAMPLE, estimate
 from jobs.plan.searches import searches_of_query
-from jobs.pools.request_shares import check_shares
-from jobs.pools.requested import requested_pools
 from jobs.pools.sizes import CALIBRATION, has_auto, known_seconds, seconds_words, with_seconds
 from jobs.run.finish import unwritten_tables
-from jobs.run.prepare import Prepared, check_engine, check_indexes_unchanged
+from jobs.run.prepare import Prepared, check_indexes_unchanged
 from jobs.run.tally import summed
+from jobs.run.work import RUN
 from jobs.tables import ORIGINAL
 from jobs.terminal.formats import clock, money, unpriced
 from jobs.terminal.live_display import LiveDisplay
@@ -45,13 +44,15 @@ SHARD_TABLES = ("rewrites", "selections", "results", "scores", "costs", "runs", 
 def plan(prepared: Prepared, progress: LiveDisplay, ablation: Ablation | None = None) -> dict[str, Any]:
     """Returns the planned, committed and remaining work of a run as JSON-able values; writes nothing.
 
+    With an ablation that is not finished, engines and pools are those of its arms, which have all that the run has.
+
     Args:
         prepared: the job.
         progress: shows what is being done.
         ablation: what `ablate` would do with the same config; None: it names no arms.
 
     Raises:
-        DmqrError: the run would be refused.
+        DmqrError: the run, or the ablation, would be refused.
     """
     config, storage = prepared.config, prepared.storage
     stored = read_plan(storage)
@@ -70,7 +71,11 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Ablation | None = 
     finished = storage.stat(SUCCESS) is not None
     if not finished:
         check_free(storage, time.time())
-        check_engine(prepared)
+    work, worked, whose = RUN, prepared, ""
+    if ablation is not None and ablation.prepared.storage.stat(SUCCESS) is None:
+        work, worked, whose = ablation.work, ablation.prepared, "; as ablate needs them"
+    if whose or not finished:
+        work.check_engines(worked)
     left = counts["queries"] - sum(manifest.counts["queries"] for manifest in done)
     calls = requests_per_query(prepared.rewriting)
     texts_of = {ORIGINAL: 1} | {strategy.name: strategy.n for strategy in prepared.rewriting.pool}
@@ -78,8 +83,8 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Ablation | None = 
     some = expected_requests(prepared.rewriting, texts)
     expected = estimate(prepared, left, done, texts, searches)
     tables = len(SHARD_TABLES) - len(unwritten_tables(config))
-    pools, resources, sized = _pools(prepared, progress, done, shards - len(done))
-    check_shares(config, pools)
+    pools, resources, sized = _pools(worked, progress, work.pools(worked), shards)
+    work.check(worked, pools)
     return {
         "run_id": prepared.run_id,
         "folder": storage.root,
@@ -102,7 +107,7 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Ablation | None = 
         "unpriced": "" if prepared.prices else unpriced(prepared.config_file),
         "downloads": {} if finished else _downloads(config),
         "pools": {name: pool._asdict() for name, pool in pools.items()},
-        "there": resources,
+        "there": resources + whose,
         "sized": sized,
     } | ({} if ablation is None else {"ablation": planned_ablation(ablation, counts["queries"])})
 
@@ -200,7 +205,7 @@ def _downloads(config: Config) -> dict[str, int]:
 
 
 def _pools(
-    prepared: Prepared, progress: LiveDisplay, done: Sequence[Manifest], shards: int
+    prepared: Prepared, progress: LiveDisplay, requested: dict[str, PoolRequest], shards: int
 ) -> tuple[dict[str, Pool], str, str]:
     """Returns the pools, a description of the resources, and by what pools with `auto` are sized.
 
@@ -209,10 +214,9 @@ def _pools(
     Args:
         prepared: the job.
         progress: shows what is being done.
-        done: the committed shards.
-        shards: the number of those that are left.
+        requested: its pools.
+        shards: their number, where nothing is planned yet.
     """
-    requested = requested_pools(prepared.config)
     address = prepared.config.cluster.address
     if address == IN_PROCESS:
         return InProcessSession(requested).pools, f"{os.cpu_count()} cores here, one stage at a time in one process", ""
@@ -220,12 +224,12 @@ def _pools(
         gpus = usable_gpus(requested)
         there = f" and {gpus:g} GPUs here; they go to the last stages first" if gpus else " here"
         pools = local_pools(requested, gpus)
-        asked, sized = _by_work(prepared, requested, pools, done, shards)
+        asked, sized = _by_work(prepared, requested, pools, shards)
         return local_pools(asked, gpus), f"{os.cpu_count()} cores{there}", sized
     progress.phase("reading the resources of Ray")
     session = Session(address, requested, package_folders(), prepared.config.cluster.autoscaler_nodes)
     try:
-        asked, sized = _by_work(prepared, requested, session.pools, done, shards)
+        asked, sized = _by_work(prepared, requested, session.pools, shards)
         if sized:
             session.resize(asked)
     finally:
@@ -238,13 +242,15 @@ def _pools(
 
 
 def _by_work(
-    prepared: Prepared, requested: dict[str, PoolRequest], pools: dict[str, Pool], done: Sequence[Manifest], shards: int
+    prepared: Prepared, requested: dict[str, PoolRequest], pools: dict[str, Pool], shards: int
 ) -> tuple[dict[str, PoolRequest], str]:
     """Returns the requested pools with the work of their stages, and by what it is known; "" without `auto`."""
     if not has_auto(requested):
         return requested, ""
+    stored, done = read_plan(prepared.storage), list(manifests(prepared.storage))
     known = known_seconds(prepared, pools, summed(done))
     if known is None:
         words = f"auto: no run of this kind is known; the first {CALIBRATION} queries or more calibrate, one worker each"
         return requested, words
-    return with_seconds(requested, known, max(1, shards)), f"auto: by {seconds_words(known)}"
+    left = (len(stored.shards) if stored else shards) - len(done)
+    return with_seconds(requested, known, max(1, left)), f"auto: by {seconds_words(known)}"

@@ -7,7 +7,7 @@ Elasticsearch, or if the reranker or its encoder is at that server.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -60,21 +60,35 @@ def shared(server: Served, workers: Workers) -> Served:
     return server.model_copy(update={"max_in_flight": max(1, server.max_in_flight // workers.get(server.base_url, 1))})
 
 
-def sharing_workers(config: Config, pools: Mapping[str, Pool]) -> dict[str | None, int]:
-    """Returns the number of workers that share the requests in flight of each server."""
-    return {server: sum(pools[name].max_workers for name in limit.pools) for server, limit in shared_limits(config).items()}
+def rerankers_of(config: Config) -> list[RerankSettings]:
+    """Returns the reranker of a run, if it has one."""
+    return [config.reranking] if config.rerank.kind != "none" else []
 
 
-def shared_limits(config: Config) -> dict[str | None, SharedLimit]:
+def sharing_workers(
+    config: Config, pools: Mapping[str, Pool], rerankers: Sequence[RerankSettings] | None = None
+) -> dict[str | None, int]:
+    """Returns the number of workers that share the requests in flight of each server.
+
+    Args:
+        config: of the job.
+        pools: sized.
+        rerankers: that each reranking worker has; None: the config's own.
+    """
+    limits = shared_limits(config, rerankers)
+    return {server: sum(pools[name].max_workers for name in limit.pools) for server, limit in limits.items()}
+
+
+def shared_limits(config: Config, rerankers: Sequence[RerankSettings] | None = None) -> dict[str | None, SharedLimit]:
     """Returns the limit of each server's requests in flight, the lowest that is set; of Elasticsearch under None."""
     found: dict[str | None, SharedLimit] = {}
-    for server, pool, limit in _senders(config):
+    for server, pool, limit in _senders(config, rerankers_of(config) if rerankers is None else rerankers):
         most, pools = found.get(server, SharedLimit(limit, []))
         found[server] = SharedLimit(min(most, limit), pools if pool in pools else [*pools, pool])
     return found
 
 
-def _senders(config: Config) -> Iterator[tuple[str | None, str, int]]:
+def _senders(config: Config, rerankers: Sequence[RerankSettings]) -> Iterator[tuple[str | None, str, int]]:
     """Every server with a pool whose workers send to it, and the limit of its requests in flight."""
     retrievers = list(config.retrieve.retrievers.values())
     for one in retrievers:
@@ -82,21 +96,21 @@ def _senders(config: Config) -> Iterator[tuple[str | None, str, int]]:
             yield None, "retrieve", one.max_in_flight
         if isinstance(one.encoder, OpenaiEncoderSettings):
             yield one.encoder.base_url, "retrieve", one.encoder.max_in_flight
-    if config.rerank.kind == "none":
-        return
-    first, encoder = retrievers[0], config.reranking.encoder
-    if isinstance(first, ElasticSettings):  # its index has the texts to rerank
-        yield None, "rerank", first.max_in_flight
-    if config.rerank.kind == "server":
-        yield config.rerank.base_url, "rerank", config.rerank.max_in_flight
-    elif isinstance(encoder, OpenaiEncoderSettings):
-        yield encoder.base_url, "rerank", encoder.max_in_flight
+    if rerankers and isinstance(retrievers[0], ElasticSettings):  # its index has the texts to rerank
+        yield None, "rerank", retrievers[0].max_in_flight
+    for reranker in rerankers:
+        if reranker.kind == "server":
+            yield reranker.base_url, "rerank", reranker.max_in_flight
+        elif isinstance(reranker.encoder, OpenaiEncoderSettings):
+            yield reranker.encoder.base_url, "rerank", reranker.encoder.max_in_flight
 
 
-def limit_workers(config: Config, pools: Mapping[str, PoolRequest]) -> dict[str, PoolRequest]:
+def limit_workers(
+    config: Config, pools: Mapping[str, PoolRequest], rerankers: Sequence[RerankSettings] | None = None
+) -> dict[str, PoolRequest]:
     """Returns the requested pools, with automatically sized ones limited to one worker per request in flight."""
     limited = dict(pools)
-    for limit in shared_limits(config).values():
+    for limit in shared_limits(config, rerankers).values():
         unset = [name for name in limit.pools if pools[name].workers in (None, AUTO)]
         left = limit.max_in_flight - sum(_max_workers(pools[name]) for name in limit.pools)
         for name in unset:
@@ -105,13 +119,13 @@ def limit_workers(config: Config, pools: Mapping[str, PoolRequest]) -> dict[str,
     return limited
 
 
-def check_shares(config: Config, pools: Mapping[str, Pool]) -> None:
+def check_shares(config: Config, pools: Mapping[str, Pool], rerankers: Sequence[RerankSettings] | None = None) -> None:
     """Checks that every worker has a request in flight of its own.
 
     Raises:
         ConfigError: there are more workers than requests in flight.
     """
-    for server, limit in shared_limits(config).items():
+    for server, limit in shared_limits(config, rerankers).items():
         most = {name: pools[name].max_workers for name in limit.pools}
         if (workers := sum(most.values())) > limit.max_in_flight:
             raise ConfigError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -9,7 +10,7 @@ from cluster.errors import ConfigError
 from cluster.run.pools import AUTO, Pool, PoolRequest, in_process_pools, local_pools
 from cluster.run.session import IN_PROCESS, usable_gpus
 from jobs.config.config import Config
-from jobs.pools.request_shares import limit_workers
+from jobs.pools.request_shares import limit_workers, rerankers_of
 from retrievers.models import resolved_dtype
 from retrievers.settings import AnyEncoderSettings, EncoderSettings, RerankSettings
 from rewriters.engines.settings import OpenaiSettings, VllmSettings
@@ -17,16 +18,22 @@ from rewriters.engines.settings import OpenaiSettings, VllmSettings
 Model = TypeVar("Model", EncoderSettings, RerankSettings)
 
 
-def requested_pools(config: Config) -> dict[str, PoolRequest]:
-    """Returns the pools that the job requests, by key of the config's `cluster`."""
+def requested_pools(config: Config, rerankers: Sequence[RerankSettings] | None = None) -> dict[str, PoolRequest]:
+    """Returns the pools that the job requests, by key of the config's `cluster`.
+
+    Args:
+        config: of the job.
+        rerankers: that each reranking worker has; None: the config's own.
+    """
+    rerankers = rerankers_of(config) if rerankers is None else rerankers
     encodes = any(isinstance(one.encoder, EncoderSettings) for one in config.retrieve.retrievers.values())
     pools = {"retrieve": config.cluster.retrieve.pool_request(can_use_gpu=encodes)}
     if config.rewrite.planned:
         pools = {"rewrite": _rewriting(config)} | pools
-    if config.rerank.kind != "none":
-        request = config.cluster.rerank.pool_request(can_use_gpu=reranks_here(config.reranking))
+    if rerankers:
+        request = config.cluster.rerank.pool_request(can_use_gpu=any(map(reranks_here, rerankers)))
         pools["rerank"] = request if request.can_use_gpu else replace(request, workers=request.workers or 1)
-    return limit_workers(config, pools)
+    return limit_workers(config, pools, rerankers)
 
 
 def reranks_here(reranking: RerankSettings) -> bool:

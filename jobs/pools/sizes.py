@@ -20,6 +20,8 @@ from cluster.errors import ConfigError
 from cluster.run.pools import AUTO, Pool, PoolRequest
 from cluster.run.session import InProcessSession, Session
 from cluster.run.shards import Shard
+from jobs.bill.starts import stage_of_pool
+from jobs.keys import settings_fingerprint
 from jobs.run.folder import RunFolder, open_run
 from jobs.run.prepare import Prepared
 from jobs.run.tally import Tally, summed
@@ -145,9 +147,8 @@ def previous_run(prepared: Prepared) -> RunFolder | None:
         run = open_run(prepared.output.url(prepared.config.name))
     except (ConfigError, OSError, ValueError):
         return None
-    if not run.manifests or _settings(run.record.get("identity", {})) != _settings(prepared.identity):
-        return None
-    return run
+    same = settings_fingerprint(run.record.get("identity", {})) == settings_fingerprint(prepared.identity)
+    return run if run.manifests and same else None
 
 
 def pool_words(name: str, pool: Pool) -> str:
@@ -184,7 +185,7 @@ def _sums(tally: Tally) -> Counter[str]:
 
 def _of_pools(basis: str, sums: Mapping[str, float], pools: Mapping[str, Pool]) -> StageSeconds:
     """Returns the seconds of each pool. An ablation's engines (`rewrite`, `rewrite_2`) have equal parts of their stage's."""
-    stages = {name: name.partition("_")[0] for name in pools}
+    stages = {name: stage_of_pool(name) for name in pools}
     shared = Counter(stages.values())
     queries = max(1.0, sums[""])
     return StageSeconds(basis, {name: sums.get(stage, 0.0) / queries / shared[stage] for name, stage in stages.items()})
@@ -198,8 +199,3 @@ def _same_workers(record: Mapping[str, Any], pools: Mapping[str, Pool]) -> bool:
         for before in starts
         for name, pool in pools.items()
     )
-
-
-def _settings(identity: dict[str, Any]) -> str:
-    config = {key: value for key, value in identity.get("config", {}).items() if key != "log"}
-    return json.dumps({**identity, "config": config, "indexes": None}, sort_keys=True)

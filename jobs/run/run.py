@@ -172,7 +172,7 @@ class Night:
         state = self.progress.state
         state.total, state.planned = self.plan.counts["queries"], len(self.plan.shards)
         state.done, state.shards = self.tally.counts["queries"], len(self.tally.shards)
-        spending = RunMoney(self.prepared, self.tally, self.record.before, self.record.ledger)
+        spending = RunMoney(self.prepared, self.record.before, self.record.ledger)
         watch = Watch(self.prepared.prices, state, spending.around)
         watch.still(self.tally.counts, self.tally.spent)
         if (stop := self._limit(watch, spending)) is not None:
@@ -187,6 +187,7 @@ class Night:
             self.progress.phase(STARTING)
             watch, state.began = Watch(self.prepared.prices, state, spending.around), 0.0  # other workers, another rate
             runner = self._runner(len(shards), watch)
+            spending.renew(self.tally)  # this runner grants anew
             runner.spent_elsewhere(spending.elsewhere(self.tally.spent))
             self.traces.runner = runner
             results = stream(runner, shards)
@@ -289,8 +290,10 @@ class Night:
                 128 + self.signals.received,
             )
         watch.still(self.tally.counts, spending.total(self.tally))
-        if (last := self._limit(watch, spending, halted=halted)) or stop:
-            raise last or stop  # type: ignore[misc]
+        if last := self._limit(watch, spending, halted=halted):
+            raise last
+        if stop and committed < planned:
+            raise stop
         if committed < planned:
             left = planned - committed
             raise Stopped(

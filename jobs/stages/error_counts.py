@@ -36,6 +36,18 @@ def failure_counts(table: pa.Table, stage: str) -> dict[str, int]:
     return dict(counts)
 
 
+def added_failures(given: pa.Table, table: pa.Table, stage: str) -> dict[str, int]:
+    """Returns the `failure_counts` of what was added to a block; an earlier stage may have the same name in its errors.
+
+    Args:
+        given: the input block of the stage.
+        table: its output block.
+        stage: its name in errors.
+    """
+    before = failure_counts(given, stage) if "errors" in given.column_names else {}
+    return dict(Counter(failure_counts(table, stage)) - Counter(before))
+
+
 def first_failed(table: pa.Table) -> dict[str, list[str]]:
     """Returns `<stage>/<reason>` -> the ids of the first queries of a block that failed so; notes are left out."""
     lists = table.column("errors").combine_chunks()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -93,17 +93,31 @@ class Score:
         )
         (field,) = self.ADDS
         table = table.append_column(field, nested(offsets_of(lengths), flat, field.type))
-        sent = sent_requests(self._reranker)
+        sent = sent_requests(self._reranker, queries.values())
         spent = [
             [costs.entry("rerank", self._kind, float(n), model=self._model, pairs=n, requests=sent.pop(queries[query_id], 0))]
             for query_id, n in zip(table.column("query_id").to_pylist(), lengths.tolist(), strict=True)
         ]
         return with_appended(table, "costs", spent)
 
+    def charge_failed(self, table: pa.Table) -> pa.Table:
+        """Returns a query on which the reranker failed with the cost of the requests that were sent for it."""
+        spent = failed_cost(self._reranker, originals(table, self._typos), self._kind, self._model)
+        return with_appended(table, "costs", [spent])
 
-def sent_requests(reranker: Reranker) -> Counter[str]:
-    """Returns the requests that a reranker at a server has sent for each query since the last call; of others none."""
-    return reranker.requests() if isinstance(reranker, ServerReranker) else Counter()
+
+def sent_requests(reranker: Reranker, queries: Iterable[str]) -> Counter[str]:
+    """Returns the requests that a reranker at a server has sent for each of these queries and not told yet; of others none.
+
+    A call that raises tells none, so they are told when its queries are scored in smaller blocks.
+    """
+    return reranker.requests(queries) if isinstance(reranker, ServerReranker) else Counter()
+
+
+def failed_cost(reranker: Reranker, queries: Iterable[str], kind: str, model: str | None) -> list[dict[str, Any]]:
+    """Returns the cost entry of the requests for queries that got no scores; none if none were sent."""
+    sent = sent_requests(reranker, queries).total()
+    return [costs.entry("rerank", kind, model=model, requests=sent, error="failed")] if sent else []
 
 
 def scored_portions(

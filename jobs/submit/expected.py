@@ -9,7 +9,7 @@ from cluster.costs import stage_sums
 from cluster.errors import DmqrError
 from cluster.storage import open_storage
 from jobs.config.config import Config
-from jobs.keys import identity
+from jobs.keys import identity, settings_fingerprint
 from jobs.log.ubi import log_files
 from jobs.pools.requested import with_precisions
 from jobs.run.folder import open_run
@@ -55,8 +55,8 @@ def _by_last_run(config: Config) -> Expected:
         return Expected(None, f"no run of the name {config.name} has finished")
     run = open_run(output.url(config.name))
     name = run.storage.root.rstrip("/").rpartition("/")[2]
-    known = run.record.get("identity", {}).get("config", {})
-    if run.is_ablation or _without_log(known) != _without_log(_settings(config)):
+    known = {"config": run.record.get("identity", {}).get("config", {})}
+    if run.is_ablation or settings_fingerprint(known) != settings_fingerprint(_settings(config)):
         return Expected(None, f"the last run, {name}, had other settings")
     then = sum(file["size"] for file in run.plan.inputs)
     now = sum(file.size for file in log_files(config.log))
@@ -66,10 +66,6 @@ def _by_last_run(config: Config) -> Expected:
 
 
 def _settings(config: Config) -> dict[str, object]:
-    """Returns the settings that decide what comes out, as they are resolved on a cluster."""
+    """Returns the part of the job's identity that its config decides, as it is resolved on a cluster."""
     there = config.model_copy(update={"cluster": config.cluster.model_copy(update={"address": "auto"})})
-    return dict(identity(with_precisions(there), {}, {}, {})["config"])
-
-
-def _without_log(settings: dict[str, object]) -> dict[str, object]:
-    return {key: value for key, value in settings.items() if key != "log"}
+    return {"config": identity(with_precisions(there), {}, {}, {})["config"]}

@@ -21,7 +21,7 @@ from cluster.kuberay.refused import LONGEST_NAME, check_rayjob
 from cluster.kuberay.worker_groups import explicit_pools, key_of, reach, worker_groups
 from cluster.run.pools import Pool
 from jobs.ablate.arms import arms_of
-from jobs.ablate.pools import arm_pools, engines_of, pooled_config
+from jobs.ablate.pools import arm_pools, arm_rerankers, engines_of, pooled_config
 from jobs.config.config import Config
 from jobs.pools.requested import requested_pools
 from jobs.submit.config_map import config_files
@@ -66,7 +66,10 @@ def rendered(
     kubernetes = config.cluster.kubernetes
     job = job_name(config.name, verb)
     arms = arms_of(config) if verb == "ablate" else []
-    requests = arm_pools(pooled_config(config, arms), engines_of(arms)) if arms else requested_pools(config)
+    if arms:
+        requests = arm_pools(pooled_config(config, arms), engines_of(arms), arm_rerankers(arms))
+    else:
+        requests = requested_pools(config)
     pools = explicit_pools(requests, kubernetes)
     groups = worker_groups(pools, kubernetes)
     date = "{date}" if kind == "cron" else config.log.date

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from urllib.parse import unquote
 
 import urllib3
+from urllib3.util import parse_url
 
 from cluster.http import proxy_of
 
@@ -18,7 +20,11 @@ def connections(base: str, in_flight: int) -> urllib3.PoolManager:
         ValueError: The proxy cannot be used.
     """
     proxy = proxy_of(base)
-    return urllib3.ProxyManager(proxy, maxsize=in_flight) if proxy else urllib3.PoolManager(maxsize=in_flight)
+    if proxy is None:
+        return urllib3.PoolManager(maxsize=in_flight)
+    login = parse_url(proxy).auth  # which urllib3 does not send by itself
+    headers = urllib3.make_headers(proxy_basic_auth=unquote(login)) if login else {}
+    return urllib3.ProxyManager(proxy, maxsize=in_flight, proxy_headers=headers)
 
 
 def reason(error: BaseException) -> str:

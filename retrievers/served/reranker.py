@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -80,11 +80,10 @@ class ServerReranker:
         values = np.array([found[pair] for pair in unique])[inverse]
         return np.round(values, _PROBABILITY_DECIMALS) if self._facts.api == "openai" else rounded_scores(values)
 
-    def requests(self) -> Counter[str]:
-        """Returns the requests that were sent for each query since the last call."""
+    def requests(self, queries: Iterable[str]) -> Counter[str]:
+        """Returns the requests that were sent for each of these queries since it was last asked for."""
         with self._lock:
-            sent, self._sent = self._sent, Counter()
-        return sent
+            return Counter({query: self._sent.pop(query) for query in set(queries) & self._sent.keys()})
 
     def _send(self, pairs: Sequence[_Pair], stop: threading.Event) -> list[float]:
         query = pairs[0][0]

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from cluster.costs import COSTS, entry
 from cluster.run.pools import Pool
-from cluster.run.stage import Stage, heartbeat, link
+from cluster.run.stage import Stage, heartbeat, link, reserver
 
 PLACE = pa.schema([("shard", pa.int32())])
 ROWS = pa.schema([("shard", pa.int32()), ("costs", COSTS)])
@@ -29,13 +29,13 @@ class Grow:
 
 
 class Slow:
-    """Dies as often as the folder says; reports that a quarter (of shard 0) or half is done and waits for the file `gate`."""
+    """Reserves $4; dies as often as the folder says; reports that a quarter (of shard 0) or half is done; waits for `gate`."""
 
     NEEDS, ADDS = ("costs",), pa.schema([("seen", pa.int32())])
 
     def __init__(self, folder: str, deaths: int = 1) -> None:
         self._folder, self._deaths = Path(folder), deaths
-        (self._folder / f"worker-{os.getpid()}").touch()
+        (self._folder / f"worker-{os.getpid()}").write_text(str(reserver()(0.0, 4.0)))
 
     def __call__(self, table: pa.Table) -> pa.Table:
         shard = table.column("shard")[0].as_py()
@@ -75,7 +75,7 @@ class Fold:
         return table.select(["shard"]).slice(0, 1)
 
 
-def odd(table: pa.Table) -> dict[str, int]:
+def odd(_: pa.Table, table: pa.Table) -> dict[str, int]:
     return {"odd": sum(shard % 2 for shard in table.column("shard").to_pylist())}
 
 

@@ -260,9 +260,19 @@ def test_an_account_has_the_entries_of_its_own_stage() -> None:
     ]
     table = pa.table({"costs": pa.array(spent, COSTS)})
     found = BlockTotals({"retrieve": {"bm25@": {"seconds": 4.0, "searches": 7}}}, {"n": 1})
-    assert block_totals("retrieve", table, {"n": 1}) == found
-    assert block_totals("write", table, {}) == NOTHING
-    assert block_totals("write", pa.table({"n": [1]}), {}) == NOTHING
+    given = pa.table({"costs": pa.array([[], []], COSTS)})
+    assert block_totals("retrieve", given, table, {"n": 1}) == found
+    assert block_totals("retrieve", pa.table({"n": [1]}), table, {"n": 1}) == found
+    assert block_totals("write", given, table, {}) == NOTHING
+    assert block_totals("write", given, pa.table({"n": [1]}), {}) == NOTHING
+
+
+def test_an_account_has_what_the_stage_has_added() -> None:
+    first, second = entry("rewrite", "dmqr", 2.0, model="m", requests=1), entry("rewrite", "dmqr", 0.5, model="n", requests=3)
+    given = pa.table({"costs": pa.array([[], [first], [first, first], [first]], COSTS)}).slice(1)
+    table = pa.table({"costs": pa.array([[first], [first, first, second], [first, second]], COSTS)})
+    assert block_totals("rewrite", given, table, {}).spent == {"rewrite": {"dmqr@n": {"seconds": 1.0, "requests": 6}}}
+    assert block_totals("rewrite", table, table, {}) == NOTHING
 
 
 # ---------------------------------------------------------------- money, outages, retries

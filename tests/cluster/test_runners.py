@@ -105,6 +105,12 @@ def test_a_block_that_kills_every_worker_is_given_up(ray_session: None, tmp_path
     assert len(list(tmp_path.glob("died-*"))) == 2
 
 
+def test_a_worker_that_is_started_again_is_not_granted_the_money_of_the_one_before(ray_session: None, tmp_path: Path) -> None:
+    (tmp_path / "gate").touch()
+    list(RayRunner(stages(tmp_path, POOL, deaths=1), start=1, budget_usd=10.0).run(places(1)))
+    assert [path.read_text() for path in tmp_path.glob("worker-*")] == ["4.0", "4.0"]
+
+
 def test_behind_a_closed_gate_no_shard_begins(ray_session: None, tmp_path: Path) -> None:
     runner = RayRunner(stages(tmp_path, POOL), start=1)
     reader, found = begin(runner, 40)

@@ -257,6 +257,24 @@ def auto(seconds: float | None, **more: Any) -> PoolRequest:
     return PoolRequest(workers="auto", seconds=seconds, **more)
 
 
+@pytest.mark.parametrize("gpus", [0, 1, 3, 16])
+@pytest.mark.parametrize("seconds", [(0.02, 0.01, 0.01), (1, 1e-6, 1e-6), (1e-6, 1, 1e-6), (1e-6, 1e-6, 1)])
+def test_on_one_machine_ray_is_given_room_for_whatever_the_work_calls_for(
+    monkeypatch: pytest.MonkeyPatch, gpus: int, seconds: tuple[float, ...]
+) -> None:
+    """The work is known after Ray has started."""
+    from cluster.run.session import _logical_cpus
+
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    can_use_gpu = auto(None, can_use_gpu=True)
+    requests = {"rewrite": auto(None), "retrieve": can_use_gpu, "rerank": replace(can_use_gpu, cpus=2)}
+    known = {name: replace(requests[name], seconds=of) for name, of in zip(requests, seconds, strict=True)}
+    fixed = {"other": PoolRequest(workers=3, cpus=2)}
+    for names in (["rewrite"], ["rewrite", "retrieve"], ["rerank"], list(requests)):
+        room = _logical_cpus(fixed | {name: requests[name] for name in names}) + TASK_CPUS
+        assert size_pools(fixed | {name: known[name] for name in names}, machine(room, gpus), local=True)
+
+
 def sizes(requests: dict[str, PoolRequest], nodes: Nodes, *added: NodeGroup) -> dict[str, tuple[int, int | None]]:
     pools = size_pools(requests, nodes, local=False, added=added)
     return {name: (pool.workers, pool.most) for name, pool in pools.items()}

@@ -16,6 +16,7 @@ from fake_server import FakeServer
 
 from cluster.run.budget import Budget
 from jobs.config.load import load_config
+from jobs.pools.sizes import PoolSizes
 from jobs.run.prepare import prepare
 from jobs.run.run import run
 from jobs.run.stopping import Stopped
@@ -126,3 +127,15 @@ def test_a_quarter_of_the_money_pays_for_a_quarter_of_the_requests(night: Callab
         assert sum(server.sends.values()) == COUNT  # nothing is paid for twice
     spent = json.loads(prepared.storage.get("run.json") or b"")["costs"]["rewrite"]["keyword@tiny"]
     assert (spent["requests"], spent["completion_tokens"]) == (COUNT, COUNT * TOKENS)
+
+
+def test_what_the_calibration_of_the_pools_has_spent_is_not_granted_again(
+    night: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pools' turns have a tracker of the budget each."""
+    monkeypatch.setattr(PoolSizes, "turns", lambda _, pending, tally: iter([pending[:2], pending[2:]]))
+    with FakeServer(seconds=0.005, completion_tokens=TOKENS) as server:
+        limit = COUNT * PRICE / 4
+        with pytest.raises(Stopped):
+            run(night(server, 10, f"limits.max_cost_usd={limit}"), LiveDisplay(io.StringIO()))
+        assert 0.9 * limit <= sum(server.sends.values()) * PRICE <= limit

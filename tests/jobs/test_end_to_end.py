@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -286,7 +287,8 @@ def test_a_driver_is_killed_and_then_a_worker_and_the_rows_are_the_same(calm: Do
     done = finish(second)
 
     assert done.folder == folder
-    assert f"going on: {left} of {SHARDS} shards are committed" in done.err
+    (went_on,) = re.findall(rf"going on: (\d+) of {SHARDS} shards are committed", done.err)
+    assert left <= int(went_on) < SHARDS  # workers may commit after their driver's death
     check_same_rows(folder, calm.folder)
     check_files(folder, SHARDS)
     starts_up = [row["start"] for row in rows(folder, "costs") if row["stage"] == "retrieve" and row["query_id"] is None]

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from in_flight import UNSCORED
 
-from jobs.stages.error_counts import by_reason, failure_counts
+from jobs.stages.error_counts import added_failures, by_reason, failure_counts
 from jobs.stages.write import flatten, shard_counts
 
 
@@ -52,6 +52,17 @@ def test_a_stage_counts_what_it_has_put_there_and_a_query_once() -> None:
     }  # one of them had failed before
     assert failure_counts(block().slice(1, 1), "rewrite") == {}
     assert failure_counts(block().slice(3), "rewrite") == {"error/rewrite/keyword/echo": 1, "failed_queries": 1}
+
+
+def test_of_two_stages_with_one_name_each_counts_what_it_has_added() -> None:
+    given = block()
+    place, later = given.schema.get_field_index("errors"), error("rewrite", "keyword", "echo")
+    field = given.schema.field(place)
+    table = given.set_column(place, field, pa.array([[*of, later] for of in ROWS], field.type))
+    # Two of the six had not failed before.
+    assert added_failures(given, table, "rewrite") == {"error/rewrite/keyword/echo": 6, "failed_queries": 2}
+    assert added_failures(given, given, "rewrite") == {}
+    assert added_failures(pa.table({"shard": [0]}), given, "rewrite") == failure_counts(given, "rewrite")
 
 
 def test_all_stages_together_are_what_the_manifest_has() -> None:

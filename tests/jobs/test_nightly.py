@@ -103,7 +103,8 @@ def test_the_night_is_killed_and_resumed(
     assert "Traceback" not in done.err
     shards = json.loads(night.get(f"{before}/shards.json") or b"{}")["shards"]
     assert 0 < len(kept) < len(shards), "the driver was not killed in the middle"
-    assert f"going on: {len(kept)} of {len(shards)} shards are committed" in done.err
+    (went_on,) = re.findall(rf"going on: (\d+) of {len(shards)} shards are committed", done.err)
+    assert len(kept) <= int(went_on) < len(shards)  # workers may commit after their driver's death
     assert {key: night.get(key) for key in kept} == kept
 
     folder = fetched(open_storage(night.url(before)), tmp_path / "fetched")

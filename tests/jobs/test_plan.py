@@ -35,6 +35,7 @@ from rewriters.query import Query
 from rewriters.rewriter import Rewriter
 
 Values = dict[str, Any]
+UNCHECKED = replace(RUN, check_engines=lambda _: None)
 
 
 @pytest.fixture
@@ -132,8 +133,8 @@ def test_more_workers_than_requests_in_flight_are_refused_before_anything_is_wri
         "cluster": {"retrieve": {"workers": 3}},
     }
     config = Config.model_validate(prepared.config.model_dump() | changed)
-    monkeypatch.setattr("jobs.plan.plan.check_engine", lambda prepared: None)
-    unchecked = partial(run, work=replace(RUN, check_engines=lambda _: None))
+    monkeypatch.setattr("jobs.plan.plan.RUN", UNCHECKED)
+    unchecked = partial(run, work=UNCHECKED)
     pools = local_pools(requested_pools(config), 0)
     monkeypatch.setattr("jobs.run.run.open_session", lambda *_: SimpleNamespace(pools=pools, close=lambda: None, nodes=dict))
     with pytest.raises(ConfigError, match=r"3 workers cannot share 2 requests in flight \(retrieve 3\)"):
@@ -144,7 +145,7 @@ def test_more_workers_than_requests_in_flight_are_refused_before_anything_is_wri
 def test_a_reranker_that_a_run_would_fetch_is_said_with_what_does_without(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobs.plan.plan.check_engine", lambda prepared: None)
+    monkeypatch.setattr("jobs.plan.plan.RUN", UNCHECKED)
     monkeypatch.setattr("jobs.plan.plan.bytes_to_fetch", lambda name: 2_270_000_000)
     rerank = prepared.config.rerank.model_copy(update={"kind": "cross_encoder", "model": "somebody/reranker"})
     config = prepared.config.model_copy(update={"rerank": rerank})
@@ -177,7 +178,7 @@ POOL = ["general", "hyde", {"rag_fusion": {"n": 3}}]
 def test_requests_of_a_selection_are_a_bound_and_what_is_known_before_the_llm(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch, select: Any, requests: tuple[int, int | None], words: str
 ) -> None:
-    monkeypatch.setattr("jobs.plan.plan.check_engine", lambda prepared: None)
+    monkeypatch.setattr("jobs.plan.plan.RUN", UNCHECKED)
     rewrite = prepared.config.rewrite.model_dump() | {"strategies": POOL, "select": select}
     config = Config.model_validate(prepared.config.model_dump() | {"rewrite": rewrite})
     planned = plan(replace(prepared, config=config, rewriting=read_rewriting(config)), LiveDisplay(io.StringIO()))
@@ -210,7 +211,7 @@ def test_rules_say_how_many_requests_are_made() -> None:
 def test_accelerators_are_spoken_of_where_there_are_some(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch, gpus: float, words: str
 ) -> None:
-    monkeypatch.setattr("jobs.plan.plan.check_engine", lambda prepared: None)
+    monkeypatch.setattr("jobs.plan.plan.RUN", UNCHECKED)
     monkeypatch.setattr("jobs.plan.plan.usable_gpus", lambda requested: float(gpus))
     assert plan(prepared, LiveDisplay(io.StringIO()))["there"].endswith(words)
 

@@ -15,9 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from cluster.costs import Totals
-from cluster.errors import ConfigError
+from cluster.errors import ClusterError, ConfigError
 from cluster.placement import NodeGroup
 from cluster.run.pools import Pool, PoolRequest, size_pools
+from cluster.run.session import Session
 from cluster.run.shards import Manifest, Shard
 from cluster.storage import open_storage
 from jobs.config.config import Config
@@ -159,6 +160,24 @@ def test_pools_of_fixed_sizes_are_left_as_they_are(job: Any) -> None:
     sizes = PoolSizes(job, session, requests)
     assert list(sizes.turns(shards(3), Tally())) == [shards(3)]
     assert (session.pools, sizes.values(), sizes.auto) == (pools, {}, False)
+
+
+def test_on_one_machine_the_cores_are_divided_after_the_calibration(job: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray has started by then, with as many logical CPUs as it was given."""
+    import ray
+
+    there: dict[str, float] = {}
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    monkeypatch.setattr(ray, "init", lambda *_, num_cpus, **__: there.update(CPU=num_cpus))
+    monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": there}])
+    requests = {name: PoolRequest("auto") for name in ("rewrite", "rerank")}
+    session, tally = Session("local", requests), Tally()
+    turns = PoolSizes(job, session, requests).turns(shards(20), tally)
+    add(tally, next(turns))
+    assert len(next(turns)) == 18
+    assert {name: pool.workers for name, pool in session.pools.items()} == {"rewrite": 2, "rerank": 6}
+    with pytest.raises(ClusterError, match="the pools want 1 GPUs, the cluster has 0"):
+        session.resize({"rerank": PoolRequest(1, gpus=1)})
 
 
 # ---------------------------------------------------------------- the config

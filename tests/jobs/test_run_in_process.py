@@ -127,6 +127,14 @@ def test_a_run_comes_to_its_end(make: Make) -> None:
     assert node["idle"] >= 0
 
 
+def test_a_limit_that_holds_no_more_when_all_is_committed_stops_nothing(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [None, Stopped("stopped-errors", "too many errors"), None]  # before the work, at the only commit, at the end
+    monkeypatch.setattr("jobs.run.run.limit", lambda *_: found.pop(0))
+    prepared = make("cluster.shard_size=50")
+    done(prepared)
+    assert (found, status(prepared)) == ([], ["finished"])
+
+
 def test_ray_is_not_started(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     if "ray" in sys.modules:
         monkeypatch.setattr("ray.init", lambda *_, **__: pytest.fail("Ray was started"))

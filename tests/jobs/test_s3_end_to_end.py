@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -114,7 +115,8 @@ def test_a_night_on_s3_is_killed_and_resumed(
         calm_ones = [path for path in copied if path not in again]
         assert len(calm_ones) == len(set(calm_ones)), "once, not once per worker"
 
-    assert f"going on: {left} of {SHARDS} shards are committed" in done.err
+    (went_on,) = re.findall(rf"going on: (\d+) of {SHARDS} shards are committed", done.err)
+    assert left <= int(went_on) < SHARDS  # workers may commit after their driver's death
     assert "Traceback" not in done.err
     run = open_storage(done.out.splitlines()[-1])
     assert run.root.startswith(night.url("runs/quickstart-"))

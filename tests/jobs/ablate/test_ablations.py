@@ -15,11 +15,15 @@ import pytest
 from fake_server import Body, FakeServer
 from whole_runs import rows
 
-from cluster.errors import Stopped
+from cluster.costs import stage_sums
+from cluster.errors import RewriterError, Stopped
+from cluster.run.progress import ProgressTracker
+from cluster.run.snapshot import BlockTotals
 from jobs.ablate.prepare import Ablation, prepare_ablation
 from jobs.ablate.saving import saved
 from jobs.ablate.stages.write import WriteArms
 from jobs.config.load import load_config
+from jobs.plan.plan import plan
 from jobs.run.folder import open_run
 from jobs.run.prepare import prepare
 from jobs.run.run import run
@@ -122,6 +126,27 @@ def test_each_arm_is_what_a_run_of_it_alone_is(make: Make, bm25: dict[str, Any])
         same(arm.name, results(folder, arm.name, answer.keep), results(Path(alone.storage.root), "run", answer.keep))
 
 
+def test_the_plan_has_the_pools_of_all_arms(make: Make) -> None:
+    arms = {"other model": {"rewrite.engine.path": "other.jsonl"}, "reranked": {"rerank.kind": "bi_encoder"}}
+    ablation = make({"arms": arms})
+    plain = prepare(load_config("config.yaml"), "config.yaml")
+    assert list(plan(plain, LiveDisplay(io.StringIO()))["pools"]) == ["rewrite", "retrieve"]
+    planned = plan(plain, LiveDisplay(io.StringIO()), ablation)
+    assert list(planned["pools"]) == ["rewrite", "retrieve", "rerank", "rewrite_2"]
+    assert planned["there"].endswith("; as ablate needs them")
+    done(ablation)
+    assert list(plan(plain, LiveDisplay(io.StringIO()), ablation)["pools"]) == ["rewrite", "retrieve"]
+
+
+def test_the_plan_refuses_an_arm_whose_server_is_away(make: Make) -> None:
+    away = {"kind": "openai", "model": "tiny", "base_url": "http://127.0.0.1:9/v1"}
+    ablation = make({"arms": {"served": {"rewrite.engine": away}}})
+    plain = prepare(load_config("config.yaml"), "config.yaml")
+    run(plain, LiveDisplay(io.StringIO()))  # that the run is finished says nothing of the arms
+    with pytest.raises(RewriterError, match=r"127\.0\.0\.1:9"):
+        plan(plain, LiveDisplay(io.StringIO()), ablation)
+
+
 def test_requests_searches_and_pairs_are_made_once(make: Make) -> None:
     ablation = make({"subsets": "all", "grid": {"rerank.kind": ["none", "bi_encoder"], "rerank.combine": ["blend", "replace"]}})
     folder = done(ablation)
@@ -181,6 +206,46 @@ def test_an_ablation_that_fails_in_the_middle_goes_on(make: Make, monkeypatch: p
     assert sum(row["searches"] + row["reused"] for row in searched) == sum(
         row["searches"] for row in rows(calm, "costs") if row["stage"] == "retrieve"
     )
+
+
+def test_an_ablation_that_goes_on_has_what_it_has_paid_before(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, calls = WriteArms.__call__, []
+
+    def breaks(self: WriteArms, table: pa.Table) -> pa.Table:
+        calls.append(table.num_rows)
+        if len(calls) == 2:
+            raise OSError(28, "No space left on device")
+        return whole(self, table)
+
+    with FakeServer(["m"], text=lambda _: answers("moon and tides")) as server:
+        live = f"rewrite.engine={{kind: openai, base_url: '{server.address}', model: m}}"
+        with monkeypatch.context() as patch:
+            patch.setattr(WriteArms, "__call__", breaks)
+            with pytest.raises(OSError, match="No space left"):
+                done(make(None, live))
+        asked = len(server.bodies)
+        folder = done(make(None, live))
+    spent = [row for row in rows(folder, "costs") if row["stage"] == "rewrite" and row["query_id"]]
+    assert asked > calls[0]  # the second shard was rewritten and gathered, and not committed
+    assert sum(row["requests"] for row in spent) == len(server.bodies) == len(QUERIES)
+    assert all(row["prompt_tokens"] and not row["reused"] for row in spent)
+    assert {row["start"] for row in spent} == {1, 2}
+
+
+def test_each_of_two_engines_reports_what_it_has_added(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    ablation = make({"arms": {"other": {"rewrite.engine.path": "other.jsonl"}}})
+    finished, told = ProgressTracker.block_finished, []
+
+    def tells(self: ProgressTracker, stage: str, shard: int, rows: int, attempt: int, totals: BlockTotals) -> None:
+        told.append((stage, stage_sums(totals.spent, "rewrite").get("requests", 0), totals.counts.get("failed_queries", 0)))
+        finished(self, stage, shard, rows, attempt, totals)
+
+    monkeypatch.setattr(ProgressTracker, "block_finished", tells)
+    folder = done(ablation)
+    requests = {stage: sum(n for of, n, _ in told if of == stage) for stage in ("rewrite", "rewrite_2")}
+    assert requests == {"rewrite": len(QUERIES), "rewrite_2": len(QUERIES)}
+    assert sum(row["requests"] for row in rows(folder, "costs") if row["stage"] == "rewrite") == 2 * len(QUERIES)
+    assert sum(n for _, _, n in told) == 1  # no answer of either engine is recorded for the first query
 
 
 def test_every_arm_answers_every_query_or_it_is_not_closed(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from cluster.run.pools import PoolRequest
 from jobs.ablate.arms import arms_of
-from jobs.ablate.pools import arm_pools, engines_of, pooled_config
+from jobs.ablate.pools import arm_pools, arm_rerankers, engines_of, pooled_config
 from jobs.config.config import Config
 
 VLLM = {"kind": "vllm", "model": "org/small"}
@@ -18,7 +18,7 @@ def pools(values: dict[str, Any], engine: dict[str, Any], arms: dict[str, Any], 
     values["rewrite"] = values.get("rewrite", {}) | {"engine": engine}
     config = Config.model_validate(values | {"ablate": {"arms": arms}, "cluster": cluster})
     found = arms_of(config)
-    return arm_pools(pooled_config(config, found), engines_of(found))
+    return arm_pools(pooled_config(config, found), engines_of(found), arm_rerankers(found))
 
 
 def test_an_engine_has_the_gpus_that_it_spans_whichever_engine_is_the_first(values: dict[str, Any]) -> None:

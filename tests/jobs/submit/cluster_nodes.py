@@ -21,7 +21,7 @@ def main() -> None:
     head = {"num_cpus": cpus, "include_dashboard": True, "dashboard_port": 0, "dashboard_agent_listen_port": 0}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     for _ in range(workers):
-        cluster.add_node(num_cpus=cpus)
+        add(cluster, cpus)
     answer({"address": f"http://{cluster.head_node.webui_url}"})
     for line in sys.stdin:
         answer(obey(cluster, *line.split()))
@@ -30,13 +30,19 @@ def main() -> None:
 
 def obey(cluster: Cluster, order: str, what: str) -> str | None:
     if order == "add":
-        return str(cluster.add_node(num_cpus=int(what)).node_id)
+        return add(cluster, int(what))
     if what == "head":
         kill_machine(cluster.head_node)
     else:
         (node,) = (one for one in cluster.worker_nodes if one.node_id == what)
         cluster.remove_node(node, allow_graceful=False)
     return None
+
+
+def add(cluster: Cluster, cpus: int) -> str:
+    """Returns the id of a new node. Its folder of packages is its own, since a node that unpacks one there removes it first."""
+    number = len(cluster.worker_nodes)
+    return str(cluster.add_node(num_cpus=cpus, runtime_env_dir_name=f"runtime_resources_{number}_{cpus}").node_id)
 
 
 def kill_machine(node: Any) -> None:

@@ -239,15 +239,8 @@ def test_a_node_is_killed_in_the_middle(nodes: Simulated, engine: FakeServer, ca
     nodes.kill(spare)
 
 
-@pytest.fixture
-def unused(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulated]:
-    """A cluster of its own: raylets of one machine have one folder for packages, and agents of killed ones clean it up."""
-    yield from simulated(tmp_path_factory.mktemp("unused"), 2)
-
-
-def test_a_pool_grows_when_a_node_joins(unused: Simulated, engine: FakeServer, calm: Calm, dmqr: Verb, tmp_path: Path) -> None:
-    nodes, output = unused, tmp_path / "runs"
-    address = nodes.address
+def test_a_pool_grows_when_a_node_joins(nodes: Simulated, engine: FakeServer, calm: Calm, dmqr: Verb, tmp_path: Path) -> None:
+    address, output = nodes.address, tmp_path / "runs"
     added = [nodes.add(6)]  # room for one rewriting worker
     engine.seconds = 2
     timed = Timed()

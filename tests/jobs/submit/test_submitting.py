@@ -243,6 +243,21 @@ def test_a_broken_connection_is_made_again_and_nothing_is_shown_twice(
     assert lines + "the last\n" in capsys.readouterr().err
 
 
+def test_the_patience_begins_when_the_connection_breaks(server: FakeJobServer, job: str) -> None:
+    assert submitted(server, job, "--detach") == 0
+    (job_id,) = server.jobs
+    server.jobs[job_id].log, server.cut_after = "begins\n", 40
+
+    def cut() -> None:
+        server.jobs[job_id].log += "x" * 40  # the connection breaks
+        later(server, log="the last\n")(server.jobs[job_id])
+
+    threading.Timer(0.6, cut).start()
+    shown: list[str] = []
+    assert JobServer(server.address).follow(job_id, shown.append, patience=0.4).code == 0
+    assert "".join(shown) == server.jobs[job_id].log
+
+
 def test_a_server_that_stays_away_ends_the_following(server: FakeJobServer, job: str) -> None:
     assert submitted(server, job, "--detach") == 0
     client = JobServer(server.address)
