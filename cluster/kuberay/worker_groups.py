@@ -14,7 +14,7 @@ from typing import NamedTuple
 from cluster.errors import ConfigError
 from cluster.kuberay.settings import KubernetesSettings
 from cluster.placement import NodeGroup
-from cluster.run.pools import AUTO, TASK_CPUS, Pool, PoolRequest
+from cluster.run.pools import AUTO, TASK_CPUS, Pool, PoolRequest, stage_of_pool
 
 _ROUNDING = 1e-9  # 1 / 0.1 workers of a tenth of a GPU must be 10
 
@@ -43,22 +43,17 @@ def explicit_pools(requests: Mapping[str, PoolRequest], settings: KubernetesSett
         if request.workers == AUTO:
             raise ConfigError(
                 "manifest",
-                f"cluster.{key_of(name)}.workers: auto divides a cluster that is there, but this one is made to fit the pools; "
-                "give a number, or {min, max}",
+                f"cluster.{stage_of_pool(name)}.workers: auto divides a cluster that is there, but this one is made to fit "
+                "the pools; give a number, or {min, max}",
             )
         least, most = request.workers if isinstance(request.workers, tuple) else (request.workers or 1, None)
         gpus = request.gpus or 0.0
         cpus = request.cpus or (float(settings.cpu_workers.cpus) if request.can_use_gpu and not gpus else 1.0)
         pools[name] = Pool(least, cpus, gpus, most)
     return {
-        name: pool._replace(cpus=max(other.cpus for key, other in pools.items() if key_of(key) == key_of(name)))
+        name: pool._replace(cpus=max(other.cpus for key, other in pools.items() if stage_of_pool(key) == stage_of_pool(name)))
         for name, pool in pools.items()
     }
-
-
-def key_of(pool: str) -> str:
-    """Returns the key of the config's `cluster` that sizes a pool."""
-    return pool.partition("_")[0]
 
 
 def worker_groups(pools: Mapping[str, Pool], settings: KubernetesSettings) -> list[WorkerGroup]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -18,6 +19,7 @@ from cluster.placement import Demand, NodeGroup, can_hold, reachable
 
 TASK_CPUS = 2  # CPUs of the stages without a pool, in addition to the pools'
 AUTO: Literal["auto"] = "auto"
+_NUMBERED = re.compile(r"_\d+$")  # an ablation has a pool per engine: rewrite, rewrite_2
 _MOST_WORKERS = 4096  # of all pools with `auto`, where neither the nodes nor the work set a limit
 
 
@@ -78,6 +80,11 @@ def resources(nodes: Sequence[NodeGroup]) -> Resources:
         max((group.cpus for group in nodes), default=0),
         max((group.gpus for group in nodes), default=0),
     )
+
+
+def stage_of_pool(pool: str) -> str:
+    """Returns the stage, as `costs.stage` and the config's `cluster` have it, that a pool's workers do."""
+    return _NUMBERED.sub("", pool)
 
 
 def local_pools(requests: Mapping[str, PoolRequest], gpus: float) -> dict[str, Pool]:

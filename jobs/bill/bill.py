@@ -14,7 +14,8 @@ from functools import cached_property
 from typing import Any
 
 from cluster.costs import DRIVER, START_UP, Prices, Totals
-from jobs.bill.starts import TIMES, Start, stage_of_pool
+from cluster.run.pools import stage_of_pool
+from jobs.bill.starts import TIMES, Start
 
 Share = tuple[str, str]  # stage, and one of TIMES
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cluster.costs import Totals, add_totals
 from cluster.run.lease import lease_durations
+from cluster.run.pools import stage_of_pool
 from cluster.run.shards import Manifest, seconds_by_start
 from cluster.storage import Storage
 
 PROGRESS = "progress.json"
 BROKEN = ("killed", "failed", "stopped", "interrupted")  # statuses of starts that may have left shards in flight behind
 TIMES = ("attributed", "start_up", "lost", "idle")
-_NUMBERED = re.compile(r"_\d+$")  # an ablation has a pool per engine: rewrite, rewrite_2
 _LAST = ("worker_seconds", "busy", "node_seconds", "spent")  # keys of progress.json that are those of a start
 
 Start = dict[str, Any]
@@ -48,11 +47,6 @@ def driver_spent(starts: Iterable[Start]) -> Totals:
     for one in starts:
         add_totals(sums, one.get("spent", {}))
     return sums
-
-
-def stage_of_pool(pool: str) -> str:
-    """Returns the stage, as `costs.stage` has it, that a pool's workers do."""
-    return _NUMBERED.sub("", pool)
 
 
 def node_time(starts: Sequence[Start], committed: Iterable[Manifest]) -> list[dict[str, Any]]:

@@ -17,10 +17,9 @@ from typing import Any, NamedTuple
 
 from cluster import costs
 from cluster.errors import ConfigError
-from cluster.run.pools import AUTO, Pool, PoolRequest
+from cluster.run.pools import AUTO, Pool, PoolRequest, stage_of_pool
 from cluster.run.session import InProcessSession, Session
 from cluster.run.shards import Shard
-from jobs.bill.starts import stage_of_pool
 from jobs.keys import settings_fingerprint
 from jobs.run.folder import RunFolder, open_run
 from jobs.run.prepare import Prepared

@@ -18,8 +18,8 @@ from cluster.kuberay.network import job_policy
 from cluster.kuberay.pods import Manifest
 from cluster.kuberay.rayjob import rayjob
 from cluster.kuberay.refused import LONGEST_NAME, check_rayjob
-from cluster.kuberay.worker_groups import explicit_pools, key_of, reach, worker_groups
-from cluster.run.pools import Pool
+from cluster.kuberay.worker_groups import explicit_pools, reach, worker_groups
+from cluster.run.pools import Pool, stage_of_pool
 from jobs.ablate.arms import arms_of
 from jobs.ablate.pools import arm_pools, arm_rerankers, engines_of, pooled_config
 from jobs.config.config import Config
@@ -142,7 +142,7 @@ def _sizes(config: Config, pools: Mapping[str, Pool]) -> list[str]:
     """Returns the settings of what the config leaves open: the cluster's size is not known before its nodes are there."""
     found = []
     for name, pool in pools.items():
-        if key_of(name) != name:
+        if stage_of_pool(name) != name:
             continue  # sized by the key of the first one
         own = getattr(config.cluster, name)
         found += [f"cluster.{name}.workers={pool.workers}"] * (own.workers is None)
