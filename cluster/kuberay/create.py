@@ -3,13 +3,18 @@
 It needs Python's standard library only, and the right to create and get RayJobs. The RayJob's name has the date of the log, so
 a night is created once: where it is there already, it is followed. Exit codes: 0 succeeded, 1 failed or refused, 3 Kubernetes
 did not answer, and another pod should go on.
+
+The log is that of the day before the time for which the pod's Job was scheduled, whenever the pod begins: one that takes a lost
+pod's place after midnight follows the same RayJob.
 """
 
 from __future__ import annotations
 
 import datetime
+import http.client
 import json
 import os
+import re
 import ssl
 import sys
 import time
@@ -21,12 +26,17 @@ from typing import Any
 FAILED, AWAY = 1, 3
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _TIMEOUT_SECONDS = 30.0
+PATIENCE_SECONDS = 600.0
+JOB_VARIABLE = "JOB_NAME"
+"""Environment variable with the name of the pod's Job."""
+_SCHEDULED = re.compile(r".+-(\d+)")  # a CronJob gives its Jobs its own name and the minutes since 1970
+_CLOCKS_DIFFER, _OLDEST = 60, 31 * 24 * 60  # minutes; a Job made by hand may have any name
 
 
 class RayJobApi:
     """Kubernetes' API for the RayJobs of a namespace."""
 
-    def __init__(self, address: str, namespace: str, account: Path = _ACCOUNT, patience: float = 600.0) -> None:
+    def __init__(self, address: str, namespace: str, account: Path = _ACCOUNT, patience: float = PATIENCE_SECONDS) -> None:
         """Reads nothing yet.
 
         Args:
@@ -65,10 +75,9 @@ class RayJobApi:
                 if error.code == 409:
                     return None
                 if error.code < 500 and error.code != 429:
-                    why = error.read().decode(errors="replace")[:500]
-                    raise PermissionError(f"Kubernetes refused ({error.code}): {why}") from error
+                    raise PermissionError(f"Kubernetes refused ({error.code}): {_reason(error)}") from error
                 problem: Exception = error
-            except OSError as error:
+            except (OSError, http.client.HTTPException, ValueError) as error:  # the last two: an answer that breaks off
                 problem = error
             if time.monotonic() + pause > until:
                 raise ConnectionError(f"Kubernetes does not answer: {problem}") from problem
@@ -122,20 +131,47 @@ def filled(value: Any, date: str) -> Any:
     return value.replace("{date}", date) if isinstance(value, str) else value
 
 
-def main(path: str) -> int:
-    """Creates the RayJob of a file for the log of yesterday (UTC); returns the exit code."""
-    date = (datetime.datetime.now(datetime.UTC).date() - datetime.timedelta(days=1)).isoformat()
+def night(job: str, now: datetime.datetime) -> str:
+    """Returns the date of the log: of the day before that for which a Job was scheduled, in UTC.
+
+    Args:
+        job: The Job's name; where it does not say the time, as of a Job made by hand, the time is now.
+        now: The time.
+    """
+    named = _SCHEDULED.fullmatch(job)
+    minutes = int(now.timestamp()) // 60 - int(named[1]) if named else 0
+    age = datetime.timedelta(minutes=minutes if -_CLOCKS_DIFFER <= minutes <= _OLDEST else 0)
+    return (now - age - datetime.timedelta(days=1)).date().isoformat()
+
+
+def main(path: str, account: Path = _ACCOUNT, patience: float = PATIENCE_SECONDS) -> int:
+    """Creates the RayJob of a file for its night, and returns the exit code by its end.
+
+    Args:
+        path: Of the manifest.
+        account: Folder with token and ca.crt.
+        patience: Seconds for which a request is repeated while the API is away.
+    """
+    date = night(os.environ.get(JOB_VARIABLE, ""), datetime.datetime.now(datetime.UTC))
     manifest = filled(json.loads(Path(path).read_text(encoding="utf-8")), date)
     host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
     address = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     try:
-        return follow(RayJobApi(address, manifest["metadata"]["namespace"]), manifest)
+        return follow(RayJobApi(address, manifest["metadata"]["namespace"], account, patience), manifest)
     except PermissionError as error:
         _say(str(error))
         return FAILED
     except ConnectionError as error:
         _say(str(error))
         return AWAY
+
+
+def _reason(refusal: urllib.error.HTTPError) -> str:
+    """Returns what Kubernetes says of a refusal; of an answer that breaks off, the status in words."""
+    try:
+        return refusal.read().decode(errors="replace")[:500]
+    except (OSError, http.client.HTTPException):
+        return str(refusal.reason)
 
 
 def _say(line: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 
-from cluster.kuberay.create import FAILED
+from cluster.kuberay.create import FAILED, JOB_VARIABLE
 from cluster.kuberay.network import creator_policy
 from cluster.kuberay.pods import Manifest, small_pod
 from cluster.kuberay.settings import KubernetesSettings
@@ -16,6 +16,7 @@ from cluster.kuberay.settings import KubernetesSettings
 LABEL = "dmqr/creates"
 _FOLDER, _FILE = "/etc/rayjob", "rayjob.json"
 _LATEST_START_SECONDS = 6 * 3600  # behind its time, when the cluster was away
+_JOB_LABEL = "metadata.labels['batch.kubernetes.io/job-name']"  # Kubernetes gives it to a Job's pods, since 1.27
 _KEPT = 3  # nights that succeeded, and that failed
 _BEYOND_SECONDS = 3600  # what creating and the changes between attempts may take beside the deadlines
 
@@ -56,6 +57,7 @@ def _cron_job(name: str, job: Manifest, settings: KubernetesSettings) -> Manifes
         settings,
         token=True,
         command=["python", "-m", "cluster.kuberay.create", f"{_FOLDER}/{_FILE}"],
+        env=[{"name": JOB_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": _JOB_LABEL}}}],
         volumeMounts=[{"name": "rayjob", "mountPath": _FOLDER, "readOnly": True}],
     )
     template["spec"]["serviceAccountName"] = name

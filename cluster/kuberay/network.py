@@ -35,8 +35,12 @@ def job_policy(name: str, job: str, settings: KubernetesSettings, more_ports: li
 
 
 def creator_policy(name: str, labels: dict[str, str], settings: KubernetesSettings) -> Manifest:
-    """Returns the policy of the pod that creates a night's RayJob: it reaches Kubernetes, and nobody reaches it."""
-    return _policy(name, labels, settings.namespace, [], [_DNS, _to_ports(list(_KUBERNETES))])
+    """Returns the policy of the pod that creates a night's RayJob: it reaches Kubernetes, and nobody reaches it.
+
+    Where Kubernetes answers on another port, `egress_ports` has it.
+    """
+    ports = sorted({*_KUBERNETES, *settings.egress_ports})
+    return _policy(name, labels, settings.namespace, [], [_DNS, _to_ports(ports)])
 
 
 def _to_ports(ports: list[int]) -> Manifest:

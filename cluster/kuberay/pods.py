@@ -84,12 +84,12 @@ def small_pod(labels: dict[str, str], container: str, settings: KubernetesSettin
         container: Name of its container.
         settings: Image and user.
         token: Whether it speaks to Kubernetes.
-        more: Further keys of the container; a list of volume mounts is added to those of the folders.
+        more: Further keys of the container; volume mounts and variables are added to those of the folders.
     """
     volume_mounts = mounts() + more.pop("volumeMounts", [])
     resources = {"requests": {"cpu": "250m", "memory": "256Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
     one = {"name": container, "image": settings.image, "resources": resources, "volumeMounts": volume_mounts,
-           "env": _folders(), **more}  # fmt: skip
+           "env": _folders() + more.pop("env", []), **more}  # fmt: skip
     return {"metadata": {"labels": labels}, "spec": _pod(settings, one, token=token)}
 
 

@@ -32,7 +32,8 @@ class WorkerGroup(NamedTuple):
 def explicit_pools(requests: Mapping[str, PoolRequest], settings: KubernetesSettings) -> dict[str, Pool]:
     """Returns the pools with a number in place of everything that is open, since no cluster is there to size them by.
 
-    One worker where the number is open; a worker that computes without a GPU has all CPUs of its pod.
+    One worker where the number is open; a worker that computes without a GPU has all CPUs of its pod. Pools that one key sizes
+    (`rewrite`, and `rewrite_2` of an ablation) have the CPUs of the one that has most, since the key gives them all as many.
 
     Raises:
         ConfigError: A pool is to be sized by the work: the cluster that it would divide is made to fit the pools.
@@ -42,14 +43,22 @@ def explicit_pools(requests: Mapping[str, PoolRequest], settings: KubernetesSett
         if request.workers == AUTO:
             raise ConfigError(
                 "manifest",
-                f"cluster.{name}.workers: auto divides a cluster that is there, but this one is made to fit the pools; give a "
-                "number, or {min, max}",
+                f"cluster.{key_of(name)}.workers: auto divides a cluster that is there, but this one is made to fit the pools; "
+                "give a number, or {min, max}",
             )
         least, most = request.workers if isinstance(request.workers, tuple) else (request.workers or 1, None)
         gpus = request.gpus or 0.0
         cpus = request.cpus or (float(settings.cpu_workers.cpus) if request.can_use_gpu and not gpus else 1.0)
         pools[name] = Pool(least, cpus, gpus, most)
-    return pools
+    return {
+        name: pool._replace(cpus=max(other.cpus for key, other in pools.items() if key_of(key) == key_of(name)))
+        for name, pool in pools.items()
+    }
+
+
+def key_of(pool: str) -> str:
+    """Returns the key of the config's `cluster` that sizes a pool."""
+    return pool.partition("_")[0]
 
 
 def worker_groups(pools: Mapping[str, Pool], settings: KubernetesSettings) -> list[WorkerGroup]:

@@ -1,4 +1,4 @@
-"""The chain of an ablation, and the pools of its workers."""
+"""The chain of an ablation."""
 
 from __future__ import annotations
 
@@ -7,63 +7,26 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from cluster.run.pools import Pool, PoolRequest
+from cluster.run.pools import Pool
 from cluster.run.stage import Stage, Worker, link
 from cluster.storage import Storage
 from jobs.ablate.arms import FULL
 from jobs.ablate.compile import Compiled
 from jobs.ablate.gathered import FOLDER
+from jobs.ablate.pools import arm_rerankers, pooled_config
 from jobs.ablate.shared_work import OpenedBy, Reading, SharedWork
 from jobs.ablate.stages.retrieve import RetrieveArms, without_arms
 from jobs.ablate.stages.rewrite import MoreRewriteArms, RewriteArms
 from jobs.ablate.stages.score import ScoreArms, without_arm_scores
 from jobs.ablate.stages.write import WriteArms
-from jobs.config.config import Config
 from jobs.pipeline import absolute
 from jobs.pools.request_shares import Workers, reranker_settings, sharing_workers, worker_settings
-from jobs.pools.requested import device, requested_pools
+from jobs.pools.requested import device
 from jobs.run import engine
 from jobs.run.prepare import Prepared
 from jobs.stages.error_counts import added_failures
 from jobs.stages.read import Read
 from jobs.tables import SHARD
-from retrievers.settings import RerankSettings
-from rewriters.engines.settings import VllmSettings
-
-ROWS = 100_000  # queries of a shard times arms, at most: some 150 MB of candidates in flight
-LEAST_SHARD = 20
-
-
-def pooled_config(config: Config, compiled: Compiled) -> Config:
-    """Returns the config whose pools an ablation needs, beside `arm_rerankers`: it rewrites and encodes where any arm does."""
-    answered = [arm.config for arm in compiled.arms]
-    rewriting = next((one.rewrite for one in answered if one.rewrite.planned), config.rewrite)
-    retrievers = {key: one.settings for key, one in compiled.work.retrievers.items()}
-    size = min(config.cluster.shard_size, max(LEAST_SHARD, ROWS // len(compiled.work.answers)))
-    return config.model_copy(
-        update={
-            "rewrite": rewriting,
-            "retrieve": config.retrieve.model_copy(update={"retrievers": retrievers}),
-            "cluster": config.cluster.model_copy(update={"shard_size": size}),
-        }
-    )
-
-
-def arm_rerankers(compiled: Compiled) -> list[RerankSettings]:
-    """Returns the rerankers of all arms: each reranking worker has them all."""
-    return [one.settings for one in compiled.work.rerankers]
-
-
-def arm_pools(pooled: Config, compiled: Compiled) -> dict[str, PoolRequest]:
-    """Returns the requested pools: those of a run, and one for each further engine."""
-    pools = requested_pools(pooled, arm_rerankers(compiled))
-    for number, key in enumerate(list(compiled.work.engines)[1:], start=2):
-        of = next(asking for asking in compiled.work.askings if asking.engine == key)
-        settings = compiled.work.engines[of.engine][0]
-        request = pools["rewrite"]
-        gpus = float(settings.gpus) if isinstance(settings, VllmSettings) and request.gpus is None else request.gpus
-        pools[f"rewrite_{number}"] = replace(request, gpus=gpus if isinstance(settings, VllmSettings) else None)
-    return pools
 
 
 def gathered_folder(output: Storage, name: str) -> str:
@@ -81,7 +44,7 @@ def arm_stages(prepared: Prepared, compiled: Compiled, pools: Mapping[str, Pool]
         start: the number of this start of the ablation, from 1.
     """
     run, gathered = prepared.storage.root, gathered_folder(prepared.output, prepared.config.name)
-    workers = sharing_workers(pooled_config(prepared.config, compiled), pools, arm_rerankers(compiled))
+    workers = sharing_workers(pooled_config(prepared.config, compiled.arms), pools, arm_rerankers(compiled.arms))
     retrievers = {key: _for_workers(one, workers) for key, one in compiled.work.retrievers.items()}
     work = replace(compiled.work, retrievers=retrievers)
     full = next(number for number, answer in enumerate(work.answers) if answer.arm == FULL)

@@ -12,7 +12,8 @@ from cluster.run.session import IN_PROCESS
 from cluster.run.shards import File, Plan
 from jobs.ablate.arms import Arm, arms_of
 from jobs.ablate.compile import Compiled, compile_arms
-from jobs.ablate.pipeline import arm_pools, arm_rerankers, arm_stages, pooled_config
+from jobs.ablate.pipeline import arm_stages
+from jobs.ablate.pools import arm_pools, arm_rerankers, pooled_config
 from jobs.ablate.tables import ARM_STORED
 from jobs.bill.spending import requests_per_query
 from jobs.compare.measures import check_measures, deepest_rank
@@ -42,11 +43,13 @@ class Ablation:
     def work(self) -> Work:
         """Returns what a driver does with its shards."""
         pooled, compiled = self.pooled, self.compiled
+        engines = [settings for settings, _ in compiled.work.engines.values()]
+        rerankers = arm_rerankers(compiled.arms)
         askings = [asking.rewriting for asking in compiled.work.askings]
         return Work(
-            pools=lambda _: arm_pools(pooled, compiled),
+            pools=lambda _: arm_pools(pooled, engines, rerankers),
             check_engines=lambda prepared: _check_engines(prepared, compiled),
-            check=lambda _, pools: check_shares(pooled, pools, arm_rerankers(compiled)),
+            check=lambda _, pools: check_shares(pooled, pools, rerankers),
             stages=lambda prepared, pools, start: arm_stages(prepared, compiled, pools, start),
             requests_per_query=lambda _: sum(map(requests_per_query, askings)),
             schemas=lambda _: _schemas(compiled),
@@ -67,7 +70,7 @@ def prepare_ablation(config: Config, config_path: str) -> Ablation:
     _check_baseline(config, arms)
     prepared = prepare(config, config_path)
     compiled = compile_arms(arms, config.ablate.keep or deepest, sources=config.ablate.sources)
-    pooled = pooled_config(config, compiled)
+    pooled = pooled_config(config, arms)
     columns = set(compiled.columns) | {name for name in config.evaluate.slices if name not in SLICES}
     of_all = {"schema_version": SCHEMA_VERSION, "versions": VERSIONS, "indexes": prepared.indexes}
     identified_by = of_all | compiled.identity

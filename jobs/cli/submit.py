@@ -84,6 +84,7 @@ def _command(options: argparse.Namespace) -> str:
 
 def _render(options: argparse.Namespace) -> int:
     """Prints manifests of Kubernetes for the job; nothing is sent."""
+    from jobs.ablate.arms import arms_of
     from jobs.submit.config_map import APPLIED_BYTES, config_files
     from jobs.submit.reachable import unseen_paths, unset_variables
     from jobs.submit.render import DEADLINE_SECONDS, rendered
@@ -100,9 +101,10 @@ def _render(options: argparse.Namespace) -> int:
     files = config_files(config, options.config, any_night=is_cron)
     if files.size > APPLIED_BYTES:
         _note(f"warning: the ConfigMap has {files.size:,} bytes: kubectl apply takes it with --server-side only")
-    for path in unseen_paths(config, files.sent):
+    arms = [arm.config for arm in arms_of(config)] if options.ablate else []
+    for path in unseen_paths(config, *arms, sent=files.sent):
         _note(f"warning: {path}: no pod can see it, unless its image has it")
-    for name in unset_variables(config):
+    for name in unset_variables(config, *arms):
         _note(f"warning: {name}: is set by no manifest; name it in cluster.kubernetes.secrets")
     seconds = None
     if config.cluster.kubernetes.deadline_seconds is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -11,44 +12,50 @@ from cluster.storage import remote
 from jobs.config.config import Config
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.local.settings import LocalSettings
-from retrievers.settings import EncoderSettings
-from rewriters.engines.settings import OpenaiSettings, RecordedSettings, VllmSettings
+from retrievers.settings import EncoderSettings, ServerSettings
+from rewriters.engines.settings import EngineSettings, OpenaiSettings, RecordedSettings, VllmSettings
 from rewriters.pool import is_path, load, named
 from rewriters.settings import SelectAdaptive, SelectClassified
 
 _OF_A_PATH = ("/", "./", "../", "~")
 
 
-def unseen_paths(config: Config, sent: Collection[str] = ()) -> list[str]:
-    """Returns each path of the config that is on this machine, as `key: path`: no pod sees it unless its image has it.
+def unseen_paths(*configs: Config, sent: Collection[str] = ()) -> list[str]:
+    """Returns each path of configs that is on this machine, as `key: path`: no pod sees it unless its image has it.
 
     Args:
-        config: Of the job.
+        configs: Of the job; of an ablation, those of its arms.
         sent: Paths of files whose copies pods see.
     """
-    found = [f"{key}: {path}" for key, path in _paths(config) if path and not remote(path) and path not in sent]
-    return found + [f"{key}: {name}" for key, name in _models(config) if name and _is_folder(name)]
+    paths = dict.fromkeys(one for config in configs for one in _paths(config))
+    models = dict.fromkeys(one for config in configs for one in _models(config))
+    found = [f"{key}: {path}" for key, path in paths if path and not remote(path) and path not in sent]
+    return found + [f"{key}: {name}" for key, name in models if name and _is_folder(name)]
 
 
-def unset_variables(config: Config) -> list[str]:
-    """Returns the environment variables that the config names and `cluster.kubernetes` does not set."""
+def unset_variables(config: Config, *arms: Config) -> list[str]:
+    """Returns the environment variables that the config and its arms name and `cluster.kubernetes` does not set."""
     names: list[str | None] = []
-    for one in config.retrieve.retrievers.values():
+    for one in (one for each in (config, *arms) for one in each.retrieve.retrievers.values()):
         if isinstance(one, ElasticSettings):
             names += [one.url_env, one.api_key_env, one.user_env, one.password_env]
-    names += [server.api_key_env for server in config.model_servers]
-    names += [server.api_key_env for server in llm_servers(config)]
+    names += [server.api_key_env for server in servers(config, *arms)]
     kubernetes = config.cluster.kubernetes
     return [name for name in dict.fromkeys(names) if name and name not in {*kubernetes.env, *kubernetes.secrets}]
 
 
-def llm_servers(config: Config) -> list[OpenaiSettings]:
-    """Returns the servers of `rewrite.engine` and of strategies with an engine of their own; files elsewhere are not read."""
-    found = [config.rewrite.engine]
-    for entry in config.rewrite.strategies:
+def servers(*configs: Config) -> list[OpenaiSettings | ServerSettings]:
+    """Returns the servers of models: encoders, rerankers, LLMs, also of strategies with an engine of their own.
+
+    Strategies in files elsewhere are not read.
+    """
+    engines: list[EngineSettings | None] = [config.rewrite.engine for config in configs]
+    entries = {json.dumps(entry, sort_keys=True): entry for config in configs for entry in config.rewrite.strategies}
+    for entry in entries.values():  # each once: arms have them in common
         with suppress(RewriterError):
-            found.append(load(entry, context=True).engine)
-    return [one for one in found if isinstance(one, OpenaiSettings)]
+            engines.append(load(entry, context=True).engine)
+    models = [server for config in configs for server in config.model_servers]
+    return [*models, *(one for one in engines if isinstance(one, OpenaiSettings))]
 
 
 def _paths(config: Config) -> Iterator[tuple[str, str | None]]:

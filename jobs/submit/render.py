@@ -18,13 +18,15 @@ from cluster.kuberay.network import job_policy
 from cluster.kuberay.pods import Manifest
 from cluster.kuberay.rayjob import rayjob
 from cluster.kuberay.refused import LONGEST_NAME, check_rayjob
-from cluster.kuberay.worker_groups import explicit_pools, reach, worker_groups
+from cluster.kuberay.worker_groups import explicit_pools, key_of, reach, worker_groups
 from cluster.run.pools import Pool
+from jobs.ablate.arms import arms_of
+from jobs.ablate.pools import arm_pools, arm_rerankers, engines_of, pooled_config
 from jobs.config.config import Config
 from jobs.pools.requested import requested_pools
 from jobs.submit.config_map import config_files
 from jobs.submit.ids import Verb
-from jobs.submit.reachable import llm_servers
+from jobs.submit.reachable import servers
 
 Kind = Literal["kuberay", "kueue", "cron"]
 
@@ -59,11 +61,16 @@ def rendered(
         seconds: busy time of all workers together, for the deadline; None: it is not known.
 
     Raises:
-        ConfigError: the operator or Kueue would refuse the manifest, or the config cannot be read.
+        ConfigError: the operator or Kueue would refuse the manifest, the config cannot be read, or an arm cannot be.
     """
     kubernetes = config.cluster.kubernetes
     job = job_name(config.name, verb)
-    pools = explicit_pools(requested_pools(config), kubernetes)
+    arms = arms_of(config) if verb == "ablate" else []
+    if arms:
+        requests = arm_pools(pooled_config(config, arms), engines_of(arms), arm_rerankers(arms))
+    else:
+        requests = requested_pools(config)
+    pools = explicit_pools(requests, kubernetes)
     groups = worker_groups(pools, kubernetes)
     date = "{date}" if kind == "cron" else config.log.date
     deadline = kubernetes.deadline_seconds or deadline_seconds(pools, seconds)
@@ -91,7 +98,7 @@ def rendered(
             "metadata": {"name": config_map, "namespace": kubernetes.namespace},
             "data": files.data,
         },
-        job_policy(job, job, kubernetes, _server_ports(config)),
+        job_policy(job, job, kubernetes, _server_ports(config, *(arm.config for arm in arms))),
         *(nightly(f"{job}-cron", manifest, kubernetes) if kind == "cron" else [manifest]),
     ]
     head = f"# Rendered by: dmqr submit {config_path} --render {kind}{' --ablate' * (verb == 'ablate')}\n"
@@ -135,6 +142,8 @@ def _sizes(config: Config, pools: Mapping[str, Pool]) -> list[str]:
     """Returns the settings of what the config leaves open: the cluster's size is not known before its nodes are there."""
     found = []
     for name, pool in pools.items():
+        if key_of(name) != name:
+            continue  # sized by the key of the first one
         own = getattr(config.cluster, name)
         found += [f"cluster.{name}.workers={pool.workers}"] * (own.workers is None)
         found += [f"cluster.{name}.cpus={pool.cpus:g}"] * (own.cpus is None)
@@ -150,11 +159,10 @@ def _overrides(settings: Sequence[str]) -> list[str]:
     return [word for setting in settings for word in ("--set", setting)]
 
 
-def _server_ports(config: Config) -> list[int]:
+def _server_ports(config: Config, *arms: Config) -> list[int]:
     """Returns the ports of the servers of models (LLMs, encoders, the reranker), and of the collector of traces."""
     traces = config.cluster.traces
-    urls = [server.base_url for server in llm_servers(config)]
-    urls += [server.base_url or "" for server in config.model_servers]
+    urls = [server.base_url or "" for server in servers(config, *arms)]
     urls += [traces.endpoint] if traces and traces.endpoint else []
     return [address.port or (80 if address.scheme == "http" else 443) for address in map(urlsplit, urls)]
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -13,20 +15,23 @@ from typing import Any
 
 import pytest
 
-from cluster.kuberay.create import FAILED, RayJobApi, filled, follow
+from cluster.kuberay.create import AWAY, FAILED, RayJobApi, filled, follow, main, night
 
 NIGHT = {"kind": "RayJob", "metadata": {"name": "nightly-2026-01-31", "namespace": "dmqr"}, "spec": {"backoffLimit": 2}}
 ROOT = Path(__file__).resolve().parents[3]
 
 
 class FakeApi(ThreadingHTTPServer):
-    """RayJobs by name, with the states that each look at one finds next; `answers` are given instead, first."""
+    """RayJobs by name, with the states that each look at one finds next.
+
+    `answers` are given instead, first: a status, or how an answer breaks off.
+    """
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Answer)
         self.jobs: dict[str, Any] = {}
         self.states: list[dict[str, Any]] = []
-        self.answers: list[int] = []
+        self.answers: list[int | str] = []
         self.seen: list[tuple[str, str, str]] = []
 
     @property
@@ -51,8 +56,20 @@ class _Answer(BaseHTTPRequestHandler):
         self.server.seen.append((self.command, self.path, self.headers["Authorization"]))
         if not self.server.answers:
             return False
-        self._give(self.server.answers.pop(0), {"message": "not now"})
+        answer = self.server.answers.pop(0)
+        if isinstance(answer, int):
+            self._give(answer, {"message": "not now"})
+        else:
+            self._break_off(answer)
         return True
+
+    def _break_off(self, how: str) -> None:
+        self.close_connection = True
+        self.send_response(403 if how == "in a refusal" else 200)
+        if how != "without a length":
+            self.send_header("Content-Length", "1000")
+        self.end_headers()
+        self.wfile.write(b'{"status": {"jobDeploy')
 
     def do_POST(self) -> None:
         job = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -131,6 +148,21 @@ def test_an_api_that_is_away_is_asked_again(server: FakeApi, api: RayJobApi) -> 
     assert [method for method, *_ in server.seen] == ["POST", "POST", "POST", "GET"]
 
 
+@pytest.mark.parametrize("how", ["before its length", "without a length"])
+def test_an_answer_that_breaks_off_is_asked_for_again(server: FakeApi, api: RayJobApi, how: str) -> None:
+    server.answers, server.states = [how, 409, how], [state("Complete", "SUCCEEDED")]
+    server.jobs["nightly-2026-01-31"] = "created by the first request"
+    assert follow(api, NIGHT, 0.01) == 0
+    assert [method for method, *_ in server.seen] == ["POST", "POST", "GET", "GET"]
+
+
+def test_a_refusal_that_breaks_off_is_one(server: FakeApi, api: RayJobApi) -> None:
+    server.answers = ["in a refusal"]
+    with pytest.raises(PermissionError, match=r"refused \(403\): Forbidden"):
+        follow(api, NIGHT, 0.01)
+    assert len(server.seen) == 1
+
+
 def test_a_refusal_is_not_repeated(server: FakeApi, api: RayJobApi) -> None:
     server.answers = [403]
     with pytest.raises(PermissionError, match=r"refused \(403\): .*not now"):
@@ -158,6 +190,68 @@ def test_dates_are_filled_wherever_they_stand() -> None:
     assert filled(manifest, "2026-01-31") == {
         "name": "a-2026-01-31", "words": ["2026-01-31", 1, None], "more": {"b": "x2026-01-31y2026-01-31"}
     }  # fmt: skip
+
+
+# ---------------------------------------------------------------- the date, and the pod as a whole
+
+EVENING = datetime(2026, 2, 1, 23, 50, tzinfo=UTC)
+SCHEDULED = f"nightly-cron-{int(EVENING.timestamp()) // 60}"
+
+
+@pytest.mark.parametrize(
+    ("job", "now", "date"),
+    [
+        (SCHEDULED, EVENING, "2026-01-31"),
+        (SCHEDULED, EVENING + timedelta(minutes=20), "2026-01-31"),  # another pod, after midnight
+        (SCHEDULED, EVENING + timedelta(days=3), "2026-01-31"),
+        (SCHEDULED, EVENING - timedelta(seconds=5), "2026-01-31"),  # the node's clock is behind
+        ("nightly-now", EVENING, "2026-01-31"),
+        ("nightly-now", EVENING + timedelta(minutes=20), "2026-02-01"),
+        ("nightly-20260115", EVENING, "2026-01-31"),  # made by hand, under a name that ends in a number
+        ("nightly-cron-" + 40 * "9", EVENING, "2026-01-31"),
+        ("", EVENING, "2026-01-31"),
+    ],
+)
+def test_the_night_is_that_for_which_the_job_was_scheduled(job: str, now: datetime, date: str) -> None:
+    assert night(job, now) == date
+
+
+@pytest.fixture
+def pod(server: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a pod's account; the API answers by TLS, where a pod's variables say."""
+    certificate, key = tmp_path / "ca.crt", tmp_path / "key.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=kubernetes"]
+    more = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    try:
+        subprocess.run([*made, *more], check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("there is no openssl to make a certificate with")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    (tmp_path / "token").write_text("the-token\n")
+    (tmp_path / "rayjob.json").write_text(json.dumps(NIGHT | {"metadata": {"name": "nightly-{date}", "namespace": "dmqr"}}))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.server_address[1]))
+    return tmp_path
+
+
+def test_a_pod_creates_the_night_of_its_job_and_ends_by_its_end(
+    server: FakeApi, pod: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    scheduled = datetime.now(UTC) - timedelta(days=1)
+    monkeypatch.setenv("JOB_NAME", f"nightly-cron-{int(scheduled.timestamp()) // 60}")
+    server.states = [state("Complete", "SUCCEEDED")]
+    assert main(str(pod / "rayjob.json"), pod) == 0
+    assert list(server.jobs) == [f"nightly-{(scheduled - timedelta(days=1)).date()}"]
+    server.states = [state("Complete", "FAILED")]
+    assert main(str(pod / "rayjob.json"), pod) == FAILED
+    server.answers = [403]
+    assert main(str(pod / "rayjob.json"), pod) == FAILED
+    assert "refused (403)" in capfd.readouterr().err
+    server.answers = [500]
+    assert main(str(pod / "rayjob.json"), pod, patience=0) == AWAY
+    assert len(server.jobs) == 1
 
 
 def test_it_needs_the_standard_library_only() -> None:

@@ -303,6 +303,9 @@ def test_a_night_does_not_meet_the_next() -> None:
     assert job["activeDeadlineSeconds"] > 3 * DEADLINE_SECONDS  # it waits for every attempt
     rights = one(found, "Role")["rules"]
     assert rights == [{"apiGroups": ["ray.io"], "resources": ["rayjobs"], "verbs": ["create", "get"]}]
+    (container,) = job["template"]["spec"]["containers"]
+    label = {"fieldRef": {"fieldPath": "metadata.labels['batch.kubernetes.io/job-name']"}}
+    assert {"name": "JOB_NAME", "valueFrom": label} in container["env"]
     account = one(found, "ServiceAccount")["metadata"]["name"]
     assert job["template"]["spec"]["serviceAccountName"] == account == one(found, "RoleBinding")["subjects"][0]["name"]
 
@@ -360,6 +363,13 @@ def test_every_pod_of_the_job_is_under_the_policy(kind: Kind) -> None:
     assert [port["port"] for port in operator["ports"]] == [8265]
     if kind == "cron":
         assert policies["nightly-cron"]["ingress"] == []
+
+
+def test_the_pod_that_creates_reaches_kubernetes_where_the_settings_say() -> None:
+    found = documents("cron", "cluster.kubernetes.egress_ports=[8443]")
+    policies = {d["metadata"]["name"]: d["spec"] for d in found if d["kind"] == "NetworkPolicy"}
+    assert [port["port"] for port in policies["nightly-cron"]["egress"][-1]["ports"]] == [443, 6443, 8443]
+    assert [port["port"] for port in policies["nightly"]["egress"][-1]["ports"]] == [8443]
 
 
 def test_the_port_of_the_llm_server_may_be_reached() -> None:
