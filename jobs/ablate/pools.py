@@ -8,6 +8,7 @@ from cluster.run.pools import PoolRequest
 from jobs.ablate.arms import Arm
 from jobs.ablate.shared_work import digest
 from jobs.config.config import Config
+from jobs.pools.request_shares import rerankers_of
 from jobs.pools.requested import requested_pools
 from retrievers.settings import RerankSettings
 from rewriters.engines.settings import EngineSettings
@@ -32,16 +33,16 @@ def pooled_config(config: Config, arms: Sequence[Arm]) -> Config:
     )
 
 
-def arm_rerankers(arms: Iterable[Arm]) -> list[RerankSettings]:
-    """Returns the rerankers of all arms, each once: each reranking worker has them all."""
-    found = [arm.config.reranking for arm in arms if not arm.members and arm.config.rerank.kind != "none"]
-    return list({digest(one.model_dump(exclude={"keep", "combine"})): one for one in found}.values())
-
-
 def engines_of(arms: Iterable[Arm]) -> list[EngineSettings]:
     """Returns the engines that the arms rewrite with, each once, as the config names them."""
     engines = [arm.config.rewrite.engine for arm in arms if arm.config.rewrite.planned]
     return list({digest(one.model_dump()): one for one in engines if one is not None}.values())
+
+
+def arm_rerankers(arms: Iterable[Arm]) -> list[RerankSettings]:
+    """Returns the rerankers of the arms, each once: each reranking worker has them all."""
+    rerankers = [one for arm in arms if not arm.members for one in rerankers_of(arm.config)]
+    return list({digest(one.model_dump()): one for one in rerankers}.values())
 
 
 def arm_pools(pooled: Config, engines: Sequence[EngineSettings], rerankers: Sequence[RerankSettings]) -> dict[str, PoolRequest]:
@@ -50,10 +51,10 @@ def arm_pools(pooled: Config, engines: Sequence[EngineSettings], rerankers: Sequ
     Args:
         pooled: By `pooled_config`.
         engines: Of all arms, that of `pooled` first.
-        rerankers: By `arm_rerankers`.
+        rerankers: Of all arms.
     """
     pools = requested_pools(pooled, rerankers)
     for number, engine in enumerate(engines[1:], start=2):
         rewriting = pooled.rewrite.model_copy(update={"engine": engine})
-        pools[f"rewrite_{number}"] = requested_pools(pooled.model_copy(update={"rewrite": rewriting}))["rewrite"]
+        pools[f"rewrite_{number}"] = requested_pools(pooled.model_copy(update={"rewrite": rewriting}), rerankers)["rewrite"]
     return pools
