@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from cluster import costs
-from cluster.errors import ClusterError
+from cluster.errors import ClusterError, UnavailableError
 from cluster.metrics.table import MetricSample
 from cluster.run.border import check_border
 from cluster.run.pools import Pool
@@ -111,6 +111,7 @@ class BlockHalted(Exception):
     """The worker has stopped in the middle of a block, since the run's budget is spent; the next start goes on with it."""
 
 
+_NOT_OF_A_ROW = (BlockHalted, UnavailableError)  # what a worker raises that no row of its block has caused
 _thread = threading.local()  # .report, .reserve, .stopping: of the worker that is built or called in this thread
 
 
@@ -218,7 +219,7 @@ class Meter:
     def _call_worker(self, table: pa.Table) -> pa.Table:
         try:
             return self._worker(table)
-        except BlockHalted:
+        except _NOT_OF_A_ROW:
             raise
         except Exception as error:
             if self.stage.fallback is None:
@@ -241,6 +242,8 @@ class Meter:
         for part in (table.slice(0, table.num_rows // 2), table.slice(table.num_rows // 2)):
             try:
                 parts.append(self._worker(part))
+            except _NOT_OF_A_ROW:
+                raise
             except Exception as inner:
                 parts.append(self._isolate(part, inner, budget))
         return pa.concat_tables(parts)

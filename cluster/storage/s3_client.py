@@ -1,8 +1,9 @@
 """The S3 client, configured as boto3 is, its retries, and its errors as messages for people.
 
 Permanent errors (credentials, bucket, region, permissions) are a ClusterError. Transient ones (503, resets, timeouts, cut
-bodies) are retried by `call` alone, with backoff, for `RETRY_SECONDS`, and are an UnavailableError after that. botocore makes
-one attempt: all threads of a process share its retry quota, and once that is empty no request is retried.
+bodies) are retried by `call` alone, with backoff, for `RETRY_SECONDS`, and are an UnavailableError after that, which ends the
+run with exit code 1; the same command goes on. botocore makes one attempt: all threads of a process share its retry quota,
+and once that is empty no request is retried.
 """
 
 from __future__ import annotations

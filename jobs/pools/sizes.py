@@ -1,8 +1,9 @@
-"""Sizes of the pools with `workers: auto`, by the work of each stage: the seconds that one worker takes for a query.
+"""What pools with `workers: auto` are sized by: the seconds that one worker of each stage takes for a query.
 
 They are known from this run's committed shards, or from the newest finished run of the same name and the same settings (the
 night before), where workers had the same CPUs or GPUs. Without either, the run calibrates itself: its first shards go through
-one worker of each stage, and then the pools are sized. Those shards are committed like all others.
+one worker of each stage, and then the pools are sized (`cluster.run.pools.apportion`). Those shards are committed like all
+others.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from cluster.costs import COSTS, START_UP, entry
-from cluster.errors import ClusterError
+from cluster.errors import ClusterError, UnavailableError
 from cluster.run.pools import Pool
 from cluster.run.stage import Meter, Stage, heartbeat, reporting_to
 
@@ -190,6 +190,27 @@ def test_a_fallback_may_say_that_it_is_not_the_rows_fault() -> None:
 
     with pytest.raises(ValueError, match="cannot double"):
         Meter(fragile(2, fallback=refuse), start=1)(block(1, 2, 3))
+
+
+class Away(Double):
+    """Fails as a bad row does, as often as it is told, and from then on as storage that is away does."""
+
+    def __init__(self, failures: int) -> None:
+        super().__init__()
+        self._failures = failures
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        self._failures -= 1
+        if self._failures == -2:
+            pytest.fail("asked again, though storage is away")
+        raise ValueError("a bad row") if self._failures >= 0 else UnavailableError("s3://night: no answer for 120 s")
+
+
+@pytest.mark.parametrize("failures", [0, 1, 2])
+def test_storage_that_is_away_is_no_row_s_fault(failures: int) -> None:
+    stage = Stage("double", Away, {"failures": failures}, IN, OUT, fallback=zero)
+    with pytest.raises(UnavailableError, match="no answer for 120 s"):
+        Meter(stage, start=1)(block(*range(40)))
 
 
 # ---------------------------------------------------------------- several blocks at a time, and the end
