@@ -158,6 +158,13 @@ def test_a_seed_makes_sampling_repeatable(engine: VllmEngine) -> None:
     assert hot[0] == hot[1] != hot[2]
 
 
+def test_seeded_requests_with_more_tokens_than_a_step_takes_kill_no_engine(engine: VllmEngine) -> None:
+    long = [request(f"{number} " + "words of a long query " * 100, temperature=0.9, max_tokens=4) for number in range(24)]
+    answered = [completion for _, completion in engine.complete(long)]
+    assert sum(completion.prompt_tokens for completion in answered) > 4096 * 2  # what vLLM's CPU build takes in a step
+    assert {(completion.error_reason, completion.attempts) for completion in answered} == {(None, 1)}
+
+
 def test_the_chat_template_has_its_switches(engine: VllmEngine) -> None:
     plain = one(engine, request("think"))
     without = one(engine, request("think", chat_template_kwargs={"enable_thinking": False}))

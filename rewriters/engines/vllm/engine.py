@@ -234,6 +234,10 @@ class VllmEngine:
         args: dict[str, Any] = {"disable_log_stats": True, "seed": 0, "structured_outputs_config": _TIGHT_JSON} | self._args
         if current_platform.is_cpu() and not os.environ.get("VLLM_CPU_KVCACHE_SPACE"):
             args.setdefault("kv_cache_memory_bytes", _CPU_CACHE_GIB << 30)
+        if current_platform.is_cpu() and "max_num_batched_tokens" not in args:
+            # A prompt that is computed in parts has its seeded generator turned back, which one of a CPU cannot be: the engine
+            # dies with "CPU Generator does not use offset" (vLLM 0.32, gpu_model_runner.py).
+            args.setdefault("enable_chunked_prefill", False)
         if int(args.get("tensor_parallel_size", 1)) * int(args.get("pipeline_parallel_size", 1)) > 1:
             args.setdefault("distributed_executor_backend", "mp")  # inside a Ray actor vLLM would ask Ray for more actors
         if self._lora:
