@@ -333,7 +333,8 @@ def test_a_loop_that_is_left_early_leaves_nothing_under_way(server: FakeServer, 
     assert outcome(engine, "tea")["tea"].text
 
 
-def test_a_closed_engine_answers_nothing(server: FakeServer, opened: Opened) -> None:
+def test_a_closed_engine_answers_nothing_and_leaves_no_thread(server: FakeServer, opened: Opened) -> None:
+    before = set(threading.enumerate())  # of other tests
     engine = opened(server)
     assert engine.start() == engine.start() == {}
     engine.close()
@@ -342,7 +343,7 @@ def test_a_closed_engine_answers_nothing(server: FakeServer, opened: Opened) -> 
         engine.complete([ask("tea")])
     never = opened(server)
     never.close()
-    assert threading.active_count() < 50
+    assert set(threading.enumerate()) <= before
 
 
 def test_the_key_is_sent_and_never_said(
