@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from certificates import own_certificate
 
 from cluster.kuberay.create import AWAY, FAILED, RayJobApi, filled, follow, main, night
 
@@ -219,15 +219,7 @@ def test_the_night_is_that_for_which_the_job_was_scheduled(job: str, now: dateti
 @pytest.fixture
 def pod(server: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a pod's account; the API answers by TLS, where a pod's variables say."""
-    certificate, key = tmp_path / "ca.crt", tmp_path / "key.pem"
-    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=kubernetes"]
-    more = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
-    try:
-        subprocess.run([*made, *more], check=True, capture_output=True)
-    except FileNotFoundError:
-        pytest.skip("there is no openssl to make a certificate with")
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(certificate, key)
+    _, context = own_certificate(tmp_path, "kubernetes", "IP:127.0.0.1")
     server.socket = context.wrap_socket(server.socket, server_side=True)
     (tmp_path / "token").write_text("the-token\n")
     (tmp_path / "rayjob.json").write_text(json.dumps(NIGHT | {"metadata": {"name": "nightly-{date}", "namespace": "dmqr"}}))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import ssl
 import subprocess
 import sys
 import threading
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from certificates import own_certificate
 from fake_job_server import END, RUN, FakeJobServer, Job
 
 from cluster.run import job_server
@@ -402,15 +402,7 @@ def test_a_token_is_asked_for_refused_and_taken(job: str, tmp_path: Path) -> Non
 
 
 def test_tls_with_an_authority_of_ones_own(job: str, tmp_path: Path) -> None:
-    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
-    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    more = ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)]
-    try:
-        subprocess.run([*made, *more], check=True, capture_output=True)
-    except FileNotFoundError:
-        pytest.skip("there is no openssl to make a certificate with")
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(certificate, key)
+    certificate, context = own_certificate(tmp_path, "localhost", "DNS:localhost")
     with FakeJobServer(tls=context) as server:
         unknown = typed(job, server.address, RAY_AUTH_MODE="disabled")
         assert unknown.returncode == 2

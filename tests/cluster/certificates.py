@@ -1,0 +1,23 @@
+"""A server's certificate that only its own file vouches for."""
+
+from __future__ import annotations
+
+import ssl
+import subprocess
+from pathlib import Path
+
+import pytest
+
+
+def own_certificate(folder: Path, name: str, alternative: str) -> tuple[Path, ssl.SSLContext]:
+    """The certificate's file, and the context of a server that has it; skips where there is no openssl."""
+    certificate, key = folder / "ca.crt", folder / "key.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}"]
+    more = ["-addext", f"subjectAltName={alternative}", "-keyout", str(key), "-out", str(certificate)]
+    try:
+        subprocess.run([*made, *more], check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("there is no openssl to make a certificate with")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    return certificate, context
