@@ -9,6 +9,7 @@ from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+FATAL = frozenset({401, 402, 403, 404, 405})  # wrong key, account or address: every request would get it
 _FORM = "must be like http://host:8000/v1, without ? or #"
 
 

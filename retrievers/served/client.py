@@ -19,7 +19,7 @@ import urllib3
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from cluster.errors import RetrieverError
-from cluster.http import api_key, fatal_status, retry_after
+from cluster.http import FATAL, api_key, fatal_status, retry_after
 from cluster.outages import answered, failed
 from retrievers.served.http import connections, error_text, reason
 from retrievers.settings import ServerSettings
@@ -28,7 +28,6 @@ PROBE = "a probe"  # the text of a first request
 _OPENING_PATIENCE = 3.0  # seconds; before a run a server that does not answer is refused at once
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 15.0  # seconds, before random shortening
 _CONNECT_TIMEOUT = 10.0  # seconds
-_FATAL = frozenset({401, 402, 403, 404, 405})  # wrong key, account or address
 _BUSY = frozenset({429, 502, 503, 504, 520, 521, 522, 523, 529})  # due to the server's state, not to the request
 _BROKEN = frozenset({408, 409, 424, 425})  # 4xx after which the same request may succeed; 424: inference failed in TEI
 _TEXT = 200  # characters of a server's message that are shown
@@ -239,7 +238,7 @@ class ModelServer:
         if status in _BROKEN or status >= 500:
             raise _Failure(said, uses_attempt=True, wait=retry_after(reply.headers) or 0.0)
         self._answered()
-        if fatal and (status in _FATAL or status < 400):
+        if fatal and (status in FATAL or status < 400):
             code, words = fatal_status(status, url, said, self._settings.api_key_env)
             raise self.error(code, words)
         raise TextRefused(self.what, said)

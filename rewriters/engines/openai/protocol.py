@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from cluster.http import retry_after
+from cluster.http import FATAL, retry_after
 from rewriters.engines import Request
 
 # Fields that a request can go without, each with the words by which error messages name it.
@@ -25,7 +25,6 @@ OPTIONAL_FIELDS = {
 }
 RENAMED_FIELD = "max_tokens"  # if omitted, it is sent as max_completion_tokens
 FIELD_REJECTIONS = frozenset({400, 404, 422, 501})  # statuses that can be due to one field
-_FATAL = frozenset({401, 402, 403, 404, 405})  # wrong key, account or address
 _UNAVAILABLE = frozenset({502, 503, 504, 529, 520, 521, 522, 523})  # due to the server's state, not to the request
 _TIMEOUT = frozenset({408, 524})
 _DECODING = ("temperature", "top_p", "max_tokens", "seed")
@@ -94,7 +93,7 @@ def rejected_fields(content: bytes, sent: Collection[str]) -> set[str]:
 
 def is_fatal(status: int) -> bool:
     """Returns whether a status means that no request can succeed: the key, the account or the address is wrong."""
-    return status in _FATAL or 300 <= status < 400
+    return status in FATAL or 300 <= status < 400
 
 
 def parse_response(status: int, headers: Mapping[str, str], content: bytes) -> ChatResponse | RequestFailure:
