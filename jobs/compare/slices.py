@@ -83,12 +83,10 @@ def _values(run: RunFolder, frame: Frame, name: str, base: Floats) -> tuple[Valu
         )
     if name == "frequency":
         return _frequency(run, frame)
-    if name != "query_type":
-        return [], f"no slices by {name}: no such column was kept"
-    found = _query_types(run, frame)
-    if found is None:
-        return [], "no slices by query_type: no arm selects by it and the log has no such column"
-    return found, None
+    if name == "query_type" and (found := _query_types(run, frame)) is not None:
+        return found, None
+    why = "no arm selects by it and the log has no such column" if name == "query_type" else "no such column was kept"
+    return [], f"no slices by {name}: {why}"
 
 
 def _of_log(name: str) -> str | None:
