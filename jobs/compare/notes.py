@@ -9,7 +9,7 @@ import numpy as np
 from jobs.compare.clusters import SIMILARITY
 from jobs.compare.difference import GRID, QUESTIONS, SAMPLES, Comparison
 from jobs.compare.significance import ALPHA, DRAWS
-from jobs.evaluate.evaluate import FEW_QUERIES, figure, nothing_measured
+from jobs.evaluate.evaluate import FEW_QUERIES, figure
 from jobs.evaluate.intervals import LEVEL
 
 
@@ -21,8 +21,8 @@ def comparison_notes(comparison: Comparison, keep: int | None) -> list[str]:
         keep: results that were written per query and arm; None: down to the deepest rank that a measure reads.
     """
     frame = comparison.frame
-    if not frame.keys:
-        return [f"warning: {nothing_measured(frame.judged, frame.not_committed, frame.unmatched, frame.key)}"]
+    if comparison.warning is not None:
+        return [f"warning: {comparison.warning}"]
     notes = [*_counted(comparison), *_tested(comparison), *_judged(comparison), *_bounds(comparison)]
     if keep is not None and keep < frame.depth:
         notes.append(f"lists end after {keep} documents (ablate.keep), the measures read {frame.depth}")
