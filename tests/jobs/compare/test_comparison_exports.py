@@ -20,8 +20,8 @@ from report_ablations import ARMS, MEASURES, ArmOf, ablation_at, comparison_of, 
 
 from cluster.errors import ConfigError
 from jobs.compare.comparison import Comparison
-from jobs.compare.export.frame import latex, latex_table, write_csv, write_latex
 from jobs.compare.export import trec
+from jobs.compare.export.frame import latex, latex_table, write_csv, write_latex
 from jobs.compare.export.trec import run_tags, write_trec
 
 # ---------------------------------------------------------------- LaTeX
