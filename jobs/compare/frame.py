@@ -178,7 +178,7 @@ def measure_arms(run: RunFolder, judgements: Judgements, measures: Sequence[str]
 
 
 def _least(arms: Sequence[Mapping[str, Any]], arm: Mapping[str, Any]) -> int:
-    """Returns `Frame.least` of an arm: of one that chooses, the least of its members; 1 where an older ablation has not said."""
+    """Returns `Frame.least` of an arm: of one that chooses, the least of its members; 1 where it is not said."""
     members = [one for one in arms if one["name"] in (arm.get("members") or ())]
     return min((_least(arms, one) for one in members), default=int(arm.get("cut_from") or 1))
 

@@ -107,7 +107,7 @@ def sign(difference: Difference) -> str:
 
 
 def _after(difference: Difference, place: str) -> str:
-    """Returns what stands behind a mean: the sign of its place, and `MARK` where its lists were cut above the measure's depth."""
+    """Returns what stands behind a mean: the sign of its place, and `MARK` where its lists were cut above that depth."""
     return place + MARK * (difference.looked is not None)
 
 
