@@ -80,9 +80,7 @@ def test_a_handshake_that_breaks_off_is_tried_again(s3: S3Server, tls: Terminato
     assert tls.met == 3
 
 
-def test_a_handshake_that_never_was_whole_says_so_soon(
-    s3: S3Server, tls: Terminator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_handshake_that_never_was_whole_says_so_soon(s3: S3Server, tls: Terminator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3_client, "SHORT_RETRY_SECONDS", 0.3)
     tls.broken = 10**6
     with pytest.raises(ClusterError, match=r"no secure connection to localhost.*UNEXPECTED_EOF") as refused:
