@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import ssl
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
