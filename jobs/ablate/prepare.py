@@ -71,8 +71,9 @@ def prepare_ablation(config: Config, config_path: str) -> Ablation:
     deepest = deepest_rank(config.evaluate.measures)
     _check_baseline(config, arms)
     prepared = prepare(config, config_path)
-    compiled = compile_arms(arms, config.ablate.keep or deepest, sources=config.ablate.sources)
-    pooled = pooled_config(config, arms)
+    looked = config.ablate.keep or deepest
+    compiled = compile_arms(arms, looked, sources=config.ablate.sources)
+    pooled = pooled_config(config, arms, looked)
     columns = set(compiled.columns) | {name for name in config.evaluate.slices if _of_log(prepared, name)}
     of_all = {"schema_version": SCHEMA_VERSION, "versions": VERSIONS, "indexes": prepared.indexes}
     identified_by = of_all | compiled.identity
@@ -96,7 +97,8 @@ def _of_log(prepared: Prepared, name: str) -> bool:
 
 
 def _noted(arm: Arm, compiled: Compiled) -> dict[str, object]:
-    return arm.values() | {"fingerprint": compiled.fingerprints.get(arm.name)}
+    cut_from = next((one.cut_from for one in compiled.work.answers if one.arm == arm.name), None)
+    return arm.values() | {"fingerprint": compiled.fingerprints.get(arm.name), "cut_from": cut_from}
 
 
 def _check_baseline(config: Config, arms: list[Arm]) -> None:
@@ -131,6 +133,8 @@ def _schemas(compiled: Compiled) -> dict[str, object]:
     left_out = set()
     if not compiled.work.rerankers:
         left_out.add("scores")
+    if not any(answer.looked > answer.keep for answer in compiled.work.answers):
+        left_out.add("tails")
     if not any(reading.rewriting.selects for reading in compiled.work.readings):
         left_out.add("selections")
     return {name: schema for name, schema in ARM_STORED.items() if name not in left_out}

@@ -30,7 +30,7 @@ def check_out(path: str) -> None:
     """Checks where a config is to be written, before anything is computed.
 
     Raises:
-        ConfigError: It is no local YAML file, its folder is not there, or a file is there: an earlier tuning's may have been edited.
+        ConfigError: It is no local YAML file, its folder is not there, or a file is there: it may have been edited.
     """
     if remote(path) or not path.endswith((".yaml", ".yml")):
         raise ConfigError("argument", f"--out {path}: is no YAML file of this machine; give a name that ends in .yaml")

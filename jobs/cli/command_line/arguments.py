@@ -213,7 +213,7 @@ def _tune(one: argparse.ArgumentParser) -> None:
     _file(one.add_argument("qrels", nargs="?", metavar="QRELS", help=f"{_QRELS} (default: those of the run's config)"))
     _key(one)
     one.add_argument("--folds", type=int, default=5, metavar="N", help="parts, each left out once to measure by (default: 5)")
-    words = "where the tuned config goes (default: <name>-tuned.yaml, here; no file is overwritten); its rules, if it selects, beside"
+    words = "where the tuned config goes (default: <name>-tuned.yaml); its rules, if it selects, beside it; overwrites nothing"
     _file(one.add_argument("--out", metavar="FILE", help=words))
     one.add_argument("--seed", type=int, default=0, metavar="N", help="of the drawing of the folds (default: 0)")
     _json(one)
