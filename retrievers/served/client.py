@@ -252,7 +252,8 @@ class ModelServer:
             raise _Failure(said, uses_attempt=True, wait=retry_after(reply.headers) or 0.0)
         self._answered()
         if fatal and (status in FATAL or status < 400):
-            error = self.error(*fatal_status(status, url, said, self._settings.api_key_env))
+            code, words = fatal_status(status, url, said, self._settings.api_key_env)
+            error = self.error(code, words)
             if status not in OF_ONE or self._probe is None:
                 raise error
             raise TextRefused(self.what, said, error)
