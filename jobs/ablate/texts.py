@@ -37,7 +37,7 @@ class _Asked:
     is_part: bool
 
 
-class Texts:
+class ArmTexts:
     """The readings of arms."""
 
     def __init__(self, resolve: Resolve, config: Config) -> None:
