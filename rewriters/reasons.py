@@ -44,3 +44,5 @@ GUARDED: dict[str, str] = {
 """The reasons for which a guard leaves a text out: by choice, so that no strategy failed."""
 MASKED = "masked"
 """The reason of a note on a query whose personal data were masked before it was sent."""
+FELL_BACK = "fell_back"
+"""The reason of a note on an answer that could not be used, for which the original query stands in."""
