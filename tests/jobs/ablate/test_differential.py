@@ -1,4 +1,4 @@
-"""Ablations drawn at random: each arm is what a run of it alone is, and nothing that is gathered makes another ablation wrong."""
+"""Ablations drawn at random: each arm is what a run of it alone is, and what is gathered makes no other ablation wrong."""
 
 from __future__ import annotations
 
