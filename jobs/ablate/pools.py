@@ -10,6 +10,8 @@ from jobs.ablate.shared_work import digest
 from jobs.config.config import Config
 from jobs.pools.request_shares import rerankers_of
 from jobs.pools.requested import requested_pools
+from retrievers.elastic.settings import ElasticSettings
+from retrievers.retriever import RetrieverSettings
 from retrievers.settings import RerankSettings
 from rewriters.engines.settings import EngineSettings
 
@@ -21,7 +23,10 @@ def pooled_config(config: Config, arms: Sequence[Arm]) -> Config:
     """Returns the config whose pools an ablation needs, beside `arm_rerankers`: it rewrites and encodes where any arm does."""
     answered = [arm.config for arm in arms if not arm.members]
     rewriting = next((one.rewrite for one in answered if one.rewrite.planned), config.rewrite)
-    searched = [one for arm in answered for one in arm.retrieve.retrievers.values()]
+    read = [next(iter(one.retrieve.retrievers.values())) for one in answered if one.rerank.kind != "none"]
+    # rerankers share the requests in flight with the first retriever, if it is of Elasticsearch
+    searched: list[RetrieverSettings] = [one for one in read if isinstance(one, ElasticSettings)]
+    searched += [one for arm in answered for one in arm.retrieve.retrievers.values()]
     retrievers = {digest(one.model_dump(exclude={"together"})): one for one in searched}
     size = min(config.cluster.shard_size, max(LEAST_SHARD, ROWS // len(answered)))
     return config.model_copy(

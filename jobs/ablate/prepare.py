@@ -19,6 +19,7 @@ from jobs.bill.spending import requests_per_query
 from jobs.compare.measures import check_measures, deepest_rank
 from jobs.config.config import Config
 from jobs.keys import SCHEMA_VERSION, VERSIONS
+from jobs.log.check import has_values
 from jobs.pools.request_shares import check_shares
 from jobs.run import engine
 from jobs.run.finish import log_balances
@@ -27,7 +28,8 @@ from jobs.run.prepare import Prepared, log_columns, prepare
 from jobs.run.work import Balances, Work
 from rewriters.engines.settings import RecordedSettings
 
-SLICES = ("query_type", "frequency", "difficulty", "words", "language")  # of `evaluate.slices`, that are no columns of the log
+# Of `evaluate.slices`: known without a column of the log. Where it has one of that name, that is meant.
+SLICES = ("query_type", "frequency", "difficulty", "words", "language")
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ def prepare_ablation(config: Config, config_path: str) -> Ablation:
     prepared = prepare(config, config_path)
     compiled = compile_arms(arms, config.ablate.keep or deepest, sources=config.ablate.sources)
     pooled = pooled_config(config, arms)
-    columns = set(compiled.columns) | {name for name in config.evaluate.slices if name not in SLICES}
+    columns = set(compiled.columns) | {name for name in config.evaluate.slices if _of_log(prepared, name)}
     of_all = {"schema_version": SCHEMA_VERSION, "versions": VERSIONS, "indexes": prepared.indexes}
     identified_by = of_all | compiled.identity
     sized = prepared.config.cluster.model_copy(update={"shard_size": pooled.cluster.shard_size})
@@ -86,6 +88,11 @@ def prepare_ablation(config: Config, config_path: str) -> Ablation:
         notes={"ablation": {"arms": [_noted(arm, compiled) for arm in arms], "answered": len(answered)}},
     )
     return Ablation(prepared, compiled, pooled)
+
+
+def _of_log(prepared: Prepared, name: str) -> bool:
+    """Returns whether slices of this name are by a column of the log."""
+    return name not in SLICES or (name != "query_type" and has_values(prepared.files[0], prepared.columns, name))
 
 
 def _noted(arm: Arm, compiled: Compiled) -> dict[str, object]:

@@ -18,10 +18,13 @@ from typing import Any
 
 from jobs.keys import identity_fields
 from jobs.stages.list_columns import Cuts
+from retrievers.elastic.settings import FOREIGN, ElasticSettings
 from retrievers.retriever import RetrieverSettings
 from retrievers.settings import FuseSettings, RerankSettings, TypoSettings
 from rewriters.engines.settings import EngineSettings
 from rewriters.rewriter import Rewriting
+
+SCORES_VERSION = 2  # of what gathered scores are known by; of 1, an arm's could be of the texts of another arm's corpus
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,7 @@ class Answer:
         search: Index of its lists.
         strategies: Those whose lists are fused, beside the original's.
         fuse: With the number of candidates that are kept.
+        documents: Key in `SharedWork.retrievers` of the index that has the texts of its documents.
         reranker: Index in `SharedWork.rerankers`; None: none.
         combine: Of both orders.
         keep: Results per query.
@@ -95,6 +99,7 @@ class Answer:
     search: int
     strategies: frozenset[str]
     fuse: FuseSettings
+    documents: str
     reranker: int | None
     combine: str
     keep: int
@@ -127,6 +132,15 @@ class OpenedBy:
         return digest({"index": dict(self.identity), "settings": identity_fields(self.settings), "depth": self.depth})
 
     @property
+    def texts(self) -> str:
+        """Returns what tells the texts of its documents from those of other indexes."""
+        corpus = self.identity.get("corpus")
+        if not isinstance(self.settings, ElasticSettings) or not str(corpus).startswith(FOREIGN):
+            return digest({"corpus": corpus})
+        field = self.settings.searched_field  # which of the fields is the text depends on the retriever
+        return digest({"corpus": corpus, "field": field, "dense": self.settings.encoder is not None})
+
+    @property
     def encoder_space(self) -> str:
         """Returns what the vectors of this retriever's encoder are gathered under."""
         encoder = self.settings.encoder
@@ -135,10 +149,21 @@ class OpenedBy:
 
 @dataclass(frozen=True)
 class ScoredBy:
-    """A reranker as workers open it, with the identity of its model and of the documents, and typos in what it is given."""
+    """A reranker as workers open it, over the documents of a corpus.
+
+    Attributes:
+        settings: Of the reranker.
+        identity: Of its model.
+        documents: Key in `SharedWork.retrievers` of the index that has the texts.
+        texts: Their identity, as `OpenedBy.texts`.
+        corpus: Their identity as their index has it; None: not checked.
+        typos: In what it is given.
+    """
 
     settings: RerankSettings
     identity: Mapping[str, Any]
+    documents: str
+    texts: str
     corpus: str | None
     typos: TypoSettings | None = None
 
@@ -151,7 +176,7 @@ class ScoredBy:
     @property
     def space(self) -> str:
         """Returns what the scores of this reranker are gathered under."""
-        return digest({"reranker": dict(self.identity), "corpus": self.corpus})
+        return digest({"version": SCORES_VERSION, "reranker": dict(self.identity), "texts": self.texts})
 
 
 @dataclass(frozen=True)
