@@ -246,6 +246,28 @@ def test_a_store_that_is_away_ends_nothing(tmp_path: Path, monkeypatch: pytest.M
     assert body(storage)["state"] == "finished"
 
 
+def test_no_error_ends_the_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(progress_file, "PUT_SECONDS", 0.02)
+    storage, state = FileStorage(str(tmp_path)), working()
+    lease, failures, ends = Lease.acquire(storage), [ZeroDivisionError("of the state")] * 3, [KeyError("of the log")]
+
+    def spent() -> dict[str, Any]:
+        if failures:
+            raise failures.pop()
+        return {"words": "cut: \ud83d"}
+
+    def after_write() -> None:
+        if ends:
+            raise ends.pop()
+
+    with ProgressFile(storage, lease, state, after_write, spent):
+        until(lambda: body(storage).get("words") == "cut: ?")
+    lease.release()
+    assert body(storage)["state"] == "finished"
+    assert caplog.text.count("the progress of the run cannot be written: of the state") == 1
+    assert "the run goes on" in caplog.text
+
+
 def test_a_driver_that_has_lost_the_run_puts_nothing_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = FileStorage(str(tmp_path))
     lease = Lease.acquire(storage)

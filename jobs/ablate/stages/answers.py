@@ -17,7 +17,7 @@ from jobs.tables import nested
 from retrievers.corpora.duplicates import without_duplicates
 from retrievers.fusion import Fused, fuse
 from retrievers.lists import Hits, Lists, by_document
-from retrievers.ranking import encode, offsets_of
+from retrievers.ranking import encode, offsets_of, ranks
 from retrievers.redundancy import Similarity
 from retrievers.retriever import DocumentStore, distinct
 from retrievers.settings import FuseSettings
@@ -105,8 +105,9 @@ class Fusing:
             for one in found:
                 answer, pairs = work.answers[one.arm], numbered[one.pair]
                 if answer.reranker is not None:
-                    scored[answer.reranker, pairs] = True
-                    users[answer.reranker].add([answer.arm], pairs)
+                    given = pairs[ranks(np.bincount(one.row, minlength=rows)) <= answer.candidates]
+                    scored[answer.reranker, given] = True
+                    users[answer.reranker].add([answer.arm], given)
                 arms.append(np.full(len(pairs), one.arm, dtype=np.int16))
                 of_row.append(one.row)
                 document.append((pairs - starts[one.row]).astype(np.int32))
@@ -150,4 +151,5 @@ def _fuse(hits: Hits, settings: FuseSettings, similar: Similarity, documents: Do
 def _settings(answer: Answer, strategies: set[str]) -> FuseSettings:
     """Returns the fusion of an arm over the lists of all strategies that share them: those that it lacks weigh 0."""
     others = strategies - answer.strategies
-    return answer.fuse.model_copy(update={"weights": dict(answer.fuse.weights) | dict.fromkeys(others, 0.0)})
+    own = {key: weight for key, weight in answer.fuse.weights.items() if key.partition("/")[0] not in others}
+    return answer.fuse.model_copy(update={"weights": own | dict.fromkeys(others, 0.0)})
