@@ -27,7 +27,7 @@ from jobs.run.rewriting import read_rewriting
 from jobs.run.run import run
 from jobs.terminal.live_display import LiveDisplay
 from rewriters.calls import calls_of
-from rewriters.settings import SelectAdaptive
+from rewriters.settings import SelectAdaptive, SelectAll
 
 FAR = 1e-5  # vectors of one text differ in the seventh decimal between batches
 Rows = list[tuple[Any, ...]]
@@ -141,7 +141,7 @@ def wrong_arms(ablation: Ablation, folder: Path, config: Config, alone: Alone, s
         keep = min(keep, config.ablate.keep or deepest_rank(config.evaluate.measures))
         if arm.sample == 0 and reads_a_part(config, own):
             path = Path(f"part-{len(list(Path().glob('part-*')))}.jsonl")
-            recorded(alone.folder(own), alone.folder(config), path)
+            recorded(alone.folder(own), alone.folder(for_every_query(config)), path)
             wanted = alone.folder(answered_by(own, str(path)))
         else:
             wanted = alone.folder(own)
@@ -151,6 +151,11 @@ def wrong_arms(ablation: Ablation, folder: Path, config: Config, alone: Alone, s
         if words:
             found.append(f"{arm.name} {dict(arm.changes)}: {words}")
     return found
+
+
+def for_every_query(config: Config) -> Config:
+    """The config with all strategies for every query, whose joint request is that of the config."""
+    return config.model_copy(update={"rewrite": config.rewrite.model_copy(update={"select": SelectAll(kind="all")})})
 
 
 def answered_by(config: Config, recording: str) -> Config:
