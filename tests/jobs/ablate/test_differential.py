@@ -18,7 +18,7 @@ from whole_runs import rows
 
 from jobs.ablate.arms import Arm
 from jobs.ablate.prepare import Ablation, prepare_ablation
-from jobs.ablate.stages.rewrite import SAMPLES_APART
+from jobs.ablate.requests import SAMPLES_APART
 from jobs.compare.measures import deepest_rank
 from jobs.config.config import Config
 from jobs.config.load import load_config
