@@ -11,6 +11,7 @@ from jobs.ablate.arms import FULL, Arm
 from jobs.ablate.faults import naming
 from jobs.ablate.shared_work import Answer, Asking, OpenedBy, Reading, ScoredBy, Search, SharedWork, digest
 from jobs.config.config import Config
+from jobs.evaluate.looked import cut_from
 from jobs.keys import fingerprint, identity
 from jobs.pools.requested import with_precisions
 from jobs.run import engine
@@ -40,7 +41,8 @@ class Compiled:
     def identity(self) -> dict[str, Any]:
         """Returns what determines the results of all arms, as JSON-able values."""
         arms = [[one.name, one.sample, self.fingerprints.get(one.name), list(one.members)] for one in self.arms]
-        return {"arms": arms, "keep": [answer.keep for answer in self.work.answers], "sources": self.work.keep_sources}
+        kept = [[answer.keep, answer.looked] for answer in self.work.answers]
+        return {"arms": arms, "keep": kept, "sources": self.work.keep_sources}
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -53,7 +55,7 @@ def compile_arms(arms: Sequence[Arm], keep: int, *, sources: bool) -> Compiled:
 
     Args:
         arms: By `jobs.ablate.arms.arms_of`.
-        keep: Results that are written per query and arm.
+        keep: Documents that are written per query and arm: results, and behind them those that measures read.
         sources: Whether the lists that a result comes from are written.
 
     Raises:
@@ -74,16 +76,22 @@ def compile_arms(arms: Sequence[Arm], keep: int, *, sources: bool) -> Compiled:
         reranked = config.rerank.kind != "none"
         documents = lists.documents(config)
         kept = min(keep, config.rerank.keep) if reranked else min(keep, config.fuse.keep)
+        drops = config.fuse.duplicates == "drop"  # among the candidates, so that lists end with them
+        looked = min(keep, config.fuse.keep) if drops else keep
+        cuts = texts.cuts(reading)
         answers.append(
             Answer(
                 arm.name,
-                lists.search(config, reading, texts.cuts(reading)),
+                lists.search(config, reading, cuts),
                 frozenset(config.rewrite.planned),
-                _fusing(config, config.fuse.keep if reranked or arm.name == FULL or config.fuse.duplicates == "drop" else kept),
+                _fusing(config, max(looked, config.fuse.keep if reranked or arm.name == FULL or drops else 0)),
                 documents,
                 rerankers.place(*facts.reranker(config, documents, lists.retrievers[documents])) if reranked else None,
                 config.rerank.combine,
                 kept,
+                looked,
+                min(looked, cut_from(config, cuts)),
+                config.fuse.keep,
             )
         )
         fingerprints[arm.name] = fingerprint(identity(config, facts.indexes(config), identified_by, facts.reranking(config)))

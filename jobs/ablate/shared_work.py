@@ -94,6 +94,10 @@ class Answer:
         reranker: Index in `SharedWork.rerankers`; None: none.
         combine: Of both orders.
         keep: Results per query.
+        looked: Documents per query, the results among them, that measures read: behind the results stand the other
+            candidates, then the fused documents that are none.
+        cut_from: A shorter list is whole (`jobs/evaluate/looked.py`).
+        candidates: Fused documents that are handed on, as `fuse.keep` has it; the reranker scores these.
     """
 
     arm: str
@@ -104,6 +108,9 @@ class Answer:
     reranker: int | None
     combine: str
     keep: int
+    looked: int
+    cut_from: int
+    candidates: int
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from jobs.tables import nested
 from retrievers.corpora.duplicates import without_duplicates
 from retrievers.fusion import Fused, fuse
 from retrievers.lists import Hits, Lists, by_document
-from retrievers.ranking import encode, offsets_of
+from retrievers.ranking import encode, offsets_of, ranks
 from retrievers.redundancy import Similarity
 from retrievers.retriever import DocumentStore, distinct
 from retrievers.settings import FuseSettings
@@ -105,8 +105,9 @@ class Fusing:
             for one in found:
                 answer, pairs = work.answers[one.arm], numbered[one.pair]
                 if answer.reranker is not None:
-                    scored[answer.reranker, pairs] = True
-                    users[answer.reranker].add([answer.arm], pairs)
+                    given = pairs[ranks(np.bincount(one.row, minlength=rows)) <= answer.candidates]
+                    scored[answer.reranker, given] = True
+                    users[answer.reranker].add([answer.arm], given)
                 arms.append(np.full(len(pairs), one.arm, dtype=np.int16))
                 of_row.append(one.row)
                 document.append((pairs - starts[one.row]).astype(np.int32))
