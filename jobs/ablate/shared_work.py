@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from jobs.keys import identity_fields
-from jobs.run.changing import Searched
+from jobs.run.changing import SearchedIndex
 from jobs.stages.list_columns import Cuts
 from retrievers.elastic.settings import FOREIGN, ElasticSettings
 from retrievers.retriever import RetrieverSettings
@@ -139,9 +139,9 @@ class OpenedBy:
     state: Any = None
 
     @property
-    def searched(self) -> Searched:
+    def searched(self) -> SearchedIndex:
         """Returns what its state is read by."""
-        return Searched(self.name, self.settings, self.identity)
+        return SearchedIndex(self.name, self.settings, self.identity)
 
     @property
     def model(self) -> str | None:

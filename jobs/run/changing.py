@@ -16,7 +16,7 @@ States = Mapping[str, Any]
 """Index -> its state; only of those that may change in place."""
 
 
-class Searched(NamedTuple):
+class SearchedIndex(NamedTuple):
     """A retriever of a job, with the identity of its index."""
 
     name: str
@@ -30,7 +30,7 @@ class Searched(NamedTuple):
         return f"{self.identity.get('index', self.settings.index)}" + ("" if only is None else f" where {only}")
 
 
-def read_states(searched: Iterable[Searched]) -> dict[str, Any]:
+def read_states(searched: Iterable[SearchedIndex]) -> dict[str, Any]:
     """Returns the states of the indexes now, each read once.
 
     Raises:

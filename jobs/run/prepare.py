@@ -25,7 +25,7 @@ from jobs.log.ubi import log_files
 from jobs.pools.request_shares import worker_settings
 from jobs.pools.requested import with_precisions
 from jobs.run import engine
-from jobs.run.changing import Searched, States
+from jobs.run.changing import SearchedIndex, States
 from jobs.run.folder import find_runs, run_id
 from jobs.run.rewriting import config_error, read_rewriting
 from retrievers.elastic.settings import ElasticSettings
@@ -59,7 +59,7 @@ class Prepared:
     )  # what workers rewrite with; engines of strategies are resolved
     warnings: tuple[str, ...] = ()  # what works, and probably not as it is meant
     notes: Mapping[str, Any] = field(default_factory=dict)  # further keys of run.json
-    searched: tuple[Searched, ...] = ()  # the retrievers, of an ablation those of all arms
+    searched: tuple[SearchedIndex, ...] = ()  # the retrievers, of an ablation those of all arms
     states: States = field(default_factory=dict)  # of indexes that may change in place, now
     prices_file: Mapping[str, str] | None = None  # its name and SHA-256
 
@@ -113,7 +113,7 @@ def _prepare(
     if config.reads_texts:
         check_documents(config, indexes)
     facts = {name: retriever_facts(name, one, indexes[name]) for name, one in config.retrieve.retrievers.items()}
-    searched = tuple(Searched(name, one, indexes[name]) for name, one in config.retrieve.retrievers.items())
+    searched = tuple(SearchedIndex(name, one, indexes[name]) for name, one in config.retrieve.retrievers.items())
     engine_settings, rewriting, rewriting_identity, warnings = resolved_rewriting(config, rewriting)
     identified_by = identity(config, indexes, rewriting_identity, reranking_identity(config))
     name = run_id(config, identified_by)
