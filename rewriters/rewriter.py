@@ -24,7 +24,7 @@ from rewriters.pool import shipped
 from rewriters.query import Query
 from rewriters.reading.answers import Answers, read_adaptive, read_joint, read_own
 from rewriters.reading.ladder import PARSE_VERSION
-from rewriters.reasons import FELL_BACK, GUARDED, MASKED, MESSAGES
+from rewriters.reasons import FELL_BACK, GUARDED, MASKED, MESSAGES, fallback_message
 from rewriters.results import Guarded, RewriteFailure, RewriteResult, Rewritten
 from rewriters.selection import All, Choice, Column, RandomK, Selector
 from rewriters.settings import SelectAdaptive, SelectAll, SelectClassified, SelectColumn, SelectRandom, SelectSettings
@@ -291,9 +291,7 @@ class Rewriter:
                 reason = answers.reason or "empty"
                 message = answers.message or MESSAGES.get(reason, reason)  # type: ignore[call-overload]
             elif answers is not None and answers.stands_for is not None:
-                reason = FELL_BACK
-                why = MESSAGES.get(answers.stands_for, answers.stands_for)  # type: ignore[call-overload]
-                message = f"the original query stands in for the answer, which cannot be used ({answers.stands_for}): {why}"
+                reason, message = FELL_BACK, fallback_message(answers.stands_for)
             elif dropped or left:
                 dropped += [one.guard for one in left for _ in range(one.texts)]
                 why = ", ".join(dict.fromkeys(dropped))
