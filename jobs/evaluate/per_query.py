@@ -74,7 +74,7 @@ def database(*runs: RunFolder) -> Iterator[duckdb.DuckDBPyConnection]:
     try:
         with (
             tempfile.TemporaryDirectory(prefix="dmqr-evaluate-") as temp,
-            connect(MEMORY, threads=2, temp=Path(temp)) as connection,
+            connect(MEMORY, judged_rows.THREADS, Path(temp)) as connection,
         ):
             attach(connection)
             yield connection
