@@ -148,7 +148,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "log-changed": ("A file of the log was replaced while it was read.", "Run the same command again."),
         "log-space": (
-            "Grouping the log ran out of memory or disk.",
+            "Grouping the log, or reading a run's tables, ran out of memory or disk.",
             "Free space in the named folder (TMPDIR); where the line names memory, do what it says.",
         ),
     },
