@@ -106,15 +106,8 @@ def _prepare(
     prices = read_prices(config, config_path)
     prices_file = prices_version(_prices_path(config_path)) if prices is not None else None
     indexes = index_identities(config)
-    if config.reads_texts and len({index.get("corpus") for index in indexes.values()}) > 1:
-        raise ConfigError(
-            "index-shared",
-            f"retrieve.retrievers: {', '.join(indexes)} search indexes of different corpora, but texts are taken from one; "
-            "build all from one corpus for all, or set rerank.kind: none and fuse.duplicates: keep",
-        )
-    name, first = next(iter(config.retrieve.retrievers.items()))
-    if config.reads_texts and isinstance(first, ElasticSettings):  # refuses an index without texts
-        open_documents(name, first.model_copy(update={"index": indexes[name]["index"]}))
+    if config.reads_texts:
+        check_documents(config, indexes)
     facts = {name: retriever_facts(name, one, indexes[name]) for name, one in config.retrieve.retrievers.items()}
     engine_settings, rewriting, rewriting_identity, warnings = resolved_rewriting(config, rewriting)
     identified_by = identity(config, indexes, rewriting_identity, reranking_identity(config))
@@ -221,6 +214,27 @@ def index_identities(config: Config) -> dict[str, dict[str, Any]]:
         found[name] = retriever_identity(name, worker_settings(retriever, known.get(place, {}), {}))
         known.setdefault(place, found[name])
     return found
+
+
+def check_documents(config: Config, indexes: Mapping[str, Mapping[str, Any]]) -> None:
+    """Checks that the texts of a config's documents can be read, and are those of what all its retrievers find.
+
+    Args:
+        config: that reads texts.
+        indexes: retriever -> identity of its index.
+
+    Raises:
+        ConfigError, RetrieverError: the indexes are of several corpora, or the first one has no texts.
+    """
+    if len({index.get("corpus") for index in indexes.values()}) > 1:
+        raise ConfigError(
+            "index-shared",
+            f"retrieve.retrievers: {', '.join(indexes)} search indexes of different corpora, but texts are taken from one; "
+            "build all from one corpus for all, or set rerank.kind: none and fuse.duplicates: keep",
+        )
+    name, first = next(iter(config.retrieve.retrievers.items()))
+    if isinstance(first, ElasticSettings):  # refuses an index without texts
+        open_documents(name, first.model_copy(update={"index": indexes[name]["index"]}))
 
 
 def reranking_identity(config: Config) -> dict[str, Any]:

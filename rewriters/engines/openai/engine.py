@@ -21,12 +21,13 @@ from functools import partial
 from typing import Any
 
 from cluster.errors import RewriterError
+from cluster.http import OF_ONE, Refusals
 from cluster.outages import answered, failed
 from rewriters.engines import Completion, Request, SendGate
 from rewriters.engines.event_loop import EventLoopThread
 from rewriters.engines.openai import protocol
 from rewriters.engines.openai.aimd import AimdLimit, Outcome, PatienceExceededError, backoff
-from rewriters.engines.openai.protocol import ChatResponse, RequestFailure
+from rewriters.engines.openai.protocol import ChatResponse, RequestFailure, Usage
 from rewriters.engines.openai.server import ChatServer
 from rewriters.engines.openai.token_count import TokenCounter
 
@@ -46,6 +47,15 @@ class _RequestState:
     seconds: float = 0.0  # in flight
     first_sent: float = 0.0
     omitted: set[str] = field(default_factory=set)  # fields that the server rejected in this request
+    prompt_tokens: int = 0  # of answers that were no completions: they are billed, too
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+
+    def add(self, usage: Usage) -> None:
+        """Counts the tokens of an answer."""
+        self.prompt_tokens += usage.prompt_tokens or 0
+        self.cached_tokens += usage.cached_tokens
+        self.completion_tokens += usage.completion_tokens or 0
 
 
 class OpenaiEngine:
@@ -99,6 +109,7 @@ class OpenaiEngine:
         self._accepted: frozenset[str] = frozenset()  # fields that it has accepted at least once
         self._latest_failure = RequestFailure("unavailable", "the server does not answer")
         self._limit = AimdLimit(max_in_flight, self._patience)
+        self._refusals, self._probing = Refusals(), asyncio.Lock()
         self._lock = threading.Lock()
         self._closed = False
         self._event_loop: EventLoopThread | None = None
@@ -152,12 +163,14 @@ class OpenaiEngine:
             event_loop.close()
 
     async def _complete_one(self, request: Request, gate: SendGate | None) -> Completion | None:
+        if gate is not None and not await gate.admit(request):
+            return None
         state = _RequestState()
         while True:
             try:
                 async with self._limit.place() as place:
-                    if gate is not None and not await gate.admit(request):
-                        return None
+                    if gate is not None:
+                        gate.sending(request)
                     body = protocol.request_body(self._model, request, self._args, self._omitted | state.omitted)
                     sent = time.monotonic()
                     state.sends, state.first_sent = state.sends + 1, state.first_sent or sent
@@ -170,16 +183,39 @@ class OpenaiEngine:
                 return self._failed(self._latest_failure, state, suffix)
             if isinstance(result, ChatResponse):
                 answered(self._service)
+                self._refusals.answered()
                 self._learn_fields(state.omitted, body.keys())
                 return await self._completed(request, result, state)
+            if result.usage is not None:
+                state.add(result.usage)
             if isinstance(content, bytes) and self._omit_rejected(status, content, body, state):
                 continue
-            if protocol.is_fatal(status):
+            if protocol.is_fatal(status) and not await self._refused_alone(status, result.message):
                 raise self._server.fatal_error(status, result.message)
             delay = self._retry_delay(result, state)
             if delay is None:
                 return self._failed(result, state)
             await asyncio.sleep(delay)
+
+    async def _refused_alone(self, status: int, message: str) -> bool:
+        """Returns whether the server refuses this request, and not all of them; where that is open, another one is sent."""
+        if self._refusals.refused(status):
+            return True
+        if status not in OF_ONE:
+            return False
+        async with self._probing:
+            if self._refusals.others_answered():  # another refused request has asked meanwhile
+                return True
+            body = protocol.probe_body(self._model, self._args, self._omitted)
+            status, headers, content = await self._server.send(protocol.encode(body))
+            result = protocol.parse_response(status, headers, content) if isinstance(content, bytes) else content
+            if protocol.is_fatal(status):
+                return False
+            if isinstance(result, ChatResponse):
+                self._refusals.answered()
+                words = "%s refuses single requests (%s), and answers others: the queries of those fail"
+                _log.warning(words, self._server.base, self._server.redact(message))
+        return True
 
     def _omit_rejected(self, status: int, content: bytes, sent: Collection[str], state: _RequestState) -> bool:
         """Omits the fields that the server rejects. Returns whether there are any, so that a retry is worth it."""
@@ -219,7 +255,7 @@ class OpenaiEngine:
         return min(delay, patience_left)
 
     async def _completed(self, request: Request, response: ChatResponse, state: _RequestState) -> Completion:
-        prompt, completion = response.prompt_tokens, response.completion_tokens
+        prompt, completion = response.usage.prompt_tokens, response.usage.completion_tokens
         counted = prompt is None or completion is None
         if prompt is None:
             prompt = await asyncio.to_thread(self._counter.count, request.prompt)
@@ -232,9 +268,9 @@ class OpenaiEngine:
             response.text,
             response.finish_reason,
             self._model,
-            prompt_tokens=prompt,
-            cached_tokens=response.cached_tokens,
-            completion_tokens=completion,
+            prompt_tokens=state.prompt_tokens + prompt,
+            cached_tokens=state.cached_tokens + response.usage.cached_tokens,
+            completion_tokens=state.completion_tokens + completion,
             usage="counted" if counted else "reported",
             seconds=state.seconds,
             attempts=state.sends,
@@ -245,6 +281,9 @@ class OpenaiEngine:
             None,
             None,
             self._model,
+            prompt_tokens=state.prompt_tokens,
+            cached_tokens=state.cached_tokens,
+            completion_tokens=state.completion_tokens,
             seconds=state.seconds,
             attempts=state.sends,
             error_reason=failure.reason,
