@@ -148,8 +148,8 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "log-changed": ("A file of the log was replaced while it was read.", "Run the same command again."),
         "log-space": (
-            "Grouping the log, or reading a run's tables, ran out of memory or disk.",
-            "Free space in the named folder (TMPDIR); where the line names memory, do what it says.",
+            "Memory or disk ran out while grouping.",
+            "Free space in the named folder, or do what it says of memory.",
         ),
     },
     "Strategies, prompts and engines": {
