@@ -16,6 +16,7 @@ from jobs.evaluate.looked import cut_from
 from jobs.keys import fingerprint, identity
 from jobs.pools.requested import with_precisions
 from jobs.run import engine
+from jobs.run.changing import SearchedIndex, read_states
 from jobs.run.prepare import check_documents, index_identities, reranking_identity, resolved_rewriting
 from jobs.run.rewriting import read_rewriting
 from retrievers.settings import FuseSettings
@@ -155,6 +156,10 @@ class _Facts:
         key = digest(["indexes", {name: one.model_dump() for name, one in config.retrieve.retrievers.items()}])
         return self._once(key, lambda: index_identities(config))
 
+    def state(self, searched: SearchedIndex) -> Any:
+        """Returns the state of an index that may change in place, the same for all arms; None of others."""
+        return self._once(digest(["state", searched.place]), lambda: read_states([searched]).get(searched.place))
+
     def reranking(self, config: Config) -> dict[str, Any]:
         """Returns the identity of an arm's reranker."""
         return self._once(digest(["reranking", config.reranking.model_dump()]), lambda: reranking_identity(config))
@@ -221,7 +226,9 @@ class _Lists:
         key = self._key(config, name)
         if key not in self.retrievers:
             settings = config.retrieve.retrievers[name].model_copy(update={"together": False})
-            self.retrievers[key] = OpenedBy(name, settings, self._facts.indexes(config)[name], self._depths[key])
+            identified_by = self._facts.indexes(config)[name]
+            state = self._facts.state(SearchedIndex(name, settings, identified_by))
+            self.retrievers[key] = OpenedBy(name, settings, identified_by, self._depths[key], state)
         return key
 
     def _key(self, config: Config, name: str) -> str:

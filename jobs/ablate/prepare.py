@@ -78,6 +78,7 @@ def prepare_ablation(config: Config, config_path: str) -> Ablation:
     identified_by = of_all | compiled.identity
     sized = prepared.config.cluster.model_copy(update={"shard_size": pooled.cluster.shard_size})
     answered = [arm for arm in arms if not arm.members]
+    opened = compiled.work.retrievers.values()
     prepared = replace(
         prepared,
         config=prepared.config.model_copy(update={"cluster": sized}),
@@ -85,6 +86,8 @@ def prepare_ablation(config: Config, config_path: str) -> Ablation:
         identity=identified_by,
         run_id=run_id(config, identified_by),
         warnings=prepared.warnings + _warnings(config),
+        searched=tuple(one.searched for one in opened),
+        states={one.searched.place: one.state for one in opened if one.state is not None},
         notes={"ablation": {"arms": [_noted(arm, compiled) for arm in arms], "answered": len(answered)}},
     )
     return Ablation(prepared, compiled, pooled)

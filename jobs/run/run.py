@@ -152,8 +152,10 @@ class Night:
     def run(self) -> None:
         """Processes the pending shards, finishes the run, and records its outcome."""
         try:
+            self.record.warn_of_earlier_changes()
             self.record.ledger.begin("work")
             self.work()
+            self.record.warn_of_changes()
             self.progress.phase("checking and closing")
             self.record.ledger.begin("finish")
             of, put = self.work_of, partial(self._put, "finished")
