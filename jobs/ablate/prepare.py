@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -85,7 +85,7 @@ def prepare_ablation(config: Config, config_path: str) -> Ablation:
         columns=replace(log_columns(config, prepared.rewriting), values=tuple(sorted(columns))),
         identity=identified_by,
         run_id=run_id(config, identified_by),
-        warnings=prepared.warnings + _warnings(config),
+        warnings=prepared.warnings + _warnings(config, arms),
         searched=tuple(one.searched for one in opened),
         states={one.searched.place: one.state for one in opened if one.state is not None},
         notes={"ablation": {"arms": [_noted(arm, compiled) for arm in arms], "answered": len(answered)}},
@@ -123,7 +123,7 @@ def _check_engines(prepared: Prepared, compiled: Compiled) -> None:
         engine.check(one, local)
 
 
-def _warnings(config: Config) -> tuple[str, ...]:
+def _warnings(config: Config, arms: Sequence[Arm]) -> tuple[str, ...]:
     """Returns what works, and probably not as it is meant."""
     found = []
     engine, decoding = config.rewrite.engine, config.rewrite.decoding
@@ -131,6 +131,10 @@ def _warnings(config: Config) -> tuple[str, ...]:
         found.append("ablate.samples: recorded answers are the same each time, so the noise floor is 0; name a live engine")
     elif config.ablate.samples > 1 and decoding.temperature == 0:
         found.append("ablate.samples: at rewrite.decoding.temperature 0 the answers hardly differ; raise it for a noise floor")
+    overlap = [one.name for one in arms if one.config.used_redundancy != one.config.fuse.redundancy]
+    if overlap:
+        names = "every arm" if len(overlap) == len(arms) else ", ".join(overlap)
+        found.append(f"fuse.redundancy: overlap in place of cosine, since no retriever is dense: {names}")
     return tuple(found)
 
 
