@@ -11,31 +11,16 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 from cluster.costs import Totals, add_totals
+from cluster.isolation import Isolation, Isolations
 from cluster.metrics.tracked import TrackedMetrics
 from cluster.outages import Outage, merged
 from cluster.run.budget import Budget
 from cluster.run.pools import TASK_CPUS
-from cluster.run.snapshot import BlockAttempt, BlockTotals, Retry, Snapshot, StageProgress
+from cluster.run.snapshot import BlockAttempt, BlockTotals, Retry, ShardState, Snapshot, StageProgress
 
 _KEPT_COMMITS = 1000  # committed shards that are remembered, for attempts that end after the commit
-
-
-@dataclass
-class _ShardState:
-    """A shard's stage; `worker` is None while it waits for a worker."""
-
-    stage: int = 0
-    rows: int = 0
-    worker: str | None = None
-    attempt: int = 0
-    share: float = 0.0  # of its rows that the worker has finished
-    began: float = 0.0  # when the worker started the block
-    spent: Totals = field(default_factory=dict)  # by the worker so far
-    totals: dict[int, BlockTotals] = field(default_factory=dict)  # stage -> totals
-    attempts: list[BlockAttempt] = field(default_factory=list)
 
 
 class ProgressTracker:
@@ -52,6 +37,7 @@ class ProgressTracker:
         budget_usd: float | None = None,
         clock: Callable[[], float] = time.monotonic,
         metrics: TrackedMetrics | None = None,
+        node_alive: Callable[[str], bool] = lambda _node: True,
     ) -> None:
         """Starts with no shard in flight.
 
@@ -61,15 +47,17 @@ class ProgressTracker:
             budget_usd: USD that the run may cost; None: no limit.
             clock: Returns seconds.
             metrics: To be exported; None: none.
+            node_alive: Returns whether a node is there; a worker that ended with its node has not died of its blocks.
         """
         self._stages, self._limit, self._clock = dict(stages), limit, clock
         self._index = {name: index for index, name in enumerate(stages)}
         self._condition = threading.Condition()  # guards everything below
         self._closed = False
         self._admitted: set[int] = set()
-        self._shards: dict[int, _ShardState] = {}
+        self._shards: dict[int, ShardState] = {}
         self._committed: dict[int, None] = {}  # the last _KEPT_COMMITS, oldest first
         self._attempts: dict[tuple[int, int], int] = {}  # (stage, shard) -> attempts
+        self._isolations, self._node_alive = Isolations(), node_alive
         self._ready: dict[str, set[str]] = {name: set() for name in stages}
         self._shrunk: set[str] = set()  # stages whose pool has stopped workers: Ray Data does so when no block is left for them
         self._calls: Counter[tuple[int, str]] = Counter()  # (stage, worker) -> blocks in flight
@@ -122,6 +110,7 @@ class ProgressTracker:
                 self._end_attempt(state)
             for index in range(len(self._stages)):
                 self._attempts.pop((index, shard), None)
+                self._isolations.forget((index, shard))
             self._committed[shard] = None
             if len(self._committed) > _KEPT_COMMITS:
                 del self._committed[next(iter(self._committed))]
@@ -170,9 +159,7 @@ class ProgressTracker:
             self._last_heartbeat = self._clock()
             self._ready[stage].add(worker)
             self._outages.pop(worker, None)
-            for state in self._shards.values():
-                if (state.stage, state.worker) == (self._index[stage], worker):
-                    self._end_attempt(state)
+            self._end_attempts(self._index[stage], worker)
 
     def worker_stopped(self, stage: str, worker: str) -> None:
         """Records that the pool has stopped a worker."""
@@ -181,15 +168,20 @@ class ProgressTracker:
             self._outages.pop(worker, None)
             self._shrunk.add(stage)
 
-    def block_started(self, stage: str, shard: int, rows: int, worker: str) -> int:
+    def block_started(self, stage: str, shard: int, rows: int, worker: str, node: str = "") -> int:
         """Records that a worker has started a block; a shard that was in a later stage goes back to this one (a retry).
 
         Returns:
-            The number of this attempt at the block in this stage, from 1.
+            The number of this attempt at the block in this stage, from 1; 0: call again, a block is to run alone.
         """
         with self._condition:
-            self._last_heartbeat = self._clock()
             index = self._index[stage]
+            if (before := self._shards.get(shard)) is not None and before.stage == index and before.worker is not None:
+                self._end_attempts(index, before.worker)  # of a task, or of an actor that Ray has given up
+            in_flight = [one for one, state in self._shards.items() if (state.stage, state.worker) == (index, worker)]
+            if not self._isolations.may_start((index, shard), worker, in_flight, self._clock()):
+                return 0
+            self._last_heartbeat = self._clock()
             if self._stages[stage]:
                 self._ready[stage].add(worker)
             if shard in self._committed:
@@ -199,15 +191,26 @@ class ProgressTracker:
                 self._retries.append(Retry(stage, shard, attempt))
                 if self._metrics is not None:
                     self._metrics.retried(stage)
-            state = self._shards.setdefault(shard, _ShardState())
+            state = self._shards.setdefault(shard, ShardState())
             self._end_attempt(state)
             state.stage, state.worker, state.attempt, state.began = index, worker, attempt, self._clock()
-            state.rows = max(state.rows, rows)
+            state.rows, state.block_rows, state.node = max(state.rows, rows), rows, node
             state.totals = {earlier: one for earlier, one in state.totals.items() if earlier < index}
             state.attempts.append(BlockAttempt(stage, attempt, worker, time.time(), rows))
             self._calls[index, worker] += 1
             self._busy_since.setdefault((index, worker), self._clock())
             return attempt
+
+    def isolation(self, stage: str, shard: int) -> Isolation | None:
+        """Returns what is known of a block with which workers have died; None: none has."""
+        with self._condition:
+            return self._isolations.of((self._index[stage], shard))
+
+    def part_started(self, stage: str, shard: int, first: int, end: int) -> None:
+        """Records which rows of a block that runs alone its worker has in hand: from `first` to before `end`."""
+        with self._condition:
+            self._last_heartbeat = self._clock()
+            self._isolations.part_started((self._index[stage], shard), (first, end))
 
     def heartbeat(self, stage: str, shard: int | None, attempt: int, share: float | None, spent: Totals | None = None) -> None:
         """Records a worker's heartbeat.
@@ -241,10 +244,11 @@ class ProgressTracker:
             index = self._index[stage]
             if shard in self._committed:
                 return
-            state = self._shards.setdefault(shard, _ShardState(began=self._clock()))
+            state = self._shards.setdefault(shard, ShardState(began=self._clock()))
             if state.stage > index or (state.stage == index and state.worker is not None and state.attempt != attempt):
                 return  # the shard is in a later stage, or another attempt is in flight
             self._end_attempt(state)
+            self._isolations.forget((index, shard))
             state.stage, state.rows = index + 1, max(state.rows, rows)
             state.totals[index] = totals._replace(samples=())
             for last in state.attempts[-1:]:  # none after a restart of this process
@@ -306,7 +310,15 @@ class ProgressTracker:
         if self._metrics is not None:
             self._metrics.ended(shard)
 
-    def _end_attempt(self, state: _ShardState) -> None:
+    def _end_attempts(self, stage: int, worker: str) -> None:
+        """Takes its blocks from a worker that has ended, which they may have killed."""
+        lost = {shard: state for shard, state in self._shards.items() if (state.stage, state.worker) == (stage, worker)}
+        if lost and self._node_alive(next(iter(lost.values())).node):
+            self._isolations.died([(stage, shard) for shard in lost], {n: state.block_rows for n, state in lost.items()})
+        for state in lost.values():
+            self._end_attempt(state)
+
+    def _end_attempt(self, state: ShardState) -> None:
         """Takes the shard from its worker, and adds the worker's busy time if it has no other block."""
         if state.worker is None:
             return
