@@ -1,8 +1,8 @@
 """Finds the row under which workers die: its block is run alone, then in parts, until one row is known.
 
 Several blocks are in flight in a worker, and its death tells nothing of which was at fault. Each of them is then run alone,
-one after the other. A block under which a worker dies alone is run in parts, of which the tracker knows the one in hand:
-after `Stage.retries` more deaths it is a single row, which is left out.
+one after the other. A block under which a second worker dies alone is run in parts, of which the tracker knows the one in
+hand: with the last of `Stage.retries` it is a single row, which is left out if a worker dies under it, too.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Isolation(NamedTuple):
         if not alone:
             return self
         first, end = part
-        if end - first == 1 and self.deaths:  # a first death may have another cause
+        if end - first == 1 and self.deaths > 1:  # a first death may have another cause
             return Isolation(left_out=(*self.left_out, first))
         return Isolation(self.deaths + 1, part, self.left_out)
 
@@ -49,8 +49,8 @@ class Isolation(NamedTuple):
             rows: Of the block.
             retries: Further deaths after which a part is to be a single row.
         """
-        first, end = self.place or (0, 0)
-        step = max(1, math.ceil((end - first) / math.ceil(rows ** (1 / max(1, retries)))))
+        first, end = self.place if self.place and self.deaths > 1 else (0, 0)
+        step = max(1, math.ceil((end - first) / math.ceil(rows ** (1 / max(1, retries - 1)))))
         edges = {0, rows, first, end, *range(first, end, step)}
         edges |= {edge for row in self.left_out for edge in (row, row + 1)}
         return list(itertools.pairwise(sorted(edges)))
@@ -97,6 +97,10 @@ class Isolations:
     def part_started(self, block: Block, part: tuple[int, int]) -> None:
         """Records the rows that a worker has in hand."""
         self._parts[block] = part
+
+    def in_parts(self, block: Block) -> bool:
+        """Returns whether a block is run in parts: what its worker says of its progress is of the part."""
+        return block in self._parts
 
     def died(self, blocks: list[Block], rows: Mapping[int, int]) -> None:
         """Records that a worker has died.

@@ -99,7 +99,8 @@ class Meter:
         first, end = part
         rows = table.slice(first, end - first)
         if first not in isolation.left_out:
-            part_started(first, end)
+            if rows.num_rows < table.num_rows:
+                part_started(first, end)
             return self._call_worker(rows)
         if self.stage.fallback is None:
             raise ClusterError(

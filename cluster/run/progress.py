@@ -26,8 +26,7 @@ _KEPT_COMMITS = 1000  # committed shards that are remembered, for attempts that 
 class ProgressTracker:
     """Admits shards up to a limit and tracks those in flight (admitted, not committed). Thread-safe.
 
-    The state is not stored: after a restart of its process it exceeds the limit for a moment and shows less progress; no
-    row is lost.
+    The state is not stored: after a restart of its process it exceeds the limit for a moment and shows less progress.
     """
 
     def __init__(
@@ -211,6 +210,8 @@ class ProgressTracker:
         with self._condition:
             self._last_heartbeat = self._clock()
             self._isolations.part_started((self._index[stage], shard), (first, end))
+            if (state := self._shards.get(shard)) is not None:
+                state.share = first / max(1, state.block_rows)
 
     def heartbeat(self, stage: str, shard: int | None, attempt: int, share: float | None, spent: Totals | None = None) -> None:
         """Records a worker's heartbeat.
@@ -228,7 +229,7 @@ class ProgressTracker:
             current = None if state is None or state.worker is None else (state.stage, state.attempt)
             if state is None or current != (self._index[stage], attempt):
                 return
-            if share is not None:
+            if share is not None and not self._isolations.in_parts((state.stage, shard or 0)):
                 state.share = min(1.0, max(state.share, share))
             if spent is not None:
                 state.spent = spent
@@ -236,8 +237,7 @@ class ProgressTracker:
     def block_finished(self, stage: str, shard: int, rows: int, attempt: int, totals: BlockTotals) -> None:
         """Records a stage's output block.
 
-        The first stage reads rows by one row of the plan and the last returns one row for them, so a shard's rows are the
-        most that any stage had.
+        The first stage is given one row and the last returns one, so a shard's rows are the most that any stage had.
         """
         with self._condition:
             self._last_heartbeat = self._clock()
@@ -246,7 +246,7 @@ class ProgressTracker:
                 return
             state = self._shards.setdefault(shard, ShardState(began=self._clock()))
             if state.stage > index or (state.stage == index and state.worker is not None and state.attempt != attempt):
-                return  # the shard is in a later stage, or another attempt is in flight
+                return  # in a later stage, or another attempt is in flight
             self._end_attempt(state)
             self._isolations.forget((index, shard))
             state.stage, state.rows = index + 1, max(state.rows, rows)
@@ -262,7 +262,7 @@ class ProgressTracker:
             stages = {name: self._progress_of(index, name, n) for index, (name, n) in enumerate(self._stages.items())}
             waiting = merged([outage for found in self._outages.values() for outage in found])
             rows = sum(state.rows for state in self._shards.values())
-            return Snapshot(stages, rows, len(self._halted), waiting, list(self._retries))
+            return Snapshot(stages, rows, len(self._halted), waiting, [*self._retries])
 
     def attempts(self, shard: int | None = None) -> dict[int, list[BlockAttempt]]:
         """Returns shard -> the attempts at its blocks, in order, of a shard that is not marked as committed.
