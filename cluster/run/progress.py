@@ -1,8 +1,7 @@
 """Tracks the shards in flight: the gate that admits them, and the progress of each through the stages.
 
-Committed shards are counted from their manifests and removed here, so memory does not grow with the run. Workers wait for
-the reply to `block_started` and `block_finished`, so those arrive in order; a `heartbeat` may arrive late, and its attempt
-number shows it.
+Committed shards are removed here, so memory does not grow with the run. Workers wait for the reply to `block_started` and
+`block_finished`, so those arrive in order; a `heartbeat` may arrive late, and its attempt number shows it.
 """
 
 from __future__ import annotations
