@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from cluster.errors import ConfigError
+from jobs.cli.beside import with_measures
 from jobs.cli.printing import print_json, print_page
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def evaluate(options: argparse.Namespace) -> int:
         return _evaluate_ablation(options, folder, judgements)
     if options.latex:
         raise ConfigError("argument", f"--latex: {folder.storage.root} is a run; such a table is of an ablation's arms")
-    values = per_query(folder, judgements)
+    values = per_query(folder, judgements, options.measures)
     evaluation = evaluation_of(folder, judgements, values)
     if options.per_query:
         write_per_query(options.per_query, folder, judgements, values)
@@ -50,7 +51,7 @@ def _evaluate_ablation(options: argparse.Namespace, folder: RunFolder, judgement
     from jobs.compare.export.trec import write_trec
     from jobs.compare.table import comparison_table, comparison_values
 
-    comparison = compare(folder, judgements, folder.config.evaluate)
+    comparison = compare(folder, judgements, with_measures(folder.config.evaluate, options.measures))
     if options.per_query:
         write_csv(options.per_query, comparison)
     if options.trec:

@@ -169,7 +169,7 @@ def diff(options: argparse.Namespace) -> int:
         if one.is_ablation:
             root = one.storage.root
             raise ConfigError("argument", f"{root}: is an ablation, whose arms are compared in its report; give two runs")
-    found = diff(a, b, judgements_of(options, b, "QRELS"), prices_of(options, b), options.samples)
+    found = diff(a, b, judgements_of(options, b, "QRELS"), prices_of(options, b), options.samples, options.measures)
     if options.json:
         print_json(diff_values(found))
     else:

@@ -23,7 +23,7 @@ from jobs.report.figures import Figures
 from jobs.report.flow import flow
 from jobs.report.glance import headline, notices, quality, stages, tiles
 from jobs.report.guards import guards
-from jobs.report.judged import LEADING, Judged
+from jobs.report.judged import Judged
 from jobs.report.lists import lists
 from jobs.report.samples import DOCUMENT_CHARACTERS, samples
 from jobs.report.selection import selection
@@ -89,7 +89,7 @@ def _values(
         "evaluation_notes": [] if evaluation is None else evaluation_notes(evaluation),
         "quality": quality(evaluation),
         "alone": "original alone" if evaluation is None else evaluation.alone,
-        "leading": LEADING,
+        "leading": None if judged is None else judged.leading,
         "judged": judged is not None,
         "moved": None if judged is None else judged.moved(),
         "reranked": run.config.rerank.kind != "none",
