@@ -14,7 +14,7 @@ from typing import Any
 
 from cluster.errors import RewriterError, nearest
 from rewriters import adaptive, classifier
-from rewriters.calls import Call, calls_of
+from rewriters.calls import Call, calls_of, in_prompt_order
 from rewriters.engines import Completion, Request
 from rewriters.guards.guards import MASKED as MASKED_FLAG
 from rewriters.guards.guards import OVERRIDDEN, OVERRIDE, GuardRules, Guards, Overridden
@@ -95,7 +95,7 @@ class Rewriter:
         if rewriting.calls not in CALLS:
             calls = rewriting.calls
             raise RewriterError("config-value", f"unknown value of rewrite.calls {calls!r}{nearest(calls, CALLS)}")
-        self.strategies: tuple[Strategy, ...] = tuple(sorted(rewriting.pool, key=lambda s: (s.order, s.name)))
+        self.strategies = in_prompt_order(rewriting.pool)
         self._by_type = classifier.ByType(rewriting.rules, rewriting.pool) if rewriting.rules and rewriting.pool else None
         self._selector = self._opened_selector()
         self._asks_type = isinstance(rewriting.select, SelectClassified) and rewriting.select.by == "llm"

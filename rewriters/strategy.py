@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from rewriters.engines.settings import EngineSettings
 from rewriters.normalise import normalise
-from rewriters.settings import FROZEN
+from rewriters.settings import FROZEN, identity_fields
 
 PLACEHOLDER = "{query}"
 CONTEXT = "context"
@@ -34,6 +34,7 @@ PLAIN_NAME = "a letter, then letters, digits and _, in lower case"
 _ALWAYS = ("name", "search_as", "weight", "max_chars", "list_separator")
 _NO_IDENTITY = {
     *_ALWAYS, "base", "label", "aliases", "definition", "usage", "example", "prompt", "order", "joint", "own_file", "preserve",
+    "engine",
 }  # fmt: skip
 
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -150,8 +151,13 @@ class Strategy(BaseModel):
         return self.position_weights[min(position, len(self.position_weights)) - 1] if self.position_weights else 1.0
 
     def identity(self) -> dict[str, Any]:
-        """Returns the fields that decide texts and lists; those beside the first five only where not at their default."""
+        """Returns the fields that decide texts and lists; those beside the first five only where not at their default.
+
+        Of an engine of its own those count that count of `rewrite.engine`; the caller adds what its names stand for.
+        """
         more = self.model_dump(mode="json", exclude_defaults=True, exclude=_NO_IDENTITY)
+        if self.engine is not None:
+            more["engine"] = identity_fields(self.engine)
         return {name: getattr(self, name) for name in _ALWAYS} | more
 
     @model_validator(mode="after")

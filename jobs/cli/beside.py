@@ -47,6 +47,21 @@ def with_measures(settings: EvaluateSettings, measures: Sequence[str] | None) ->
     return settings if measures is None else settings.model_copy(update={"measures": list(measures)})
 
 
+def check_matched(judgements: Judgements, warning: str | None, not_committed: int) -> None:
+    """Checks that judgements which were asked for name something of the log.
+
+    Args:
+        judgements: that arguments name.
+        warning: why nothing is measured; None if something is.
+        not_committed: number of judged keys of the log whose query is not committed.
+
+    Raises:
+        ConfigError: they name nothing of it: another log's, or another key.
+    """
+    if warning is not None and not not_committed:
+        raise ConfigError("judgements", f"{judgements.path}: {warning}; give other judgements, or another --key")
+
+
 def check_samples(options: argparse.Namespace) -> None:
     """Checks `--samples`.
 

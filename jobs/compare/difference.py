@@ -8,6 +8,7 @@ from functools import cached_property
 
 from jobs.compare.frame import Frame
 from jobs.compare.slices import Slice
+from jobs.evaluate.evaluate import nothing_measured
 from jobs.evaluate.looked import Looked
 
 QUESTIONS = ("always", "arms", "subsets")  # families that are adjusted together, by Holm
@@ -83,6 +84,12 @@ class Comparison:
     slices: tuple[Slice, ...]
     notes: tuple[str, ...]
     """What the figures include, leave out and assume; a sentence each."""
+
+    @property
+    def warning(self) -> str | None:
+        """Returns why nothing was measured, in one line; None if something was."""
+        one = self.frame
+        return None if one.keys else nothing_measured(one.judged, one.not_committed, one.unmatched, one.key)
 
     @cached_property
     def by_arm(self) -> dict[tuple[str, str], Difference]:

@@ -10,16 +10,15 @@ import numpy as np
 from jobs.compare.clusters import SIMILARITY
 from jobs.compare.difference import GRID, QUESTIONS, SAMPLES, Comparison, Difference
 from jobs.compare.significance import ALPHA, DRAWS
-from jobs.evaluate.evaluate import FEW_QUERIES, figure, nothing_measured
+from jobs.evaluate.evaluate import FEW_QUERIES, figure
 from jobs.evaluate.intervals import LEVEL
 from jobs.evaluate.looked import MARK
 
 
 def comparison_notes(comparison: Comparison) -> list[str]:
     """Returns the notes on a comparison with its differences, a sentence each; the one reason where nothing is measured."""
-    frame = comparison.frame
-    if not frame.keys:
-        return [f"warning: {nothing_measured(frame.judged, frame.not_committed, frame.unmatched, frame.key)}"]
+    if comparison.warning is not None:
+        return [f"warning: {comparison.warning}"]
     return [*looked_notes(comparison), *_counted(comparison), *_tested(comparison), *_judged(comparison), *_bounds(comparison)]
 
 

@@ -22,8 +22,10 @@ from jobs.tables import RUNGS
 from jobs.terminal.formats import clock, planned_rewrites, queries, unpriced
 
 
-def closing_table(run: RunFolder, prices: Prices | None, evaluation: Evaluation | None) -> RenderableType:
-    """Returns the closing table, with notes below it."""
+def closing_table(
+    run: RunFolder, prices: Prices | None, evaluation: Evaluation | None, more: Sequence[str] = ()
+) -> RenderableType:
+    """Returns the closing table, with notes below it, `more` first."""
     planned, counts = run.plan.counts, run.counts
     table = Table(title=run.record["run_id"], title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
@@ -49,7 +51,7 @@ def closing_table(run: RunFolder, prices: Prices | None, evaluation: Evaluation 
             table.add_row(title(measure), results + (f"  ({evaluation.alone} {alone})" if alone else ""))
     if run.storage.get(REPORT) is not None:
         table.add_row("report", Text(run.storage.url(REPORT), overflow="fold"))
-    return Group(table, *(Text(note) for note in notes(run, evaluation, prices)))
+    return Group(table, *(Text(note) for note in (*more, *notes(run, evaluation, prices))))
 
 
 def spending_rows(run: RunFolder, prices: Prices | None) -> Iterator[tuple[str, str]]:
@@ -66,7 +68,9 @@ def spending_rows(run: RunFolder, prices: Prices | None) -> Iterator[tuple[str, 
         yield "lost", f"{counted('requests', lost)} were sent without an answer that was kept: a start was killed"
 
 
-def closing_values(run: RunFolder, prices: Prices | None, evaluation: Evaluation | None) -> dict[str, Any]:
+def closing_values(
+    run: RunFolder, prices: Prices | None, evaluation: Evaluation | None, more: Sequence[str] = ()
+) -> dict[str, Any]:
     """Returns the same as JSON-able values."""
     return {
         "run_id": run.record["run_id"],
@@ -76,7 +80,7 @@ def closing_values(run: RunFolder, prices: Prices | None, evaluation: Evaluation
         "costs": run.spent,
         "usd": None if prices is None else run.bill(prices).usd,
         "evaluation": None if evaluation is None else evaluation_values(evaluation),
-        "notes": notes(run, evaluation, prices),
+        "notes": [*more, *notes(run, evaluation, prices)],
     }
 
 

@@ -151,4 +151,5 @@ def _fuse(hits: Hits, settings: FuseSettings, similar: Similarity, documents: Do
 def _settings(answer: Answer, strategies: set[str]) -> FuseSettings:
     """Returns the fusion of an arm over the lists of all strategies that share them: those that it lacks weigh 0."""
     others = strategies - answer.strategies
-    return answer.fuse.model_copy(update={"weights": dict(answer.fuse.weights) | dict.fromkeys(others, 0.0)})
+    own = {key: weight for key, weight in answer.fuse.weights.items() if key.partition("/")[0] not in others}
+    return answer.fuse.model_copy(update={"weights": own | dict.fromkeys(others, 0.0)})

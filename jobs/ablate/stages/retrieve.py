@@ -132,7 +132,7 @@ class RetrieveArms:
             key = search.reading, search.typos, self._work.strategies(number)
             if key not in known:
                 reading = self._work.readings[search.reading]
-                name = reading.name if reading.asking >= 0 else None
+                name = reading.name if reading.engines else None
                 known[key] = _row_texts(queries[search.typos], rewrites, name, key[2])
             found.append(known[key])
         return found
