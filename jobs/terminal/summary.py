@@ -15,7 +15,7 @@ from jobs.evaluate.evaluate import Evaluation, evaluation_notes, evaluation_valu
 from jobs.evaluate.measure import title
 from jobs.pipeline import COSTED
 from jobs.run.folder import REPORT, RunFolder
-from jobs.stages.error_counts import by_reason
+from jobs.stages.error_counts import by_reason, fallbacks, many_fallbacks
 from jobs.stages.guard_counts import REQUESTS, found_by_guards, searches_saved
 from jobs.stages.selection_counts import Selected, selected_by_type
 from jobs.tables import RUNGS
@@ -41,6 +41,8 @@ def closing_table(
         table.add_row("guards", guards)
     table.add_row("results", f"{counts.get('results', 0):,} for {counts.get('queries_with_results', 0):,} queries")
     table.add_row("errors", _errors(counts))
+    if fell := fallbacks(counts):
+        table.add_row("fallbacks", "the original in place of " + ", ".join(f"{name} {queries(n)}" for name, n in fell.items()))
     for name, words in spending_rows(run, prices):
         table.add_row(name, words)
     if evaluation is not None and evaluation.warning is None:
@@ -89,6 +91,7 @@ def notes(run: RunFolder, evaluation: Evaluation | None, prices: Prices | None) 
     config, said = run.config, [] if evaluation is None else evaluation_notes(evaluation)
     if prices is None:
         said.append(f"cost: {unpriced(run.record.get('config_file', 'the config'))}")
+    said += [f"fallback: {words}" for words in many_fallbacks(run.counts, config.limits.error_rate).values()]
     if config.used_redundancy != config.fuse.redundancy:
         said.append("redundancy: overlap in place of cosine, since no retriever is dense")
     return said
