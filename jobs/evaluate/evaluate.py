@@ -20,7 +20,7 @@ from jobs.evaluate.intervals import LEVEL, RESAMPLES, Floats, mean_interval
 from jobs.evaluate.judgements import Judgements, Key, read_qrels
 from jobs.evaluate.looked import MARK, Looked, looked, uneven
 from jobs.evaluate.measure import DEPTH, MEASURES, title
-from jobs.evaluate.per_query import Lists, PerQuery, kept, per_query, sums_by_query
+from jobs.evaluate.per_query import ListLengths, PerQuery, kept, per_query, sums_by_query
 from jobs.run.folder import RunFolder
 
 __all__ = ["MEASURES", "Evaluation", "Judgements", "evaluate", "evaluation_table", "evaluation_values", "read_qrels"]
@@ -181,7 +181,7 @@ def _by_measure(names: Sequence[str], ends: Floats | None) -> dict[str, tuple[fl
     return None if ends is None else {name: (float(low), float(high)) for name, (low, high) in zip(names, ends, strict=True)}
 
 
-def _looked(lists: Lists, reads: Mapping[str, int]) -> dict[str, Looked]:
+def _looked(lists: ListLengths, reads: Mapping[str, int]) -> dict[str, Looked]:
     found = {name: looked(lists.lengths, lists.least, depth) for name, depth in reads.items()}
     return {name: one for name, one in found.items() if one is not None}
 

@@ -33,7 +33,7 @@ from jobs.run.folder import RunFolder
 MEMORY = "256MB"
 
 
-class Lists(NamedTuple):
+class ListLengths(NamedTuple):
     """How long the lists are that were measured."""
 
     lengths: npt.NDArray[np.int64]
@@ -73,9 +73,9 @@ class PerQuery:
     """If no judged key is in the log: a key of the judgements and one of the log, as examples."""
     depth: int
     """The deepest rank that a measure reads."""
-    lists: Lists
+    lists: ListLengths
     """Of the results."""
-    original_lists: Lists | None
+    original_lists: ListLengths | None
     """Of the original query alone."""
 
     @property
@@ -145,10 +145,10 @@ def per_query(run: RunFolder, judgements: Judgements, measures: Sequence[str] | 
     rejected = sorted(key for key, query_id in query_of.items() if query_id is None)
     keys = [key for keys in keys_of.values() for key in keys] + rejected
     zeros, empty = np.zeros((len(rejected), len(names))), np.zeros(len(rejected), np.int64)
-    lists = Lists(np.concatenate([results.lengths, empty]), min(kept(run), cut_from(run.config, _own_cuts(run))))
+    lists = ListLengths(np.concatenate([results.lengths, empty]), min(kept(run), cut_from(run.config, _own_cuts(run))))
     alone_lists = None
     if original is not None:
-        alone_lists = Lists(np.concatenate([original.lengths, empty]), min(kept(run), cut_from(run.config, {})))
+        alone_lists = ListLengths(np.concatenate([original.lengths, empty]), min(kept(run), cut_from(run.config, {})))
     return PerQuery(
         measures=names,
         judged=len(judgements.grades),
