@@ -168,9 +168,9 @@ class _Facts:
         """Returns what tells an arm's reranker over the documents of an index from others, and what makes it."""
         settings = config.reranking.model_copy(update={"keep": 10, "combine": "blend"})  # no part of a score
         identified_by = {name: value for name, value in self.reranking(config).items() if name not in ("keep", "combine")}
-        typos = config.retrieve.typos
-        key = digest([settings.model_dump(), identified_by, index.texts, typos.model_dump() if typos else None])
-        return key, lambda: ScoredBy(settings, identified_by, documents, index.texts, index.identity.get("corpus"), typos)
+        corpus, typos = index.identity.get("corpus"), config.retrieve.typos
+        made = ScoredBy(settings, identified_by, documents, index.texts, corpus, typos)
+        return made.label, lambda: made
 
     def _resolved(self, config: Config) -> tuple[EngineSettings | None, Rewriting, dict[str, Any]]:
         return resolved_rewriting(config, read_rewriting(config), self._resolved_engine)[:3]

@@ -102,6 +102,7 @@ def _noted(arm: Arm, compiled: Compiled) -> dict[str, object]:
     cut_from = next((one.cut_from for one in compiled.work.answers if one.arm == arm.name), None)
     return arm.values() | {
         "fingerprint": compiled.fingerprints.get(arm.name),
+        "reranker": compiled.work.reranker_of(arm.name),
         "cut_from": cut_from,
         "reads_part_of": compiled.parts.get(arm.name),
         "rewrites_of": compiled.rewrites_of(arm.name),
