@@ -111,7 +111,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "Add or correct it; configs/prices.yaml is an example.",
         ),
         "judgements": (
-            "The relevance judgements cannot be read.",
+            "The relevance judgements cannot be read, or those that were given name nothing of the run's log.",
             "Use a text file with tab-separated columns log_id (or what `evaluate.key` says), doc_id, grade, or TREC's four; "
             "each pair once.",
         ),

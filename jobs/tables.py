@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from cluster.costs import COST, COSTS, OVERHEAD
 from cluster.errors import RetrieverError
+from cluster.http import encodable
 from rewriters.reasons import GUARDED, MASKED
 
 ORIGINAL = "original"  # the strategy name of the query as it was asked
@@ -202,7 +203,7 @@ def with_appended(table: pa.Table, column: str, more: Sequence[Sequence[Mapping[
 
 def failed(stage: str, error: Exception) -> dict[str, object]:
     """Returns the ERROR of a query for which a stage's worker raised."""
-    message = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    message = encodable(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
     return {"stage": stage, "component": None, "reason": "failed", "message": message, "raw": None, "attempts": 1}
 
 

@@ -38,6 +38,8 @@ class Arm:
         sample: From 0, of several answers to the same requests.
         members: Of an oracle: the arms of which the best is chosen for each query. Such an arm has no results of its own.
         k: Of an oracle: the number of strategies.
+        also: Names of generated arms that are this one, and are not made.
+        same_as: The earlier arm that this one is under another name.
     """
 
     name: str
@@ -47,6 +49,8 @@ class Arm:
     sample: int = 0
     members: tuple[str, ...] = ()
     k: int | None = None
+    also: tuple[str, ...] = ()
+    same_as: str | None = None
 
     @property
     def strategies(self) -> list[str]:
@@ -68,6 +72,8 @@ class Arm:
             "changes": dict(self.changes),
             "k": self.k,
             "members": list(self.members),
+            "also": list(self.also),
+            "same_as": self.same_as,
         }
 
 

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any, Generic, TypeVar
 
 from jobs.ablate.arms import FULL, Arm
+from jobs.ablate.equal_arms import Distinct, system
 from jobs.ablate.faults import naming
 from jobs.ablate.shared_work import Answer, OpenedBy, ScoredBy, Search, SharedWork, digest
 from jobs.ablate.texts import ArmTexts
@@ -16,6 +17,7 @@ from jobs.evaluate.looked import cut_from
 from jobs.keys import fingerprint, identity
 from jobs.pools.requested import with_precisions
 from jobs.run import engine
+from jobs.run.changing import SearchedIndex, read_states
 from jobs.run.prepare import check_documents, index_identities, reranking_identity, resolved_rewriting
 from jobs.run.rewriting import read_rewriting
 from retrievers.settings import FuseSettings
@@ -39,7 +41,7 @@ class Compiled:
     @property
     def identity(self) -> dict[str, Any]:
         """Returns what determines the results of all arms, as JSON-able values."""
-        arms = [[one.name, one.sample, self.fingerprints.get(one.name), list(one.members)] for one in self.arms]
+        arms = [[one.name, one.sample, self.fingerprints.get(one.name), list(one.members), list(one.also)] for one in self.arms]
         kept = [[answer.keep, answer.looked] for answer in self.work.answers]
         return {"arms": arms, "keep": kept, "sources": self.work.keep_sources}
 
@@ -59,7 +61,7 @@ def compile_arms(arms: Sequence[Arm], keep: int, *, sources: bool) -> Compiled:
     """Returns the arms with the work that they share.
 
     Args:
-        arms: By `jobs.ablate.arms.arms_of`.
+        arms: By `jobs.ablate.arms.arms_of`; generated ones that are an earlier one are left out.
         keep: Documents that are written per query and arm: results, and behind them those that measures read.
         sources: Whether the lists that a result comes from are written.
 
@@ -68,11 +70,16 @@ def compile_arms(arms: Sequence[Arm], keep: int, *, sources: bool) -> Compiled:
     """
     facts = _Facts()
     answered = [(arm, facts.checked(arm)) for arm in arms if not arm.members]
-    texts = ArmTexts(facts.rewriting, answered[0][1])
+    configs = {arm.name: config for arm, config in answered}
+    texts = ArmTexts(facts.rewriting, configs[FULL])
     lists = _Lists(facts, answered)
     rerankers = _Distinct[ScoredBy]()
-    answers, fingerprints = [], {}
-    for arm, config in answered:
+    answers, fingerprints, distinct = [], {}, Distinct()
+    for arm in arms:
+        if arm.members:
+            distinct.add(arm, None)
+            continue
+        config = configs[arm.name]
         reading = texts.add(arm, config)
         identified_by = texts.identity(arm.name, facts.rewriting(config)[2])
         reranked = config.rerank.kind != "none"
@@ -81,28 +88,29 @@ def compile_arms(arms: Sequence[Arm], keep: int, *, sources: bool) -> Compiled:
         drops = config.fuse.duplicates == "drop"  # among the candidates, so that lists end with them
         looked = min(keep, config.fuse.keep) if drops else keep
         cuts = texts.cuts(reading)
-        answers.append(
-            Answer(
-                arm.name,
-                lists.search(config, reading, cuts),
-                frozenset(config.rewrite.planned),
-                _fusing(config, max(looked, config.fuse.keep if reranked or arm.name == FULL or drops else 0)),
-                documents,
-                rerankers.place(*facts.reranker(config, documents, lists.retrievers[documents])) if reranked else None,
-                config.rerank.combine,
-                kept,
-                looked,
-                min(looked, cut_from(config, cuts)),
-                config.fuse.keep,
-            )
+        answer = Answer(
+            arm.name,
+            lists.search(config, reading, cuts),
+            frozenset(config.rewrite.planned),
+            _fusing(config, max(looked, config.fuse.keep if reranked or arm.name == FULL or drops else 0)),
+            documents,
+            rerankers.place(*facts.reranker(config, documents, lists.retrievers[documents])) if reranked else None,
+            config.rerank.combine,
+            kept,
+            looked,
+            min(looked, cut_from(config, cuts)),
+            config.fuse.keep,
         )
+        if not distinct.add(arm, system(config, facts.rewriting(config)[1], answer)):
+            continue
+        answers.append(answer)
         fingerprints[arm.name] = fingerprint(identity(config, facts.indexes(config), identified_by, facts.reranking(config)))
     work = SharedWork(
         tuple(texts.readings), dict(lists.retrievers),
         tuple(lists.searches.values), tuple(rerankers.values), tuple(answers), sources,
     )  # fmt: skip
-    parts = {arm.name: part for arm, _ in answered if (part := texts.part_of(arm.name))}
-    return Compiled(tuple(arms), work, fingerprints, parts)
+    parts = {arm: part for arm in fingerprints if (part := texts.part_of(arm))}
+    return Compiled(distinct.arms, work, fingerprints, parts)
 
 
 class _Distinct(Generic[Value]):
@@ -154,6 +162,10 @@ class _Facts:
         """Returns retriever -> identity of its index."""
         key = digest(["indexes", {name: one.model_dump() for name, one in config.retrieve.retrievers.items()}])
         return self._once(key, lambda: index_identities(config))
+
+    def state(self, searched: SearchedIndex) -> Any:
+        """Returns the state of an index that may change in place, the same for all arms; None of others."""
+        return self._once(digest(["state", searched.place]), lambda: read_states([searched]).get(searched.place))
 
     def reranking(self, config: Config) -> dict[str, Any]:
         """Returns the identity of an arm's reranker."""
@@ -221,7 +233,9 @@ class _Lists:
         key = self._key(config, name)
         if key not in self.retrievers:
             settings = config.retrieve.retrievers[name].model_copy(update={"together": False})
-            self.retrievers[key] = OpenedBy(name, settings, self._facts.indexes(config)[name], self._depths[key])
+            identified_by = self._facts.indexes(config)[name]
+            state = self._facts.state(SearchedIndex(name, settings, identified_by))
+            self.retrievers[key] = OpenedBy(name, settings, identified_by, self._depths[key], state)
         return key
 
     def _key(self, config: Config, name: str) -> str:

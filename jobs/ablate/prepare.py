@@ -74,18 +74,22 @@ def prepare_ablation(config: Config, config_path: str) -> Ablation:
     looked = config.ablate.keep or deepest
     _check_samples(config, prepared.rewriting)
     compiled = compile_arms(arms, looked, sources=config.ablate.sources)
+    arms = list(compiled.arms)
     pooled = pooled_config(config, arms, looked)
     columns = set(compiled.columns) | {name for name in config.evaluate.slices if _of_log(prepared, name)}
     of_all = {"schema_version": SCHEMA_VERSION, "versions": VERSIONS, "indexes": prepared.indexes}
     identified_by = of_all | compiled.identity
     sized = prepared.config.cluster.model_copy(update={"shard_size": pooled.cluster.shard_size})
     answered = [arm for arm in arms if not arm.members]
+    opened = compiled.work.retrievers.values()
     prepared = replace(
         prepared,
         config=prepared.config.model_copy(update={"cluster": sized}),
         columns=replace(log_columns(config, prepared.rewriting), values=tuple(sorted(columns))),
         identity=identified_by,
         run_id=run_id(config, identified_by),
+        searched=tuple(one.searched for one in opened),
+        states={one.searched.place: one.state for one in opened if one.state is not None},
         notes={"ablation": {"arms": [_noted(arm, compiled) for arm in arms], "answered": len(answered)}},
     )
     return Ablation(prepared, compiled, pooled)

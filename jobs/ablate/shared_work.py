@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from jobs.keys import identity_fields
+from jobs.run.changing import SearchedIndex
 from jobs.stages.list_columns import Cuts
 from retrievers.elastic.settings import FOREIGN, ElasticSettings
 from retrievers.retriever import RetrieverSettings
@@ -128,12 +129,19 @@ class OpenedBy:
         settings: Without `together`, which a search has.
         identity: Of its index.
         depth: Hits that are fetched.
+        state: Of an index that may change in place: its state now; None: it does not change.
     """
 
     name: str
     settings: RetrieverSettings
     identity: Mapping[str, Any]
     depth: int
+    state: Any = None
+
+    @property
+    def searched(self) -> SearchedIndex:
+        """Returns what its state is read by."""
+        return SearchedIndex(self.name, self.settings, self.identity)
 
     @property
     def model(self) -> str | None:
@@ -143,7 +151,8 @@ class OpenedBy:
     @property
     def space(self) -> str:
         """Returns what the lists of this retriever are gathered under."""
-        return digest({"index": dict(self.identity), "settings": identity_fields(self.settings), "depth": self.depth})
+        known: dict[str, Any] = {"index": dict(self.identity), "settings": identity_fields(self.settings), "depth": self.depth}
+        return digest(known if self.state is None else known | {"state": self.state})
 
     @property
     def texts(self) -> str:
@@ -152,7 +161,7 @@ class OpenedBy:
         if not isinstance(self.settings, ElasticSettings) or not str(corpus).startswith(FOREIGN):
             return digest({"corpus": corpus})
         field = self.settings.searched_field  # which of the fields is the text depends on the retriever
-        return digest({"corpus": corpus, "field": field, "dense": self.settings.encoder is not None})
+        return digest({"corpus": corpus, "field": field, "dense": self.settings.encoder is not None, "state": self.state})
 
     @property
     def encoder_space(self) -> str:

@@ -40,6 +40,21 @@ def judgements_of(options: argparse.Namespace, folder: RunFolder, where: str) ->
     return read_qrels(qrels, where if options.qrels else "evaluate.qrels", options.key or settings.key) if qrels else None
 
 
+def check_matched(judgements: Judgements, warning: str | None, not_committed: int) -> None:
+    """Checks that judgements which were asked for name something of the log.
+
+    Args:
+        judgements: that arguments name.
+        warning: why nothing is measured; None if something is.
+        not_committed: number of judged keys of the log whose query is not committed.
+
+    Raises:
+        ConfigError: they name nothing of it: another log's, or another key.
+    """
+    if warning is not None and not not_committed:
+        raise ConfigError("judgements", f"{judgements.path}: {warning}; give other judgements, or another --key")
+
+
 def check_samples(options: argparse.Namespace) -> None:
     """Checks `--samples`.
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def report(options: argparse.Namespace) -> int:
     """Writes a run's report."""
-    from jobs.cli.beside import check_samples, judgements_of, prices_of
+    from jobs.cli.beside import check_matched, check_samples, judgements_of, prices_of
     from jobs.report.judged import measured
     from jobs.run.folder import open_run
     from jobs.terminal.formats import unpriced
@@ -32,6 +32,8 @@ def report(options: argparse.Namespace) -> int:
         print(_write_ablation(folder, prices, judgements, options.out, texts, options.samples))
         return 0
     evaluation, judged = measured(folder, judgements)
+    if judgements is not None and evaluation is not None and (options.qrels or options.key):
+        check_matched(judgements, evaluation.warning, evaluation.not_committed)
     print(write_report(folder, prices, evaluation, judged, options.out, texts, options.samples))
     if evaluation is not None and evaluation.warning is not None:
         print(f"dmqr report: {evaluation.warning}", file=sys.stderr)

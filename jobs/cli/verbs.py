@@ -158,7 +158,7 @@ def runs(options: argparse.Namespace) -> int:
 
 def diff(options: argparse.Namespace) -> int:
     """Compares two runs."""
-    from jobs.cli.beside import check_samples, judgements_of, prices_of
+    from jobs.cli.beside import check_matched, check_samples, judgements_of, prices_of
     from jobs.diff.diff import diff, diff_values
     from jobs.diff.page import diff_page
     from jobs.run.folder import open_run
@@ -169,7 +169,11 @@ def diff(options: argparse.Namespace) -> int:
         if one.is_ablation:
             root = one.storage.root
             raise ConfigError("argument", f"{root}: is an ablation, whose arms are compared in its report; give two runs")
-    found = diff(a, b, judgements_of(options, b, "QRELS"), prices_of(options, b), options.samples)
+    judgements = judgements_of(options, b, "QRELS")
+    found = diff(a, b, judgements, prices_of(options, b), options.samples)
+    if judgements is not None and found.quality is not None and (options.qrels or options.key):
+        in_a_log = found.quality.judged - min(found.quality.missing)  # of another log or key is what neither log has
+        check_matched(judgements, found.quality.warning, in_a_log)
     if options.json:
         print_json(diff_values(found))
     else:

@@ -46,7 +46,7 @@ RESOLVED = {
     "EncoderSettings": {"model"},
     "RerankSettings": {"model"},
     "LocalSettings": {"index"},
-    "ElasticSettings": {"index", "shards"},
+    "ElasticSettings": {"index", "filter", "shards"},
 }
 
 

@@ -66,9 +66,9 @@ def _config(one: argparse.ArgumentParser, nargs: str | None = None) -> None:
     _overrides(one)
 
 
-def _overrides(one: argparse.ArgumentParser) -> None:
+def _overrides(one: argparse.ArgumentParser, date: str = "what {date} stands for (default: yesterday, UTC)") -> None:
     one.add_argument("--set", action="append", default=[], metavar="A.B=VALUE", help="override one key of the config")
-    one.add_argument("--date", metavar="YYYY-MM-DD", help="what {date} stands for (default: yesterday, UTC)")
+    one.add_argument("--date", metavar="YYYY-MM-DD", help=date)
 
 
 def _run_folder(one: argparse.ArgumentParser) -> None:
@@ -144,7 +144,7 @@ def _work(one: argparse.ArgumentParser) -> None:
 def _status(one: argparse.ArgumentParser) -> None:
     words = "a run's folder, <output>/<name> for the run started last, or a config, for that of its date or label"
     _file(one.add_argument("run", metavar="RUN|CONFIG", help=words))
-    _overrides(one)
+    _overrides(one, "what {date} stands for (default: yesterday, UTC); with <output>/<name>: the run of this date")
     _label(one, "with <output>/<name>: the run of this label or date")
     words = "of a job server, like http://HEAD:8265: say what it knows of the run's job, too (default: storage alone)"
     one.add_argument("--address", metavar="URL", help=words)
@@ -213,7 +213,7 @@ def _tune(one: argparse.ArgumentParser) -> None:
     _file(one.add_argument("qrels", nargs="?", metavar="QRELS", help=f"{_QRELS} (default: those of the run's config)"))
     _key(one)
     one.add_argument("--folds", type=int, default=5, metavar="N", help="parts, each left out once to measure by (default: 5)")
-    words = "where the tuned config goes (default: <name>-tuned.yaml); its rules, if it selects, beside it"
+    words = "where the tuned config goes (default: <name>-tuned.yaml); its rules, if it selects, beside it; overwrites nothing"
     _file(one.add_argument("--out", metavar="FILE", help=words))
     one.add_argument("--seed", type=int, default=0, metavar="N", help="of the drawing of the folds (default: 0)")
     _json(one)
