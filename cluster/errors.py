@@ -147,7 +147,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "Correct the row, use another column, or `count_column: null`.",
         ),
         "log-changed": ("A file of the log was replaced while it was read.", "Run the same command again."),
-        "log-space": ("Grouping the log ran out of memory or disk.", "Free space in the named folder (TMPDIR)."),
+        "log-space": ("Memory or disk ran out while grouping.", "Free space (TMPDIR), or do what the line says."),
     },
     "Strategies, prompts and engines": {
         "strategy": (

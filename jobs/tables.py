@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from cluster.costs import COST, COSTS, OVERHEAD
 from cluster.errors import RetrieverError
 from cluster.http import encodable
-from rewriters.reasons import GUARDED, MASKED
+from rewriters.reasons import FELL_BACK, GUARDED, MASKED
 
 ORIGINAL = "original"  # the strategy name of the query as it was asked
 RUNGS = (
@@ -38,7 +38,7 @@ ERROR = pa.struct(
     ]
 )
 # Reasons in errors/ that are notes, not failures: the query was answered as well as possible.
-NOTES = ("no_hits", "original_stands_in", "texts_dropped", "not_classified", "wrong_cell", MASKED, *GUARDED)
+NOTES = ("no_hits", "original_stands_in", "texts_dropped", "not_classified", "wrong_cell", FELL_BACK, MASKED, *GUARDED)
 
 REWRITE = pa.struct(
     [

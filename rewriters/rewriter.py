@@ -24,7 +24,7 @@ from rewriters.pool import shipped
 from rewriters.query import Query
 from rewriters.reading.answers import Answers, read_adaptive, read_joint, read_own
 from rewriters.reading.ladder import PARSE_VERSION
-from rewriters.reasons import GUARDED, MASKED, MESSAGES
+from rewriters.reasons import FELL_BACK, GUARDED, MASKED, MESSAGES, fallback_message
 from rewriters.results import Guarded, RewriteFailure, RewriteResult, Rewritten
 from rewriters.selection import All, Choice, Column, RandomK, Selector
 from rewriters.settings import SelectAdaptive, SelectAll, SelectClassified, SelectColumn, SelectRandom, SelectSettings
@@ -290,6 +290,8 @@ class Rewriter:
             elif answers is not None and not answers.texts:
                 reason = answers.reason or "empty"
                 message = answers.message or MESSAGES.get(reason, reason)  # type: ignore[call-overload]
+            elif answers is not None and answers.stands_for is not None:
+                reason, message = FELL_BACK, fallback_message(answers.stands_for)
             elif dropped or left:
                 dropped += [one.guard for one in left for _ in range(one.texts)]
                 why = ", ".join(dict.fromkeys(dropped))

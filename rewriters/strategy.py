@@ -49,6 +49,8 @@ class Words(BaseModel):
     """A shorter text fails as `too_short`."""
     most: Annotated[int, Field(ge=1)] | None = None
     """A longer text fails as `too_long`."""
+    guide: bool = False
+    """Whether a text out of the range is only flagged (`guards` in rewrites/), and searched all the same."""
 
 
 class Strategy(BaseModel):
@@ -100,8 +102,9 @@ class Strategy(BaseModel):
     """Words or phrases; a text with one that the query does not have fails as `banned`."""
     any_language: bool = False
     """Whether a text may be in another script than the query."""
-    preserve: bool = False
-    """Whether numbers, names and quoted phrases of the query should be in the text (`rewrite.guards.preserve`)."""
+    preserve: bool | Literal["count"] = False
+    """Whether numbers, names and quoted phrases of the query should be in the text (`rewrite.guards.preserve`); count: they
+    are flagged where they are lost, and the text is neither repaired nor dropped, since it is to leave out."""
     fallback: Literal["none", "original"] = "none"
     """What stands in for an answer that cannot be read: nothing (a row in errors/), or the original query."""
     decoding: dict[str, Any] = {}

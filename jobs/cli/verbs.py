@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from cluster.errors import ConfigError, DmqrError
 from cluster.run.shards import SUCCESS
-from jobs.cli.driving import again, drive, load, reporting, warn
+from jobs.cli.driving import again, drive, finished, load, warn
 from jobs.cli.printing import print_json, print_page
 from jobs.cli.refusal import say
 
@@ -112,25 +112,27 @@ def run(options: argparse.Namespace) -> int:
     before = prepared.storage.stat(SUCCESS) is not None
     command = again(options)
 
-    def closed(progress: LiveDisplay, log: LogFiles) -> tuple[RunFolder, Evaluation | None]:
+    def closed(progress: LiveDisplay, log: LogFiles) -> tuple[RunFolder, Evaluation | None, list[str]]:
         progress.phase("evaluating and writing the report")
         folder = open_run(prepared.storage.root)
-        evaluation, judged = measured(folder, prepared.judgements)
+        evaluation, judged = None, None
+        with finished(folder, log, "the run is finished, its evaluation failed") as said:
+            evaluation, judged = measured(folder, prepared.judgements)
         if evaluation is not None and evaluation.warning is not None:
             event("warning", evaluation.warning, logging.WARNING)
         if not before or folder.storage.get(REPORT) is None:  # one that is there may be of a moment before the end
-            with reporting(folder, log):
+            with finished(folder, log, "the report was not written"):
                 write_report(folder, prepared.prices, evaluation, judged)
-        return folder, evaluation
+        return folder, evaluation, said
 
     found = drive("run", prepared, command, lambda progress, log: run(prepared, progress, command, log), closed)
     if isinstance(found, int):
         return found
-    folder, evaluation = found
+    folder, evaluation, said = found
     if options.json:
-        print_json(closing_values(folder, prepared.prices, evaluation))
+        print_json(closing_values(folder, prepared.prices, evaluation, said))
     else:
-        print_page(closing_table(folder, prepared.prices, evaluation))
+        print_page(closing_table(folder, prepared.prices, evaluation, said))
         print(folder.storage.root)
     return 0
 

@@ -24,7 +24,7 @@ from jobs.evaluate import judged_rows
 from jobs.evaluate.intervals import Floats
 from jobs.evaluate.judgements import Judgements
 from jobs.evaluate.measure import DEPTH, MEASURES, measure
-from jobs.log.task import connect
+from jobs.log.task import connect, no_room
 from jobs.run.folder import RunFolder
 
 MEMORY = "256MB"
@@ -70,16 +70,20 @@ def database(*runs: RunFolder) -> Iterator[duckdb.DuckDBPyConnection]:
 
     Raises:
         ConfigError: files of the runs cannot be read.
+        LogError: memory or disk space ran out.
     """
     try:
         with (
             tempfile.TemporaryDirectory(prefix="dmqr-evaluate-") as temp,
-            connect(MEMORY, threads=2, temp=Path(temp)) as connection,
+            connect(MEMORY, judged_rows.THREADS, Path(temp)) as connection,
         ):
             attach(connection)
             yield connection
     except (duckdb.Error, OSError) as error:
         where = " or ".join(run.storage.root for run in runs)
+        if isinstance(error, duckdb.OutOfMemoryException):
+            what, remedy = f"{where}: the run's tables could not be read", "give fewer judgements"
+            raise no_room(what, error, MEMORY, Path(tempfile.gettempdir()), remedy) from error
         words = reason(error)
         raise ConfigError(
             "run-damaged", f"{where}: the run's tables cannot be read ({words}); put back what was changed there"

@@ -11,6 +11,7 @@ from jobs.pipeline import COSTED
 from jobs.report.figures import Figures
 from jobs.report.spending import Spending
 from jobs.report.wording import duration, money, number, percent
+from jobs.stages.error_counts import many_fallbacks
 from jobs.tables import NOTES
 from jobs.terminal.formats import planned_rewrites, queries
 
@@ -127,6 +128,7 @@ def notices(figures: Figures) -> list[str]:
         sentences.append(
             f"{percent(figures.error_rate)} of the queries have errors, more than half of what limits.error_rate allows."
         )
+    sentences += [f"{one[:1].upper()}{one[1:]}." for one in many_fallbacks(counts, limit).values()]
     redundancy = run.record.get("redundancy", {})
     if redundancy.get("asked") != redundancy.get("used"):
         sentences.append(
