@@ -19,6 +19,7 @@ from jobs.report.wording import duration, money, percent, shown
 
 MOST_LINES = 20  # of a section of what was given
 _WIDTH = 60  # characters of a text
+MOST_TURNS = 120  # characters of the earlier turns, the last ones
 _WHOLE = 500  # characters of a value: where long ones differ must be seen
 
 
@@ -119,6 +120,7 @@ def _moved(one: MovedQuery, depth: int) -> RenderableType:
         words += "" if first[0] == first[1] else f", the first {first[0]} -> {first[1]}"
     asked = "once" if one.asked == 1 else f"{one.asked:,} times"
     lines = [Text.assemble((_text(one.query), "bold"), f"  ({asked}; {words})")]
+    lines += [Text(f"  after: {_turns(one.context)}", style="dim", overflow="fold")] if one.context else []
     lines += [Text(f"  {name}: {_text(a)} -> {_text(b)}", overflow="fold") for name, (a, b) in one.rewrites.items()]
     for run in ("A", "B"):
         if names := [strategy for strategy, of in one.selected.items() if of == run]:
@@ -168,8 +170,20 @@ def _changed(listed: list[QueryChange]) -> Table:
     table.columns[4].justify = "left"
     for one in listed:
         asked = "once" if one.asked == 1 else f"{one.asked:,} times"
-        table.add_row(figure(one.b - one.a, "+"), figure(one.a), figure(one.b), asked, Text(_text(one.query)))
+        table.add_row(
+            figure(one.b - one.a, "+"),
+            figure(one.a),
+            figure(one.b),
+            asked,
+            Text(_text(one.query) + (f" (after: {_turns(one.context)})" if one.context else "")),
+        )
     return table
+
+
+def _turns(context: str) -> str:
+    """Returns the end of the earlier turns, in one line: what a query follows stands last."""
+    words = " ".join(context.split())
+    return _text(words if len(words) <= MOST_TURNS else f"... {words[-MOST_TURNS:]}", 2 * MOST_TURNS)
 
 
 def _notes(paired: Paired) -> list[str]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from jobs.evaluate.contexts import contexts_of
 from jobs.evaluate.intervals import Floats, mean_interval
 from jobs.evaluate.judgements import Judgements
 from jobs.evaluate.measure import MEASURES
@@ -45,6 +46,8 @@ class QueryChange(NamedTuple):
     asked: int
     a: float
     b: float
+    context: str | None = None
+    """The earlier turns; None: there are none."""
 
 
 class Paired(NamedTuple):
@@ -170,4 +173,6 @@ def _moved(
                 [b.tables["queries"], count],
             ).fetchall()
             found.append([QueryChange(*row) for row in rows])
-    return found[0], found[1]
+    contexts = contexts_of(b, [one.query_id for of in found for one in of])
+    gained, lost = ([one._replace(context=contexts.get(one.query_id)) for one in of] for of in found)
+    return gained, lost
