@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 
 from cluster.costs import COST, COSTS, OVERHEAD
 from cluster.errors import RetrieverError
+from cluster.http import encodable
 from cluster.isolation import KilledWorkerError
-from rewriters.reasons import GUARDED, MASKED
+from rewriters.reasons import FELL_BACK, GUARDED, MASKED
 
 ORIGINAL = "original"  # the strategy name of the query as it was asked
 RUNGS = (
@@ -38,7 +39,7 @@ ERROR = pa.struct(
     ]
 )
 # Reasons in errors/ that are notes, not failures: the query was answered as well as possible.
-NOTES = ("no_hits", "original_stands_in", "texts_dropped", "not_classified", "wrong_cell", MASKED, *GUARDED)
+NOTES = ("no_hits", "original_stands_in", "texts_dropped", "not_classified", "wrong_cell", FELL_BACK, MASKED, *GUARDED)
 
 REWRITE = pa.struct(
     [
@@ -203,7 +204,7 @@ def with_appended(table: pa.Table, column: str, more: Sequence[Sequence[Mapping[
 
 def failed(stage: str, error: Exception) -> dict[str, object]:
     """Returns the ERROR of a query for which a stage's worker raised."""
-    message = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    message = encodable(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
     reason = "killed_worker" if isinstance(error, KilledWorkerError) else "failed"
     return {"stage": stage, "component": None, "reason": reason, "message": message, "raw": None, "attempts": 1}
 

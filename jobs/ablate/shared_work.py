@@ -1,11 +1,10 @@
 """What the arms of an ablation share: requests, texts, lists, scores. Each is planned once for all arms that need it.
 
-    Asking   the requests of arms with one engine, decoding, prompt language, guards: the union of their strategies
-    Reading  the texts that are read from the answers, and chosen
+    Reading  the requests of an arm, and the texts that are read from their answers, and chosen; equal requests are one
     Search   the retrievers that search these texts
     Answer   one arm: how the lists are fused, reranked, ordered and cut
 
-Subsets of strategies share one reading: an arm gives weight 0 to the strategies that it lacks.
+Arms with some of the strategies of a reading share it: each gives weight 0 to the strategies that it lacks.
 """
 
 from __future__ import annotations
@@ -13,10 +12,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from jobs.keys import identity_fields
+from jobs.run.changing import SearchedIndex
 from jobs.stages.list_columns import Cuts
 from retrievers.elastic.settings import FOREIGN, ElasticSettings
 from retrievers.retriever import RetrieverSettings
@@ -27,28 +27,36 @@ from rewriters.rewriter import Rewriting
 SCORES_VERSION = 2  # of what gathered scores are known by; of 1, an arm's could be of the texts of another arm's corpus
 
 
-@dataclass(frozen=True)
-class Asking:
-    """Requests that several arms share; `sample` from 0, of answers to the same requests."""
+class AnsweredBy(NamedTuple):
+    """An engine: resolved settings, and the hash of its identity, by which completions are known."""
 
-    rewriting: Rewriting
-    engine: str  # a key of `SharedWork.engines`
-    sample: int = 0
+    settings: EngineSettings
+    identity: str
+
+    @property
+    def key(self) -> str:
+        """Returns what tells it from other engines of a worker."""
+        return digest([self.settings.model_dump(), self.identity])
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Texts of the queries.
+    """Texts of the queries, with the requests whose answers they are read from.
 
     Attributes:
         name: The first arm that has them.
-        asking: Index of the requests; -1: the original alone.
         rewriting: How strategies are chosen: the pool and the selection.
+        asked: What requests are made of and answers read with: `rewriting`, or more strategies, where the joint request is that
+            of the config, which asks for more.
+        sample: From 0, of several answers to the same requests.
+        engines: `Request.engine` -> the engine that answers; the common one is "".
     """
 
     name: str
-    asking: int
     rewriting: Rewriting
+    asked: Rewriting
+    sample: int = 0
+    engines: Mapping[str, AnsweredBy] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -93,6 +101,10 @@ class Answer:
         reranker: Index in `SharedWork.rerankers`; None: none.
         combine: Of both orders.
         keep: Results per query.
+        looked: Documents per query, the results among them, that measures read: behind the results stand the other
+            candidates, then the fused documents that are none.
+        cut_from: A shorter list is whole (`jobs/evaluate/looked.py`).
+        candidates: Fused documents that are handed on, as `fuse.keep` has it; the reranker scores these.
     """
 
     arm: str
@@ -103,6 +115,9 @@ class Answer:
     reranker: int | None
     combine: str
     keep: int
+    looked: int
+    cut_from: int
+    candidates: int
 
 
 @dataclass(frozen=True)
@@ -114,12 +129,19 @@ class OpenedBy:
         settings: Without `together`, which a search has.
         identity: Of its index.
         depth: Hits that are fetched.
+        state: Of an index that may change in place: its state now; None: it does not change.
     """
 
     name: str
     settings: RetrieverSettings
     identity: Mapping[str, Any]
     depth: int
+    state: Any = None
+
+    @property
+    def searched(self) -> SearchedIndex:
+        """Returns what its state is read by."""
+        return SearchedIndex(self.name, self.settings, self.identity)
 
     @property
     def model(self) -> str | None:
@@ -129,7 +151,8 @@ class OpenedBy:
     @property
     def space(self) -> str:
         """Returns what the lists of this retriever are gathered under."""
-        return digest({"index": dict(self.identity), "settings": identity_fields(self.settings), "depth": self.depth})
+        known: dict[str, Any] = {"index": dict(self.identity), "settings": identity_fields(self.settings), "depth": self.depth}
+        return digest(known if self.state is None else known | {"state": self.state})
 
     @property
     def texts(self) -> str:
@@ -138,7 +161,7 @@ class OpenedBy:
         if not isinstance(self.settings, ElasticSettings) or not str(corpus).startswith(FOREIGN):
             return digest({"corpus": corpus})
         field = self.settings.searched_field  # which of the fields is the text depends on the retriever
-        return digest({"corpus": corpus, "field": field, "dense": self.settings.encoder is not None})
+        return digest({"corpus": corpus, "field": field, "dense": self.settings.encoder is not None, "state": self.state})
 
     @property
     def encoder_space(self) -> str:
@@ -178,22 +201,33 @@ class ScoredBy:
         """Returns what the scores of this reranker are gathered under."""
         return digest({"version": SCORES_VERSION, "reranker": dict(self.identity), "texts": self.texts})
 
+    @property
+    def label(self) -> str:
+        """Returns what tells it from others in scores/: model, prompt, lengths, documents and typos."""
+        known = {"reranker": dict(self.identity), "texts": self.texts}
+        return digest(known | ({"typos": self.typos.model_dump()} if self.typos else {}))
+
 
 @dataclass(frozen=True)
 class SharedWork:
-    """The work of all arms.
+    """The work of all arms."""
 
-    `engines` maps a key to the settings of an engine and the hash of its identity; "" in them is none's.
-    """
-
-    engines: Mapping[str, tuple[EngineSettings, str]]
-    askings: tuple[Asking, ...]
     readings: tuple[Reading, ...]
     retrievers: Mapping[str, OpenedBy]
     searches: tuple[Search, ...]
     rerankers: tuple[ScoredBy, ...]
     answers: tuple[Answer, ...]
     keep_sources: bool
+
+    @property
+    def engines(self) -> dict[str, AnsweredBy]:
+        """Returns the common engines of all arms by key, each once: each has workers of its own."""
+        return {one.engines[""].key: one.engines[""] for one in self.readings if one.engines}
+
+    def reranker_of(self, arm: str) -> str | None:
+        """Returns the label of an arm's reranker; None: it has none."""
+        place = next((answer.reranker for answer in self.answers if answer.arm == arm), None)
+        return None if place is None else self.rerankers[place].label
 
     def strategies(self, search: int) -> frozenset[str]:
         """Returns the strategies whose texts an arm needs searched, of a search by its index."""

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from cluster.errors import ConfigError, nearest
-from jobs.evaluate.judgements import MAX_GRADE, Judgements
+from jobs.evaluate.judgements import MAX_GRADE, Judgements, read_qrels
 
 if TYPE_CHECKING:
     import ir_measures
+
+    from jobs.config.config import EvaluateSettings
 
 WHOLE = 1000
 """Documents of a list that a measure without a cutoff reads: as many as the runs of TREC's ad hoc tracks have."""
@@ -40,16 +42,24 @@ def check_measures(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(printed)
 
 
-def deepest_rank(names: Sequence[str]) -> int:
-    """Returns the deepest rank that one of the measures reads.
+def depths(names: Sequence[str]) -> tuple[int, ...]:
+    """Returns the deepest rank that each measure reads.
 
-    A measure without a cutoff (RR, AP, Rprec, Bpref, Judged) reads the whole list, which counts as `WHOLE` documents; a list
-    that keeps fewer is read to its end.
+    A measure without a cutoff (RR, AP, Rprec, Bpref, Judged) reads the whole list, which counts as `WHOLE` documents.
 
     Raises:
         ConfigError: see `check_measures`.
     """
-    return max(int(_parsed(name).params.get("cutoff", WHOLE)) for name in names)
+    return tuple(int(_parsed(name).params.get("cutoff", WHOLE)) for name in names)
+
+
+def deepest_rank(names: Sequence[str]) -> int:
+    """Returns the deepest rank that one of the measures reads.
+
+    Raises:
+        ConfigError: see `check_measures`.
+    """
+    return max(depths(names))
 
 
 def check_grades(names: Sequence[str], judgements: Judgements) -> None:
@@ -66,6 +76,19 @@ def check_grades(names: Sequence[str], judgements: Judgements) -> None:
             f"{_WHERE}: {exponential[0]} takes grades up to {EXPONENTIAL_GRADE}, {judgements.path} has {highest}; "
             "leave the measure out, or give smaller grades",
         )
+
+
+def named_judgements(settings: EvaluateSettings) -> Judgements | None:
+    """Returns the judgements that a config names, if its measures can be computed by them; None if it names none.
+
+    Raises:
+        ConfigError: they cannot be read, or see `check_measures` and `check_grades`.
+    """
+    if not settings.qrels:
+        return None
+    judgements = read_qrels(settings.qrels, key=settings.key)
+    check_grades(check_measures(settings.measures), judgements)
+    return judgements
 
 
 def _parsed(name: str) -> ir_measures.Measure:

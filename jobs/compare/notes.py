@@ -3,30 +3,71 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from jobs.compare.clusters import SIMILARITY
-from jobs.compare.difference import GRID, QUESTIONS, SAMPLES, Comparison
+from jobs.compare.difference import GRID, PART, QUESTIONS, SAMPLES, Comparison, Difference
 from jobs.compare.significance import ALPHA, DRAWS
-from jobs.evaluate.evaluate import FEW_QUERIES, figure, nothing_measured
+from jobs.evaluate.evaluate import FEW_QUERIES, figure
 from jobs.evaluate.intervals import LEVEL
+from jobs.evaluate.looked import MARK
 
 
-def comparison_notes(comparison: Comparison, keep: int | None) -> list[str]:
-    """Returns the notes, a sentence each; the one reason where nothing is measured.
+def comparison_notes(comparison: Comparison) -> list[str]:
+    """Returns the notes on a comparison with its differences, a sentence each; the one reason where nothing is measured."""
+    if comparison.warning is not None:
+        return [f"warning: {comparison.warning}"]
+    return [
+        *looked_notes(comparison),
+        *named_notes(comparison),
+        *_counted(comparison),
+        *_tested(comparison),
+        *_judged(comparison),
+        *_bounds(comparison),
+    ]
 
-    Args:
-        comparison: with its differences.
-        keep: results that were written per query and arm; None: down to the deepest rank that a measure reads.
-    """
+
+def looked_notes(comparison: Comparison) -> list[str]:
+    """Returns how deep the measures looked whose lists were cut, the arms with the same cut together."""
     frame = comparison.frame
-    if not frame.keys:
-        return [f"warning: {nothing_measured(frame.judged, frame.not_committed, frame.unmatched, frame.key)}"]
-    notes = [*_counted(comparison), *_tested(comparison), *_judged(comparison), *_bounds(comparison)]
-    if keep is not None and keep < frame.depth:
-        notes.append(f"lists end after {keep} documents (ablate.keep), the measures read {frame.depth}")
+    of: dict[tuple[str, str], list[Difference]] = {}
+    for one in comparison.differences:
+        if one.looked is not None:
+            of.setdefault((one.measure, str(one.looked)), []).append(one)
+    notes = []
+    for (measure, words), found in of.items():
+        arms = "every arm" if len(found) == len(frame.arms) else and_more([one.arm for one in found])
+        most = max(one.looked.keys for one in found if one.looked is not None)
+        keys = "" if most == len(frame.keys) else f" for {most:,} of {len(frame.keys):,} judged"
+        notes.append(f"{MARK} {measure} {words}{keys}: {arms}; what stands behind was cut off")
+    apart = list(dict.fromkeys(one.measure for one in comparison.differences if one.uneven))
+    if apart:
+        words = f"lists of the arm and of {comparison.baseline} end at different depths, so it is of the cuts, too"
+        notes.append(f"{MARK} at a difference by {' or '.join(apart)}: {words}")
     return notes
+
+
+def named_notes(comparison: Comparison) -> list[str]:
+    """Returns which arms read a part of a joint answer, and which are one system under several names."""
+    of: dict[tuple[str, ...], list[str]] = {}
+    for arm, strategies in comparison.parts.items():
+        of.setdefault(tuple(strategies), []).append(arm)
+    notes = [
+        f"{PART} {and_more(arms)}: texts are parts of the answers to the joint request for {', '.join(strategies)}; a run of "
+        "the arm alone would ask for its own strategies only"
+        for strategies, arms in of.items()
+    ]
+    notes += [
+        f"{arm} is {other} under another name: the same system, not tested again" for arm, other in comparison.same_as.items()
+    ]
+    return notes + [f"{arm} is also {and_more(others)}: one system, one row" for arm, others in comparison.also.items()]
+
+
+def and_more(names: Sequence[str], most: int = 4) -> str:
+    """Returns the first names, and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 def _counted(comparison: Comparison) -> list[str]:
@@ -57,7 +98,8 @@ def _tested(comparison: Comparison) -> list[str]:
         f"difference: to {comparison.baseline}; {100 * LEVEL:.0f} % interval and p: paired t-test"
         + (f" over clusters{few}" if frame.drawn < len(frame.keys) else few)
     ]
-    tested = [one for one in found if one.arm != comparison.baseline and one.arm not in comparison.oracles]
+    left_out = {comparison.baseline, *comparison.oracles, *comparison.untested}
+    tested = [one for one in found if one.arm not in left_out]
     apart = sum((one.p < ALPHA) != (one.p_randomised < ALPHA) for one in tested)
     exact = 2**frame.drawn <= DRAWS
     notes.append(

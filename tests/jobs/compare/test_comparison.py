@@ -16,6 +16,7 @@ from scipy import stats
 
 from cluster.errors import ConfigError
 from jobs.compare.comparison import Comparison, compare
+from jobs.compare.export.frame import latex_table
 from jobs.compare.significance import holm
 from jobs.compare.table import BEST, MOST_ARMS, SECOND, comparison_table, comparison_values, marks
 from jobs.config.config import EvaluateSettings
@@ -141,7 +142,8 @@ def test_near_duplicate_queries_are_one_cluster(tmp_path: Path) -> None:
 
 def test_notes_say_what_the_figures_are_of(compared: Compare) -> None:
     grades = GRADES | {"gone": {"d1": 1}}
-    notes = "\n".join(compared(grades=grades, measures=["nDCG@10", "P@5"], config={"ablate": {"keep": 8}}).notes)
+    arms = [one | {"cut_from": 8} for one in ARMS]
+    notes = "\n".join(compared(arms, grades=grades, measures=["nDCG@10", "P@5"]).notes)
     for words in (
         "judged: 60 log rows of 60 distinct queries; left out: 1 not in the log",
         "without results, by arm (most: ",
@@ -151,7 +153,7 @@ def test_notes_say_what_the_figures_are_of(compared: Compare) -> None:
         "equivalent: within 0.01 of it",
         "of the first 10 results; condensed means leave them out",
         "noise floor: nDCG@10 of full and 1 more sample(s) of it lies between ",
-        "lists end after 8 documents (ablate.keep), the measures read 10",
+        "* nDCG@10 looked at ",
     ):
         assert words in notes
     assert "Benjamini" not in notes
@@ -239,3 +241,29 @@ def test_hostile_names_are_made_printable(compared: Compare) -> None:
     arms = [*ARMS, arm("[red]\x1b[31m\u202e" + "x" * 60, "arms")]
     shown = lines(compared(arms, measures=["P@5"]))
     assert any(line.startswith("[red]?[31m?xxx") for line in shown)
+
+
+def test_further_names_of_an_arm_are_not_tested_and_parts_are_marked(compared: Compare) -> None:
+    strategies = ["general", "keyword"]
+    arms = [
+        arm("full", also=["k=60"]), arm("original", same_as="full"), arm("general", reads_part_of=strategies), arm("keyword"),
+        arm("mine", "arms", same_as="keyword"), arm("k=7", "grid"),
+    ]  # fmt: skip
+    found = compared(arms)
+    adjusted = {one.arm for one in found.differences if one.p_holm is not None}
+    assert adjusted == {"general", "keyword"}  # full is the baseline, mine is keyword
+    assert found.untested == {"full", "mine"}
+    values = {one["arm"]: one for one in comparison_values(found)["arms"]}
+    assert values["general"]["reads_part_of"] == strategies
+    assert (values["mine"]["same_as"], values["full"]["also"]) == ("keyword", ["k=60"])
+    said = lines(found)
+    assert any(line.startswith("general §") for line in said)
+    text = " ".join(said)
+    assert "§ general: texts are parts of the answers to the joint request for general, keyword" in text
+    assert "mine is keyword under another name" in text
+    assert "full is also k=60" in text
+    table = latex_table(found)
+    assert "general$^{\\S}$ &" in table
+    assert "mine is keyword under another name" in table
+    assert "keyword &" in table
+    assert compared(arms, baseline="k=60").baseline == "full"
