@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from jobs.evaluate.evaluate import MEASURES, Evaluation
-from jobs.evaluate.measure import SHOWN
+from jobs.evaluate.evaluate import Evaluation, marked
+from jobs.evaluate.measure import title
 from jobs.pipeline import COSTED
 from jobs.report.figures import Figures
 from jobs.report.spending import Spending
@@ -173,7 +173,11 @@ def quality(evaluation: Evaluation | None) -> list[Quality]:
     ends = [0.0, *differences, *(end for interval in intervals.values() for end in interval)]
     margin = 0.06 * (max(ends) - min(ends)) or 0.01
     axis = min(ends) - margin, max(ends) + margin
-    return [Quality(SHOWN[name], evaluation.results[name], original.get(name), intervals.get(name), axis) for name in MEASURES]
+    cut = {*evaluation.looked, *evaluation.original_looked}
+    return [
+        Quality(marked(title(name), name in cut), evaluation.results[name], original.get(name), intervals.get(name), axis)
+        for name in evaluation.measures
+    ]
 
 
 def stages(figures: Figures, spending: Spending) -> list[StageRow]:
