@@ -97,7 +97,6 @@ def test_each_arm_is_what_a_run_of_it_alone_is(make: Make, bm25: dict[str, Any])
     ablation = make(
         {
             "subsets": "leave_one_out",
-            "samples": 2,
             "arms": {
                 "typos": {"retrieve.typos": {"rate": 0.5}},
                 "typos reranked": {"retrieve.typos": {"rate": 0.5}, **both},
