@@ -84,7 +84,7 @@ def compile_arms(arms: Sequence[Arm], keep: int, *, sources: bool) -> Compiled:
         identified_by = texts.identity(arm.name, facts.rewriting(config)[2])
         reranked = config.rerank.kind != "none"
         documents = lists.documents(config)
-        kept = min(keep, config.rerank.keep) if reranked else min(keep, config.fuse.keep)
+        kept = min(keep, config.fuse.keep, config.rerank.keep if reranked else keep)
         drops = config.fuse.duplicates == "drop"  # among the candidates, so that lists end with them
         looked = min(keep, config.fuse.keep) if drops else keep
         cuts = texts.cuts(reading)

@@ -23,7 +23,7 @@ from jobs.report.figures import Figures
 from jobs.report.flow import flow
 from jobs.report.glance import headline, notices, quality, remarks, stages, tiles
 from jobs.report.guards import guards
-from jobs.report.judged import LEADING, Judged
+from jobs.report.judged import Judged
 from jobs.report.lists import lists
 from jobs.report.outcome.by_traffic import by_traffic
 from jobs.report.outcome.nothing_found import nothing_found
@@ -97,7 +97,7 @@ def _values(
         "by_traffic": by_traffic(run, judged) if measured else [],
         "nothing_found": nothing_found(figures),
         "alone": "original alone" if evaluation is None else evaluation.alone,
-        "leading": LEADING,
+        "leading": None if judged is None else judged.leading,
         "judged": judged is not None,
         "moved": None if judged is None else judged.moved(),
         "reranked": run.config.rerank.kind != "none",

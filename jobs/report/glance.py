@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from jobs.evaluate.evaluate import MEASURES, Evaluation
-from jobs.evaluate.measure import SHOWN
+from jobs.bill.starts import unknown_losses
+from jobs.evaluate.evaluate import Evaluation, marked
+from jobs.evaluate.measure import title
 from jobs.pipeline import COSTED
 from jobs.report.figures import Figures
 from jobs.report.spending import Spending
@@ -135,6 +136,8 @@ def notices(figures: Figures) -> list[str]:
         sentences.append(f"{duration(lost)} of worker time were lost without a commit: {ended}.")
     if counts["lost_requests"]:
         sentences.append(f"{counts['lost_requests']:,} requests were sent without an answer that was kept: a start was killed.")
+    elif unknown_losses(figures.run.starts, figures.run.storage.root):
+        sentences.append("A start was killed; what it had sent without an answer is known on its own machine only.")
     for start in figures.starts:
         for outage in start.outages:
             sentences.append(
@@ -173,7 +176,11 @@ def quality(evaluation: Evaluation | None) -> list[Quality]:
     ends = [0.0, *differences, *(end for interval in intervals.values() for end in interval)]
     margin = 0.06 * (max(ends) - min(ends)) or 0.01
     axis = min(ends) - margin, max(ends) + margin
-    return [Quality(SHOWN[name], evaluation.results[name], original.get(name), intervals.get(name), axis) for name in MEASURES]
+    cut = {*evaluation.looked, *evaluation.original_looked}
+    return [
+        Quality(marked(title(name), name in cut), evaluation.results[name], original.get(name), intervals.get(name), axis)
+        for name in evaluation.measures
+    ]
 
 
 def stages(figures: Figures, spending: Spending) -> list[StageRow]:
