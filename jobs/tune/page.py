@@ -64,7 +64,9 @@ def conclusion_written(tuning: Tuning, written: str) -> str:
     """Returns which step is written, and why it."""
     chosen, best = tuning.chosen, tuning.best
     why = "the best" if chosen is best else f"the simplest within one standard error of the best, {best.name}"
-    return f"written to {written}: {chosen.name}, {why}"
+    mean = figure(float(tuning.written.mean()))
+    own = f"its row is too good by being chosen: chosen without each fold, it has a mean of {mean}"
+    return f"written to {written}: {chosen.name}, {why}; {own}"
 
 
 def choices(tuning: Tuning) -> list[str]:
@@ -91,7 +93,7 @@ def tuning_notes(tuning: Tuning) -> list[str]:
     of = "" if clusters == tuning.queries else f" in {clusters:,} clusters"
     notes = [
         f"{tuning.queries:,} judged queries{of}, {tuning.folds} folds; no query's value is by a setting that it had a part in",
-        f"p: paired t-test, of each row alone; of the best of several by Bonferroni; {tuning.settings_tried:,} settings were tried",
+        f"p: paired t-test, of each row alone; the best of several by Bonferroni; {tuning.settings_tried:,} settings were tried",
     ]
     return notes + list(tuning.notes)
 
