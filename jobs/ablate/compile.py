@@ -20,6 +20,7 @@ from jobs.run import engine
 from jobs.run.changing import SearchedIndex, read_states
 from jobs.run.prepare import check_documents, index_identities, reranking_identity, resolved_rewriting
 from jobs.run.rewriting import read_rewriting
+from retrievers.elastic.settings import ElasticSettings
 from retrievers.settings import FuseSettings
 from rewriters.engines.settings import EngineSettings
 from rewriters.rewriter import Rewriting
@@ -84,7 +85,7 @@ def compile_arms(arms: Sequence[Arm], keep: int, *, sources: bool) -> Compiled:
         identified_by = texts.identity(arm.name, facts.rewriting(config)[2])
         reranked = config.rerank.kind != "none"
         documents = lists.documents(config)
-        kept = min(keep, config.rerank.keep) if reranked else min(keep, config.fuse.keep)
+        kept = min(keep, config.fuse.keep, config.rerank.keep if reranked else keep)
         drops = config.fuse.duplicates == "drop"  # among the candidates, so that lists end with them
         looked = min(keep, config.fuse.keep) if drops else keep
         cuts = texts.cuts(reading)
@@ -240,7 +241,9 @@ class _Lists:
 
     def _key(self, config: Config, name: str) -> str:
         settings = config.retrieve.retrievers[name].model_copy(update={"together": False})
-        return digest([self._facts.indexes(config)[name], settings.model_dump()])
+        approximate = isinstance(settings, ElasticSettings) and settings.encoder is not None
+        depth = config.retrieve.depth if approximate else None  # a deeper search looks at more candidates, and finds others
+        return digest([self._facts.indexes(config)[name], settings.model_dump(), depth])
 
 
 def _fusing(config: Config, keep: int) -> FuseSettings:
