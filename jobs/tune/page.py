@@ -93,7 +93,7 @@ def tuning_notes(tuning: Tuning) -> list[str]:
     of = "" if clusters == tuning.queries else f" in {clusters:,} clusters"
     notes = [
         f"{tuning.queries:,} judged queries{of}, {tuning.folds} folds; no query's value is by a setting that it had a part in",
-        f"p: paired t-test, of each row alone; the best of several by Bonferroni; {tuning.settings_tried:,} settings were tried",
+        f"p: paired t-test of each row alone; the best of several by Bonferroni; {tuning.settings_tried:,} settings were tried",
     ]
     return notes + list(tuning.notes)
 
