@@ -21,12 +21,14 @@ from jobs.keys import identity
 from jobs.log.check import LogColumns, check_log
 from jobs.log.files import LogFile
 from jobs.log.ubi import log_files
-from jobs.pools.request_shares import worker_settings
+from jobs.pools.request_shares import indexed_settings
 from jobs.pools.requested import with_precisions
 from jobs.run import engine
 from jobs.run.folder import find_runs, run_id
 from jobs.run.rewriting import config_error, read_rewriting
 from retrievers.elastic.settings import ElasticSettings
+from retrievers.hybrid.retriever import hybrid_identity
+from retrievers.hybrid.settings import HybridSettings, Indexed, all_indexed, indexed_identities, part_name
 from retrievers.reranker import reranker_identity
 from rewriters.engines.settings import EngineSettings, OpenaiSettings
 from rewriters.rewriter import Rewriter, Rewriting
@@ -106,15 +108,16 @@ def _prepare(
     prices = read_prices(config, config_path)
     prices_file = prices_version(_prices_path(config_path)) if prices is not None else None
     indexes = index_identities(config)
-    if config.reads_texts and len({index.get("corpus") for index in indexes.values()}) > 1:
+    searched = indexed_identities(indexes)
+    if config.reads_texts and len({index.get("corpus") for index in searched.values()}) > 1:
         raise ConfigError(
             "index-shared",
-            f"retrieve.retrievers: {', '.join(indexes)} search indexes of different corpora, but texts are taken from one; "
+            f"retrieve.retrievers: {', '.join(searched)} search indexes of different corpora, but texts are taken from one; "
             "build all from one corpus for all, or set rerank.kind: none and fuse.duplicates: keep",
         )
-    name, first = next(iter(config.retrieve.retrievers.items()))
+    name, first = next(iter(all_indexed(config.retrieve.retrievers).items()))
     if config.reads_texts and isinstance(first, ElasticSettings):  # refuses an index without texts
-        open_documents(name, first.model_copy(update={"index": indexes[name]["index"]}))
+        open_documents(name, first.model_copy(update={"index": searched[name]["index"]}))
     facts = {name: retriever_facts(name, one, indexes[name]) for name, one in config.retrieve.retrievers.items()}
     engine_settings, rewriting, rewriting_identity, warnings = resolved_rewriting(config, rewriting)
     identified_by = identity(config, indexes, rewriting_identity, reranking_identity(config))
@@ -216,10 +219,19 @@ def index_identities(config: Config) -> dict[str, dict[str, Any]]:
     """
     found: dict[str, dict[str, Any]] = {}
     known: dict[tuple[str | None, str], dict[str, Any]] = {}
-    for name, retriever in config.retrieve.retrievers.items():
+
+    def identity_of(name: str, retriever: Indexed) -> dict[str, Any]:
         place = getattr(retriever, "url_env", None), retriever.index
-        found[name] = retriever_identity(name, worker_settings(retriever, known.get(place, {}), {}))
-        known.setdefault(place, found[name])
+        made = retriever_identity(name, indexed_settings(retriever, known.get(place, {}), {}))
+        known.setdefault(place, made)
+        return made
+
+    for name, retriever in config.retrieve.retrievers.items():
+        if isinstance(retriever, HybridSettings):
+            of = {part: identity_of(part_name(name, part), one) for part, one in retriever.of.items()}
+            found[name] = hybrid_identity(retriever, of)
+        else:
+            found[name] = identity_of(name, retriever)
     return found
 
 
@@ -285,10 +297,11 @@ def _index_overrides(before: dict[str, dict[str, Any]], now: dict[str, dict[str,
 
     Elasticsearch keeps an index when its alias is moved; a local index is replaced.
     """
-    moved = [name for name in now if before[name] != now[name]]
-    if any(now[name].get("kind") != "elastic" or before[name]["index"] == now[name]["index"] for name in moved):
+    then, new = indexed_identities(before), indexed_identities(now)
+    moved = [name for name in new if then[name] != new[name]]
+    if any(new[name].get("kind") != "elastic" or then[name]["index"] == new[name]["index"] for name in moved):
         return ""
-    return " ".join(f"--set retrieve.retrievers.{name}.index={before[name]['index']}" for name in moved)
+    return " ".join(f"--set retrieve.retrievers.{name}.index={then[name]['index']}" for name in moved)
 
 
 def _without_indexes(identified_by: dict[str, Any]) -> str:
@@ -297,6 +310,6 @@ def _without_indexes(identified_by: dict[str, Any]) -> str:
         name: {key: value for key, value in index.items() if key not in _CONTENT_KEYS}
         if index.get("kind") == "elastic"
         else None
-        for name, index in identified_by["indexes"].items()
+        for name, index in indexed_identities(identified_by["indexes"]).items()
     }
     return json.dumps({**identified_by, "indexes": searched}, sort_keys=True)
