@@ -20,8 +20,9 @@ import pyarrow.parquet as pq
 
 from cluster.costs import STORAGE_COMPONENT, Totals, add_totals
 from cluster.errors import ClusterError
-from cluster.storage import Storage
+from cluster.storage import Storage, remote
 from cluster.storage.ahead import ahead
+from cluster.storage.files import left_behind
 
 CONCURRENT_FETCHES = 16  # of manifests: one by one, a thousand take half a minute at an object store's latency
 PLAN, SUCCESS, COMMITS = "shards.json", "_SUCCESS.json", "commits"
@@ -225,6 +226,8 @@ def remove_orphans(storage: Storage, tables: Iterable[str], named: Iterable[File
     """
     expected = {file.key: file.size for file in named}
     orphans = [entry.key for entry in storage.list(COMMITS) if not entry.key.endswith(".json")]
+    if not remote(storage.root):  # of lease and progress.json, which are written every few seconds
+        orphans += left_behind(storage.root, ["", "lease"])
     for table in tables:
         for entry in storage.list(table):
             if entry.key not in expected:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from cluster import costs
-from cluster.errors import ClusterError, UnavailableError
+from cluster.errors import ClusterError
 from cluster.metrics.table import MetricSample
 from cluster.run.border import check_border
 from cluster.run.pools import Pool
@@ -111,7 +111,9 @@ class BlockHalted(Exception):
     """The worker has stopped in the middle of a block, since the run's budget is spent; the next start goes on with it."""
 
 
-_NOT_OF_A_ROW = (BlockHalted, UnavailableError)  # what a worker raises that no row of its block has caused
+# What a worker raises that no row of its block has caused. Of storage: an OSError where the disk is full, the file system
+# broken or the store away (UnavailableError), a ClusterError where it refuses (expired credentials, rights, a certificate).
+_NOT_OF_A_ROW = (BlockHalted, OSError, ClusterError)
 _thread = threading.local()  # .report, .reserve, .stopping: of the worker that is built or called in this thread
 
 

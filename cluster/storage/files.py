@@ -6,15 +6,21 @@ leaves either nothing or the whole file (`O_EXCL` alone would leave an empty one
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 
 from cluster.storage import Entry
+
+UNFINISHED_SECONDS = 600.0  # a temporary file that was not written to for so long has no writer
 
 
 class FileStorage:
@@ -28,7 +34,7 @@ class FileStorage:
     def put_if_absent(self, key: str, data: bytes) -> bool:
         """Writes a temporary file and links it to its final name, which fails if that exists."""
         target = self._target(key)
-        temporary = self._write_temporary(target, data)
+        temporary = self._write_temporary(target, io.BytesIO(data))
         try:
             os.link(temporary, target)
         except FileExistsError:
@@ -41,18 +47,14 @@ class FileStorage:
     def put(self, key: str, data: bytes) -> None:
         """Writes a temporary file and renames it."""
         target = self._target(key)
-        self._write_temporary(target, data).replace(target)
+        self._write_temporary(target, io.BytesIO(data)).replace(target)
         _sync_folder(target.parent)
 
     def upload(self, path: Path, key: str) -> None:
         """Copies a local file to a temporary one and renames that."""
         target = self._target(key)
-        temporary = _temporary_beside(target)
-        with path.open("rb") as source, temporary.open("xb") as copy:
-            shutil.copyfileobj(source, copy, 1 << 20)
-            copy.flush()
-            os.fsync(copy.fileno())
-        temporary.replace(target)
+        with path.open("rb") as source:
+            self._write_temporary(target, source).replace(target)
         _sync_folder(target.parent)
 
     def get(self, key: str) -> bytes | None:
@@ -100,22 +102,44 @@ class FileStorage:
         return str(self._folder / key)
 
     def _target(self, key: str) -> Path:
+        """Returns the file's path; makes its folders, and makes their names durable."""
         target = self._folder / key
+        missing = []
+        folder = target.parent
+        while not folder.exists():
+            missing.append(folder)
+            folder = folder.parent
         target.parent.mkdir(parents=True, exist_ok=True)
+        for made in missing:
+            _sync_folder(made.parent)
         return target
 
     @staticmethod
-    def _write_temporary(target: Path, data: bytes) -> Path:
-        temporary = _temporary_beside(target)
-        with temporary.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+    def _write_temporary(target: Path, source: BinaryIO) -> Path:
+        """Writes a file beside the target, durably; leaves none behind if that fails."""
+        temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+        try:
+            with temporary.open("xb") as file:
+                shutil.copyfileobj(source, file, 1 << 20)
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
         return temporary
 
 
-def _temporary_beside(target: Path) -> Path:
-    return target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+def left_behind(root: str, folders: Sequence[str]) -> list[str]:
+    """Returns the keys of temporary files that killed processes have left right in these folders of a root ("": the root).
+
+    A file of the last minutes may be another thread's that writes, and is none.
+    """
+    now, found = time.time(), []
+    for path in (path for folder in folders for path in Path(root, folder).glob(".*.tmp")):
+        with contextlib.suppress(FileNotFoundError):
+            if now - path.stat().st_mtime > UNFINISHED_SECONDS:
+                found.append(path.relative_to(root).as_posix())
+    return found
 
 
 def _sync_folder(folder: Path) -> None:

@@ -57,6 +57,7 @@ _REFUSED = {
 _MISCONFIGURED = {  # messages for transient errors, where no request to the endpoint ever succeeded
     "address": "no answer from {host}; correct AWS_ENDPOINT_URL_S3, or mend the network",
     "credentials": "no credentials for S3; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
+    "tls": "{failure}; correct AWS_ENDPOINT_URL_S3 (https or http), or mend the network",
 }
 _SETTINGS = "correct the environment's AWS_... variables or ~/.aws/config"
 
@@ -148,7 +149,8 @@ def call(url: str, operation: Callable[[Any], Value]) -> Value:
         if time.monotonic() - since >= (SHORT_RETRY_SECONDS if misconfigured or endpoint in _unavailable else RETRY_SECONDS):
             if misconfigured:
                 raise ClusterError(
-                    "storage-refused", f"{url}: " + _MISCONFIGURED[str(failure.suspect)].format(host=_host(endpoint))
+                    "storage-refused",
+                    f"{url}: " + _MISCONFIGURED[str(failure.suspect)].format(host=_host(endpoint), failure=failure),
                 )
             _unavailable.add(endpoint)
             raise UnavailableError(f"{url}: {failure} for {time.monotonic() - since:.0f} s")
@@ -181,15 +183,14 @@ def _translated(error: Exception, url: str, where: Any) -> Exception | None:
     Of a server's answer only the code is passed on: some servers answer a wrong signature with the text that was signed.
     """
     from botocore import exceptions as of
+    from urllib3.exceptions import SSLError as BrokenAnswer
 
     host, region = (_host(where.meta.endpoint_url), where.meta.region_name) if where else ("S3", None)
     if isinstance(error, of.ClientError):
         return _refused(error, url, host, region)
     known: list[tuple[Any, Exception]] = [
-        (of.SSLError, ClusterError(
-            "storage-refused",
-            f"{url}: no secure connection to {host} ({_short(error)}); set AWS_CA_BUNDLE, or correct the address",
-        )),
+        (of.SSLError, _insecure(error, url, host)),
+        (BrokenAnswer, _insecure(error, url, host)),  # botocore passes it on as it is, of a body
         (of.ParamValidationError | of.UnsupportedS3ArnError, ClusterError(
             "storage-address", f"{url}: is not an address of S3; write s3://BUCKET/FOLDER"
         )),
@@ -211,6 +212,14 @@ def _translated(error: Exception, url: str, where: Any) -> Exception | None:
     if where is None and isinstance(error, ValueError):  # an invalid address or config file
         return ClusterError("storage-refused", f"{url}: {_short(error)}; {_SETTINGS}")
     return next((failure for kinds, failure in known if isinstance(error, kinds)), None)
+
+
+def _insecure(error: Exception, url: str, host: str) -> Exception:
+    """Returns our exception for an error of TLS: only a certificate stays wrong; a handshake also breaks off in a restart."""
+    words = f"no secure connection to {host} ({_short(error)})"
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return ClusterError("storage-refused", f"{url}: {words}; set AWS_CA_BUNDLE, or correct the address")
+    return _Transient(words, "tls")
 
 
 def _refused(error: Any, url: str, host: str, region: str | None) -> Exception:

@@ -8,12 +8,14 @@ from functools import cache
 from typing import Any, Generic, TypeVar
 
 from jobs.ablate.arms import FULL, Arm
+from jobs.ablate.faults import naming
 from jobs.ablate.shared_work import Answer, Asking, OpenedBy, Reading, ScoredBy, Search, SharedWork, digest
 from jobs.config.config import Config
+from jobs.evaluate.looked import cut_from
 from jobs.keys import fingerprint, identity
 from jobs.pools.requested import with_precisions
 from jobs.run import engine
-from jobs.run.prepare import index_identities, reranking_identity, resolved_rewriting
+from jobs.run.prepare import check_documents, index_identities, reranking_identity, resolved_rewriting
 from jobs.run.rewriting import read_rewriting
 from retrievers.settings import FuseSettings
 from rewriters.engines.settings import EngineSettings, RecordedSettings
@@ -38,7 +40,8 @@ class Compiled:
     def identity(self) -> dict[str, Any]:
         """Returns what determines the results of all arms, as JSON-able values."""
         arms = [[one.name, one.sample, self.fingerprints.get(one.name), list(one.members)] for one in self.arms]
-        return {"arms": arms, "keep": [answer.keep for answer in self.work.answers], "sources": self.work.keep_sources}
+        kept = [[answer.keep, answer.looked] for answer in self.work.answers]
+        return {"arms": arms, "keep": kept, "sources": self.work.keep_sources}
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -51,14 +54,14 @@ def compile_arms(arms: Sequence[Arm], keep: int, *, sources: bool) -> Compiled:
 
     Args:
         arms: By `jobs.ablate.arms.arms_of`.
-        keep: Results that are written per query and arm.
+        keep: Documents that are written per query and arm: results, and behind them those that measures read.
         sources: Whether the lists that a result comes from are written.
 
     Raises:
         ConfigError, RewriterError, RetrieverError: An arm cannot be run.
     """
     facts = _Facts()
-    answered = [(arm, facts.config(arm.config)) for arm in arms if not arm.members]
+    answered = [(arm, facts.checked(arm)) for arm in arms if not arm.members]
     texts = _Texts(facts)
     for arm, config in answered:
         texts.want(arm, config)
@@ -70,16 +73,24 @@ def compile_arms(arms: Sequence[Arm], keep: int, *, sources: bool) -> Compiled:
         reading = texts.reading(arm, config)
         identified_by = facts.rewriting(config)[2]
         reranked = config.rerank.kind != "none"
+        documents = lists.documents(config)
         kept = min(keep, config.rerank.keep) if reranked else min(keep, config.fuse.keep)
+        drops = config.fuse.duplicates == "drop"  # among the candidates, so that lists end with them
+        looked = min(keep, config.fuse.keep) if drops else keep
+        cuts = texts.cuts(reading)
         answers.append(
             Answer(
                 arm.name,
-                lists.search(config, reading, texts.cuts(reading)),
+                lists.search(config, reading, cuts),
                 frozenset(config.rewrite.planned),
-                _fusing(config, config.fuse.keep if reranked or arm.name == FULL or config.fuse.duplicates == "drop" else kept),
-                rerankers.place(*facts.reranker(config)) if reranked else None,
+                _fusing(config, max(looked, config.fuse.keep if reranked or arm.name == FULL or drops else 0)),
+                documents,
+                rerankers.place(*facts.reranker(config, documents, lists.retrievers[documents])) if reranked else None,
                 config.rerank.combine,
                 kept,
+                looked,
+                min(looked, cut_from(config, cuts)),
+                config.fuse.keep,
             )
         )
         fingerprints[arm.name] = fingerprint(identity(config, facts.indexes(config), identified_by, facts.reranking(config)))
@@ -113,6 +124,18 @@ class _Facts:
         self._known: dict[str, Any] = {}
         self._resolve = cache(lambda text: engine.resolve(self._known[text]))
 
+    def checked(self, arm: Arm) -> Config:
+        """Returns the config of an arm with the precision of its models, after the checks that a run of it alone makes."""
+        with naming(arm):
+            config = self.config(arm.config)
+            indexes = self.indexes(config)
+            key = digest(["documents", indexes, [one.model_dump() for one in config.retrieve.retrievers.values()]])
+            if config.reads_texts:
+                self._once(key, lambda: check_documents(config, indexes))
+            self.rewriting(config)
+            self.reranking(config)
+            return config
+
     def config(self, config: Config) -> Config:
         """Returns a config with the precision of its models."""
         key = digest(["config", config.retrieve.model_dump(), config.rerank.model_dump(), bool(config.rewrite.planned)])
@@ -133,14 +156,13 @@ class _Facts:
         """Returns the identity of an arm's reranker."""
         return self._once(digest(["reranking", config.reranking.model_dump()]), lambda: reranking_identity(config))
 
-    def reranker(self, config: Config) -> tuple[str, Callable[[], ScoredBy]]:
-        """Returns what tells an arm's reranker from others, and what makes it."""
+    def reranker(self, config: Config, documents: str, index: OpenedBy) -> tuple[str, Callable[[], ScoredBy]]:
+        """Returns what tells an arm's reranker over the documents of an index from others, and what makes it."""
         settings = config.reranking.model_copy(update={"keep": 10, "combine": "blend"})  # no part of a score
-        corpus = next(iter(self.indexes(config).values())).get("corpus")
         identified_by = {name: value for name, value in self.reranking(config).items() if name not in ("keep", "combine")}
         typos = config.retrieve.typos
-        key = digest([settings.model_dump(), identified_by, corpus, typos.model_dump() if typos else None])
-        return key, lambda: ScoredBy(settings, identified_by, corpus, typos)
+        key = digest([settings.model_dump(), identified_by, index.texts, typos.model_dump() if typos else None])
+        return key, lambda: ScoredBy(settings, identified_by, documents, index.texts, index.corpus, typos)
 
     def _resolved(self, config: Config) -> tuple[str, Rewriting, dict[str, Any]]:
         settings, rewriting, identified_by, _ = resolved_rewriting(config, read_rewriting(config), self._resolved_engine)
@@ -259,6 +281,10 @@ class _Lists:
                 config.retrieve.typos, frozenset(config.rewrite.planned) if together else None,
             ),
         )  # fmt: skip
+
+    def documents(self, config: Config) -> str:
+        """Returns the key of the retriever whose index has the texts of an arm's documents."""
+        return self._open(config, next(iter(config.retrieve.retrievers)))
 
     def _open(self, config: Config, name: str) -> str:
         key = self._key(config, name)

@@ -48,7 +48,6 @@ def arm_stages(prepared: Prepared, compiled: Compiled, pools: Mapping[str, Pool]
     retrievers = {key: _for_workers(one, workers) for key, one in compiled.work.retrievers.items()}
     work = replace(compiled.work, retrievers=retrievers)
     full = next(number for number, answer in enumerate(work.answers) if answer.arm == FULL)
-    first = next(iter(retrievers.values()))
     found = [Stage("read", Read, {"run": run})]
     found += _rewriting(prepared, work, pools, start, gathered)
     settings: dict[str, Any] = {
@@ -66,7 +65,7 @@ def arm_stages(prepared: Prepared, compiled: Compiled, pools: Mapping[str, Pool]
     )  # fmt: skip
     if work.rerankers:
         rerankers = [replace(one, settings=absolute(reranker_settings(one.settings, workers))) for one in work.rerankers]
-        documents = first.name, first.settings
+        documents = {one.documents: (retrievers[one.documents].name, retrievers[one.documents].settings) for one in rerankers}
         settings = {"rerankers": rerankers, "documents": documents, "device": device(pools["rerank"]), "gathered": gathered}
         found.append(
             Stage(

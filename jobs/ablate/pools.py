@@ -10,20 +10,32 @@ from jobs.ablate.shared_work import digest
 from jobs.config.config import Config
 from jobs.pools.request_shares import rerankers_of
 from jobs.pools.requested import requested_pools
+from retrievers.elastic.settings import ElasticSettings
+from retrievers.retriever import RetrieverSettings
 from retrievers.settings import RerankSettings
 from rewriters.engines.settings import EngineSettings
 
-ROWS = 100_000  # queries of a shard times arms, at most: some 150 MB of candidates in flight
+ROWS = 100_000  # queries of a shard times arms, at most, at `CANDIDATES` each: some 150 MB in flight
+CANDIDATES = 50
 LEAST_SHARD = 20
 
 
-def pooled_config(config: Config, arms: Sequence[Arm]) -> Config:
-    """Returns the config whose pools an ablation needs, beside `arm_rerankers`: it rewrites and encodes where any arm does."""
+def pooled_config(config: Config, arms: Sequence[Arm], looked: int = CANDIDATES) -> Config:
+    """Returns the config whose pools an ablation needs, beside `arm_rerankers`: it rewrites and encodes where any arm does.
+
+    Args:
+        config: Of the ablation.
+        arms: Of it.
+        looked: Documents of a list that measures read; where they are more than candidates, shards have fewer queries.
+    """
     answered = [arm.config for arm in arms if not arm.members]
     rewriting = next((one.rewrite for one in answered if one.rewrite.planned), config.rewrite)
-    searched = [one for arm in answered for one in arm.retrieve.retrievers.values()]
+    read = [next(iter(one.retrieve.retrievers.values())) for one in answered if one.rerank.kind != "none"]
+    # rerankers share the requests in flight with the first retriever, if it is of Elasticsearch
+    searched: list[RetrieverSettings] = [one for one in read if isinstance(one, ElasticSettings)]
+    searched += [one for arm in answered for one in arm.retrieve.retrievers.values()]
     retrievers = {digest(one.model_dump(exclude={"together"})): one for one in searched}
-    size = min(config.cluster.shard_size, max(LEAST_SHARD, ROWS // len(answered)))
+    size = min(config.cluster.shard_size, max(LEAST_SHARD, ROWS * CANDIDATES // max(CANDIDATES, looked) // len(answered)))
     return config.model_copy(
         update={
             "rewrite": rewriting,

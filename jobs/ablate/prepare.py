@@ -19,6 +19,7 @@ from jobs.bill.spending import requests_per_query
 from jobs.compare.measures import check_measures, deepest_rank
 from jobs.config.config import Config
 from jobs.keys import SCHEMA_VERSION, VERSIONS
+from jobs.log.check import has_values
 from jobs.pools.request_shares import check_shares
 from jobs.run import engine
 from jobs.run.finish import log_balances
@@ -27,7 +28,8 @@ from jobs.run.prepare import Prepared, log_columns, prepare
 from jobs.run.work import Balances, Work
 from rewriters.engines.settings import RecordedSettings
 
-SLICES = ("query_type", "frequency", "difficulty", "words", "language")  # of `evaluate.slices`, that are no columns of the log
+# Of `evaluate.slices`: known without a column of the log. Where it has one of that name, that is meant.
+SLICES = ("query_type", "frequency", "difficulty", "words", "language")
 
 
 @dataclass(frozen=True)
@@ -69,9 +71,10 @@ def prepare_ablation(config: Config, config_path: str) -> Ablation:
     deepest = deepest_rank(config.evaluate.measures)
     _check_baseline(config, arms)
     prepared = prepare(config, config_path)
-    compiled = compile_arms(arms, config.ablate.keep or deepest, sources=config.ablate.sources)
-    pooled = pooled_config(config, arms)
-    columns = set(compiled.columns) | {name for name in config.evaluate.slices if name not in SLICES}
+    looked = config.ablate.keep or deepest
+    compiled = compile_arms(arms, looked, sources=config.ablate.sources)
+    pooled = pooled_config(config, arms, looked)
+    columns = set(compiled.columns) | {name for name in config.evaluate.slices if _of_log(prepared, name)}
     of_all = {"schema_version": SCHEMA_VERSION, "versions": VERSIONS, "indexes": prepared.indexes}
     identified_by = of_all | compiled.identity
     sized = prepared.config.cluster.model_copy(update={"shard_size": pooled.cluster.shard_size})
@@ -88,8 +91,14 @@ def prepare_ablation(config: Config, config_path: str) -> Ablation:
     return Ablation(prepared, compiled, pooled)
 
 
+def _of_log(prepared: Prepared, name: str) -> bool:
+    """Returns whether slices of this name are by a column of the log."""
+    return name not in SLICES or (name != "query_type" and has_values(prepared.files[0], prepared.columns, name))
+
+
 def _noted(arm: Arm, compiled: Compiled) -> dict[str, object]:
-    return arm.values() | {"fingerprint": compiled.fingerprints.get(arm.name)}
+    cut_from = next((one.cut_from for one in compiled.work.answers if one.arm == arm.name), None)
+    return arm.values() | {"fingerprint": compiled.fingerprints.get(arm.name), "cut_from": cut_from}
 
 
 def _check_baseline(config: Config, arms: list[Arm]) -> None:
@@ -124,6 +133,8 @@ def _schemas(compiled: Compiled) -> dict[str, object]:
     left_out = set()
     if not compiled.work.rerankers:
         left_out.add("scores")
+    if not any(answer.looked > answer.keep for answer in compiled.work.answers):
+        left_out.add("tails")
     if not any(reading.rewriting.selects for reading in compiled.work.readings):
         left_out.add("selections")
     return {name: schema for name, schema in ARM_STORED.items() if name not in left_out}

@@ -27,6 +27,7 @@ class AblateSettings(BaseModel):
     samples: Annotated[int, Field(ge=1)] = 1
     """How often the config itself is an arm, each time with answers of its own: the noise floor."""
     keep: Annotated[int, Field(gt=0)] | None = None
-    """Results written per query and arm; null: to the deepest rank that a measure of `evaluate.measures` reads."""
+    """Documents written per query and arm: results, and in tails/ what stands behind them; null: to the deepest rank that a
+    measure of `evaluate.measures` reads."""
     sources: bool = False
     """Write the lists that each result comes from, too; makes results/ several times larger."""

@@ -18,10 +18,14 @@ from typing import Any
 
 from jobs.keys import identity_fields
 from jobs.stages.list_columns import Cuts
+from retrievers.elastic.settings import FOREIGN, ElasticSettings
+from retrievers.hybrid.settings import indexed, indexed_identities
 from retrievers.retriever import RetrieverSettings
 from retrievers.settings import FuseSettings, RerankSettings, TypoSettings
 from rewriters.engines.settings import EngineSettings
 from rewriters.rewriter import Rewriting
+
+SCORES_VERSION = 2  # of what gathered scores are known by; of 1, an arm's could be of the texts of another arm's corpus
 
 
 @dataclass(frozen=True)
@@ -86,18 +90,27 @@ class Answer:
         search: Index of its lists.
         strategies: Those whose lists are fused, beside the original's.
         fuse: With the number of candidates that are kept.
+        documents: Key in `SharedWork.retrievers` of the index that has the texts of its documents.
         reranker: Index in `SharedWork.rerankers`; None: none.
         combine: Of both orders.
         keep: Results per query.
+        looked: Documents per query, the results among them, that measures read: behind the results stand the other
+            candidates, then the fused documents that are none.
+        cut_from: A shorter list is whole (`jobs/evaluate/looked.py`).
+        candidates: Fused documents that are handed on, as `fuse.keep` has it; the reranker scores these.
     """
 
     arm: str
     search: int
     strategies: frozenset[str]
     fuse: FuseSettings
+    documents: str
     reranker: int | None
     combine: str
     keep: int
+    looked: int
+    cut_from: int
+    candidates: int
 
 
 @dataclass(frozen=True)
@@ -127,6 +140,20 @@ class OpenedBy:
         return digest({"index": dict(self.identity), "settings": identity_fields(self.settings), "depth": self.depth})
 
     @property
+    def texts(self) -> str:
+        """Returns what tells the texts of its documents from those of other indexes."""
+        corpus, (_, settings) = self.corpus, next(iter(indexed(self.name, self.settings).items()))
+        if not isinstance(settings, ElasticSettings) or not str(corpus).startswith(FOREIGN):
+            return digest({"corpus": corpus})
+        field = settings.searched_field  # which of the fields is the text depends on the retriever
+        return digest({"corpus": corpus, "field": field, "dense": settings.encoder is not None})
+
+    @property
+    def corpus(self) -> str | None:
+        """Returns the identity of its documents as their index has it."""
+        return next(iter(indexed_identities({self.name: self.identity}).values())).get("corpus")
+
+    @property
     def encoder_space(self) -> str:
         """Returns what the vectors of this retriever's encoder are gathered under."""
         encoder = self.settings.encoder
@@ -135,10 +162,21 @@ class OpenedBy:
 
 @dataclass(frozen=True)
 class ScoredBy:
-    """A reranker as workers open it, with the identity of its model and of the documents, and typos in what it is given."""
+    """A reranker as workers open it, over the documents of a corpus.
+
+    Attributes:
+        settings: Of the reranker.
+        identity: Of its model.
+        documents: Key in `SharedWork.retrievers` of the index that has the texts.
+        texts: Their identity, as `OpenedBy.texts`.
+        corpus: Their identity as their index has it; None: not checked.
+        typos: In what it is given.
+    """
 
     settings: RerankSettings
     identity: Mapping[str, Any]
+    documents: str
+    texts: str
     corpus: str | None
     typos: TypoSettings | None = None
 
@@ -151,7 +189,7 @@ class ScoredBy:
     @property
     def space(self) -> str:
         """Returns what the scores of this reranker are gathered under."""
-        return digest({"reranker": dict(self.identity), "corpus": self.corpus})
+        return digest({"version": SCORES_VERSION, "reranker": dict(self.identity), "texts": self.texts})
 
 
 @dataclass(frozen=True)

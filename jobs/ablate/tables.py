@@ -25,4 +25,6 @@ ARM_STORED: dict[str, pa.Schema] = STORED | {
     "candidates": pa.schema(
         [("query_id", pa.string()), ("rank", pa.int32()), ("doc_id", pa.string()), ("score", pa.float64())]
     ),
+    # behind the results of an arm, for measures that read deeper: `rank` goes on where the results end
+    "tails": pa.schema([("query_id", pa.string()), ("arm", pa.string()), ("rank", pa.int32()), ("doc_id", pa.string())]),
 }

@@ -56,7 +56,7 @@ def compare(run: RunFolder, judgements: Judgements, settings: EvaluateSettings) 
     oracles = frozenset(arm["name"] for arm in arms if arm.get("members"))
     found = differences(frame, settings.baseline, settings.min_effect, families, oracles) if frame.keys else []
     one = Comparison(frame, settings.baseline, settings.min_effect, families, oracles, tuple(found), tuple(slices), ())
-    return replace(one, notes=(*comparison_notes(one, run.config.ablate.keep), *said))
+    return replace(one, notes=(*comparison_notes(one), *said))
 
 
 def differences(
@@ -118,6 +118,8 @@ def _of_measure(
             p_holm=p_holm.get(n),
             q=q.get(n),
             needed=needed[n],
+            looked=frame.looked(n, place),
+            uneven=frame.uneven(n, base, place),
         )
         for n, arm in enumerate(frame.arms)
     ]

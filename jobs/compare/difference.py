@@ -8,6 +8,7 @@ from functools import cached_property
 
 from jobs.compare.frame import Frame
 from jobs.compare.slices import Slice
+from jobs.evaluate.looked import Looked
 
 QUESTIONS = ("always", "arms", "subsets")  # families that are adjusted together, by Holm
 GRID, SAMPLES = "grid", "samples"
@@ -52,6 +53,11 @@ class Difference:
     """Keys of which the arm's value is higher."""
     ties: int
     losses: int
+    looked: Looked | None
+    """How deep the measure looked, where the arm's lists were cut above its depth; None: all lists are whole down to it."""
+    uneven: bool
+    """Whether lists of the arm and of the baseline end at different depths above that of the measure, one of them cut: then the
+    difference and its tests are of the cuts, too."""
     needed: int | None
     """Keys, clustered as these, with which the t-test finds this difference with a power of 80 % at .05; None: no number."""
 

@@ -19,10 +19,11 @@ import pyarrow.compute as pc
 
 from cluster.errors import ConfigError
 from jobs.compare.clusters import Numbers, query_clusters
-from jobs.compare.measures import check_grades, check_measures, deepest_rank
+from jobs.compare.measures import check_grades, check_measures, deepest_rank, depths
 from jobs.evaluate import judged_rows
 from jobs.evaluate.intervals import Floats
 from jobs.evaluate.judgements import Judgements, Key
+from jobs.evaluate.looked import Looked, looked, uneven
 from jobs.evaluate.measure import GradedList, measured_lists
 from jobs.evaluate.per_query import committed_keys, database
 from jobs.run.folder import RunFolder
@@ -48,7 +49,11 @@ class Frame:
     """(arms, measures, keys): 0 without results."""
     condensed: Floats
     """(arms, measures, keys): of the lists without their unjudged documents (condensed lists: Sakai, Alternatives to Bpref,
-    SIGIR 2007), as deep as results/ holds them."""
+    SIGIR 2007), as deep as the ablation holds them."""
+    lengths: Numbers
+    """(arms, keys): documents of each list, down to `depth`."""
+    least: Numbers
+    """(arms,): the fewest documents of a list from which something may have been cut off (jobs/evaluate/looked.py)."""
     unjudged: Floats
     """(arms,): share of the results, down to `depth`, without a judgement; NaN for an arm without results."""
     failed: Numbers
@@ -77,6 +82,19 @@ class Frame:
         share = self.counts / np.array([keys_of[query_id] if query_id else 1 for query_id in self.query_ids], np.float64)
         weights: Floats = share / share.sum()
         return weights
+
+    @cached_property
+    def reads(self) -> tuple[int, ...]:
+        """Returns the deepest rank that each measure reads."""
+        return depths(self.measures)
+
+    def looked(self, arm: int, measure: int) -> Looked | None:
+        """Returns how deep a measure looked into the lists of an arm, if they were cut above its depth; None else."""
+        return looked(self.lengths[arm], self.least[arm], self.reads[measure])
+
+    def uneven(self, arm: int, other: int, measure: int) -> bool:
+        """Returns whether lists of two arms end at different depths above that of a measure, one of them cut."""
+        return uneven(self.lengths[arm], self.least[arm], self.lengths[other], self.least[other], self.reads[measure])
 
     @property
     def drawn(self) -> int:
@@ -144,6 +162,8 @@ def measure_arms(run: RunFolder, judgements: Judgements, measures: Sequence[str]
         counts=np.array([log_count for _, _, log_count in found], np.int64),
         values=grid.values,
         condensed=grid.condensed,
+        lengths=grid.shown,
+        least=np.array([_least(arms, arm) for arm in arms], np.int64),
         unjudged=unjudged,
         failed=(grid.shown[:, : len(keys) - len(rejected)] == 0).sum(axis=1),
         judged=len(judgements.grades),
@@ -155,6 +175,12 @@ def measure_arms(run: RunFolder, judgements: Judgements, measures: Sequence[str]
         key=judgements.key,
         unmatched=unmatched,
     )
+
+
+def _least(arms: Sequence[Mapping[str, Any]], arm: Mapping[str, Any]) -> int:
+    """Returns `Frame.least` of an arm: of one that chooses, the least of its members; 1 where it is not said."""
+    members = [one for one in arms if one["name"] in (arm.get("members") or ())]
+    return min((_least(arms, one) for one in members), default=int(arm.get("cut_from") or 1))
 
 
 class _Cells:

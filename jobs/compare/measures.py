@@ -40,16 +40,24 @@ def check_measures(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(printed)
 
 
-def deepest_rank(names: Sequence[str]) -> int:
-    """Returns the deepest rank that one of the measures reads.
+def depths(names: Sequence[str]) -> tuple[int, ...]:
+    """Returns the deepest rank that each measure reads.
 
-    A measure without a cutoff (RR, AP, Rprec, Bpref, Judged) reads the whole list, which counts as `WHOLE` documents; a list
-    that keeps fewer is read to its end.
+    A measure without a cutoff (RR, AP, Rprec, Bpref, Judged) reads the whole list, which counts as `WHOLE` documents.
 
     Raises:
         ConfigError: see `check_measures`.
     """
-    return max(int(_parsed(name).params.get("cutoff", WHOLE)) for name in names)
+    return tuple(int(_parsed(name).params.get("cutoff", WHOLE)) for name in names)
+
+
+def deepest_rank(names: Sequence[str]) -> int:
+    """Returns the deepest rank that one of the measures reads.
+
+    Raises:
+        ConfigError: see `check_measures`.
+    """
+    return max(depths(names))
 
 
 def check_grades(names: Sequence[str], judgements: Judgements) -> None:

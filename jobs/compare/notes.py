@@ -3,30 +3,49 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from jobs.compare.clusters import SIMILARITY
-from jobs.compare.difference import GRID, QUESTIONS, SAMPLES, Comparison
+from jobs.compare.difference import GRID, QUESTIONS, SAMPLES, Comparison, Difference
 from jobs.compare.significance import ALPHA, DRAWS
 from jobs.evaluate.evaluate import FEW_QUERIES, figure, nothing_measured
 from jobs.evaluate.intervals import LEVEL
+from jobs.evaluate.looked import MARK
 
 
-def comparison_notes(comparison: Comparison, keep: int | None) -> list[str]:
-    """Returns the notes, a sentence each; the one reason where nothing is measured.
-
-    Args:
-        comparison: with its differences.
-        keep: results that were written per query and arm; None: down to the deepest rank that a measure reads.
-    """
+def comparison_notes(comparison: Comparison) -> list[str]:
+    """Returns the notes on a comparison with its differences, a sentence each; the one reason where nothing is measured."""
     frame = comparison.frame
     if not frame.keys:
         return [f"warning: {nothing_measured(frame.judged, frame.not_committed, frame.unmatched, frame.key)}"]
-    notes = [*_counted(comparison), *_tested(comparison), *_judged(comparison), *_bounds(comparison)]
-    if keep is not None and keep < frame.depth:
-        notes.append(f"lists end after {keep} documents (ablate.keep), the measures read {frame.depth}")
+    return [*looked_notes(comparison), *_counted(comparison), *_tested(comparison), *_judged(comparison), *_bounds(comparison)]
+
+
+def looked_notes(comparison: Comparison) -> list[str]:
+    """Returns how deep the measures looked whose lists were cut, the arms with the same cut together."""
+    frame = comparison.frame
+    of: dict[tuple[str, str], list[Difference]] = {}
+    for one in comparison.differences:
+        if one.looked is not None:
+            of.setdefault((one.measure, str(one.looked)), []).append(one)
+    notes = []
+    for (measure, words), found in of.items():
+        arms = "every arm" if len(found) == len(frame.arms) else and_more([one.arm for one in found])
+        most = max(one.looked.keys for one in found if one.looked is not None)
+        keys = "" if most == len(frame.keys) else f" for {most:,} of {len(frame.keys):,} judged"
+        notes.append(f"{MARK} {measure} {words}{keys}: {arms}; what stands behind was cut off")
+    apart = list(dict.fromkeys(one.measure for one in comparison.differences if one.uneven))
+    if apart:
+        words = f"lists of the arm and of {comparison.baseline} end at different depths, so it is of the cuts, too"
+        notes.append(f"{MARK} at a difference by {' or '.join(apart)}: {words}")
     return notes
+
+
+def and_more(names: Sequence[str], most: int = 4) -> str:
+    """Returns the first names, and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 def _counted(comparison: Comparison) -> list[str]:

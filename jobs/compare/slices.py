@@ -57,18 +57,20 @@ def slices_of(run: RunFolder, frame: Frame, names: Sequence[str], baseline: str)
     slices: list[Slice] = []
     notes = []
     for name in dict.fromkeys(names):
-        values, note = _values(run, frame, name, base)
+        column = None if name == "query_type" else _column(run, frame, name)
+        values, note = _values(run, frame, name, base) if column is None else (column, _of_log(name))
+        title = _SHOWN.get(name, name) if column is None else name
         notes += [note] if note else []
         for value, chosen in _parts(values):
             means = first[:, chosen].mean(axis=1)
             differences = means - base[chosen].mean()
             found = {arm: (float(means[n]), float(differences[n])) for n, arm in enumerate(frame.arms)}
-            slices.append(Slice(_SHOWN.get(name, name), value, len(chosen), found, few=len(chosen) < FEW_QUERIES))
+            slices.append(Slice(title, value, len(chosen), found, few=len(chosen) < FEW_QUERIES))
     return slices, notes
 
 
 def _values(run: RunFolder, frame: Frame, name: str, base: Floats) -> tuple[Values, str | None]:
-    """Returns the value of each key, or none, and what is to be said of the property."""
+    """Returns the value of each key by a property that is no column, or none, and what is to be said of it."""
     normalised = [None if query is None else normalise(query) for query in frame.queries]
     if name == "words":
         return _by(normalised, _words), None
@@ -81,11 +83,15 @@ def _values(run: RunFolder, frame: Frame, name: str, base: Floats) -> tuple[Valu
         )
     if name == "frequency":
         return _frequency(run, frame)
-    found = _query_types(run, frame) if name == "query_type" else _column(run, frame, name)
-    if found is None:
-        why = "no arm selects by it and the log has no such column" if name == "query_type" else "no such column was kept"
-        return [], f"no slices by {name}: {why}"
-    return found, None
+    if name == "query_type" and (found := _query_types(run, frame)) is not None:
+        return found, None
+    why = "no arm selects by it and the log has no such column" if name == "query_type" else "no such column was kept"
+    return [], f"no slices by {name}: {why}"
+
+
+def _of_log(name: str) -> str | None:
+    """Returns what is to be said of a column of the log, where its name has another meaning in a log without it."""
+    return f"{name}: the log's column of this name" if name in ("difficulty", "frequency", "words", "language") else None
 
 
 def _by(texts: Values, value_of: Callable[[str], str]) -> Values:

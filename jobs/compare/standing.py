@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from jobs.compare.significance import ALPHA
 from jobs.evaluate.intervals import Floats
+from jobs.evaluate.looked import MARK
 
 if TYPE_CHECKING:
     from jobs.compare.comparison import Comparison, Difference
@@ -112,6 +113,11 @@ def mark(difference: Difference | None) -> str:
     """Returns the mark of a significant difference to the baseline in either direction, or nothing."""
     p = None if difference is None else corrected(difference)
     return "" if p is None else next((sign for level, sign in MARKS if p < level), "")
+
+
+def cut_mark(difference: Difference) -> str:
+    """Returns the mark of a measure that did not look as deep as its name says, or nothing."""
+    return "" if difference.looked is None else MARK
 
 
 def verdict(difference: Difference, min_effect: float) -> str:

@@ -15,6 +15,7 @@ from jobs.compare.significance import ALPHA
 from jobs.compare.standing import standing
 from jobs.evaluate.evaluate import figure
 from jobs.evaluate.intervals import LEVEL
+from jobs.evaluate.looked import MARK
 from jobs.terminal.formats import plain
 
 MOST_ARMS = 20  # rows of the tables; the baseline and `full` are always among them
@@ -56,7 +57,7 @@ def comparison_values(comparison: Comparison) -> dict[str, Any]:
             "measures": {
                 name: {
                     key: _known(value)
-                    for key, value in asdict(comparison.by_arm[arm, name]).items()
+                    for key, value in _plain(comparison.by_arm[arm, name]).items()
                     if key not in {"arm", "measure"}
                 }
                 for name in (frame.measures if comparison.differences else ())
@@ -82,6 +83,11 @@ def comparison_values(comparison: Comparison) -> dict[str, Any]:
     }
 
 
+def _plain(difference: Difference) -> dict[str, Any]:
+    found = difference.looked
+    return asdict(difference) | {"looked": None if found is None else found._asdict()}
+
+
 def marks(comparison: Comparison, measure: str) -> dict[str, str]:
     """Returns arm -> `BEST` or `SECOND` by the mean of a measure (`jobs/compare/standing.py`)."""
     found = standing(comparison)
@@ -91,11 +97,18 @@ def marks(comparison: Comparison, measure: str) -> dict[str, str]:
 def sign(difference: Difference) -> str:
     """Returns + or - for a difference that is significant within its family, = for an equivalent arm, else a blank.
 
-    A difference may be both significant and within the smallest one that matters: then `=` follows the sign.
+    A difference may be both significant and within the smallest one that matters: then `=` follows the sign. Last, `MARK` for a
+    difference between lists that end at different depths.
     """
     mark = "" if not difference.adjusted < ALPHA else "+" if difference.difference > 0 else "-"
     tested = difference.p_holm is not None or difference.q is not None
-    return mark + ("=" if tested and difference.p_equivalent < ALPHA else "")
+    equivalent = "=" if tested and difference.p_equivalent < ALPHA else ""
+    return mark + equivalent + MARK * difference.uneven
+
+
+def _after(difference: Difference, place: str) -> str:
+    """Returns what stands behind a mean: the sign of its place, and `MARK` where its lists were cut above that depth."""
+    return place + MARK * (difference.looked is not None)
 
 
 def _shown(comparison: Comparison) -> list[str]:
@@ -127,7 +140,7 @@ def _first_table(comparison: Comparison, shown: list[str]) -> Table:
         interval = "-" if base or math.isnan(one.low) else f"{figure(one.low, '+')} to {figure(one.high, '+')}"
         table.add_row(
             Text(plain(arm)),
-            f"{figure(one.mean)}{best.get(arm, ' ')}",
+            f"{figure(one.mean)}{_after(one, best.get(arm, '')):<2}",
             "baseline" if base else figure(one.difference, "+"),
             interval,
             "bound" if arm in comparison.oracles else _probability(one.adjusted),
@@ -143,11 +156,13 @@ def _means_table(comparison: Comparison, shown: list[str]) -> Table:
     table = _table("means")
     for name in measures:
         table.add_column(name, justify="right", no_wrap=True, overflow="ellipsis", min_width=9)
-    for arm in shown:
-        cells = []
-        for name in measures:
-            one = comparison.by_arm[arm, name]
-            cells.append(f"{figure(one.mean)}{best[name].get(arm, ' ')}{sign(one):<2}")
+    columns = []
+    for name in measures:
+        of_arms = [comparison.by_arm[arm, name] for arm in shown]
+        after = [_after(one, best[name].get(one.arm, "")) + sign(one).removesuffix(MARK) for one in of_arms]
+        width = max(3, *map(len, after))
+        columns.append([f"{figure(one.mean)}{words:<{width}}" for one, words in zip(of_arms, after, strict=True)])
+    for arm, *cells in zip(shown, *columns, strict=True):
         table.add_row(Text(plain(arm)), *cells)
     if len(comparison.frame.measures) > MOST_MEASURES:
         table.caption = Text(f"{', '.join(comparison.frame.measures[MOST_MEASURES:])}: see --json and the report")

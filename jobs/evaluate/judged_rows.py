@@ -19,6 +19,7 @@ from jobs.stages.fuse import fuse_original
 from jobs.tables import ORIGINAL
 
 BATCH_ROWS = 1 << 14
+ARM_LISTS = ("results", "tails")  # the tables that hold the lists of an ablation's arms
 _PLACES: dict[Key, tuple[str, str]] = {  # the table and column in which a judged key stands
     "log_id": ("query_map", "log_id"),
     "query_id": ("queries", "query_id"),
@@ -58,15 +59,18 @@ def not_committed(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> set[
 
 def results(connection: duckdb.DuckDBPyConnection, run: RunFolder, depth: int) -> Iterator[tuple[str, list[str]]]:
     """Yields wanted query_ids with results, and the doc_ids of their first `depth` results."""
-    for rows in _rows(connection, run, "results", ("doc_id",), f"rank <= {depth} ORDER BY query_id, rank"):
+    for rows in _rows(connection, run, ("results",), ("doc_id",), f"rank <= {depth} ORDER BY query_id, rank"):
         pairs = zip(*(column.to_pylist() for column in rows.columns), strict=True)
         for query_id, found in groupby(pairs, key=itemgetter(0)):
             yield query_id, [doc_id for _, doc_id in found]
 
 
 def arm_results(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> Iterator[pa.Table]:
-    """Yields tables of `query_id`, `arm` and `doc_id`: all results of some wanted queries, by query, arm and rank."""
-    yield from _rows(connection, run, "results", ("arm", "doc_id"), "true ORDER BY query_id, arm, rank")
+    """Yields tables of `query_id`, `arm` and `doc_id`: all that arms have of some wanted queries, by query, arm and rank.
+
+    Behind the results stand the documents that measures read beyond them.
+    """
+    yield from _rows(connection, run, ARM_LISTS, ("arm", "doc_id"), "true ORDER BY query_id, arm, rank")
 
 
 def originals(connection: duckdb.DuckDBPyConnection, run: RunFolder, kept: int) -> Iterator[tuple[str, list[str]]]:
@@ -77,21 +81,23 @@ def originals(connection: duckdb.DuckDBPyConnection, run: RunFolder, kept: int) 
     settings = run.config.fuse
     columns = ("position", "retriever", "doc_id", "score")
     condition = f"strategy = '{ORIGINAL}' AND rank <= {settings.depth} ORDER BY query_id, retriever, rank"
-    for rows in _rows(connection, run, "runs", columns, condition):
+    for rows in _rows(connection, run, ("runs",), columns, condition):
         for query_id, doc_ids in fuse_original(rows, settings).items():
             yield query_id, doc_ids[:kept]
 
 
 def _rows(
-    connection: duckdb.DuckDBPyConnection, run: RunFolder, table: str, columns: Sequence[str], condition: str
+    connection: duckdb.DuckDBPyConnection, run: RunFolder, tables: Sequence[str], columns: Sequence[str], condition: str
 ) -> Iterator[pa.Table]:
-    """Yields a table's rows of the wanted queries, some thousands at a time, all rows of a query together."""
-    if table not in run.tables:  # no committed shard has a row of it
+    """Yields the tables' rows of the wanted queries, some thousands at a time, all rows of a query together."""
+    files = [file for table in tables for file in run.tables.get(table, ())]
+    if not files:  # no committed shard has a row of them
         return
     # a relation, not execute(): its Arrow output came out of order with DuckDB 2.0 where insertion order is not preserved
     found = connection.sql(
-        f"SELECT query_id, {', '.join(columns)} FROM read_parquet($files) SEMI JOIN wanted USING (query_id) WHERE {condition}",
-        params={"files": run.tables[table]},
+        f"SELECT query_id, {', '.join(columns)} FROM read_parquet($files, union_by_name = true)"
+        f" SEMI JOIN wanted USING (query_id) WHERE {condition}",
+        params={"files": files},
     ).to_arrow_reader(BATCH_ROWS)
     buffer = found.schema.empty_table()
     for batch in found:

@@ -63,7 +63,8 @@ def open_documents(
 def retriever_identity(name: str, settings: RetrieverSettings) -> dict[str, Any]:
     """Returns `retrievers.retriever.retriever_identity`, of an index on S3 without copying it."""
     if isinstance(settings, HybridSettings):
-        return hybrid_identity(settings, lambda part, one: retriever_identity(part_name(name, part), one))
+        of = {part: retriever_identity(part_name(name, part), one) for part, one in settings.of.items()}
+        return hybrid_identity(settings, of)
     if not _on_s3(settings):
         return retriever.retriever_identity(name, settings)
     return index_identity(name, settings, stored_index(S3Storage(settings.index))[0])

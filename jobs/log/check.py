@@ -82,6 +82,27 @@ def check_log(files: Sequence[LogFile], columns: LogColumns) -> list[RowGroup]:
     return groups
 
 
+def has_values(file: LogFile, columns: LogColumns, name: str) -> bool:
+    """Returns whether a file has a column whose values a query can have: in it, or as a partition of its path.
+
+    Args:
+        file: of the log.
+        columns: that are read.
+        name: of the column.
+
+    Raises:
+        LogError: the file is not readable, or lacks a column that is read.
+    """
+    if name in dict(file.partitions):
+        return True
+    if file.json:
+        fields = json_fields(file)
+        return fields is not None and name in fields.names
+    with open_log_file(file, columns) as parquet:
+        schema = parquet.schema_arrow
+        return schema.names.count(name) == 1 and _is_value(schema.field(name).type)
+
+
 def open_log_file(file: LogFile, columns: LogColumns) -> pq.ParquetFile:
     """Opens a file for reading in bounded memory (pages, not whole row groups) and checks its columns.
 

@@ -108,16 +108,8 @@ def _prepare(
     prices = read_prices(config, config_path)
     prices_file = prices_version(_prices_path(config_path)) if prices is not None else None
     indexes = index_identities(config)
-    searched = indexed_identities(indexes)
-    if config.reads_texts and len({index.get("corpus") for index in searched.values()}) > 1:
-        raise ConfigError(
-            "index-shared",
-            f"retrieve.retrievers: {', '.join(searched)} search indexes of different corpora, but texts are taken from one; "
-            "build all from one corpus for all, or set rerank.kind: none and fuse.duplicates: keep",
-        )
-    name, first = next(iter(all_indexed(config.retrieve.retrievers).items()))
-    if config.reads_texts and isinstance(first, ElasticSettings):  # refuses an index without texts
-        open_documents(name, first.model_copy(update={"index": searched[name]["index"]}))
+    if config.reads_texts:
+        check_documents(config, indexes)
     facts = {name: retriever_facts(name, one, indexes[name]) for name, one in config.retrieve.retrievers.items()}
     engine_settings, rewriting, rewriting_identity, warnings = resolved_rewriting(config, rewriting)
     identified_by = identity(config, indexes, rewriting_identity, reranking_identity(config))
@@ -233,6 +225,28 @@ def index_identities(config: Config) -> dict[str, dict[str, Any]]:
         else:
             found[name] = identity_of(name, retriever)
     return found
+
+
+def check_documents(config: Config, indexes: Mapping[str, Mapping[str, Any]]) -> None:
+    """Checks that the texts of a config's documents can be read, and are those of what all its retrievers find.
+
+    Args:
+        config: that reads texts.
+        indexes: retriever -> identity of its index.
+
+    Raises:
+        ConfigError, RetrieverError: the indexes are of several corpora, or the first one has no texts.
+    """
+    searched = indexed_identities(indexes)
+    if len({index.get("corpus") for index in searched.values()}) > 1:
+        raise ConfigError(
+            "index-shared",
+            f"retrieve.retrievers: {', '.join(searched)} search indexes of different corpora, but texts are taken from one; "
+            "build all from one corpus for all, or set rerank.kind: none and fuse.duplicates: keep",
+        )
+    name, first = next(iter(all_indexed(config.retrieve.retrievers).items()))
+    if isinstance(first, ElasticSettings):  # refuses an index without texts
+        open_documents(name, first.model_copy(update={"index": searched[name]["index"]}))
 
 
 def reranking_identity(config: Config) -> dict[str, Any]:

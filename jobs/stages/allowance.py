@@ -4,28 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 PORTION = 32  # requests whose money is asked for at a time
 _LEAST = 1e-6  # USD that are asked for at least: a request without a price must not be refused
+_ASKING_SECONDS = 0.005  # between two looks while another request asks
 _LOOK_SECONDS = 0.05  # between two looks at the answers that came meanwhile, while no money is left for another request
 
 
+class Grant(NamedTuple):
+    """What a request may cost: kept until its answer is paid."""
+
+    name: str
+    usd: float
+
+
 class Allowance:
-    """Lets requests be sent as long as their expected price, with that of the requests in flight, is granted."""
+    """Lets requests be sent as long as their expected price, with that of the requests in flight, is granted.
 
-    def __init__(self, reserve: Callable[[float, float], float], first_price: Callable[[int], float]) -> None:
-        """Asks for nothing yet.
+    Threads and event loops may share it. A request is expected to cost what those of its name have cost on average.
+    """
 
-        Args:
-            reserve: `cluster.run.stage.reserver`.
-            first_price: Returns the most that a request with so many characters may cost, in USD, until one is answered.
-        """
-        self._reserve, self._first_price = reserve, first_price
+    def __init__(self, reserve: Callable[[float, float], float]) -> None:
+        """Asks for nothing yet; `reserve` is `cluster.run.stage.reserver`."""
+        self._reserve = reserve
         self._granted = self._spent = 0.0
-        self._in_flight = self._answers = 0
-        self._answered = 0.0  # USD of all answers
-        self._lock, self._asking = threading.Lock(), asyncio.Lock()
+        self._in_flight, self._expected = 0, 0.0  # requests with a grant, and the USD of their grants
+        self._answered: dict[str, tuple[int, float]] = {}  # name of requests -> number and USD of the answers
+        self._lock = threading.Lock()  # guards what is above; never held while another process is asked
+        self._asking = threading.Lock()  # never waited for: it would stop an event loop
+        self._refused_until = 0.0
         self.ended = False
         """Whether requests were refused since nothing is left."""
 
@@ -34,38 +44,69 @@ class Allowance:
         with self._lock:
             self._spent += usd
 
-    def settle(self, usd: float) -> None:
-        """Counts an answered request; any thread may call it."""
+    def settle(self, grant: Grant, usd: float, answered: bool = True) -> None:
+        """Gives a grant back and counts what was spent.
+
+        Args:
+            grant: of `take`.
+            usd: what the request has cost.
+            answered: whether that is the price of an answer, from which the next ones are expected to differ little.
+        """
         with self._lock:
             self._in_flight -= 1
-            self._answers += 1
-            self._answered += usd
+            self._expected = self._expected - grant.usd if self._in_flight else 0.0  # without the errors of rounding
             self._spent += usd
+            if answered:
+                count, sum_usd = self._answered.get(grant.name, (0, 0.0))
+                self._answered[grant.name] = count + 1, sum_usd + usd
 
-    async def take(self, characters: int) -> bool:
-        """Returns whether a request with so many characters may be sent; waits for answers that may leave money for it."""
+    async def take(self, name: str, first_price: float) -> Grant | None:
+        """Returns the right to send a request, None if nothing is left; waits for answers that may leave money for it.
+
+        Args:
+            name: of requests that cost about the same.
+            first_price: the most that the request may cost, in USD; expected until one of its name is answered.
+        """
         while True:
-            price = self._answered / self._answers if self._answers else self._first_price(characters)
-            if self._take(price):
-                return True
-            async with self._asking:
-                if not self._affordable(price) and not self.ended:
-                    self._granted = await asyncio.to_thread(self._reserve, self._spent, max(PORTION * price, _LEAST))
-            if self._affordable(price):
-                continue
-            if not self._in_flight:
-                self.ended = True
-            if self.ended:
-                return False
-            await asyncio.sleep(_LOOK_SECONDS)
+            if (grant := self._take(name, first_price)) is not None:
+                return grant
+            asked = await self._ask(name, first_price)
+            if (grant := self._take(name, first_price, asked)) is not None or self.ended:
+                return grant
+            await asyncio.sleep(_ASKING_SECONDS if self._asking.locked() else _LOOK_SECONDS)
 
-    def _take(self, price: float) -> bool:
+    def _take(self, name: str, first_price: float, asked: bool = False) -> Grant | None:
+        """Returns a grant if there is money for it; ends if there is none, `asked` for just now, and no answer to wait for."""
         with self._lock:
-            taken = self._affordable(price)
-            self._in_flight += taken
-            return taken
+            price = self._price(name, first_price)
+            if self._affordable(price):
+                self._in_flight += 1
+                self._expected += price
+                return Grant(name, price)
+            self.ended = self.ended or (asked and not self._in_flight)
+            return None
+
+    async def _ask(self, name: str, first_price: float) -> bool:
+        """Asks for a portion; returns whether it did: one request of all does so at a time, and not at once after a refusal."""
+        if time.monotonic() < self._refused_until or not self._asking.acquire(blocking=False):
+            return False
+        try:
+            with self._lock:
+                price, spent = self._price(name, first_price), self._spent
+            granted = await asyncio.to_thread(self._reserve, spent, max(PORTION * price, _LEAST))
+            with self._lock:
+                self._granted = granted
+                if not self._affordable(price):
+                    self._refused_until = time.monotonic() + _LOOK_SECONDS
+            return True
+        finally:
+            self._asking.release()
+
+    def _price(self, name: str, first_price: float) -> float:
+        count, sum_usd = self._answered.get(name, (0, 0.0))
+        return sum_usd / count if count else first_price
 
     def _affordable(self, price: float) -> bool:
-        if not self._answers and not self._in_flight:
+        if not self._answered and not self._in_flight:
             return self._spent < self._granted  # one request tells what they cost
-        return self._spent + (self._in_flight + 1) * price <= self._granted
+        return self._spent + self._expected + price <= self._granted

@@ -12,7 +12,7 @@ from cluster.costs import BusyTime, Prices, Totals, add_totals, entry
 from cluster.run.stage import BlockHalted, heartbeat, reserver, stopping
 from cluster.storage import Storage
 from jobs.run.engine import open_worker_engine
-from jobs.stages.allowance import Allowance
+from jobs.stages.allowance import Allowance, Grant
 from jobs.stages.completions import CompletionRecord, Completions, key_of
 from jobs.stages.fill import fill
 from jobs.stages.journal import JournalKeeper, Key
@@ -27,27 +27,48 @@ HEARTBEAT_SECONDS = 1.0  # between two progress reports of a shard
 
 
 class Sends:
-    """The gate of a shard's requests: a send is written to the journal, and its price granted, before it is made."""
+    """The gate of a shard's requests: the price of each is granted first, and each send of it is written to the journal."""
 
-    def __init__(self, store: Completions, allowance: Allowance | None, key: KeyOf) -> None:
-        """Admits every request if `allowance` is None."""
-        self._store, self._allowance, self._key = store, allowance, key
-        self._paid: set[Key] = set()  # a retry is paid for by the first send: it is answered once
+    def __init__(
+        self,
+        store: Completions,
+        allowance: Allowance | None,
+        key: KeyOf = key_of,
+        first_price: Callable[[Request], float] = lambda _: 0.0,
+    ) -> None:
+        """Admits every request if `allowance` is None.
+
+        Args:
+            store: of the shard.
+            allowance: of the worker.
+            key: returns the key of a request's completion.
+            first_price: returns the most that a request may cost, in USD.
+        """
+        self._store, self._allowance, self._key, self._first_price = store, allowance, key, first_price
+        self._grants: dict[Key, Grant] = {}  # of requests that are not answered
 
     async def admit(self, request: Request) -> bool:
         """Returns whether the request may be sent; waits as long as that is not known."""
-        key = self._key(request)
-        if self._allowance is not None and key not in self._paid:
-            if not await self._allowance.take(len(request.prompt)):
+        if self._allowance is not None:
+            grant = await self._allowance.take(f"{request.name}@{request.engine}", self._first_price(request))
+            if grant is None:
                 return False
-            self._paid.add(key)
-        self._store.sent(key)
+            self._grants[self._key(request)] = grant
         return True
 
-    def settle(self, key: Key, usd: float) -> None:
-        """Counts the price of a completion."""
-        if self._allowance is not None and key in self._paid:
-            self._allowance.settle(usd)
+    def sending(self, request: Request) -> None:
+        """Records that the request is about to be sent."""
+        self._store.sent(self._key(request))
+
+    def settle(self, key: Key, usd: float, answered: bool = True) -> None:
+        """Counts the price of a completion; `answered`: it has a text."""
+        if self._allowance is not None and (grant := self._grants.pop(key, None)) is not None:
+            self._allowance.settle(grant, usd, answered)
+
+    def close(self) -> None:
+        """Counts requests whose answers nobody waits for any more as paid: what they have cost is not known."""
+        for key in list(self._grants):
+            self.settle(key, self._grants[key].usd, answered=False)
 
 
 class Completer:
@@ -86,7 +107,7 @@ class Completer:
         self._prices, self._most_tokens, self._key = prices, most_tokens, key
         paid = any(one.kind != "recorded" for one in self._engines.values())
         self._keeper = JournalKeeper(storage, unsaved_seconds, stopping()) if paid else None
-        self._allowance = Allowance(reserver(), self._first_price) if paid and prices is not None else None
+        self._allowance = Allowance(reserver()) if paid and prices is not None else None
         if self._allowance is not None and prices is not None:
             up = sum(self.start_up.values())
             self._allowance.spend(prices.usd({"rewrite": {"": {"seconds": up, "device_seconds": up * gpus}}}))
@@ -137,22 +158,26 @@ class Completer:
         """Yields the completions of the missing requests, each as it comes; one engine after the other."""
         reported = time.perf_counter()
         done, answered = len(requests) - len(missing), 0
-        spent: Totals = {}
         by_engine: dict[str, list[Request]] = {}
         for key in missing:
             by_engine.setdefault(requests[key].engine, []).append(requests[key])
-        with self._busy.share() as share:
-            sends = Sends(store, self._allowance, self._key)
-            answers = (one for name, asked in by_engine.items() for one in self._engines[name].complete(asked, sends))
-            for request, completion in answers:
-                seconds = share()  # since the answer before: latencies overlap, machine time does not
-                key = self._key(request)
-                yield [(key, CompletionRecord(replace(completion, seconds=seconds), request.prompt))]
-                answered += 1
-                sends.settle(key, self._count(spent, completion, seconds))
-                if (now := time.perf_counter()) - reported > HEARTBEAT_SECONDS:
-                    heartbeat((done + answered) / len(requests), spent)
-                    reported = now
+        sends = Sends(store, self._allowance, self._key, self._first_price)
+        try:
+            with self._busy.share() as share:
+                answers = (one for name, asked in by_engine.items() for one in self._engines[name].complete(asked, sends))
+                for request, completion in answers:
+                    seconds = share()  # since the answer before: latencies overlap, machine time does not
+                    key = self._key(request)
+                    usd = self._count(store.spent, completion, seconds)
+                    sends.settle(key, usd, answered=completion.error_reason is None)
+                    yield [(key, CompletionRecord(replace(completion, seconds=seconds), request.prompt))]
+                    answered += 1
+                    if (now := time.perf_counter()) - reported > HEARTBEAT_SECONDS:
+                        heartbeat((done + answered) / len(requests), store.spent)
+                        reported = now
+        finally:
+            sends.close()
+            heartbeat((done + answered) / len(requests), store.spent)  # a block that is given up has cost this
         if answered < len(missing):
             raise BlockHalted
 
@@ -166,8 +191,9 @@ class Completer:
         add_totals(spent, one)
         return self._prices.usd(one) if self._prices is not None else 0.0
 
-    def _first_price(self, characters: int) -> float:
+    def _first_price(self, request: Request) -> float:
         """Returns the most that a request may cost, by tokens: a token has a character at least, or two bytes of one."""
-        tokens: dict[str, float] = {"prompt_tokens": characters, "completion_tokens": self._most_tokens}
-        model = next(iter(self._engines.values())).identity().get("model", "")
+        longest = request.decoding.get("max_tokens") or self._most_tokens
+        tokens: dict[str, float] = {"prompt_tokens": len(request.prompt), "completion_tokens": longest}
+        model = self._engines[request.engine].identity().get("model", "")
         return self._prices.usd({"rewrite": {f"@{model}": tokens}}) if self._prices is not None else 0.0

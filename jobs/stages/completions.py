@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from cluster.costs import Totals
 from cluster.storage import Storage
 from jobs.stages.fill import Portion
 from jobs.stages.journal import (
@@ -64,6 +65,8 @@ class Completions:
         self._read: list[str] = []  # journals of earlier attempts
         self._newly_lost: Counter[Key] = Counter()  # by those journals
         self._found: tuple[dict[Key, dict[str, Any]], dict[Key, dict[str, Any]]] | None = None  # read once
+        self.spent: Totals = {}
+        """What engines have cost for this attempt at the shard."""
         self.lost: Counter[Key] = Counter()
         """How often each request was sent, by attempts that were killed, without an answer that was kept."""
 

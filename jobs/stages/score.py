@@ -57,14 +57,7 @@ class Score:
         reranker = open_reranker(settings, device)
         assert reranker is not None, "rerank.kind: none has no scoring stage"
         self._kind, self._reranker = settings.kind, reranker
-        self._documents = open_documents(*documents, patient=True)
-        found = getattr(self._documents, "entry", {}).get("corpus")
-        if corpus is not None and found is not None and found != corpus:
-            raise RetrieverError(
-                "index-replaced",
-                f"retrieve.retrievers.{documents[0]}: the documents of its index were replaced since this run was planned; "
-                "start a new run, or put the old index back",
-            )
+        self._documents = planned_documents(*documents, corpus)
         self._typos = typos
         self._model = settings.encoder.model if settings.encoder is not None else settings.model
 
@@ -104,6 +97,28 @@ class Score:
         """Returns a query on which the reranker failed with the cost of the requests that were sent for it."""
         spent = failed_cost(self._reranker, originals(table, self._typos), self._kind, self._model)
         return with_appended(table, "costs", [spent])
+
+
+def planned_documents(name: str, settings: RetrieverSettings, corpus: str | None) -> DocumentStore:
+    """Returns the documents of a retriever's index, as a worker opens them.
+
+    Args:
+        name: of the retriever.
+        settings: of the retriever.
+        corpus: identity of the documents at planning; None: not checked.
+
+    Raises:
+        RetrieverError: the index is missing, or the documents were replaced.
+    """
+    documents = open_documents(name, settings, patient=True)
+    found = getattr(documents, "entry", {}).get("corpus")
+    if corpus is not None and found is not None and found != corpus:
+        raise RetrieverError(
+            "index-replaced",
+            f"retrieve.retrievers.{name}: the documents of its index were replaced since this run was planned; "
+            "start a new run, or put the old index back",
+        )
+    return documents
 
 
 def sent_requests(reranker: Reranker, queries: Iterable[str]) -> Counter[str]:

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from cluster.errors import RetrieverError
 from retrievers.elastic.connection import Connection
+from retrievers.elastic.settings import FOREIGN
 
 FORMAT = 1
 """Version of the indexes built here."""
@@ -49,7 +50,7 @@ class ElasticIndex(NamedTuple):
     @property
     def corpus(self) -> str:
         """Hash of the documents, the same as of a local index; where the index was not built here, its UUID."""
-        return str(self.note["corpus"]) if self.note else f"elastic:{self.uuid}"
+        return str(self.note["corpus"]) if self.note else f"{FOREIGN}{self.uuid}"
 
 
 def find_index(connection: Connection, name: str) -> ElasticIndex | None:

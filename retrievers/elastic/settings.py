@@ -9,6 +9,8 @@ from pydantic import BaseModel, Field, model_validator
 from retrievers.settings import FROZEN, NOT_IDENTITY, AnyEncoderSettings, bm25_or_dense
 
 TEXT_FIELD, VECTOR_FIELD = "text", "vector"
+FOREIGN = "elastic:"
+"""Begins the identity of a corpus whose index was not built here."""
 _COARSE = ("int4_flat", "bbq_flat", "int4_hnsw", "bbq_hnsw")
 _OVERSAMPLE = 3.0  # of the coarse types, where the config says nothing: Elasticsearch's own for bbq
 _GRAPH = {"m": 16, "ef_construction": 100}  # Elasticsearch's own

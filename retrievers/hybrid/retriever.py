@@ -115,7 +115,7 @@ def open_retriever(
         part: retriever.open_retriever(part_name(name, part), one, device=device, expect_identity=of.get(part))
         for part, one in settings.of.items()
     }
-    identity = hybrid_identity(settings, lambda part, _: parts[part].identity())
+    identity = hybrid_identity(settings, {part: one.identity() for part, one in parts.items()})
     if expect_identity is not None and dict(expect_identity) != identity:
         raise RetrieverError(
             "index-replaced",
@@ -133,7 +133,8 @@ def open_documents(name: str, settings: HybridSettings, *, patient: bool = False
 
 def retriever_identity(name: str, settings: HybridSettings) -> dict[str, Any]:
     """Returns the identity without loading a model; see `retrievers.retriever.retriever_identity`."""
-    return hybrid_identity(settings, lambda part, one: retriever.retriever_identity(part_name(name, part), one))
+    of = {part: retriever.retriever_identity(part_name(name, part), one) for part, one in settings.of.items()}
+    return hybrid_identity(settings, of)
 
 
 def retriever_facts(name: str, settings: HybridSettings, identity: Mapping[str, Any]) -> dict[str, Any]:
@@ -157,14 +158,14 @@ def hybrid_facts(
     return {"of": {part: of[part] | facts_of(part, one, of[part]) for part, one in settings.of.items()}}
 
 
-def hybrid_identity(settings: HybridSettings, identity_of: Callable[[str, Indexed], Mapping[str, Any]]) -> dict[str, Any]:
+def hybrid_identity(settings: HybridSettings, identities: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Returns the identity of a hybrid; with a dense retriever it has the first one's ``encoder``.
 
     Args:
         settings: Its settings.
-        identity_of: Returns the identity of one of its retrievers, by name and settings.
+        identities: Of its retrievers, by name.
     """
-    of = {part: dict(identity_of(part, one)) for part, one in settings.of.items()}
+    of = {part: dict(identities[part]) for part in settings.of}
     encoder = next((one["encoder"] for one in of.values() if one.get("encoder")), None)
     return {
         "kind": "hybrid",

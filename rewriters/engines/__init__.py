@@ -64,10 +64,18 @@ class Completion:
 
 
 class SendGate(Protocol):
-    """Is asked before each send of a request, on the engine's event loop."""
+    """Decides which requests are sent, and hears of each send; called on the engine's event loop."""
 
     async def admit(self, request: Request) -> bool:
-        """Returns whether the request may be sent now, which it then is at once; waits as long as that is not known."""
+        """Returns whether the request may be sent; waits as long as that is not known.
+
+        An engine asks once for each request, and before it takes one of its places in flight: the answer may have to wait
+        for requests that wait for a place.
+        """
+        ...
+
+    def sending(self, request: Request) -> None:
+        """Hears that the request is sent now; called before each send."""
         ...
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -142,6 +145,19 @@ def test_what_counts_is_what_the_plan_and_the_manifests_name(storage: Storage) -
 
 
 # ---------------------------------------------------------------- the end
+
+
+def test_temporary_files_of_killed_drivers_go_and_those_of_a_living_one_stay(folder_storage: Storage) -> None:
+    for folder in ("", "lease/"):
+        folder_storage.put(f"{folder}kept.json", b"1")
+        for name, age in (("old", 3600), ("new", 0)):
+            path = Path(folder_storage.root, f"{folder}.{name}.json.0.tmp")
+            path.touch()
+            os.utime(path, (time.time() - age,) * 2)
+    assert remove_orphans(folder_storage, [], []) == 2
+    assert sorted(entry.key for entry in folder_storage.list()) == [
+        ".new.json.0.tmp", "kept.json", "lease/.new.json.0.tmp", "lease/kept.json"
+    ]  # fmt: skip
 
 
 def test_orphans_go_and_the_named_stay(storage: Storage) -> None:

@@ -89,9 +89,21 @@ def test_of_several_processes_exactly_one_wins_each_key(storage: Storage) -> Non
             assert storage.get(f"k/{n}") == name.encode() * 5000
 
 
+def test_the_names_of_new_folders_are_durable_too(folder_storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.readlink(f"/proc/self/fd/{descriptor}")))
+    folder_storage.put("runs/one/key", b"1")
+    root = Path(folder_storage.root)
+    assert {str(path) for path in (root.parent, root, root / "runs", root / "runs" / "one")} <= set(synced)
+    synced.clear()
+    folder_storage.put("runs/one/other", b"1")
+    assert str(root / "runs") not in synced
+
+
 @pytest.mark.parametrize("moment", ["os.fsync", "os.link"])
 def test_a_kill_in_the_middle_leaves_nothing_that_is_taken_for_data(folder_storage: Storage, moment: str) -> None:
     storage = folder_storage
+    Path(storage.root, "commits").mkdir(parents=True)  # else the first sync is that of its name
     code = f"{moment} = lambda *a: os.kill(os.getpid(), signal.SIGKILL)\nstorage.put_if_absent('commits/000001.json', b'x' * 9)"
     assert child(code, storage.root).wait(timeout=60) == -signal.SIGKILL
     assert storage.get("commits/000001.json") is None

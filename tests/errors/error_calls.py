@@ -216,7 +216,11 @@ S3 = [
     Call("storage-address", "is not an address of S3", meets(of.ParamValidationError(report="bucket"))),
     Call("storage-refused", "the credentials have expired", answers("ExpiredToken", 400)),
     Call("storage-refused", "the clock of this machine", answers("RequestTimeTooSkewed")),
-    Call("storage-refused", "set AWS_CA_BUNDLE", meets(of.SSLError(endpoint_url="https://s3", error="self-signed"))),
+    Call(
+        "storage-refused",
+        "set AWS_CA_BUNDLE",
+        meets(of.SSLError(endpoint_url="https://s3", error="[SSL: CERTIFICATE_VERIFY_FAILED]")),
+    ),
     Call("storage-cache", "to a folder on another disk", lambda patch: copied(patch, Entry("a", 1 << 60))),
 ]
 

@@ -50,18 +50,20 @@ def test_requests_in_flight_are_paid_for_before_they_are_sent() -> None:
         return 3.0
 
     async def take() -> list[bool]:
-        allowance = Allowance(reserve, lambda characters: characters / 10)
-        first = [await allowance.take(10) for _ in range(3)]  # at most 1 USD each
-        for _ in first:
-            allowance.settle(0.5)  # cheaper than that
-        return [*first, *[await allowance.take(10) for _ in range(3)]]
+        allowance = Allowance(reserve)
+        first = [await allowance.take("keyword", 1.0) for _ in range(3)]
+        for grant in first:
+            assert grant is not None
+            allowance.settle(grant, 0.5)  # cheaper than expected
+        return [grant is not None for grant in [*first, *[await allowance.take("keyword", 1.0) for _ in range(3)]]]
 
     async def end() -> bool:
-        allowance = Allowance(reserve, lambda _: 1.0)
+        allowance = Allowance(reserve)
         for _ in range(3):
-            assert await allowance.take(1)
-            allowance.settle(1.0)
-        refused = not await allowance.take(1)
+            grant = await allowance.take("keyword", 1.0)
+            assert grant is not None
+            allowance.settle(grant, 1.0)
+        refused = await allowance.take("keyword", 1.0) is None
         return refused and allowance.ended
 
     assert asyncio.run(take()) == [True] * 6
@@ -72,13 +74,28 @@ def test_requests_in_flight_are_paid_for_before_they_are_sent() -> None:
 def test_requests_without_a_price_are_sent() -> None:
     budget = Budget(1.0)
 
-    async def take() -> list[bool]:
-        allowance = Allowance(lambda spent, wanted: budget.reserve("w", spent, wanted), lambda _: 0.0)
-        found = [await allowance.take(100) for _ in range(3)]
-        allowance.settle(0.0)
-        return [*found, await allowance.take(100)]
+    async def take() -> bool:
+        allowance = Allowance(lambda spent, wanted: budget.reserve("w", spent, wanted))
+        found = [await allowance.take("keyword", 0.0) for _ in range(3)]
+        assert found[0] is not None
+        allowance.settle(found[0], 0.0)
+        return all([*found, await allowance.take("keyword", 0.0)])
 
-    assert asyncio.run(take()) == [True] * 4
+    assert asyncio.run(take())
+
+
+def test_one_request_does_not_tell_what_another_costs() -> None:
+    """Of a strategy's own engine, say: ten times as dear."""
+
+    async def take() -> list[bool]:
+        allowance = Allowance(lambda spent, wanted: min(10.0, spent + wanted))
+        for _ in range(5):
+            grant = await allowance.take("keyword", 1.0)
+            assert grant is not None
+            allowance.settle(grant, 1.0)
+        return [await allowance.take(name, price) is not None for name, price in (("general", 10.0), ("keyword", 1.0))]
+
+    assert asyncio.run(take()) == [False, True]  # what is left is used
 
 
 # ---------------------------------------------------------------- a run

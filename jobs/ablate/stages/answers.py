@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +17,8 @@ from jobs.tables import nested
 from retrievers.corpora.duplicates import without_duplicates
 from retrievers.fusion import Fused, fuse
 from retrievers.lists import Hits, Lists, by_document
-from retrievers.ranking import encode, offsets_of
+from retrievers.ranking import encode, offsets_of, ranks
+from retrievers.redundancy import Similarity
 from retrievers.retriever import DocumentStore, distinct
 from retrievers.settings import FuseSettings
 
@@ -43,13 +44,13 @@ class _Pairs(NamedTuple):
 class Fusing:
     """Collects the fused candidates of the arms of a block."""
 
-    def __init__(self, work: SharedWork, rows: int, documents: DocumentStore | None) -> None:
+    def __init__(self, work: SharedWork, rows: int, documents: Mapping[str, DocumentStore]) -> None:
         """Begins without arms.
 
         Args:
             work: of all arms.
             rows: queries of the block.
-            documents: the texts, where an arm drops duplicates.
+            documents: the texts, where an arm drops duplicates, by `Answer.documents`.
         """
         self._work, self._rows, self._documents = work, rows, documents
         self._fused: list[list[_Fused]] = []  # by search
@@ -67,12 +68,13 @@ class Fusing:
         """
         hits, similar = by_document(lists, self._rows), similarity_of(cosines)
         used = np.zeros(len(hits.pair_query), dtype=bool)
-        found, done = [], dict[str, Fused]()
+        found, done = [], dict[tuple[str, int], Fused]()
         for at, answer in answers:
             settings = _settings(answer, strategies)
-            key = settings.model_dump_json(exclude={"k"} if settings.method == "minmax" else None)
+            documents = self._documents[answer.documents] if settings.duplicates == "drop" else None
+            key = settings.model_dump_json(exclude={"k"} if settings.method == "minmax" else None), id(documents)
             if key not in done:
-                done[key] = self._fuse(hits, settings, similar)
+                done[key] = _fuse(hits, settings, similar, documents)
             fused = done[key]
             used[fused.pairs] = True
             sizes = np.diff(fused.offsets)
@@ -83,14 +85,6 @@ class Fusing:
         pairs = np.flatnonzero(used)
         self._fused.append(found)
         self._pairs.append(_Pairs(pairs, hits.pair_query[pairs], hits.doc_ids.take(pa.array(hits.pair_document[pairs]))))
-
-    def _fuse(self, hits: Hits, settings: FuseSettings, similar: object) -> Fused:
-        fused = fuse(hits, settings, similar)  # type: ignore[arg-type]
-        if settings.duplicates == "drop" and self._documents is not None:
-            unique, place = distinct(fused.doc_ids.to_pylist())
-            texts = self._documents.texts(unique)
-            fused = without_duplicates(fused, [texts[i] for i in place], settings.duplicate_chars)
-        return fused
 
     def columns(self) -> list[pa.ListArray]:
         """Returns the columns `documents` and `fused` of a block, and counts the pairs of each arm."""
@@ -111,8 +105,9 @@ class Fusing:
             for one in found:
                 answer, pairs = work.answers[one.arm], numbered[one.pair]
                 if answer.reranker is not None:
-                    scored[answer.reranker, pairs] = True
-                    users[answer.reranker].add([answer.arm], pairs)
+                    given = pairs[ranks(np.bincount(one.row, minlength=rows)) <= answer.candidates]
+                    scored[answer.reranker, given] = True
+                    users[answer.reranker].add([answer.arm], given)
                 arms.append(np.full(len(pairs), one.arm, dtype=np.int16))
                 of_row.append(one.row)
                 document.append((pairs - starts[one.row]).astype(np.int32))
@@ -142,6 +137,15 @@ class Fusing:
             nested(starts, documents, pa.list_(DOCUMENT)),
             nested(offsets_of(np.bincount(flat_row, minlength=rows)), fused, pa.list_(FUSED)),
         ]
+
+
+def _fuse(hits: Hits, settings: FuseSettings, similar: Similarity, documents: DocumentStore | None) -> Fused:
+    fused = fuse(hits, settings, similar)
+    if documents is not None:
+        unique, place = distinct(fused.doc_ids.to_pylist())
+        texts = documents.texts(unique)
+        fused = without_duplicates(fused, [texts[i] for i in place], settings.duplicate_chars)
+    return fused
 
 
 def _settings(answer: Answer, strategies: set[str]) -> FuseSettings:

@@ -79,9 +79,8 @@ class RetrieveArms:
             for key, one in work.retrievers.items()
         }
         self._storage = open_storage(run)
-        first = next(iter(work.retrievers.values()))
-        drops = any(answer.fuse.duplicates == "drop" for answer in work.answers)
-        self._documents = open_documents(first.name, first.settings, patient=True) if drops else None
+        dropping = {one.documents: work.retrievers[one.documents] for one in work.answers if one.fuse.duplicates == "drop"}
+        self._documents = {key: open_documents(one.name, one.settings, patient=True) for key, one in dropping.items()}
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with the candidates of every arm, `documents` and `fused`, and costs."""

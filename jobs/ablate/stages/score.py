@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -12,14 +12,13 @@ from cluster import costs
 from jobs.ablate.gathered import GatheredScores, Scored
 from jobs.ablate.shared_work import ScoredBy
 from jobs.ablate.tables import PAIR_SCORE
-from jobs.index.opening import open_documents
 from jobs.stages.fill import fill
-from jobs.stages.score import failed_cost, scored_portions, sent_requests
+from jobs.stages.score import failed_cost, planned_documents, scored_portions, sent_requests
 from jobs.stages.search_texts import originals
 from jobs.tables import nested, with_appended, with_failure
 from retrievers.ranking import offsets_of
 from retrievers.reranker import Reranker, open_reranker
-from retrievers.retriever import RetrieverSettings
+from retrievers.retriever import DocumentStore, RetrieverSettings
 
 
 class ScoreArms:
@@ -29,18 +28,18 @@ class ScoreArms:
     ADDS = pa.schema([("scores", pa.list_(PAIR_SCORE))])  # null if a reranker failed on the query
 
     def __init__(
-        self, rerankers: Sequence[ScoredBy], documents: tuple[str, RetrieverSettings], device: str, gathered: str
+        self, rerankers: Sequence[ScoredBy], documents: Mapping[str, tuple[str, RetrieverSettings]], device: str, gathered: str
     ) -> None:
         """Opens the rerankers and the documents.
 
         Args:
             rerankers: of all arms.
-            documents: (name, settings) of the retriever whose index has the texts.
+            documents: (name, settings) of the retrievers whose indexes have the texts, by `ScoredBy.documents`.
             device: the torch device of the models.
             gathered: the folder of what ablations gather.
 
         Raises:
-            RetrieverError: a model or the index is missing.
+            RetrieverError: a model or an index is missing, or documents were replaced.
         """
         opened: dict[str, Reranker] = {}  # arms with typos share a model with those without
         for one in rerankers:
@@ -49,7 +48,8 @@ class ScoreArms:
                 assert reranker is not None, "rerank.kind: none scores nothing"
                 opened[one.settings.model_dump_json()] = reranker
         self._rerankers = [(one, opened[one.settings.model_dump_json()]) for one in rerankers]
-        self._documents = open_documents(*documents, patient=True)
+        corpora = {one.documents: one.corpus for one in rerankers}
+        self._documents = {key: planned_documents(*documents[key], corpus) for key, corpus in corpora.items()}
         self._gathered = gathered
 
     def __call__(self, table: pa.Table) -> pa.Table:
@@ -72,7 +72,7 @@ class ScoreArms:
             values = fill(
                 GatheredScores(self._gathered, one.space),
                 keys,
-                lambda missing, by=opened, made=made: self._score(by, missing, made),  # type: ignore[misc]
+                lambda missing, by=opened, of=self._documents[one.documents], made=made: _score(by, of, missing, made),  # type: ignore[misc]
             )
             fresh, reused = np.zeros(len(queries), dtype=np.int64), np.zeros(len(queries), dtype=np.int64)
             for (row, place), key, value in zip(places, keys, values, strict=True):
@@ -99,10 +99,13 @@ class ScoreArms:
         spent = [failed_cost(by, originals(table, one.typos), one.settings.kind, one.model) for one, by in self._rerankers]
         return with_appended(table, "costs", [[entry for of_one in spent for entry in of_one]])
 
-    def _score(self, by: Reranker, missing: list[Scored], made: set[Scored]) -> Iterator[list[tuple[Scored, float]]]:
-        """Yields the scores of pairs in portions, and notes the pairs in `made`."""
-        made.update(missing)
-        return scored_portions(by, self._documents, missing, [key.text for key in missing], [key.doc_id for key in missing])
+
+def _score(
+    by: Reranker, documents: DocumentStore, missing: list[Scored], made: set[Scored]
+) -> Iterator[list[tuple[Scored, float]]]:
+    """Yields the scores of pairs in portions, and notes the pairs in `made`."""
+    made.update(missing)
+    return scored_portions(by, documents, missing, [key.text for key in missing], [key.doc_id for key in missing])
 
 
 def without_arm_scores(table: pa.Table, error: Exception) -> pa.Table:

@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 
 from cluster.run.shards import File, write_table
 from cluster.run.stage import heartbeat, shard_of
-from cluster.storage import open_storage
+from cluster.storage import Storage, open_storage
 from jobs.ablate.shared_work import Answer, SharedWork
 from jobs.ablate.tables import ARM_STORED
 from jobs.stages.write import committed_row, costs_columns, files_before, flattened, loss_counts, stored_table
 from jobs.tables import COMMITTED
 from retrievers.order import order
-from retrievers.ranking import offsets_of, ranges, ranks
+from retrievers.ranking import offsets_of, ranks
 
 ROW_GROUP = 50_000  # rows: one of an arm's own has a few hundred, and takes longer to begin than to fill
 
@@ -61,10 +61,8 @@ class WriteArms:
         counts["rewrites"] = tables["rewrites"].num_rows
         for one in table.column("counts").combine_chunks().flatten().to_pylist():
             counts[one["name"]] += one["count"]
-        file = self._write_results(shard, block, counts)
-        if file.rows:
-            files["results"] = [file]
-        tables["candidates"] = block.candidates(self._full)
+        files |= self._write_results(shard, block, counts)
+        tables["candidates"] = block.candidates(self._full, self._work.answers[self._full].candidates)
         if block.scored:
             tables["scores"] = block.scores_table(self._work)
         for name, rows in tables.items():
@@ -72,29 +70,54 @@ class WriteArms:
                 files.setdefault(name, []).append(write_table(self._storage, name, shard, rows))
         return committed_row(self._storage, table, self._start, files, dict(counts), began)
 
-    def _write_results(self, shard: int, block: _Block, counts: Counter[str]) -> File:
-        """Writes the results of all arms as one file, an arm after the other; memory holds one row group's."""
-        sink, rows = io.BytesIO(), 0
-        group: list[pa.Table] = []
-        schema = ARM_STORED["results"]
-        with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
+    def _write_results(self, shard: int, block: _Block, counts: Counter[str]) -> dict[str, list[File]]:
+        """Writes the results of all arms, and what stands behind them, an arm after the other; returns table -> file."""
+        with _Written(self._storage, "results", shard) as results, _Written(self._storage, "tails", shard) as tails:
             for number, answer in enumerate(self._work.answers):
-                results = block.results(number, answer)
-                found = pc.count_distinct(results.column("query_id")).as_py()
-                counts[f"arm/{answer.arm}/queries_with_results"] += found
-                counts["arms_with_results"] += found
-                rows += results.num_rows
-                group.append(results)
-                if sum(one.num_rows for one in group) >= ROW_GROUP or number == len(self._work.answers) - 1:
-                    writer.write_table(pa.concat_tables(group))
-                    group = []
-                    heartbeat()
-        key = f"results/shard-{shard:06d}-{uuid.uuid4().hex[:12]}.parquet"
-        data = sink.getvalue()
-        if rows:
-            self._storage.put(key, data)
-        counts["results"] = rows
-        return File(key, rows, len(data))
+                found, behind = block.results(number, answer)
+                queries = pc.count_distinct(found.column("query_id")).as_py()
+                counts[f"arm/{answer.arm}/queries_with_results"] += queries
+                counts["arms_with_results"] += queries
+                results.add(found)
+                tails.add(behind)
+        counts["results"] = results.file.rows
+        return {table: [one.file] for table, one in (("results", results), ("tails", tails)) if one.file.rows}
+
+
+class _Written:
+    """A file of one table, written one row group after the other: memory holds one group's rows."""
+
+    def __init__(self, storage: Storage, table: str, shard: int) -> None:
+        self._storage, self._key = storage, f"{table}/shard-{shard:06d}-{uuid.uuid4().hex[:12]}.parquet"
+        self._schema, self._sink, self._group = ARM_STORED[table], io.BytesIO(), list[pa.Table]()
+        self.file = File(self._key, 0, 0)
+
+    def __enter__(self) -> _Written:
+        self._writer = pq.ParquetWriter(self._sink, self._schema, compression="zstd")
+        return self
+
+    def add(self, rows: pa.Table) -> None:
+        """Adds rows."""
+        self._group.append(rows)
+        self.file = self.file._replace(rows=self.file.rows + rows.num_rows)
+        if sum(one.num_rows for one in self._group) >= ROW_GROUP:
+            self._write()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            return
+        if self._group:
+            self._write()
+        self._writer.close()
+        data = self._sink.getvalue()
+        self.file = self.file._replace(size=len(data))
+        if self.file.rows:
+            self._storage.put(self._key, data)
+
+    def _write(self) -> None:
+        self._writer.write_table(pa.concat_tables(self._group))
+        self._group = []
+        heartbeat()
 
 
 class _Block:
@@ -131,50 +154,57 @@ class _Block:
                 zero_copy_only=False
             )
 
-    def results(self, number: int, answer: Answer) -> pa.Table:
-        """Returns the rows of results/ of one arm."""
+    def results(self, number: int, answer: Answer) -> tuple[pa.Table, pa.Table]:
+        """Returns the rows of one arm in results/, and those in tails/."""
         begin, end = self._bounds[number], self._bounds[number + 1]
         row, place, fused = self._row[begin:end], self._place[begin:end], self._score[begin:end]
         lengths = np.bincount(row, minlength=self.rows)
         reranked = np.full(len(row), np.nan)
         score = fused.copy()
-        chosen = ranges(np.cumsum(lengths) - lengths, np.minimum(lengths, answer.keep))
+        chosen = np.arange(len(row))
         if answer.reranker is not None:
-            reranked = self._reranked[answer.reranker][place]
-            known = self._has_scores[row]
-            of = np.flatnonzero(known)
-            sizes = np.where(self._has_scores, lengths, 0)
+            given = (ranks(lengths) <= answer.candidates) & self._has_scores[row]
+            of = np.flatnonzero(given)
+            reranked[of] = self._reranked[answer.reranker][place[of]]
+            sizes = np.where(self._has_scores, np.minimum(lengths, answer.candidates), 0)
             ordered = order(
-                offsets_of(sizes), self._doc_ids.take(pa.array(place[of])), reranked[of], answer.combine, answer.keep
+                offsets_of(sizes), self._doc_ids.take(pa.array(place[of])), reranked[of], answer.combine, answer.candidates
             )
             score[of[ordered.places]] = ordered.scores
-            chosen = np.concatenate([of[ordered.places], chosen[~known[chosen]]])
+            chosen = np.concatenate([of[ordered.places], np.flatnonzero(~given)])
             chosen = chosen[np.argsort(row[chosen], kind="stable")]
-        kept = np.bincount(row[chosen], minlength=self.rows)
+        rank = ranks(lengths)
+        kept, behind = rank <= answer.keep, (rank > answer.keep) & (rank <= answer.looked)
+        tail, chosen = chosen[behind], chosen[kept]
         at = self._by_arm[begin:end][chosen]
-        return pa.table(
-            [
-                self.query_ids.take(pa.array(row[chosen])),
-                pa.repeat(pa.scalar(answer.arm), len(chosen)),
-                pa.array(ranks(kept).astype(np.int32)),
-                self._doc_ids.take(pa.array(place[chosen])),
-                pa.array(score[chosen]),
-                pa.array(fused[chosen]),
-                pa.array(reranked[chosen], from_pandas=True),  # NaN: no score
-                self._sources.take(pa.array(at)),
-            ],
-            schema=ARM_STORED["results"],
-        )
+        results = [
+            self.query_ids.take(pa.array(row[chosen])),
+            pa.repeat(pa.scalar(answer.arm), len(chosen)),
+            pa.array(rank[kept].astype(np.int32)),
+            self._doc_ids.take(pa.array(place[chosen])),
+            pa.array(score[chosen]),
+            pa.array(fused[chosen]),
+            pa.array(reranked[chosen], from_pandas=True),  # NaN: no score
+            self._sources.take(pa.array(at)),
+        ]
+        tails = [
+            self.query_ids.take(pa.array(row[tail])),
+            pa.repeat(pa.scalar(answer.arm), len(tail)),
+            pa.array(rank[behind].astype(np.int32)),
+            self._doc_ids.take(pa.array(place[tail])),
+        ]
+        return pa.table(results, schema=ARM_STORED["results"]), pa.table(tails, schema=ARM_STORED["tails"])
 
-    def candidates(self, number: int) -> pa.Table:
-        """Returns the rows of candidates/: those of one arm before reranking."""
+    def candidates(self, number: int, keep: int) -> pa.Table:
+        """Returns the rows of candidates/: the first `keep` of one arm before reranking."""
         begin, end = self._bounds[number], self._bounds[number + 1]
-        row = self._row[begin:end]
+        rank = ranks(np.bincount(self._row[begin:end], minlength=self.rows))
+        of = begin + np.flatnonzero(rank <= keep)
         columns = [
-            self.query_ids.take(pa.array(row)),
-            pa.array(ranks(np.bincount(row, minlength=self.rows)).astype(np.int32)),
-            self._doc_ids.take(pa.array(self._place[begin:end])),
-            pa.array(self._score[begin:end]),
+            self.query_ids.take(pa.array(self._row[of])),
+            pa.array(rank[of - begin].astype(np.int32)),
+            self._doc_ids.take(pa.array(self._place[of])),
+            pa.array(self._score[of]),
         ]
         return pa.table(columns, schema=ARM_STORED["candidates"])
 

@@ -12,8 +12,10 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from cluster.errors import ConfigError
-from jobs.compare.standing import FAMILIES, MARKS, PLACES, Standing, mark, standing
+from jobs.compare.notes import looked_notes
+from jobs.compare.standing import FAMILIES, MARKS, PLACES, Standing, cut_mark, mark, standing
 from jobs.evaluate.exports import ENDINGS, written
+from jobs.evaluate.looked import MARK
 
 if TYPE_CHECKING:
     from jobs.compare.comparison import Comparison
@@ -24,7 +26,7 @@ _SPECIAL = {
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
     "|": r"\textbar{}", '"': r"\textquotedbl{}",
 }  # fmt: skip
-_SIGNS = {"†": r"$^{\dagger}$", "‡": r"$^{\ddagger}$"}
+_SIGNS = {"†": r"$^{\dagger}$", "‡": r"$^{\ddagger}$", MARK: r"$^{*}$"}
 
 
 def latex(text: str) -> str:
@@ -65,7 +67,8 @@ def _row(found: Standing, arm: str) -> str:
             value = rf"\textbf{{{value}}}"
         elif arm in found.second[measure]:
             value = rf"\underline{{{value}}}"
-        cells.append(value + _SIGNS.get(mark(found.differences.get((arm, measure))), ""))
+        one = found.comparison.by_arm[arm, measure]
+        cells.append(value + _SIGNS.get(mark(found.differences.get((arm, measure))), "") + _SIGNS.get(cut_mark(one), ""))
     return " & ".join(cells) + r" \\"
 
 
@@ -82,6 +85,7 @@ def _caption(found: Standing, left_out: int) -> str:
         + "; ".join(corrections),
     ]
     said += [f"Upper bounds that choose by judgements: {_and([latex(arm) for arm in found.bounds])}"] * bool(found.bounds)
+    said += [f"{_SIGNS[MARK]} {latex(note.removeprefix(MARK).strip())}" for note in looked_notes(comparison)]
     said += [f"{left_out:,} arms with lower {latex(found.first)} are left out"] * bool(left_out)
     return ". ".join(said) + "."
 

@@ -83,7 +83,9 @@ def _stages(run: RunFolder, arm: str) -> list[dict[str, Any]]:
         *sections, key = path.split(".")
         place = values
         for section in sections:
-            place = place.setdefault(section, {})
+            if place.get(section) is None:  # an arm may name keys of a section that the config leaves null
+                place[section] = {}
+            place = place[section]
         place[key] = value
     texts = ["original"] * bool(described.get("original", True)) + list(described.get("strategies", []))
     retrievers, fused, reranked = values["retrieve"]["retrievers"], values["fuse"], values["rerank"]
@@ -95,4 +97,7 @@ def _stages(run: RunFolder, arm: str) -> list[dict[str, Any]]:
     if reranked["kind"] != "none":
         stages.append({"name": "reranker", "method": reranked["kind"]})
         stages[-1] |= {key: reranked[key] for key in ("model", "combine", "keep")} | {"reranks": "fusion"}
+    if "tails" in run.tables:
+        behind = "the other candidates in their order, then the fused documents that are none"
+        stages.append({"name": "tail", "method": behind, "for": "measures that read deeper than the results"})
     return stages

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
@@ -15,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cluster.errors import ConfigError
-from cluster.storage import remote
+from cluster.storage import open_storage, remote
 from jobs.compare.export.ir_metadata import metadata_header
-from jobs.evaluate.exports import written
+from jobs.evaluate.judged_rows import ARM_LISTS
 from jobs.evaluate.per_query import database
 from jobs.run.folder import RunFolder
 
@@ -30,7 +31,7 @@ _LONGEST_TAG = 100
 _SPACE = r"^$|[\s\p{Z}\x0b\x1c-\x1f\x85]"  # whatever parts columns for Python's str.split, too
 _FOUND = """
 WITH found AS (
-    SELECT arm, place, topic, doc_id, rank FROM read_parquet($files) JOIN wanted USING (query_id)
+    SELECT arm, place, topic, doc_id, rank FROM read_parquet($files, union_by_name = true) JOIN wanted USING (query_id)
 ), rows AS (
     SELECT arm, topic, doc_id, rank FROM found
     UNION ALL
@@ -68,18 +69,18 @@ def write_trec(folder: str, run: RunFolder, comparison: Comparison, *, header: b
     Raises:
         ConfigError: a key or doc_id has white space, which parts the columns of such a file; or files cannot be read.
     """
-    arms = comparison.frame.arms
-    tags = run_tags(arms)
-    paths = {arm: f"{folder.rstrip('/')}/{tag}.run" for arm, tag in tags.items()}
+    tags = run_tags(comparison.frame.arms)
+    headers = {arm: metadata_header(run, comparison, arm, tags) if header else "" for arm in tags}
     if not remote(folder):
         Path(folder).mkdir(parents=True, exist_ok=True)
-    waiting = dict.fromkeys(arms)
-    for arm, chunks in _lines(folder, run, comparison.frame, tags):
-        del waiting[arm]
-        _write(paths[arm], metadata_header(run, comparison, arm, tags) if header else "", chunks)
-    for arm in waiting:  # no key has results
-        _write(paths[arm], metadata_header(run, comparison, arm, tags) if header else "", ())
-    return paths
+    with tempfile.TemporaryDirectory(prefix=".dmqr-", dir=None if remote(folder) else folder) as temporary:
+        files = {arm: Path(temporary, f"{tag}.run") for arm, tag in tags.items()}
+        for arm, file in files.items():  # those of arms without results have no more
+            file.write_text(headers[arm], encoding="utf-8", newline="\n")
+        for arm, chunks in _lines(folder, run, comparison.frame, tags):
+            with files[arm].open("a", encoding="utf-8", newline="\n") as opened:
+                opened.writelines(chunks)
+        return {arm: _placed(file, folder) for arm, file in files.items()}  # all are whole now
 
 
 def run_tags(arms: Iterable[str]) -> dict[str, str]:
@@ -95,15 +96,21 @@ def run_tags(arms: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def _write(path: str, header: str, chunks: Iterable[str]) -> None:
-    with written(path) as file, file.open("w", encoding="utf-8", newline="\n") as opened:
-        opened.write(header)
-        opened.writelines(chunks)
+def _placed(file: Path, folder: str) -> str:
+    """Moves a file into a folder, or uploads it below a prefix on S3; returns where it is then."""
+    path = f"{folder.rstrip('/')}/{file.name}"
+    if remote(folder):
+        bucket, _, key = path.removeprefix("s3://").partition("/")
+        open_storage(f"s3://{bucket}").upload(file, key)
+    else:
+        file.replace(path)
+    return path
 
 
 def _lines(folder: str, run: RunFolder, frame: Frame, tags: Mapping[str, str]) -> Iterator[tuple[str, Iterator[str]]]:
     """Yields the arms that have results, each with its lines in chunks, to be read before the next arm."""
-    if "results" not in run.tables:
+    files = [file for table in ARM_LISTS for file in run.tables.get(table, ())]
+    if not files:
         return
     places = [place for place, query_id in enumerate(frame.query_ids) if query_id is not None]
     query_ids = [frame.query_ids[place] for place in places]
@@ -116,7 +123,7 @@ def _lines(folder: str, run: RunFolder, frame: Frame, tags: Mapping[str, str]) -
         )
         connection.register("chosen", _chosen(frame, choosing, places))
         connection.register("tags", pa.table({"arm": list(tags), "tag": list(tags.values())}))
-        given = {"files": run.tables["results"]}
+        given = {"files": files}
         spaced = connection.execute(_SPACED, given | {"space": _SPACE}).fetchone()
         if spaced is not None:
             name = f"{spaced[0][:80]!r}"

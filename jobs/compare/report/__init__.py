@@ -120,6 +120,7 @@ def _measured(
         names = (
             "lead",
             "rows",
+            "marked",
             "families",
             "outcomes",
             "unjudged",
@@ -139,6 +140,7 @@ def _measured(
     return {
         "lead": headline.lead(found),
         "rows": arm_rows(found),
+        "marked": any(one.looked is not None or one.uneven for one in comparison.differences),
         "families": headline.family_rows(comparison),
         "outcomes": headline.outcomes(found),
         "unjudged": headline.unjudged(found),

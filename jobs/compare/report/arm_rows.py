@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import isfinite, isnan
 from typing import TYPE_CHECKING
 
-from jobs.compare.standing import Standing, corrected, mark, verdict
+from jobs.compare.standing import Standing, corrected, cut_mark, mark, verdict
 
 if TYPE_CHECKING:
     from jobs.compare.comparison import Difference
@@ -17,7 +17,10 @@ MOST = 50  # arms with a row of their own
 
 @dataclass(frozen=True)
 class Mean:
-    """A cell of the table: the mean of a measure. `place` is a class of the style sheet: best, second or nothing."""
+    """A cell of the table: the mean of a measure, with its marks.
+
+    `place` is a class of the style sheet: best, second or nothing.
+    """
 
     value: float
     place: str
@@ -94,7 +97,7 @@ def _row(found: Standing, arm: str, number: int) -> ArmRow:
         Mean(
             found.means[arm][measure],
             "best" if arm in found.best[measure] else "second" if arm in found.second[measure] else "",
-            mark(found.differences.get((arm, measure))),
+            mark(found.differences.get((arm, measure))) + cut_mark(comparison.by_arm[arm, measure]),
         )
         for measure in comparison.frame.measures
     ]

@@ -8,6 +8,7 @@ from math import isnan
 from typing import TYPE_CHECKING
 
 from jobs.ablate.saving import saved
+from jobs.compare.notes import looked_notes
 from jobs.compare.standing import FAMILIES, Standing, corrected, verdict
 from jobs.report.wording import number, percent, signed
 from jobs.run.folder import RunFolder
@@ -100,6 +101,7 @@ def ablation_notices(run: RunFolder, comparison: Comparison | None, found: Stand
         words = "; ".join(notes).removeprefix("warning: ")
         return [*said, f"{words[:1].upper()}{words[1:]}. What needs no judgements is still shown."]
     frame = found.comparison.frame
+    said += [f"{note}." for note in looked_notes(found.comparison)]
     lacking = [one["name"] for one in arms if one["name"] not in frame.arms]
     if lacking:
         said.append(f"{number(len(lacking))} of {number(len(arms))} arms were not measured: {', '.join(lacking[:5])}.")

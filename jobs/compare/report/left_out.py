@@ -1,4 +1,8 @@
-"""Leave-one-out: what each strategy is worth to the whole, as the loss without it, laid out as DMQR-RAG's Table 4."""
+"""Leave-one-out: what each strategy is worth to the whole, as the loss without it.
+
+Of DMQR-RAG's Table 4 it has the rows. The last column differs: there it is the mean of the losses of P@5 over the paper's three
+data sets; an ablation is of one data set, and here it is the mean of the losses over the measures.
+"""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from rewriters.engines import Completion, Request, SendGate
 from rewriters.engines.event_loop import EventLoopThread
 from rewriters.engines.openai import protocol
 from rewriters.engines.openai.aimd import AimdLimit, Outcome, PatienceExceededError, backoff
-from rewriters.engines.openai.protocol import ChatResponse, RequestFailure
+from rewriters.engines.openai.protocol import ChatResponse, RequestFailure, Usage
 from rewriters.engines.openai.server import ChatServer
 from rewriters.engines.openai.token_count import TokenCounter
 
@@ -46,6 +46,15 @@ class _RequestState:
     seconds: float = 0.0  # in flight
     first_sent: float = 0.0
     omitted: set[str] = field(default_factory=set)  # fields that the server rejected in this request
+    prompt_tokens: int = 0  # of answers that were no completions: they are billed, too
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+
+    def add(self, usage: Usage) -> None:
+        """Counts the tokens of an answer."""
+        self.prompt_tokens += usage.prompt_tokens or 0
+        self.cached_tokens += usage.cached_tokens
+        self.completion_tokens += usage.completion_tokens or 0
 
 
 class OpenaiEngine:
@@ -152,12 +161,14 @@ class OpenaiEngine:
             event_loop.close()
 
     async def _complete_one(self, request: Request, gate: SendGate | None) -> Completion | None:
+        if gate is not None and not await gate.admit(request):
+            return None
         state = _RequestState()
         while True:
             try:
                 async with self._limit.place() as place:
-                    if gate is not None and not await gate.admit(request):
-                        return None
+                    if gate is not None:
+                        gate.sending(request)
                     body = protocol.request_body(self._model, request, self._args, self._omitted | state.omitted)
                     sent = time.monotonic()
                     state.sends, state.first_sent = state.sends + 1, state.first_sent or sent
@@ -172,6 +183,8 @@ class OpenaiEngine:
                 answered(self._service)
                 self._learn_fields(state.omitted, body.keys())
                 return await self._completed(request, result, state)
+            if result.usage is not None:
+                state.add(result.usage)
             if isinstance(content, bytes) and self._omit_rejected(status, content, body, state):
                 continue
             if protocol.is_fatal(status):
@@ -219,7 +232,7 @@ class OpenaiEngine:
         return min(delay, patience_left)
 
     async def _completed(self, request: Request, response: ChatResponse, state: _RequestState) -> Completion:
-        prompt, completion = response.prompt_tokens, response.completion_tokens
+        prompt, completion = response.usage.prompt_tokens, response.usage.completion_tokens
         counted = prompt is None or completion is None
         if prompt is None:
             prompt = await asyncio.to_thread(self._counter.count, request.prompt)
@@ -232,9 +245,9 @@ class OpenaiEngine:
             response.text,
             response.finish_reason,
             self._model,
-            prompt_tokens=prompt,
-            cached_tokens=response.cached_tokens,
-            completion_tokens=completion,
+            prompt_tokens=state.prompt_tokens + prompt,
+            cached_tokens=state.cached_tokens + response.usage.cached_tokens,
+            completion_tokens=state.completion_tokens + completion,
             usage="counted" if counted else "reported",
             seconds=state.seconds,
             attempts=state.sends,
@@ -245,6 +258,9 @@ class OpenaiEngine:
             None,
             None,
             self._model,
+            prompt_tokens=state.prompt_tokens,
+            cached_tokens=state.cached_tokens,
+            completion_tokens=state.completion_tokens,
             seconds=state.seconds,
             attempts=state.sends,
             error_reason=failure.reason,

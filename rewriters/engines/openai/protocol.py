@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 
 from cluster.http import FATAL, retry_after
 from rewriters.engines import Request
@@ -31,15 +31,21 @@ _DECODING = ("temperature", "top_p", "max_tokens", "seed")
 _MAX_TOKEN_COUNT = 2**31
 
 
-@dataclass(frozen=True)
-class ChatResponse:
-    """A completion as the server sent it; a token count that is missing or invalid is None."""
+class Usage(NamedTuple):
+    """The tokens that a server reports; a count that is missing or invalid is None."""
 
-    text: str
-    finish_reason: str
     prompt_tokens: int | None
     completion_tokens: int | None
     cached_tokens: int
+
+
+@dataclass(frozen=True)
+class ChatResponse:
+    """A completion as the server sent it."""
+
+    text: str
+    finish_reason: str
+    usage: Usage
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,7 @@ class RequestFailure:
         uses_attempt: False for failures due to the server's state, which are retried within the patience.
         final: True if the request must not be retried.
         retry_after: Seconds that the server asked to wait.
+        usage: The tokens that the server reports of it all the same: of the prompt, from its cache, of the completion.
     """
 
     reason: str
@@ -59,6 +66,7 @@ class RequestFailure:
     uses_attempt: bool = True
     final: bool = False
     retry_after: float | None = None
+    usage: Usage | None = None
 
 
 def request_body(model: str, request: Request, args: Mapping[str, Any], omitted: Collection[str]) -> dict[str, Any]:
@@ -102,7 +110,8 @@ def parse_response(status: int, headers: Mapping[str, str], content: bytes) -> C
         try:
             return _parse_completion(content)
         except ValueError as problem:
-            return RequestFailure("bad_answer", f"HTTP {status}, but {problem}: {error_text(content) or 'nothing'}")
+            message = f"HTTP {status}, but {problem}: {error_text(content) or 'nothing'}"
+            return RequestFailure("bad_answer", message, usage=_reported(content))
     message = f"HTTP {status}: {error_text(content) or _phrase(status)}"
     wait = retry_after(headers)
     if status == HTTPStatus.TOO_MANY_REQUESTS:
@@ -172,18 +181,29 @@ def _parse_completion(content: bytes) -> ChatResponse:
     message = choices[0].get("message") if isinstance(choices[0], dict) else None
     if not isinstance(message, dict):
         raise ValueError("its choice has no message")
+    return ChatResponse(
+        _text(message.get("content")).encode("utf-8", "replace").decode("utf-8"),  # JSON can hold lone surrogates
+        "length" if choices[0].get("finish_reason") == "length" else "stop",
+        _usage(found),
+    )
+
+
+def _usage(found: Mapping[str, Any]) -> Usage:
     usage = found.get("usage")
     usage = usage if isinstance(usage, dict) else {}
     details = usage.get("prompt_tokens_details")
     prompt = _token_count(usage.get("prompt_tokens"))
     cached = _token_count(details.get("cached_tokens") if isinstance(details, dict) else 0)
-    return ChatResponse(
-        _text(message.get("content")).encode("utf-8", "replace").decode("utf-8"),  # JSON can hold lone surrogates
-        "length" if choices[0].get("finish_reason") == "length" else "stop",
-        prompt,
-        _token_count(usage.get("completion_tokens")),
-        min(cached or 0, prompt or 0),
-    )
+    return Usage(prompt, _token_count(usage.get("completion_tokens")), min(cached or 0, prompt or 0))
+
+
+def _reported(content: bytes) -> Usage:
+    """Returns the usage in an answer that is no completion."""
+    try:
+        found = _json(content)
+    except ValueError:
+        found = None
+    return _usage(found if isinstance(found, dict) else {})
 
 
 def _text(content: object) -> str:

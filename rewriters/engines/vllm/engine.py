@@ -165,6 +165,8 @@ class VllmEngine:
 
     async def _answer(self, request: Request, gate: SendGate | None) -> Completion | None:
         """One request, sent until it is answered or has had its attempts."""
+        if gate is not None and not await gate.admit(request):
+            return None
         seconds, attempt = 0.0, 0
         while True:
             # One of those that an engine died under may be the one that kills it.
@@ -173,8 +175,8 @@ class VllmEngine:
                 await self._alive.wait()
                 if self._broken is not None:
                     raise self._broken
-                if gate is not None and not await gate.admit(request):
-                    return None
+                if gate is not None:
+                    gate.sending(request)
                 attempt += 1
                 generation, answers, began = self._generation, self._answers, perf_counter()
                 reason, message, dead = "", "", False

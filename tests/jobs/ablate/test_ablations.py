@@ -299,3 +299,11 @@ def test_samples_are_answers_of_their_own_with_their_own_seeds(make: Make) -> No
         assert arms == {"full", "full #2", "full #3"}
         texts = {arm: {row["text"] for row in rows(one, "rewrites") if row["arm"] == arm} for arm in arms}
         assert len(set.union(*texts.values())) > max(map(len, texts.values()))
+
+
+def test_a_slice_of_a_name_that_the_log_has_is_by_its_column(make: Make) -> None:
+    slices = 'evaluate={"slices": ["difficulty", "words"]}'
+    assert make(None, slices).prepared.columns.values == ()
+    log = pq.read_table("log.parquet")
+    pq.write_table(log.append_column("difficulty", pa.array(["low"] * log.num_rows)), "log.parquet")
+    assert make(None, slices).prepared.columns.values == ("difficulty",)

@@ -31,7 +31,8 @@ SETTINGS: Row = {
 
 def arm(name: str, family: str = "always", **more: Any) -> Row:
     """An arm as run.json has it."""
-    return {"name": name, "family": family, "strategies": [], "original": True, "changes": {}, "k": None, "members": []} | more
+    made = {"name": name, "family": family, "strategies": [], "original": True, "changes": {}, "k": None, "members": []}
+    return made | {"cut_from": 30} | more
 
 
 def ask(query_id: str, query: str, log_count: int = 1, **more: Any) -> Row:

@@ -130,7 +130,10 @@ def test_leave_one_out_is_the_loss_to_the_whole(tmp_path: Path) -> None:
         assert (row.worse, row.same, row.better) == tuple(
             int(n) for n in np.bincount(np.sign(without[0] - whole[0]).astype(int) + 1)
         )
-    cells = Page(html(tmp_path, comparison)).row("left-out", found.rows[0].strategy)
+    page = Page(html(tmp_path, comparison))
+    assert "mean of the losses over the measures of this table" in html(tmp_path, comparison)
+    assert "as in Table 4" not in html(tmp_path, comparison)
+    cells = page.row("left-out", found.rows[0].strategy)
     assert cells[1] == signed(found.rows[0].losses[0])
     assert cells[-2] == signed(found.rows[0].average)
     without_subsets = [arm for arm in ARMS if arm.family != "subsets"]

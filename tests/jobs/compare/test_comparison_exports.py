@@ -20,6 +20,7 @@ from report_ablations import ARMS, MEASURES, ArmOf, ablation_at, comparison_of, 
 
 from cluster.errors import ConfigError
 from jobs.compare.comparison import Comparison
+from jobs.compare.export import trec
 from jobs.compare.export.frame import latex, latex_table, write_csv, write_latex
 from jobs.compare.export.trec import run_tags, write_trec
 
@@ -234,6 +235,29 @@ def test_an_id_with_white_space_is_refused_and_leaves_no_file(tmp_path: Path) ->
     with pytest.raises(ConfigError, match="'a doc' has white space"):
         write_trec(str(tmp_path / "runs"), run, comparison_of(arms, values_of(arms, 1)))
     assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_an_arm_below_a_section_that_is_null_has_a_header(tmp_path: Path) -> None:
+    changes = {"retrieve.typos.rate": 0.1, "rerank.encoder.model": "other"}
+    arms = [ArmOf("original", "always", ()), ArmOf("typos", "grid", (), changes=changes)]
+    paths = write_trec(str(tmp_path / "runs"), ablation_at(tmp_path, arms), comparison_of(arms, values_of(arms, 1)))
+    assert "retrieve.typos.rate: 0.1" in Path(paths["typos"]).read_text()
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {Path(path).name for path in paths.values()}
+
+
+def test_where_a_file_cannot_be_written_none_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arms = [ArmOf("original", "always", ()), ArmOf("other", "always", ())]
+    run = ablation_at(tmp_path, arms, [(query_id(0), arm.name, ["d1"]) for arm in arms])
+
+    def full(*given: object) -> str:
+        if given[2] == "other":
+            raise OSError(28, "No space left on device")
+        return ""
+
+    monkeypatch.setattr(trec, "metadata_header", full)
+    with pytest.raises(OSError, match="No space"):
+        write_trec(str(tmp_path / "runs"), run, comparison_of(arms, values_of(arms, 1)))
+    assert not list(tmp_path.glob("runs/*"))
 
 
 @given(st.lists(st.text(min_size=1, max_size=130), unique=True, max_size=8))

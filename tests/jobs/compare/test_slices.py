@@ -91,6 +91,14 @@ def test_a_log_without_frequencies_has_no_slices_by_them(tmp_path: Path) -> None
     assert "no slices by frequency: every query of the log was asked equally often" in found.notes
 
 
+@pytest.mark.parametrize("name", ["difficulty", "frequency", "words", "language"])
+def test_a_column_of_the_log_is_what_its_name_means(tmp_path: Path, name: str) -> None:
+    queries = [ask(f"q{n}", f"text{n}", values=[(name, "low" if n < 2 else "high")]) for n in range(6)]
+    found = sliced(tmp_path, queries, [name])
+    assert [(one.name, one.value, one.keys) for one in found.slices] == [(name, "high", 4), (name, "low", 2)]
+    assert f"{name}: the log's column of this name" in found.notes
+
+
 def test_difficulty_is_by_the_baselines_own_value(tmp_path: Path) -> None:
     assert thirds(np.array([0.9, 0.1, 0.5, 0.2, 0.6, 1.0])) == ["easy", "hard", "medium", "hard", "medium", "easy"]
     assert thirds(np.zeros(5)) == ["hard"] * 5

@@ -1,0 +1,145 @@
+"""Each arm reads the texts of its own corpus, and none of another ablation's."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from blocks import index_fields
+from fake_models import FakeModels
+from whole_runs import rows
+
+from cluster.errors import ConfigError, RetrieverError
+from jobs.ablate.prepare import Ablation, prepare_ablation
+from jobs.config.load import load_config
+from jobs.run.folder import open_run
+from jobs.run.prepare import prepare
+from jobs.run.run import run
+from jobs.terminal.live_display import LiveDisplay
+from retrievers.local.build import build_local_index
+
+QUERIES = ["why does bread rise", "lamp of a lighthouse", "moon and tides", "yeast of bread", "rye in a linen bag"]
+SHORT = {"bm25": "short"}
+Texts = Mapping[str, str]
+
+
+def overlap(query: str, texts: Sequence[str]) -> list[float]:
+    """The reranker of these tests: words in common, and the longer text first."""
+    return [sum(word in text for word in query.split()) + len(text) / 1000 for text in texts]
+
+
+@pytest.fixture(scope="module")
+def reranker() -> Iterator[FakeModels]:
+    with FakeModels("tei", score=overlap) as server:
+        yield server
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, passages: Texts) -> Path:
+    """A folder with a log, recorded answers and the corpora `long`, `short` (the same ids) and `other` (other ids)."""
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(pa.table({"query": QUERIES}), "log.parquet")
+    lines = [{"query": query, "completions": {"dmqr": json.dumps({"general": f"about {query}"})}} for query in QUERIES]
+    (tmp_path / "recorded.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    build("long", passages)
+    build("short", {doc_id: " ".join(text.split()[:5]) for doc_id, text in passages.items()})
+    build("other", {f"x-{doc_id}": text.replace("bread", "loaf") for doc_id, text in passages.items()})
+    return tmp_path
+
+
+def build(index: str, texts: Texts) -> None:
+    pq.write_table(pa.table({"doc_id": list(texts), "text": list(texts.values())}), f"{index}.parquet")
+    build_local_index(Path(index), Path(f"{index}.parquet"), index_fields("english"))
+
+
+@pytest.fixture
+def make(
+    place: Path, values: dict[str, Any], config_file: Callable[[Any], str], reranker: FakeModels
+) -> Callable[..., Ablation]:
+    values["rewrite"]["strategies"] = ["general"]
+    values["retrieve"]["retrievers"]["bm25"]["index"] = "long"
+    values |= {
+        "rerank": {"kind": "server", "model": reranker.model, "base_url": reranker.address, "combine": "replace"},
+        "cluster": {"address": "none"},
+    }
+    path = config_file(values)
+
+    def made(arms: dict[str, Any], *settings: str) -> Ablation:
+        return prepare_ablation(load_config(path, [*settings, f"ablate={json.dumps({'arms': arms})}"]), path)
+
+    return made
+
+
+def done(ablation: Ablation) -> Path:
+    run(ablation.prepared, LiveDisplay(io.StringIO()), work=ablation.work)
+    return Path(ablation.prepared.storage.root)
+
+
+def listed(folder: Path, arm: str) -> list[tuple[Any, ...]]:
+    found = [row for row in rows(folder, "results") if row["arm"] == arm and row["rank"] <= 10]
+    return sorted((row["query_id"], row["rank"], row["doc_id"], row["rerank_score"]) for row in found)
+
+
+def alone(ablation: Ablation, arm: str) -> list[tuple[Any, ...]]:
+    """What a run of an arm's config gives."""
+    config = next(one.config for one in ablation.compiled.arms if one.name == arm)
+    prepared = prepare(config.model_copy(update={"output": "alone"}), "config.yaml")
+    run(prepared, LiveDisplay(io.StringIO()))
+    return listed(Path(prepared.storage.root), "run")
+
+
+@pytest.mark.parametrize("index", ["short", "other"])
+def test_a_reranked_arm_over_another_corpus_is_the_run_of_it(make: Callable[..., Ablation], index: str) -> None:
+    ablation = make({"else": {"retrieve.retrievers.bm25.index": index}})
+    folder = done(ablation)
+    for arm in ("full", "original", "general", "else"):
+        assert listed(folder, arm) == alone(ablation, arm), arm
+    assert listed(folder, "else") != listed(folder, "full")
+
+
+def test_the_next_ablation_reads_no_score_of_another_corpus(make: Callable[..., Ablation]) -> None:
+    done(make({"else": {"retrieve.retrievers.bm25.index": "short"}}))
+    second = make({}, "retrieve.retrievers.bm25.index=short")
+    folder = done(second)
+    assert listed(folder, "full") == alone(second, "full")
+    spent = open_run(str(folder)).spent["rerank"]
+    assert sum(one.get("reused", 0) for one in spent.values()) > 0  # of the arm over the same texts
+
+
+@pytest.mark.parametrize("index", ["twins", "short twins"])
+def test_duplicates_are_found_by_the_texts_of_the_arms_corpus(
+    make: Callable[..., Ablation], passages: Texts, index: str
+) -> None:
+    build("twins", passages | {f"z-{doc_id}": text for doc_id, text in passages.items()})
+    build("short twins", passages | dict.fromkeys(("d03", "d04", "d05"), "Bread and more bread of yeast."))
+    ablation = make(
+        {"else": {"retrieve.retrievers.bm25.index": index, "fuse.duplicates": "drop"}, "drops": {"fuse.duplicates": "drop"}},
+        "rerank.kind=none",
+    )
+    folder = done(ablation)
+    for arm in ("full", "else", "drops"):
+        assert listed(folder, arm) == alone(ablation, arm), arm
+
+
+def test_an_arm_of_two_corpora_is_refused_by_its_name(make: Callable[..., Ablation]) -> None:
+    two = {"retrieve.retrievers.more": {"kind": "local", "index": "short"}}
+    make({"fused": two | {"rerank.kind": "none"}})
+    with pytest.raises(ConfigError, match=r"arm 'two'.*different corpora") as refused:
+        make({"two": two})
+    assert refused.value.code == "index-shared"
+
+
+def test_a_fault_of_an_arm_names_it_and_leaves_the_config_as_it_is(make: Callable[..., Ablation]) -> None:
+    with pytest.raises(RetrieverError) as refused:
+        make({"plain words": {"retrieve.retrievers.bm25.analyzer": "unicode"}})
+    assert refused.value.code == "index-other"
+    assert "ablate: arm 'plain words': retrieve.retrievers.bm25: index long was built with analyzer" in str(refused.value)
+    assert "; give the arm an index of its own" in str(refused.value)
+    with pytest.raises(RetrieverError, match=r"^retrieve\.retrievers\.bm25: index long was built.*build it again"):
+        make({}, "retrieve.retrievers.bm25.analyzer=unicode")
