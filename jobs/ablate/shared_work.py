@@ -19,7 +19,7 @@ from typing import Any
 from jobs.keys import identity_fields
 from jobs.stages.list_columns import Cuts
 from retrievers.elastic.settings import FOREIGN, ElasticSettings
-from retrievers.hybrid.settings import indexed, indexed_identities
+from retrievers.hybrid.settings import indexed, indexed_identities, search_names
 from retrievers.retriever import RetrieverSettings
 from retrievers.settings import FuseSettings, RerankSettings, TypoSettings
 from rewriters.engines.settings import EngineSettings
@@ -130,9 +130,9 @@ class OpenedBy:
     depth: int
 
     @property
-    def model(self) -> str | None:
-        """Returns the model of its encoder, if it has one."""
-        return self.settings.encoder.model if self.settings.encoder is not None else None
+    def search_names(self) -> dict[str, str | None]:
+        """Returns the names that its searches are counted under, each with the model of its encoder."""
+        return search_names(self.name, self.settings)
 
     @property
     def space(self) -> str:
