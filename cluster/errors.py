@@ -111,7 +111,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "Add or correct it; configs/prices.yaml is an example.",
         ),
         "judgements": (
-            "The relevance judgements cannot be read.",
+            "The relevance judgements cannot be read, or those that were given name nothing of the run's log.",
             "Use a text file with tab-separated columns log_id (or what `evaluate.key` says), doc_id, grade, or TREC's four; "
             "each pair once.",
         ),
@@ -147,7 +147,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "Correct the row, use another column, or `count_column: null`.",
         ),
         "log-changed": ("A file of the log was replaced while it was read.", "Run the same command again."),
-        "log-space": ("Grouping the log ran out of memory or disk.", "Free space in the named folder (TMPDIR)."),
+        "log-space": ("Memory or disk ran out while grouping.", "Free space (TMPDIR), or do what the line says."),
     },
     "Strategies, prompts and engines": {
         "strategy": (

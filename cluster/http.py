@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
+import re
+import threading
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 FATAL = frozenset({401, 402, 403, 404, 405})  # wrong key, account or address: every request would get it
+OF_ONE = frozenset({403, 404, 405})  # a moderator or a firewall gives them to single requests, too
+_IN_A_ROW = 20  # refusals without an answer between them, after which it is not single requests any more
+_MAY_HOLD_SURROGATES = re.compile(rb"\\u[dD][89a-fA-F]|\xed|\x00")  # as escapes, as bytes, in UTF-16
 _FORM = "must be like http://host:8000/v1, without ? or #"
 
 
@@ -48,6 +55,60 @@ def api_key(variable: str | None) -> str | None:
         found = "holds what no key can hold" if key else "is not set or empty"
         raise ValueError(f"the environment variable {variable} (api_key_env) {found}; set it to the key")
     return key
+
+
+def parsed_json(content: bytes) -> Any:
+    """Returns the JSON that a server sent; halves of surrogate pairs, which UTF-8 cannot hold, are replaced by "?".
+
+    Raises:
+        ValueError, RecursionError: It is no JSON, or nested too deep.
+    """
+    value = json.loads(content)
+    return _encodable(value) if _MAY_HOLD_SURROGATES.search(content) else value
+
+
+def encodable(text: str) -> str:
+    """Returns a text with halves of surrogate pairs, which UTF-8 cannot hold, replaced by "?"."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _encodable(value: Any) -> Any:
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, list):
+        return [_encodable(one) for one in value]
+    if isinstance(value, dict):
+        return {encodable(key): _encodable(one) for key, one in value.items()}
+    return value
+
+
+class Refusals:
+    """Tells refusals of single requests (a moderator's, a firewall's) from those that every request would get. Thread-safe.
+
+    Attributes:
+        accepted: Whether a request was answered well.
+    """
+
+    def __init__(self, accepted: bool = False) -> None:
+        """Starts without refusals."""
+        self.accepted = accepted
+        self._in_a_row, self._lock = 0, threading.Lock()
+
+    def answered(self) -> None:
+        """Counts a request that was answered well."""
+        if self._in_a_row or not self.accepted:
+            with self._lock:
+                self.accepted, self._in_a_row = True, 0
+
+    def refused(self, status: int) -> bool:
+        """Counts a refusal; returns whether it is of this request alone, as far as the answers before it tell."""
+        with self._lock:
+            self._in_a_row += 1
+        return status in OF_ONE and self.others_answered()
+
+    def others_answered(self) -> bool:
+        """Returns whether other requests were answered well, and not too long ago."""
+        return self.accepted and self._in_a_row < _IN_A_ROW
 
 
 def proxy_of(base: str) -> str | None:

@@ -12,33 +12,20 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel
-
 from jobs.config.config import Config
 from retrievers.analyzer import ANALYZE_VERSION
+from retrievers.corpora.duplicates import DUPLICATES_VERSION
 from retrievers.fusion import FUSION_VERSION
 from retrievers.order import ORDER_VERSION
 from retrievers.typos import TYPOS_VERSION
 from rewriters.reading.ladder import PARSE_VERSION
+from rewriters.settings import identity_fields
+
+__all__ = ["SCHEMA_VERSION", "VERSIONS", "fingerprint", "identity", "identity_fields", "settings_fingerprint"]
 
 SCHEMA_VERSION = 2  # of the tables and of run.json
 # Raised when one of our algorithms gives other results for the same input and config.
 VERSIONS = {"parse": PARSE_VERSION, "analyze": ANALYZE_VERSION, "fuse": FUSION_VERSION, "order": ORDER_VERSION}
-
-
-def identity_fields(part: BaseModel) -> dict[str, Any]:
-    """Returns the identity fields of a config section that differ from their defaults, as plain values."""
-    found: dict[str, Any] = {}
-    for name, field in type(part).model_fields.items():
-        value = getattr(part, name)
-        extra = field.json_schema_extra
-        counts = not isinstance(extra, dict) or extra.get("identity", True)
-        if not counts or (not field.is_required() and value == field.get_default(call_default_factory=True)):
-            continue
-        plain = _plain(value)
-        if plain != {}:  # empty: a section without identity fields that differ from their defaults
-            found[name] = plain
-    return found
 
 
 def identity(
@@ -59,13 +46,19 @@ def identity(
         fields.pop("rerank", None)
     return {
         "schema_version": SCHEMA_VERSION,
-        "versions": VERSIONS if config.retrieve.typos is None else VERSIONS | {"typos": TYPOS_VERSION},
+        "versions": VERSIONS | _of_options(config),
         "config": fields,
         "rewrite": dict(rewriting),
         "indexes": {name: dict(index) for name, index in indexes.items()},
         "order": list(indexes),  # the first one provides the texts, the first dense one the cosines
         "rerank": dict(reranker),
     }
+
+
+def _of_options(config: Config) -> dict[str, int]:
+    """Returns the versions of algorithms that a config asks for, so that the fingerprints of others stay as they are."""
+    found = {} if config.retrieve.typos is None else {"typos": TYPOS_VERSION}
+    return found | ({"duplicates": DUPLICATES_VERSION} if config.fuse.duplicates == "drop" else {})
 
 
 def fingerprint(identified_by: Mapping[str, Any]) -> str:
@@ -78,11 +71,3 @@ def settings_fingerprint(identified_by: Mapping[str, Any]) -> str:
     """Returns the fingerprint of a run's identity without its log and its indexes, which change from night to night."""
     config = {key: value for key, value in identified_by.get("config", {}).items() if key != "log"}
     return fingerprint({**identified_by, "config": config, "indexes": None})
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, BaseModel):
-        return identity_fields(value)
-    if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
-    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value

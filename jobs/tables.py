@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 
 from cluster.costs import COST, COSTS, OVERHEAD
 from cluster.errors import RetrieverError
-from rewriters.reasons import GUARDED, MASKED
+from cluster.http import encodable
+from rewriters.reasons import FELL_BACK, GUARDED, MASKED
 
 ORIGINAL = "original"  # the strategy name of the query as it was asked
 RUNGS = (
@@ -37,7 +38,7 @@ ERROR = pa.struct(
     ]
 )
 # Reasons in errors/ that are notes, not failures: the query was answered as well as possible.
-NOTES = ("no_hits", "original_stands_in", "texts_dropped", "not_classified", "wrong_cell", MASKED, *GUARDED)
+NOTES = ("no_hits", "original_stands_in", "texts_dropped", "not_classified", "wrong_cell", FELL_BACK, MASKED, *GUARDED)
 
 REWRITE = pa.struct(
     [
@@ -202,7 +203,7 @@ def with_appended(table: pa.Table, column: str, more: Sequence[Sequence[Mapping[
 
 def failed(stage: str, error: Exception) -> dict[str, object]:
     """Returns the ERROR of a query for which a stage's worker raised."""
-    message = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    message = encodable(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
     return {"stage": stage, "component": None, "reason": "failed", "message": message, "raw": None, "attempts": 1}
 
 

@@ -149,7 +149,7 @@ class FuseSettings(BaseModel):
     divide: Literal["none", "max"] = "none"
     """Of weighted and best; max: the scores of each list are divided by its highest."""
     duplicates: Literal["keep", "drop"] = "keep"
-    """drop: of candidates with the same text under several ids only the best stays."""
+    """drop: of documents with the same text under several ids only the best placed is a candidate, and the next move up."""
     duplicate_chars: Annotated[int, Field(gt=0)] | None = None
     """How much of the texts is compared; null: all."""
     redundancy: Literal["none", "overlap", "cosine"] = "cosine"

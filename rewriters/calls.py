@@ -49,6 +49,24 @@ class Call:
         return variables(self.template) - {"query", CONTEXT}
 
 
+def in_prompt_order(pool: Sequence[Strategy]) -> tuple[Strategy, ...]:
+    """Returns strategies in the order in which prompts name them, whatever that of the config."""
+    return tuple(sorted(pool, key=lambda strategy: (strategy.order, strategy.name)))
+
+
+def joint_strategies(strategies: Sequence[Strategy]) -> tuple[Strategy, ...]:
+    """Returns the strategies that one joint request asks for: of several with the same file only the first.
+
+    Args:
+        strategies: In the order of prompts.
+    """
+    joint: tuple[Strategy, ...] = ()
+    for strategy in strategies:
+        if strategy.is_joint and strategy.recorded_as not in {one.recorded_as for one in joint}:
+            joint += (strategy,)
+    return joint
+
+
 def calls_of(
     strategies: Sequence[Strategy],
     calls: str,
@@ -74,10 +92,7 @@ def calls_of(
         if one.samples > 1 and {**decoding, **one.decoding}.get("temperature", 0) == 0:
             line = f"strategy {one.name!r}: its {one.n} samples at temperature 0 are all the same; raise temperature, or n: 1"
             raise RewriterError("strategy", line)
-    joint: tuple[Strategy, ...] = ()
-    for strategy in strategies if calls == "joint" else ():
-        if strategy.is_joint and strategy.recorded_as not in {one.recorded_as for one in joint}:
-            joint += (strategy,)
+    joint = joint_strategies(strategies) if calls == "joint" else ()
     found = [
         Call(
             "own", s.name, s.recorded_as, s.prompt, (s,), {**decoding, **s.decoding}, _own_schema(s), s.samples,

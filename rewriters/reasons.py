@@ -44,3 +44,11 @@ GUARDED: dict[str, str] = {
 """The reasons for which a guard leaves a text out: by choice, so that no strategy failed."""
 MASKED = "masked"
 """The reason of a note on a query whose personal data were masked before it was sent."""
+FELL_BACK = "fell_back"
+"""The reason of a note on an answer that could not be used, for which the original query stands in."""
+
+
+def fallback_message(reason: str) -> str:
+    """Returns the message of FELL_BACK for the reason why an answer cannot be used."""
+    why = MESSAGES.get(reason, reason)  # type: ignore[call-overload]
+    return f"the original query stands in for the answer, which cannot be used ({reason}): {why}"

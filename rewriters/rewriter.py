@@ -14,7 +14,7 @@ from typing import Any
 
 from cluster.errors import RewriterError, nearest
 from rewriters import adaptive, classifier
-from rewriters.calls import Call, calls_of
+from rewriters.calls import Call, calls_of, in_prompt_order
 from rewriters.engines import Completion, Request
 from rewriters.guards.guards import MASKED as MASKED_FLAG
 from rewriters.guards.guards import OVERRIDDEN, OVERRIDE, GuardRules, Guards, Overridden
@@ -24,7 +24,7 @@ from rewriters.pool import shipped
 from rewriters.query import Query
 from rewriters.reading.answers import Answers, read_adaptive, read_joint, read_own
 from rewriters.reading.ladder import PARSE_VERSION
-from rewriters.reasons import GUARDED, MASKED, MESSAGES
+from rewriters.reasons import FELL_BACK, GUARDED, MASKED, MESSAGES, fallback_message
 from rewriters.results import Guarded, RewriteFailure, RewriteResult, Rewritten
 from rewriters.selection import All, Choice, Column, RandomK, Selector
 from rewriters.settings import SelectAdaptive, SelectAll, SelectClassified, SelectColumn, SelectRandom, SelectSettings
@@ -95,7 +95,7 @@ class Rewriter:
         if rewriting.calls not in CALLS:
             calls = rewriting.calls
             raise RewriterError("config-value", f"unknown value of rewrite.calls {calls!r}{nearest(calls, CALLS)}")
-        self.strategies: tuple[Strategy, ...] = tuple(sorted(rewriting.pool, key=lambda s: (s.order, s.name)))
+        self.strategies = in_prompt_order(rewriting.pool)
         self._by_type = classifier.ByType(rewriting.rules, rewriting.pool) if rewriting.rules and rewriting.pool else None
         self._selector = self._opened_selector()
         self._asks_type = isinstance(rewriting.select, SelectClassified) and rewriting.select.by == "llm"
@@ -290,6 +290,8 @@ class Rewriter:
             elif answers is not None and not answers.texts:
                 reason = answers.reason or "empty"
                 message = answers.message or MESSAGES.get(reason, reason)  # type: ignore[call-overload]
+            elif answers is not None and answers.stands_for is not None:
+                reason, message = FELL_BACK, fallback_message(answers.stands_for)
             elif dropped or left:
                 dropped += [one.guard for one in left for _ in range(one.texts)]
                 why = ", ".join(dict.fromkeys(dropped))

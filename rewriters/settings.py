@@ -15,6 +15,29 @@ NOT_IDENTITY = Field(json_schema_extra={"identity": False})
 """Marks a field that is no part of a run's fingerprint (`jobs/keys.py`)."""
 
 
+def identity_fields(part: BaseModel) -> dict[str, Any]:
+    """Returns the identity fields of a section of the config that differ from their defaults, as plain values."""
+    found: dict[str, Any] = {}
+    for name, field in type(part).model_fields.items():
+        value = getattr(part, name)
+        extra = field.json_schema_extra
+        counts = not isinstance(extra, dict) or extra.get("identity", True)
+        if not counts or (not field.is_required() and value == field.get_default(call_default_factory=True)):
+            continue
+        plain = _plain(value)
+        if plain != {}:  # empty: a section without identity fields that differ from their defaults
+            found[name] = plain
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return identity_fields(value)
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
+
+
 class DecodingSettings(BaseModel):
     """How an engine samples; part of a completion's identity."""
 

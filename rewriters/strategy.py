@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from rewriters.engines.settings import EngineSettings
 from rewriters.normalise import normalise
-from rewriters.settings import FROZEN
+from rewriters.settings import FROZEN, identity_fields
 
 PLACEHOLDER = "{query}"
 CONTEXT = "context"
@@ -34,6 +34,7 @@ PLAIN_NAME = "a letter, then letters, digits and _, in lower case"
 _ALWAYS = ("name", "search_as", "weight", "max_chars", "list_separator")
 _NO_IDENTITY = {
     *_ALWAYS, "base", "label", "aliases", "definition", "usage", "example", "prompt", "order", "joint", "own_file", "preserve",
+    "engine",
 }  # fmt: skip
 
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -48,6 +49,8 @@ class Words(BaseModel):
     """A shorter text fails as `too_short`."""
     most: Annotated[int, Field(ge=1)] | None = None
     """A longer text fails as `too_long`."""
+    guide: bool = False
+    """Whether a text out of the range is only flagged (`guards` in rewrites/), and searched all the same."""
 
 
 class Strategy(BaseModel):
@@ -99,8 +102,9 @@ class Strategy(BaseModel):
     """Words or phrases; a text with one that the query does not have fails as `banned`."""
     any_language: bool = False
     """Whether a text may be in another script than the query."""
-    preserve: bool = False
-    """Whether numbers, names and quoted phrases of the query should be in the text (`rewrite.guards.preserve`)."""
+    preserve: bool | Literal["count"] = False
+    """Whether numbers, names and quoted phrases of the query should be in the text (`rewrite.guards.preserve`); count: they
+    are flagged where they are lost, and the text is neither repaired nor dropped, since it is to leave out."""
     fallback: Literal["none", "original"] = "none"
     """What stands in for an answer that cannot be read: nothing (a row in errors/), or the original query."""
     decoding: dict[str, Any] = {}
@@ -150,8 +154,13 @@ class Strategy(BaseModel):
         return self.position_weights[min(position, len(self.position_weights)) - 1] if self.position_weights else 1.0
 
     def identity(self) -> dict[str, Any]:
-        """Returns the fields that decide texts and lists; those beside the first five only where not at their default."""
+        """Returns the fields that decide texts and lists; those beside the first five only where not at their default.
+
+        Of an engine of its own those count that count of `rewrite.engine`; the caller adds what its names stand for.
+        """
         more = self.model_dump(mode="json", exclude_defaults=True, exclude=_NO_IDENTITY)
+        if self.engine is not None:
+            more["engine"] = identity_fields(self.engine)
         return {name: getattr(self, name) for name in _ALWAYS} | more
 
     @model_validator(mode="after")

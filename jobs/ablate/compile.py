@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Generic, TypeVar
 
 from jobs.ablate.arms import FULL, Arm
+from jobs.ablate.equal_arms import Distinct, system
 from jobs.ablate.faults import naming
-from jobs.ablate.shared_work import Answer, Asking, OpenedBy, Reading, ScoredBy, Search, SharedWork, digest
+from jobs.ablate.shared_work import Answer, OpenedBy, ScoredBy, Search, SharedWork, digest
+from jobs.ablate.texts import ArmTexts
 from jobs.config.config import Config
 from jobs.evaluate.looked import cut_from
 from jobs.keys import fingerprint, identity
 from jobs.pools.requested import with_precisions
 from jobs.run import engine
+from jobs.run.changing import SearchedIndex, read_states, searched_indexes
 from jobs.run.prepare import check_documents, index_identities, reranking_identity, resolved_rewriting
 from jobs.run.rewriting import read_rewriting
 from retrievers.settings import FuseSettings
-from rewriters.engines.settings import EngineSettings, RecordedSettings
-from rewriters.pool import named
+from rewriters.engines.settings import EngineSettings
 from rewriters.rewriter import Rewriting
-from rewriters.settings import SelectAdaptive, SelectAll
 
 Value = TypeVar("Value")
-_ALL = SelectAll(kind="all")
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,22 @@ class Compiled:
     arms: tuple[Arm, ...]
     work: SharedWork
     fingerprints: Mapping[str, str]
-    """Arm -> the fingerprint of a run of it alone; an oracle has none."""
+    """Arm -> the fingerprint of a run of it alone, but where it reads a part of an answer; an oracle has none."""
+    parts: Mapping[str, list[str]]
+    """Arm -> the strategies of the joint request of which it reads a part, if it does: its run would ask for fewer."""
 
     @property
     def identity(self) -> dict[str, Any]:
         """Returns what determines the results of all arms, as JSON-able values."""
-        arms = [[one.name, one.sample, self.fingerprints.get(one.name), list(one.members)] for one in self.arms]
+        arms = [[one.name, one.sample, self.fingerprints.get(one.name), list(one.members), list(one.also)] for one in self.arms]
         kept = [[answer.keep, answer.looked] for answer in self.work.answers]
         return {"arms": arms, "keep": kept, "sources": self.work.keep_sources}
+
+    def rewrites_of(self, arm: str) -> str | None:
+        """Returns the arm under which the texts of an arm are stored; None: it has none, as the original and oracles."""
+        answer = next((one for one in self.work.answers if one.arm == arm), None)
+        reading = self.work.readings[self.work.searches[answer.search].reading] if answer is not None else None
+        return reading.name if reading is not None and reading.engines else None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -53,7 +61,7 @@ def compile_arms(arms: Sequence[Arm], keep: int, *, sources: bool) -> Compiled:
     """Returns the arms with the work that they share.
 
     Args:
-        arms: By `jobs.ablate.arms.arms_of`.
+        arms: By `jobs.ablate.arms.arms_of`; generated ones that are an earlier one are left out.
         keep: Documents that are written per query and arm: results, and behind them those that measures read.
         sources: Whether the lists that a result comes from are written.
 
@@ -62,43 +70,47 @@ def compile_arms(arms: Sequence[Arm], keep: int, *, sources: bool) -> Compiled:
     """
     facts = _Facts()
     answered = [(arm, facts.checked(arm)) for arm in arms if not arm.members]
-    texts = _Texts(facts)
-    for arm, config in answered:
-        texts.want(arm, config)
-    texts.make()
+    configs = {arm.name: config for arm, config in answered}
+    texts = ArmTexts(facts.rewriting, configs[FULL])
     lists = _Lists(facts, answered)
     rerankers = _Distinct[ScoredBy]()
-    answers, fingerprints = [], {}
-    for arm, config in answered:
-        reading = texts.reading(arm, config)
-        identified_by = facts.rewriting(config)[2]
+    answers, fingerprints, distinct = [], {}, Distinct()
+    for arm in arms:
+        if arm.members:
+            distinct.add(arm, None)
+            continue
+        config = configs[arm.name]
+        reading = texts.add(arm, config)
+        identified_by = texts.identity(arm.name, facts.rewriting(config)[2])
         reranked = config.rerank.kind != "none"
         documents = lists.documents(config)
-        kept = min(keep, config.rerank.keep) if reranked else min(keep, config.fuse.keep)
+        kept = min(keep, config.fuse.keep, config.rerank.keep if reranked else keep)
         drops = config.fuse.duplicates == "drop"  # among the candidates, so that lists end with them
         looked = min(keep, config.fuse.keep) if drops else keep
         cuts = texts.cuts(reading)
-        answers.append(
-            Answer(
-                arm.name,
-                lists.search(config, reading, cuts),
-                frozenset(config.rewrite.planned),
-                _fusing(config, max(looked, config.fuse.keep if reranked or arm.name == FULL or drops else 0)),
-                documents,
-                rerankers.place(*facts.reranker(config, documents, lists.retrievers[documents])) if reranked else None,
-                config.rerank.combine,
-                kept,
-                looked,
-                min(looked, cut_from(config, cuts)),
-                config.fuse.keep,
-            )
+        answer = Answer(
+            arm.name,
+            lists.search(config, reading, cuts),
+            frozenset(config.rewrite.planned),
+            _fusing(config, max(looked, config.fuse.keep if reranked or arm.name == FULL or drops else 0)),
+            documents,
+            rerankers.place(*facts.reranker(config, documents, lists.retrievers[documents])) if reranked else None,
+            config.rerank.combine,
+            kept,
+            looked,
+            min(looked, cut_from(config, cuts)),
+            config.fuse.keep,
         )
+        if not distinct.add(arm, system(config, facts.rewriting(config)[1], answer)):
+            continue
+        answers.append(answer)
         fingerprints[arm.name] = fingerprint(identity(config, facts.indexes(config), identified_by, facts.reranking(config)))
     work = SharedWork(
-        dict(facts.engines), tuple(texts.askings.values), tuple(texts.readings.values), dict(lists.retrievers),
+        tuple(texts.readings), dict(lists.retrievers),
         tuple(lists.searches.values), tuple(rerankers.values), tuple(answers), sources,
     )  # fmt: skip
-    return Compiled(tuple(arms), work, fingerprints)
+    parts = {arm: part for arm in fingerprints if (part := texts.part_of(arm))}
+    return Compiled(distinct.arms, work, fingerprints, parts)
 
 
 class _Distinct(Generic[Value]):
@@ -120,7 +132,6 @@ class _Facts:
     """What is read once for all arms that have the same settings."""
 
     def __init__(self) -> None:
-        self.engines: dict[str, tuple[EngineSettings, str]] = {}  # by the hash of settings and identity
         self._known: dict[str, Any] = {}
         self._resolve = cache(lambda text: engine.resolve(self._known[text]))
 
@@ -142,8 +153,8 @@ class _Facts:
         made = self._once(key, lambda: with_precisions(config))
         return config.model_copy(update={"retrieve": made.retrieve, "rerank": made.rerank})
 
-    def rewriting(self, config: Config) -> tuple[str, Rewriting, dict[str, Any]]:
-        """Returns the key of an arm's engine, what it rewrites with, and its identity."""
+    def rewriting(self, config: Config) -> tuple[EngineSettings | None, Rewriting, dict[str, Any]]:
+        """Returns the settings of an arm's engine, what it rewrites with, and its identity."""
         key = digest(["rewriting", config.rewrite.model_dump(), config.log.context_column])
         return self._once(key, lambda: self._resolved(config))
 
@@ -151,6 +162,10 @@ class _Facts:
         """Returns retriever -> identity of its index."""
         key = digest(["indexes", {name: one.model_dump() for name, one in config.retrieve.retrievers.items()}])
         return self._once(key, lambda: index_identities(config))
+
+    def state(self, searched: SearchedIndex) -> Any:
+        """Returns the state of an index that may change in place, the same for all arms; None of others."""
+        return self._once(digest(["state", searched.place]), lambda: read_states([searched]).get(searched.place))
 
     def reranking(self, config: Config) -> dict[str, Any]:
         """Returns the identity of an arm's reranker."""
@@ -160,95 +175,22 @@ class _Facts:
         """Returns what tells an arm's reranker over the documents of an index from others, and what makes it."""
         settings = config.reranking.model_copy(update={"keep": 10, "combine": "blend"})  # no part of a score
         identified_by = {name: value for name, value in self.reranking(config).items() if name not in ("keep", "combine")}
-        typos = config.retrieve.typos
-        key = digest([settings.model_dump(), identified_by, index.texts, typos.model_dump() if typos else None])
-        return key, lambda: ScoredBy(settings, identified_by, documents, index.texts, index.corpus, typos)
+        made = ScoredBy(settings, identified_by, documents, index.texts, index.corpus, config.retrieve.typos)
+        return made.label, lambda: made
 
-    def _resolved(self, config: Config) -> tuple[str, Rewriting, dict[str, Any]]:
-        settings, rewriting, identified_by, _ = resolved_rewriting(config, read_rewriting(config), self._resolved_engine)
-        return self._key(settings, identified_by.get("engine")), rewriting, identified_by
+    def _resolved(self, config: Config) -> tuple[EngineSettings | None, Rewriting, dict[str, Any]]:
+        return resolved_rewriting(config, read_rewriting(config), self._resolved_engine)[:3]
 
     def _resolved_engine(self, settings: EngineSettings) -> tuple[EngineSettings, dict[str, Any]]:
         key = digest(settings.model_dump())
         self._known[key] = settings
         return self._resolve(key)
 
-    def _key(self, settings: EngineSettings | None, identified_by: Any) -> str:
-        if settings is None:
-            return ""
-        key = digest([settings.model_dump(), identified_by])
-        self.engines[key] = settings, digest(identified_by)
-        return key
-
     def _once(self, key: str, make: Callable[[], Value]) -> Value:
         if key not in self._known:
             self._known[key] = make()
         value: Value = self._known[key]
         return value
-
-
-@dataclass
-class _Wanted:
-    """Requests that arms share."""
-
-    config: Config  # of the first of these arms
-    sample: int
-    entries: dict[str, Any] = field(default_factory=dict)  # strategy -> entry of the config, of all arms
-    alike: dict[str, None] = field(default_factory=dict)  # strategies of the arms that read every query alike
-    first_alike: str = ""
-
-
-class _Texts:
-    """Requests, and what is read from their answers."""
-
-    def __init__(self, facts: _Facts) -> None:
-        self._facts = facts
-        self._wanted: dict[str, _Wanted] = {}
-        self.askings, self.readings = _Distinct[Asking](), _Distinct[Reading]()
-        self.readings.place("", lambda: Reading("original", -1, Rewriting(())))
-
-    def want(self, arm: Arm, config: Config) -> None:
-        """Notes the requests of an arm."""
-        if not config.rewrite.planned:
-            return
-        wanted = self._wanted.setdefault(self._key(arm, config), _Wanted(config, arm.sample))
-        for entry in config.rewrite.strategies:
-            wanted.entries.setdefault(named(entry).name, entry)
-        if _reads_alike(config):
-            wanted.alike |= dict.fromkeys(config.rewrite.planned)
-            wanted.first_alike = wanted.first_alike or arm.name
-
-    def make(self) -> None:
-        """Makes the requests of all arms."""
-        for key, wanted in self._wanted.items():
-            engine_key, rewriting, _ = self._facts.rewriting(_with_pool(wanted.config, list(wanted.entries.values())))
-            recorded = isinstance(wanted.config.rewrite.engine, RecordedSettings)  # says the same each time
-            sample = 0 if recorded else wanted.sample
-            self.askings.place(key, lambda of=rewriting, by=engine_key, n=sample: Asking(of, by, n))  # type: ignore[misc]
-
-    def reading(self, arm: Arm, config: Config) -> int:
-        """Returns the index of an arm's texts."""
-        if not config.rewrite.planned:
-            return 0
-        key = self._key(arm, config)
-        wanted, asking = self._wanted[key], self.askings.place(key, _never)
-        if _reads_alike(config):
-            pool = [entry for name, entry in wanted.entries.items() if name in wanted.alike]
-            own = self._facts.rewriting(_with_pool(config, pool))[1]
-            return self.readings.place((key, ""), lambda: Reading(wanted.first_alike, asking, own))
-        own = self._facts.rewriting(config)[1]
-        return self.readings.place((key, digest(config.rewrite.model_dump())), lambda: Reading(arm.name, asking, own))
-
-    def cuts(self, reading: int) -> Any:
-        """Returns the cuts of the strategies of a reading."""
-        return self.readings.values[reading].rewriting.cuts
-
-    def _key(self, arm: Arm, config: Config) -> str:
-        """Returns what tells the requests of an arm from those of others: not the strategies, unless the LLM chooses."""
-        rewrite = config.rewrite
-        pool = config.rewrite.planned if isinstance(rewrite.select, SelectAdaptive) else None
-        told = rewrite.model_dump(exclude={"strategies", "select", "store"})
-        return digest([arm.sample, told, pool, rewrite.select.model_dump() if pool else None])
 
 
 class _Lists:
@@ -290,7 +232,10 @@ class _Lists:
         key = self._key(config, name)
         if key not in self.retrievers:
             settings = config.retrieve.retrievers[name].model_copy(update={"together": False})
-            self.retrievers[key] = OpenedBy(name, settings, self._facts.indexes(config)[name], self._depths[key])
+            identified_by = self._facts.indexes(config)[name]
+            states = {one.place: self._facts.state(one) for one in searched_indexes({name: settings}, {name: identified_by})}
+            changing = {place: state for place, state in states.items() if state is not None}
+            self.retrievers[key] = OpenedBy(name, settings, identified_by, self._depths[key], changing)
         return key
 
     def _key(self, config: Config, name: str) -> str:
@@ -298,22 +243,7 @@ class _Lists:
         return digest([self._facts.indexes(config)[name], settings.model_dump()])
 
 
-def _with_pool(config: Config, entries: list[Any]) -> Config:
-    """Returns a config whose strategies rewrite every query, unless the LLM chooses."""
-    select = config.rewrite.select if isinstance(config.rewrite.select, SelectAdaptive) else _ALL
-    return config.model_copy(update={"rewrite": config.rewrite.model_copy(update={"strategies": entries, "select": select})})
-
-
-def _reads_alike(config: Config) -> bool:
-    """Returns whether an arm reads the same texts of a strategy as every other arm with the same requests."""
-    return not config.rewrite.selects and config.rewrite.guards.near_duplicates == "count"
-
-
 def _fusing(config: Config, keep: int) -> FuseSettings:
     """Returns the fusion of an arm over the lists of all strategies that share them."""
     changed = {"keep": keep, "depth": min(config.fuse.depth, config.retrieve.depth), "redundancy": config.used_redundancy}
     return config.fuse.model_copy(update=changed)
-
-
-def _never() -> Any:
-    raise AssertionError("it is there")

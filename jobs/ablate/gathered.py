@@ -83,12 +83,15 @@ class Gathered:
 _COMPLETIONS = pa.schema([field for field in COMPLETIONS if field.name not in ("start", "lost")])
 
 
+_BY_ENGINE = "by_engine"  # in `all`, of before, a strategy's own engine is no part of the keys: what other models said
+
+
 class GatheredCompletions:
     """A `jobs.stages.fill.Store` of the completions of a block."""
 
     def __init__(self, root: str) -> None:
         """Reads nothing."""
-        self._gathered = Gathered(root, "completions", "all", _COMPLETIONS)
+        self._gathered = Gathered(root, "completions", _BY_ENGINE, _COMPLETIONS)
         self.reused: set[Key] = set()
 
     def get(self, keys: Sequence[Key]) -> dict[Key, CompletionRecord]:

@@ -14,9 +14,10 @@ from jobs.ablate.arms import FULL
 from jobs.ablate.compile import Compiled
 from jobs.ablate.gathered import FOLDER
 from jobs.ablate.pools import arm_rerankers, pooled_config
+from jobs.ablate.requests import called
 from jobs.ablate.shared_work import OpenedBy, Reading, SharedWork
 from jobs.ablate.stages.retrieve import RetrieveArms, without_arms
-from jobs.ablate.stages.rewrite import MoreRewriteArms, RewriteArms
+from jobs.ablate.stages.rewrite import MoreRewriteArms, RewriteArms, ToRead
 from jobs.ablate.stages.score import ScoreArms, without_arm_scores
 from jobs.ablate.stages.write import WriteArms
 from jobs.pipeline import absolute
@@ -87,30 +88,25 @@ def _rewriting(prepared: Prepared, work: SharedWork, pools: Mapping[str, Pool], 
         "prices": prepared.prices if budget is not None else None,
         "unsaved_seconds": prepared.config.limits.unsaved_seconds,
     }
-    nothing: dict[str, Any] = {"engine": None, "made_by": "", "askings": {}, "readings": (), "arms": {}}
     if not work.engines:
-        return [Stage("rewrite", RewriteArms, common | nothing)]
+        return [Stage("rewrite", RewriteArms, common | {"readings": ()})]
     found = []
-    for number, (key, (settings, made_by)) in enumerate(work.engines.items(), start=1):
-        askings = {place: one for place, one in enumerate(work.askings) if one.engine == key}
-        readings = tuple(one for one in work.readings if one.asking in askings)
+    names = called(work.readings)
+    for number, (key, of) in enumerate(work.engines.items(), start=1):
+        readings = [
+            ToRead(one, names[place], _arms_of(work, one))
+            for place, one in enumerate(work.readings)
+            if one.engines and one.engines[""].key == key
+        ]
         worker: Worker = RewriteArms if number == 1 else MoreRewriteArms  # type: ignore[assignment]
         name = "rewrite" if number == 1 else f"rewrite_{number}"
-        own: dict[str, Any] = {
-            "engine": settings,
-            "made_by": made_by,
-            "askings": askings,
-            "readings": readings,
-            "gpus": pools[name].gpus,
-        }
-        own["arms"] = {reading.name: _arms_of(work, reading) for reading in readings}
         found.append(
             Stage(
                 name,
                 worker,
-                common | own,
+                common | {"readings": readings, "gpus": pools[name].gpus},
                 pool=pools[name],
-                concurrent_blocks=engine.blocks_in_flight(settings, prepared.config.cluster.shard_size),
+                concurrent_blocks=engine.blocks_in_flight(of.settings, prepared.config.cluster.shard_size),
                 counts=partial(added_failures, stage="rewrite"),
                 cost_stage="rewrite",
             )

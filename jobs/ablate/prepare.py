@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from cluster.errors import ConfigError, nearest
 from cluster.run.session import IN_PROCESS
@@ -14,8 +13,8 @@ from jobs.ablate.arms import Arm, arms_of
 from jobs.ablate.compile import Compiled, compile_arms
 from jobs.ablate.pipeline import arm_stages
 from jobs.ablate.pools import arm_pools, arm_rerankers, pooled_config
+from jobs.ablate.requests import at_most
 from jobs.ablate.tables import ARM_STORED
-from jobs.bill.spending import requests_per_query
 from jobs.compare.measures import check_measures, deepest_rank
 from jobs.config.config import Config
 from jobs.keys import SCHEMA_VERSION, VERSIONS
@@ -27,6 +26,7 @@ from jobs.run.folder import run_id
 from jobs.run.prepare import Prepared, log_columns, prepare
 from jobs.run.work import Balances, Work
 from rewriters.engines.settings import RecordedSettings
+from rewriters.rewriter import Rewriting
 
 # Of `evaluate.slices`: known without a column of the log. Where it has one of that name, that is meant.
 SLICES = ("query_type", "frequency", "difficulty", "words", "language")
@@ -45,15 +45,15 @@ class Ablation:
     def work(self) -> Work:
         """Returns what a driver does with its shards."""
         pooled, compiled = self.pooled, self.compiled
-        engines = [settings for settings, _ in compiled.work.engines.values()]
+        engines = [one.settings for one in compiled.work.engines.values()]
         rerankers = arm_rerankers(compiled.arms)
-        askings = [asking.rewriting for asking in compiled.work.askings]
+        requests = len({key for reading in compiled.work.readings for key in at_most(reading)})
         return Work(
             pools=lambda _: arm_pools(pooled, engines, rerankers),
             check_engines=lambda prepared: _check_engines(prepared, compiled),
             check=lambda _, pools: check_shares(pooled, pools, rerankers),
             stages=lambda prepared, pools, start: arm_stages(prepared, compiled, pools, start),
-            requests_per_query=lambda _: sum(map(requests_per_query, askings)),
+            requests_per_query=lambda _: requests,
             schemas=lambda _: _schemas(compiled),
             balances=partial(_balances, compiled),
             is_newest=False,
@@ -72,20 +72,24 @@ def prepare_ablation(config: Config, config_path: str) -> Ablation:
     _check_baseline(config, arms)
     prepared = prepare(config, config_path)
     looked = config.ablate.keep or deepest
+    _check_samples(config, prepared.rewriting)
     compiled = compile_arms(arms, looked, sources=config.ablate.sources)
+    arms = list(compiled.arms)
     pooled = pooled_config(config, arms, looked)
     columns = set(compiled.columns) | {name for name in config.evaluate.slices if _of_log(prepared, name)}
     of_all = {"schema_version": SCHEMA_VERSION, "versions": VERSIONS, "indexes": prepared.indexes}
     identified_by = of_all | compiled.identity
     sized = prepared.config.cluster.model_copy(update={"shard_size": pooled.cluster.shard_size})
     answered = [arm for arm in arms if not arm.members]
+    opened = compiled.work.retrievers.values()
     prepared = replace(
         prepared,
         config=prepared.config.model_copy(update={"cluster": sized}),
         columns=replace(log_columns(config, prepared.rewriting), values=tuple(sorted(columns))),
         identity=identified_by,
         run_id=run_id(config, identified_by),
-        warnings=prepared.warnings + _warnings(config),
+        searched=tuple(index for one in opened for index in one.searched),
+        states={place: state for one in opened for place, state in one.states.items()},
         notes={"ablation": {"arms": [_noted(arm, compiled) for arm in arms], "answered": len(answered)}},
     )
     return Ablation(prepared, compiled, pooled)
@@ -98,7 +102,13 @@ def _of_log(prepared: Prepared, name: str) -> bool:
 
 def _noted(arm: Arm, compiled: Compiled) -> dict[str, object]:
     cut_from = next((one.cut_from for one in compiled.work.answers if one.arm == arm.name), None)
-    return arm.values() | {"fingerprint": compiled.fingerprints.get(arm.name), "cut_from": cut_from}
+    return arm.values() | {
+        "fingerprint": compiled.fingerprints.get(arm.name),
+        "reranker": compiled.work.reranker_of(arm.name),
+        "cut_from": cut_from,
+        "reads_part_of": compiled.parts.get(arm.name),
+        "rewrites_of": compiled.rewrites_of(arm.name),
+    }
 
 
 def _check_baseline(config: Config, arms: list[Arm]) -> None:
@@ -111,21 +121,25 @@ def _check_baseline(config: Config, arms: list[Arm]) -> None:
 def _check_engines(prepared: Prepared, compiled: Compiled) -> None:
     """Checks the engines of all arms, which may send requests to their servers."""
     local = prepared.config.cluster.address in ("local", IN_PROCESS)
-    settings: list[Any] = [of for of, _ in compiled.work.engines.values()]
-    settings += [one.engine for asking in compiled.work.askings for one in asking.rewriting.pool if one.engine is not None]
-    for one in settings:
+    engines = {one.key: one.settings for reading in compiled.work.readings for one in reading.engines.values()}
+    for one in engines.values():
         engine.check(one, local)
 
 
-def _warnings(config: Config) -> tuple[str, ...]:
-    """Returns what works, and probably not as it is meant."""
-    found = []
-    engine, decoding = config.rewrite.engine, config.rewrite.decoding
-    if config.ablate.samples > 1 and isinstance(engine, RecordedSettings):
-        found.append("ablate.samples: recorded answers are the same each time, so the noise floor is 0; name a live engine")
-    elif config.ablate.samples > 1 and decoding.temperature == 0:
-        found.append("ablate.samples: at rewrite.decoding.temperature 0 the answers hardly differ; raise it for a noise floor")
-    return tuple(found)
+def _check_samples(config: Config, rewriting: Rewriting) -> None:
+    """Checks that further samples can differ from the first answers: else the noise floor would be 0, whatever it is."""
+    if config.ablate.samples == 1:
+        return
+    why = "nothing is rewritten, so samples are all the same; set samples: 1"
+    for strategy in rewriting.pool:
+        decoding = {**rewriting.decoding, **strategy.decoding}
+        if isinstance(strategy.engine or config.rewrite.engine, RecordedSettings):
+            why = "recorded answers are the same each time; name a live engine, or set samples: 1"
+        elif decoding["temperature"] == 0:
+            why = "answers at temperature 0 are all the same; raise rewrite.decoding.temperature, or set samples: 1"
+        else:
+            return
+    raise ConfigError("config-value", f"ablate.samples: {config.ablate.samples}: {why}")
 
 
 def _schemas(compiled: Compiled) -> dict[str, object]:

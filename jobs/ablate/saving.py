@@ -9,6 +9,7 @@ from typing import Any
 from cluster.costs import stage_sums
 from jobs.ablate.compile import Compiled
 from jobs.ablate.needs import KINDS, arm_needs
+from jobs.ablate.requests import at_most
 from jobs.bill.spending import requests_per_query
 from jobs.plan.searches import all_searches
 from jobs.run.folder import RunFolder
@@ -64,7 +65,7 @@ def planned_saving(compiled: Compiled, queries: int) -> Saving:
         naive["searches"] += sum(all_searches(arm.config, texts).values())
         naive["pairs"] += arm.config.fuse.keep if arm.config.rerank.kind != "none" else 0
     executed = {
-        "requests": sum(requests_per_query(asking.rewriting) for asking in work.askings),
+        "requests": len({key for reading in work.readings for key in at_most(reading)}),
         "searches": _searches(compiled),
         "pairs": naive["pairs"],
     }
@@ -80,7 +81,7 @@ def _searches(compiled: Compiled) -> int:
         reading, used = work.readings[search.reading], work.strategies(number)
         typos = search.typos.model_dump_json() if search.typos else ""
         texts: list[tuple[object, ...]] = [(ORIGINAL, 1, typos)]
-        texts += [(one.name, n, reading.asking) for one in reading.rewriting.pool if one.name in used for n in range(one.n)]
+        texts += [(one.name, n, search.reading) for one in reading.rewriting.pool if one.name in used for n in range(one.n)]
         for name, key in search.retrievers.items():
             if name in search.together:
                 found.add((key, "together", search.reading, search.joined, search.fuse.model_dump_json()))

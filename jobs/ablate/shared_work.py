@@ -1,11 +1,10 @@
 """What the arms of an ablation share: requests, texts, lists, scores. Each is planned once for all arms that need it.
 
-    Asking   the requests of arms with one engine, decoding, prompt language, guards: the union of their strategies
-    Reading  the texts that are read from the answers, and chosen
+    Reading  the requests of an arm, and the texts that are read from their answers, and chosen; equal requests are one
     Search   the retrievers that search these texts
     Answer   one arm: how the lists are fused, reranked, ordered and cut
 
-Subsets of strategies share one reading: an arm gives weight 0 to the strategies that it lacks.
+Arms with some of the strategies of a reading share it: each gives weight 0 to the strategies that it lacks.
 """
 
 from __future__ import annotations
@@ -13,13 +12,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from jobs.keys import identity_fields
+from jobs.run.changing import SearchedIndex, searched_indexes
 from jobs.stages.list_columns import Cuts
 from retrievers.elastic.settings import FOREIGN, ElasticSettings
-from retrievers.hybrid.settings import indexed, indexed_identities, search_names
+from retrievers.hybrid.settings import search_names
 from retrievers.retriever import RetrieverSettings
 from retrievers.settings import FuseSettings, RerankSettings, TypoSettings
 from rewriters.engines.settings import EngineSettings
@@ -28,28 +28,36 @@ from rewriters.rewriter import Rewriting
 SCORES_VERSION = 2  # of what gathered scores are known by; of 1, an arm's could be of the texts of another arm's corpus
 
 
-@dataclass(frozen=True)
-class Asking:
-    """Requests that several arms share; `sample` from 0, of answers to the same requests."""
+class AnsweredBy(NamedTuple):
+    """An engine: resolved settings, and the hash of its identity, by which completions are known."""
 
-    rewriting: Rewriting
-    engine: str  # a key of `SharedWork.engines`
-    sample: int = 0
+    settings: EngineSettings
+    identity: str
+
+    @property
+    def key(self) -> str:
+        """Returns what tells it from other engines of a worker."""
+        return digest([self.settings.model_dump(), self.identity])
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Texts of the queries.
+    """Texts of the queries, with the requests whose answers they are read from.
 
     Attributes:
         name: The first arm that has them.
-        asking: Index of the requests; -1: the original alone.
         rewriting: How strategies are chosen: the pool and the selection.
+        asked: What requests are made of and answers read with: `rewriting`, or more strategies, where the joint request is that
+            of the config, which asks for more.
+        sample: From 0, of several answers to the same requests.
+        engines: `Request.engine` -> the engine that answers; the common one is "".
     """
 
     name: str
-    asking: int
     rewriting: Rewriting
+    asked: Rewriting
+    sample: int = 0
+    engines: Mapping[str, AnsweredBy] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -122,12 +130,19 @@ class OpenedBy:
         settings: Without `together`, which a search has.
         identity: Of its index.
         depth: Hits that are fetched.
+        states: Of its indexes that may change in place: their states now, by place.
     """
 
     name: str
     settings: RetrieverSettings
     identity: Mapping[str, Any]
     depth: int
+    states: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def searched(self) -> tuple[SearchedIndex, ...]:
+        """Returns what its states are read by, that of its documents first."""
+        return searched_indexes({self.name: self.settings}, {self.name: self.identity})
 
     @property
     def search_names(self) -> dict[str, str | None]:
@@ -137,21 +152,23 @@ class OpenedBy:
     @property
     def space(self) -> str:
         """Returns what the lists of this retriever are gathered under."""
-        return digest({"index": dict(self.identity), "settings": identity_fields(self.settings), "depth": self.depth})
+        known: dict[str, Any] = {"index": dict(self.identity), "settings": identity_fields(self.settings), "depth": self.depth}
+        return digest(known | {"states": dict(self.states)} if self.states else known)
 
     @property
     def texts(self) -> str:
         """Returns what tells the texts of its documents from those of other indexes."""
-        corpus, (_, settings) = self.corpus, next(iter(indexed(self.name, self.settings).items()))
+        documents = self.searched[0]
+        corpus, settings = self.corpus, documents.settings
         if not isinstance(settings, ElasticSettings) or not str(corpus).startswith(FOREIGN):
             return digest({"corpus": corpus})
-        field = settings.searched_field  # which of the fields is the text depends on the retriever
-        return digest({"corpus": corpus, "field": field, "dense": settings.encoder is not None})
+        known = {"corpus": corpus, "field": settings.searched_field}  # which field is the text depends on the retriever
+        return digest(known | {"dense": settings.encoder is not None, "state": self.states.get(documents.place)})
 
     @property
     def corpus(self) -> str | None:
         """Returns the identity of its documents as their index has it."""
-        return next(iter(indexed_identities({self.name: self.identity}).values())).get("corpus")
+        return self.searched[0].identity.get("corpus")
 
     @property
     def encoder_space(self) -> str:
@@ -191,22 +208,33 @@ class ScoredBy:
         """Returns what the scores of this reranker are gathered under."""
         return digest({"version": SCORES_VERSION, "reranker": dict(self.identity), "texts": self.texts})
 
+    @property
+    def label(self) -> str:
+        """Returns what tells it from others in scores/: model, prompt, lengths, documents and typos."""
+        known = {"reranker": dict(self.identity), "texts": self.texts}
+        return digest(known | ({"typos": self.typos.model_dump()} if self.typos else {}))
+
 
 @dataclass(frozen=True)
 class SharedWork:
-    """The work of all arms.
+    """The work of all arms."""
 
-    `engines` maps a key to the settings of an engine and the hash of its identity; "" in them is none's.
-    """
-
-    engines: Mapping[str, tuple[EngineSettings, str]]
-    askings: tuple[Asking, ...]
     readings: tuple[Reading, ...]
     retrievers: Mapping[str, OpenedBy]
     searches: tuple[Search, ...]
     rerankers: tuple[ScoredBy, ...]
     answers: tuple[Answer, ...]
     keep_sources: bool
+
+    @property
+    def engines(self) -> dict[str, AnsweredBy]:
+        """Returns the common engines of all arms by key, each once: each has workers of its own."""
+        return {one.engines[""].key: one.engines[""] for one in self.readings if one.engines}
+
+    def reranker_of(self, arm: str) -> str | None:
+        """Returns the label of an arm's reranker; None: it has none."""
+        place = next((answer.reranker for answer in self.answers if answer.arm == arm), None)
+        return None if place is None else self.rerankers[place].label
 
     def strategies(self, search: int) -> frozenset[str]:
         """Returns the strategies whose texts an arm needs searched, of a search by its index."""

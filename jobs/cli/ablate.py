@@ -6,7 +6,7 @@ import argparse
 from functools import partial
 from typing import TYPE_CHECKING
 
-from jobs.cli.driving import again, drive, load, reporting
+from jobs.cli.driving import again, drive, finished, load
 from jobs.cli.printing import print_json, print_page
 
 if TYPE_CHECKING:
@@ -27,9 +27,13 @@ def ablate(options: argparse.Namespace) -> int:
     def closed(progress: LiveDisplay, log: LogFiles) -> ComparedArms:
         progress.phase("comparing the arms")
         folder = open_run(prepared.storage.root)
-        found = compared(folder, prepared.judgements, prepared.config.evaluate, prepared.prices)
+        settings, prices, found = prepared.config.evaluate, prepared.prices, None
+        with finished(folder, log, "the ablation is finished, the comparison of its arms failed"):
+            found = compared(folder, prepared.judgements, settings, prices)
+        if found is None:  # at least what the arms have made and cost
+            found = compared(folder, None, settings, prices)
         progress.phase("writing the report")
-        with reporting(folder, log):
+        with finished(folder, log, "the report was not written"):
             write_pages(found, texts=prepared.config.report.texts, samples=prepared.config.report.samples)
         return found
 

@@ -81,16 +81,18 @@ def drive(
 
 
 @contextmanager
-def reporting(folder: RunFolder, log: LogFiles) -> Iterator[None]:
-    """Warns, if the body fails to write the report of a finished run: the work is done all the same."""
+def finished(folder: RunFolder, log: LogFiles, what: str) -> Iterator[list[str]]:
+    """Warns, if the body fails, that `what` failed of a finished run: the work is done all the same; yields what was said."""
     from jobs.terminal.logs import event
 
+    said: list[str] = []
     try:
-        yield
+        yield said
     except Exception as error:
-        page = f"the report was not written: {cause(error)}; details in {log.where}"
-        page += f"; try again with: {program()} report {shlex.quote(folder.storage.root)}"
-        event("warning", page, logging.WARNING, error=error)
+        words = f"{what}: {cause(error)}; details in {log.where}"
+        words += f"; try again with: {program()} report {shlex.quote(folder.storage.root)}"
+        said.append(words)
+        event("warning", words, logging.WARNING, error=error)
 
 
 def warn(warnings: Iterable[str]) -> None:

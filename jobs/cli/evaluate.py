@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from cluster.errors import ConfigError
+from jobs.cli.beside import with_measures
 from jobs.cli.printing import print_json, print_page
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 def evaluate(options: argparse.Namespace) -> int:
     """Measures a run's results against judgements."""
+    from jobs.cli.beside import check_matched
     from jobs.evaluate.evaluate import evaluation as evaluation_of
     from jobs.evaluate.evaluate import evaluation_table, evaluation_values, read_qrels
     from jobs.evaluate.exports import check_per_query, write_per_query, write_trec
@@ -29,8 +31,9 @@ def evaluate(options: argparse.Namespace) -> int:
         return _evaluate_ablation(options, folder, judgements)
     if options.latex:
         raise ConfigError("argument", f"--latex: {folder.storage.root} is a run; such a table is of an ablation's arms")
-    values = per_query(folder, judgements)
+    values = per_query(folder, judgements, options.measures)
     evaluation = evaluation_of(folder, judgements, values)
+    check_matched(judgements, evaluation.warning, evaluation.not_committed)
     if options.per_query:
         write_per_query(options.per_query, folder, judgements, values)
     if options.trec:
@@ -45,12 +48,14 @@ def evaluate(options: argparse.Namespace) -> int:
 
 def _evaluate_ablation(options: argparse.Namespace, folder: RunFolder, judgements: Judgements) -> int:
     """Compares the arms of an ablation by other judgements, or writes what was measured for other tools."""
+    from jobs.cli.beside import check_matched
     from jobs.compare.comparison import compare
     from jobs.compare.export.frame import write_csv, write_latex
     from jobs.compare.export.trec import write_trec
     from jobs.compare.table import comparison_table, comparison_values
 
-    comparison = compare(folder, judgements, folder.config.evaluate)
+    comparison = compare(folder, judgements, with_measures(folder.config.evaluate, options.measures))
+    check_matched(judgements, comparison.warning, comparison.frame.not_committed)
     if options.per_query:
         write_csv(options.per_query, comparison)
     if options.trec:

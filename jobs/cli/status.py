@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cluster.errors import ConfigError
 from jobs.cli.driving import load
 from jobs.cli.printing import print_json, print_page, width
-from jobs.cli.submitted import found_job, is_config, with_config
+from jobs.cli.submitted import found_job, is_config, named_config, with_config
 
 if TYPE_CHECKING:
     from cluster.run.job_server import SubmittedJob
@@ -20,7 +20,8 @@ def status(options: argparse.Namespace) -> int:
     from jobs.run.status import status_values
     from jobs.terminal.status_page import status_page
 
-    job = found_job(options)[1] if options.address else None
+    _check_chosen(options)
+    job = found_job(_without_date(options))[1] if options.address else None
     try:
         found = _of_storage(options)
     except ConfigError as error:
@@ -42,10 +43,21 @@ def _of_storage(options: argparse.Namespace) -> Status:
     from cluster.storage import open_storage
     from jobs.run.status import read_status
 
-    if not is_config(options):
-        return read_status(options.run, options.label)
+    if not is_config(_without_date(options)):
+        return read_status(options.run, options.label or options.date)
     config = load(with_config(options))
     return read_status(open_storage(config.output).url(config.name), config.shown_label)
+
+
+def _check_chosen(options: argparse.Namespace) -> None:
+    """Refuses two words for one run: of a name, a label and a date stand in the same place."""
+    if options.label and options.date and not named_config(options):
+        raise ConfigError("argument", f"--label {options.label}, --date {options.date}: a run has one of both; give one")
+
+
+def _without_date(options: argparse.Namespace) -> argparse.Namespace:
+    """Returns the options without the date that chooses among the runs of a name, which is no change of a config."""
+    return options if named_config(options) else argparse.Namespace(**vars(options) | {"date": None})
 
 
 def _values(job: SubmittedJob) -> dict[str, object]:

@@ -35,11 +35,16 @@ def found_job(options: argparse.Namespace) -> tuple[JobServer, SubmittedJob]:
 
 def is_config(options: argparse.Namespace) -> bool:
     """Returns whether a config was given; refuses what would change one, where none was given."""
-    named = str(options.run).endswith((".yaml", ".yml"))
+    named = named_config(options)
     for flag in ("set", "date"):
         if not named and getattr(options, flag):
             raise ConfigError("argument", f"--{flag}: {options.run} is no config, which it would change; leave it out")
     return named
+
+
+def named_config(options: argparse.Namespace) -> bool:
+    """Returns whether RUN is named as a config is."""
+    return str(options.run).endswith((".yaml", ".yml"))
 
 
 def with_config(options: argparse.Namespace) -> argparse.Namespace:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from cluster.errors import ConfigError, DmqrError
 from cluster.run.shards import SUCCESS
-from jobs.cli.driving import again, drive, load, reporting, warn
+from jobs.cli.driving import again, drive, finished, load, warn
 from jobs.cli.printing import print_json, print_page
 from jobs.cli.refusal import say
 
@@ -112,25 +112,27 @@ def run(options: argparse.Namespace) -> int:
     before = prepared.storage.stat(SUCCESS) is not None
     command = again(options)
 
-    def closed(progress: LiveDisplay, log: LogFiles) -> tuple[RunFolder, Evaluation | None]:
+    def closed(progress: LiveDisplay, log: LogFiles) -> tuple[RunFolder, Evaluation | None, list[str]]:
         progress.phase("evaluating and writing the report")
         folder = open_run(prepared.storage.root)
-        evaluation, judged = measured(folder, prepared.judgements)
+        evaluation, judged = None, None
+        with finished(folder, log, "the run is finished, its evaluation failed") as said:
+            evaluation, judged = measured(folder, prepared.judgements)
         if evaluation is not None and evaluation.warning is not None:
             event("warning", evaluation.warning, logging.WARNING)
         if not before or folder.storage.get(REPORT) is None:  # one that is there may be of a moment before the end
-            with reporting(folder, log):
+            with finished(folder, log, "the report was not written"):
                 write_report(folder, prepared.prices, evaluation, judged)
-        return folder, evaluation
+        return folder, evaluation, said
 
     found = drive("run", prepared, command, lambda progress, log: run(prepared, progress, command, log), closed)
     if isinstance(found, int):
         return found
-    folder, evaluation = found
+    folder, evaluation, said = found
     if options.json:
-        print_json(closing_values(folder, prepared.prices, evaluation))
+        print_json(closing_values(folder, prepared.prices, evaluation, said))
     else:
-        print_page(closing_table(folder, prepared.prices, evaluation))
+        print_page(closing_table(folder, prepared.prices, evaluation, said))
         print(folder.storage.root)
     return 0
 
@@ -158,7 +160,7 @@ def runs(options: argparse.Namespace) -> int:
 
 def diff(options: argparse.Namespace) -> int:
     """Compares two runs."""
-    from jobs.cli.beside import check_samples, judgements_of, prices_of
+    from jobs.cli.beside import check_matched, check_samples, judgements_of, prices_of
     from jobs.diff.diff import diff, diff_values
     from jobs.diff.page import diff_page
     from jobs.run.folder import open_run
@@ -169,7 +171,11 @@ def diff(options: argparse.Namespace) -> int:
         if one.is_ablation:
             root = one.storage.root
             raise ConfigError("argument", f"{root}: is an ablation, whose arms are compared in its report; give two runs")
-    found = diff(a, b, judgements_of(options, b, "QRELS"), prices_of(options, b), options.samples)
+    judgements = judgements_of(options, b, "QRELS")
+    found = diff(a, b, judgements, prices_of(options, b), options.samples, options.measures)
+    if judgements is not None and found.quality is not None and (options.qrels or options.key):
+        in_a_log = found.quality.judged - min(found.quality.missing)  # of another log or key is what neither log has
+        check_matched(judgements, found.quality.warning, in_a_log)
     if options.json:
         print_json(diff_values(found))
     else:

@@ -25,7 +25,7 @@ from jobs.log.files import LogFile
 from jobs.log.groups import group_rows
 from jobs.log.judge import hex_ids
 from jobs.log.rows import read_rows
-from jobs.log.task import connect
+from jobs.log.task import connect, no_room
 from jobs.log.ubi import event_files, log_files
 
 MEMORY = "1GB"
@@ -71,8 +71,8 @@ def opened(config: Config, reading: EventChoice) -> Iterator[duckdb.DuckDBPyConn
     except (duckdb.IOException, duckdb.InvalidInputException, duckdb.OutOfMemoryException) as error:
         why = reason(error)
         if isinstance(error, duckdb.OutOfMemoryException) or "No space left" in why:
-            where = f"memory_limit {MEMORY}, temporary files in {tempfile.gettempdir()}"
-            raise LogError("log-space", f"clicks could not be counted ({where}): {why}; free space there") from error
+            remedy = "name fewer files (log.path)"
+            raise no_room("clicks could not be counted", error, MEMORY, Path(tempfile.gettempdir()), remedy) from error
         raise LogError("log-unreadable", f"the export cannot be read: {why}; correct the file, or export it again") from error
 
 

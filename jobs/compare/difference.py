@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from jobs.compare.frame import Frame
 from jobs.compare.slices import Slice
+from jobs.evaluate.evaluate import nothing_measured
 from jobs.evaluate.looked import Looked
 
 QUESTIONS = ("always", "arms", "subsets")  # families that are adjusted together, by Holm
 GRID, SAMPLES = "grid", "samples"
+PART = "§"  # after the name of an arm that reads a part of a joint answer
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,29 @@ class Comparison:
     slices: tuple[Slice, ...]
     notes: tuple[str, ...]
     """What the figures include, leave out and assume; a sentence each."""
+    parts: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Arms that read a part of the answer to a joint request -> its strategies."""
+    same_as: Mapping[str, str] = field(default_factory=dict)
+    """Arms that are an earlier arm under another name -> that arm."""
+    also: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Arm -> further names of it in the grid or the subsets, which have no rows."""
+
+    def named(self, arm: str) -> str:
+        """Returns the name of an arm with its mark, if it has one."""
+        return f"{arm} {PART}" if arm in self.parts else arm
+
+    @property
+    def untested(self) -> frozenset[str]:
+        """Returns the arms that are the baseline, or an arm that is tested already, under another name."""
+        first = self.same_as.get(self.baseline, self.baseline)
+        of_baseline = {first, *(arm for arm, other in self.same_as.items() if other == first)}
+        return frozenset((of_baseline | set(self.same_as)) - {self.baseline})
+
+    @property
+    def warning(self) -> str | None:
+        """Returns why nothing was measured, in one line; None if something was."""
+        one = self.frame
+        return None if one.keys else nothing_measured(one.judged, one.not_committed, one.unmatched, one.key)
 
     @cached_property
     def by_arm(self) -> dict[tuple[str, str], Difference]:

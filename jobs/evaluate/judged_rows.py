@@ -19,6 +19,7 @@ from jobs.stages.fuse import fuse_original
 from jobs.tables import ORIGINAL
 
 BATCH_ROWS = 1 << 14
+THREADS = 2  # of a connection
 ARM_LISTS = ("results", "tails")  # the tables that hold the lists of an ablation's arms
 _PLACES: dict[Key, tuple[str, str]] = {  # the table and column in which a judged key stands
     "log_id": ("query_map", "log_id"),
@@ -33,11 +34,15 @@ def query_of(connection: duckdb.DuckDBPyConnection, run: RunFolder, judgements: 
     connection.register("judged", pa.table({"judged": pa.array(list(judgements.grades), pa.string())}))
     # a judged text is a query on its own: after earlier turns the same words are another one
     alone = " WHERE context IS NULL" if judgements.key == "query" and run.config.log.context_column is not None else ""
+    # Runs of earlier versions have half a million rows in a row group of query_map, and each thread holds one: of 10 million
+    # rows two threads ran out of 256 MB at times, one did not and was as fast.
+    connection.execute("SET threads = 1")
     # a log_id may have several rows, some of them rejected: its query_id is the one that is not null
     found = connection.execute(
         f"SELECT judged, max(query_id) FROM read_parquet(?) JOIN judged ON judged = {column}{alone} GROUP BY judged",
         [run.tables[table]],
     ).fetchall()
+    connection.execute(f"SET threads = {THREADS}")
     wanted = sorted({query_id for _, query_id in found if query_id is not None})
     connection.register("wanted", pa.table({"query_id": pa.array(wanted, pa.string())}))
     return dict(found)

@@ -24,7 +24,7 @@ from itertools import pairwise
 
 from cluster.errors import ClusterError, LogError
 from cluster.run.shards import File, Shard
-from cluster.run.spread import THREADS, spread
+from cluster.run.spread import spread
 from cluster.storage import Storage, remote
 from jobs.log.check import LogColumns, RowGroup, check_log
 from jobs.log.files import LogFile
@@ -36,6 +36,7 @@ from jobs.log.task import PLAN, DedupTask, query
 PART_ROWS = 1 << 19  # or one row group: small enough for many nodes; in larger parts fewer texts are hashed repeatedly
 RANGE_ROWS, RANGE_BYTES = 1 << 18, 1 << 25  # of texts and forms, grouped at a time by phase two
 MAX_TOTAL = 2**63 - 1  # log_count is an int64
+CHECK_THREADS = 2  # 20 million ids: 2 need 128 MB, 4 need more than 160 MB and are no faster
 # Hashes first: they have a fixed size and can be grouped on disk.
 AMBIGUOUS = """
 WITH named AS (FROM read_parquet($query_map) WHERE query_id IS NOT NULL),
@@ -153,7 +154,7 @@ def _check(files: Sequence[LogFile], columns: LogColumns, pieces: Sequence[PartF
 
 def _refuse_ambiguous(query_map: list[str], column: str) -> None:
     """Raises LogError if a log_id has several queries, since joins would be wrong; repeats of the same query are allowed."""
-    for found in query(AMBIGUOUS, {"query_map": query_map}, THREADS).to_pylist():
+    for found in query(AMBIGUOUS, {"query_map": query_map}, CHECK_THREADS).to_pylist():
         raise LogError(
             "log-column",
             f"column {column!r} (log.id_column) is not unique: id {found['log_id']!r} stands for {found['n']:,} different"

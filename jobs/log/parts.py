@@ -14,11 +14,10 @@ from jobs.log.check import RowGroup
 from jobs.log.groups import Groups, Ints, encode, group_rows
 from jobs.log.judge import Rejection, hex_ids
 from jobs.log.rows import read_rows
-from jobs.log.task import OPTIONS, PLAN, DedupTask, put
+from jobs.log.task import PLAN, DedupTask, put
 from jobs.tables import STORED
 
 CONTEXT = 0  # the column of forms that is the context; those of values are numbered from 1
-ROW_GROUP_BYTES = 1 << 20  # of forms, which may be long
 
 
 class PartFiles(NamedTuple):
@@ -47,7 +46,8 @@ def _dedup_rows(task: DedupTask, name: str, rows: pa.Table) -> PartFiles:
     places = np.full(size, -1, np.int32)
     places[kept] = np.arange(len(kept))
     places = places[codes]  # (rows,) index into ids; -1: rejected
-    query_ids = pa.DictionaryArray.from_arrays(pa.array(places, mask=places < 0), ids)
+    # not a DictionaryArray, of which each row group would store the whole dictionary
+    query_ids = ids.take(pa.array(places, mask=places < 0))
 
     n = rows.column("n").to_numpy()
     counts = np.zeros(size, np.int64)
@@ -111,5 +111,4 @@ def _put_forms(
             "n": np.concatenate([n for *_, n in found]),
         }
     ).take(pa.array(np.argsort(begins[place])))
-    most, fitting = OPTIONS[PLAN]["row_group_size"], len(forms) * ROW_GROUP_BYTES // max(1, forms.nbytes)
-    return put(task, PLAN, f"{name}-forms", forms, row_group_size=max(1, min(most, fitting)))
+    return put(task, PLAN, f"{name}-forms", forms)

@@ -34,7 +34,7 @@ class SharedLimit(NamedTuple):
 def worker_settings(retriever: RetrieverSettings, index: Mapping[str, Any], workers: Workers) -> RetrieverSettings:
     """Returns a retriever's settings for one worker.
 
-    An alias is resolved once per run: all workers, late ones included, search the same concrete index.
+    An alias is resolved once per run: all workers, late ones included, search the same concrete index, with the alias's filter.
 
     Args:
         retriever: the config's settings.
@@ -52,7 +52,8 @@ def indexed_settings(retriever: Indexed, index: Mapping[str, Any], workers: Work
     if not isinstance(retriever, ElasticSettings):
         return retriever
     share = max(1, retriever.max_in_flight // workers.get(None, 1))
-    return retriever.model_copy(update={"index": index.get("index", retriever.index), "max_in_flight": share})
+    planned = {"index": index["index"], "filter": index.get("filter")} if "index" in index else {}
+    return retriever.model_copy(update={"max_in_flight": share} | planned)
 
 
 def reranker_settings(reranker: RerankSettings, workers: Workers) -> RerankSettings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,17 +14,19 @@ from cluster.errors import ClusterError, ConfigError, RetrieverError, RewriterEr
 from cluster.run.session import IN_PROCESS
 from cluster.run.shards import SUCCESS
 from cluster.storage import Storage, check_writable, open_storage
+from jobs.compare.measures import named_judgements
 from jobs.config.config import Config
 from jobs.evaluate.answers import read_answers
-from jobs.evaluate.evaluate import Judgements, read_qrels
+from jobs.evaluate.evaluate import Judgements
 from jobs.index.opening import open_documents, retriever_facts, retriever_identity
 from jobs.keys import identity
 from jobs.log.check import LogColumns, check_log
 from jobs.log.files import LogFile
 from jobs.log.ubi import log_files
-from jobs.pools.request_shares import indexed_settings
+from jobs.pools.request_shares import indexed_settings, worker_settings
 from jobs.pools.requested import with_precisions
 from jobs.run import engine
+from jobs.run.changing import SearchedIndex, States, searched_indexes
 from jobs.run.folder import find_runs, run_id
 from jobs.run.rewriting import config_error, read_rewriting
 from retrievers.elastic.settings import ElasticSettings
@@ -59,6 +62,8 @@ class Prepared:
     )  # what workers rewrite with; engines of strategies are resolved
     warnings: tuple[str, ...] = ()  # what works, and probably not as it is meant
     notes: Mapping[str, Any] = field(default_factory=dict)  # further keys of run.json
+    searched: tuple[SearchedIndex, ...] = ()  # the retrievers, of an ablation those of all arms
+    states: States = field(default_factory=dict)  # of indexes that may change in place, now
     prices_file: Mapping[str, str] | None = None  # its name and SHA-256
 
     @property
@@ -83,7 +88,7 @@ def prepare(config: Config, config_path: str) -> Prepared:
     files = log_files(config.log)
     rewriting = read_rewriting(config)
     check_log(files, log_columns(config, rewriting))
-    judgements = read_qrels(config.evaluate.qrels, key=config.evaluate.key) if config.evaluate.qrels else None
+    judgements = named_judgements(config.evaluate)
     if config.evaluate.answers:
         read_answers(config.evaluate.answers, config.evaluate.key)
     output = open_storage(config.output)
@@ -111,6 +116,8 @@ def _prepare(
     if config.reads_texts:
         check_documents(config, indexes)
     facts = {name: retriever_facts(name, one, indexes[name]) for name, one in config.retrieve.retrievers.items()}
+    searched = searched_indexes(config.retrieve.retrievers, indexes)
+    noted = {name: one.get("state") for name, one in indexed_identities(facts).items()}
     engine_settings, rewriting, rewriting_identity, warnings = resolved_rewriting(config, rewriting)
     identified_by = identity(config, indexes, rewriting_identity, reranking_identity(config))
     name = run_id(config, identified_by)
@@ -131,6 +138,8 @@ def _prepare(
         rewriting,
         warnings + unpriced_models(config, prices),
         prices_file=prices_file,
+        searched=searched,
+        states={one.place: noted[one.name] for one in searched if noted[one.name] is not None},
     )
 
 
@@ -210,10 +219,10 @@ def index_identities(config: Config) -> dict[str, dict[str, Any]]:
     Each alias is resolved once: retrievers that share it search the same index, even if it is moved meanwhile.
     """
     found: dict[str, dict[str, Any]] = {}
-    known: dict[tuple[str | None, str], dict[str, Any]] = {}
+    known: dict[tuple[str | None, str, str], dict[str, Any]] = {}
 
     def identity_of(name: str, retriever: Indexed) -> dict[str, Any]:
-        place = getattr(retriever, "url_env", None), retriever.index
+        place = getattr(retriever, "url_env", None), retriever.index, json.dumps(getattr(retriever, "filter", None))
         made = retriever_identity(name, indexed_settings(retriever, known.get(place, {}), {}))
         known.setdefault(place, made)
         return made
@@ -246,7 +255,7 @@ def check_documents(config: Config, indexes: Mapping[str, Mapping[str, Any]]) ->
         )
     name, first = next(iter(all_indexed(config.retrieve.retrievers).items()))
     if isinstance(first, ElasticSettings):  # refuses an index without texts
-        open_documents(name, first.model_copy(update={"index": searched[name]["index"]}))
+        open_documents(name, worker_settings(first, searched[name], {}))
 
 
 def reranking_identity(config: Config) -> dict[str, Any]:
@@ -315,7 +324,13 @@ def _index_overrides(before: dict[str, dict[str, Any]], now: dict[str, dict[str,
     moved = [name for name in new if then[name] != new[name]]
     if any(new[name].get("kind") != "elastic" or then[name]["index"] == new[name]["index"] for name in moved):
         return ""
-    return " ".join(f"--set retrieve.retrievers.{name}.index={then[name]['index']}" for name in moved)
+    found = []
+    for name in moved:
+        found.append(f"--set retrieve.retrievers.{name}.index={then[name]['index']}")
+        if "filter" in then[name]:  # of the alias, which this name is not
+            only = shlex.quote(f"retrieve.retrievers.{name}.filter={json.dumps(then[name]['filter'])}")
+            found.append(f"--set {only}")
+    return " ".join(found)
 
 
 def _without_indexes(identified_by: dict[str, Any]) -> str:

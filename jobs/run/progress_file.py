@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +16,8 @@ from cluster.storage import Storage
 from jobs.bill.starts import PROGRESS
 from jobs.run.stopping import outcome
 from jobs.terminal.state import State
+
+_log = logging.getLogger(f"dmqr.{__name__}")
 
 PUT_SECONDS = HEARTBEAT_SECONDS  # on S3 a small PUT each
 _JOIN_SECONDS = 10.0  # seconds that a run's end waits for the last write
@@ -48,6 +50,7 @@ class ProgressFile:
         self._spent = spent
         self._outcome: tuple[str, str | None] = ("running", None)
         self._ended = threading.Event()
+        self._told: set[type[Exception]] = set()
         self._thread = threading.Thread(target=self._write_periodically, name="progress", daemon=True)
 
     def __enter__(self) -> ProgressFile:
@@ -65,12 +68,24 @@ class ProgressFile:
         last = False
         while not last:
             last = self._ended.is_set()
-            with contextlib.suppress(OSError, ClusterError):  # storage is unavailable for a moment
-                if not self._lease.lost():
-                    self._storage.put(PROGRESS, json.dumps(self._body(), ensure_ascii=False).encode())
+            self._try(self._write)
             if not last:
-                self._after_write()
+                self._try(self._after_write)
                 self._ended.wait(PUT_SECONDS)
+
+    def _write(self) -> None:
+        if not self._lease.lost():
+            self._storage.put(PROGRESS, json.dumps(self._body(), ensure_ascii=False).encode("utf-8", "replace"))
+
+    def _try(self, step: Callable[[], None]) -> None:
+        """Takes a step; whatever it raises is logged once, and the next one may succeed."""
+        try:
+            step()
+        except Exception as error:
+            away = isinstance(error, OSError | ClusterError)  # storage that is away is told of elsewhere
+            if not away and type(error) not in self._told:
+                self._told.add(type(error))
+                _log.warning("the progress of the run cannot be written: %s; the run goes on", error, exc_info=error)
 
     def _body(self) -> dict[str, Any]:
         now, reason = self._outcome

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import platform
@@ -10,12 +11,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from cluster import costs
+from cluster.errors import RetrieverError
 from cluster.run.session import InProcessSession, Session
 from cluster.run.shards import Plan, manifests
 from jobs.bill.ledger import Ledger
 from jobs.bill.starts import driver_spent, known_starts, node_time
 from jobs.keys import SCHEMA_VERSION
 from jobs.pools.sizes import PoolSizes
+from jobs.run.changing import States, changes, read_states, warn_of
 from jobs.run.prepare import Prepared
 from jobs.terminal.outage_log import OutageLog
 from jobs.terminal.state import State
@@ -54,6 +57,8 @@ class Record:
         self._state, self._outages = state, outages
         self.ledger = ledger
         self._began = time.time()
+        self.states: dict[str, States] = {"begin": prepared.states} if prepared.states else {}
+        """States of indexes that may change in place, at the begin and at the end of this start."""
         self.before = known_starts(json.loads(prepared.storage.get("run.json") or b"{}"), prepared.storage)
         """The earlier starts."""
         for one in self.before:
@@ -68,6 +73,19 @@ class Record:
             "node_seconds": self.ledger.node_seconds(),
             "spent": self.ledger.spent(),
         }
+
+    def warn_of_earlier_changes(self) -> None:
+        """Warns of indexes that another program has written to since the start before this one."""
+        noted = [one["index_states"] for one in self.before if one.get("index_states")]
+        if noted:
+            warn_of(changes(noted[-1].get("end") or noted[-1]["begin"], self._prepared.states, "the start before this one"))
+
+    def warn_of_changes(self) -> None:
+        """Notes the states of indexes at the end of this start, and warns of those that another program has written to."""
+        if self._prepared.states:
+            with contextlib.suppress(RetrieverError):  # the work is done; the server may go now
+                self.states["end"] = read_states(self._prepared.searched)
+                warn_of(changes(self._prepared.states, self.states["end"], "this start began"))
 
     def put(self, status: str, plan: Plan | None, counts: Mapping[str, int], spent: costs.Totals) -> None:
         """Writes the record of this start; the records of earlier starts are kept."""
@@ -84,6 +102,7 @@ class Record:
             "pools": {name: pool._asdict() for name, pool in session.pools.items()},
             "resources": session.resources._asdict(),
         } | self._sizes.values()
+        start |= {"index_states": self.states} if self.states else {}
         starts = [one for one in self.before if one["start"] != self._number] + [start]
         every: costs.Totals = {}
         for part in (spent, driver_spent(starts)):

@@ -152,8 +152,10 @@ class Night:
     def run(self) -> None:
         """Processes the pending shards, finishes the run, and records its outcome."""
         try:
+            self.record.warn_of_earlier_changes()
             self.record.ledger.begin("work")
             self.work()
+            self.record.warn_of_changes()
             self.progress.phase("checking and closing")
             self.record.ledger.begin("finish")
             of, put = self.work_of, partial(self._put, "finished")
@@ -283,13 +285,13 @@ class Night:
     def _check_complete(self, stop: Stopped | None, watch: Watch, spending: RunMoney, halted: bool) -> None:
         """Raises Stopped unless every shard is committed and no limit is exceeded; the message tells the state now."""
         committed, planned = len(self.tally.shards), len(self.plan.shards)
+        watch.still(self.tally.counts, spending.total(self.tally))
         if self.signals.received is not None and committed < planned:
             raise Stopped(
                 "interrupted",
                 f"interrupted: {committed} of {planned} shards are committed; go on with: {self.resume_command}",
                 128 + self.signals.received,
             )
-        watch.still(self.tally.counts, spending.total(self.tally))
         if last := self._limit(watch, spending, halted=halted):
             raise last
         if stop and committed < planned:

@@ -33,6 +33,13 @@ class Status:
     """Planned shards; None: the log is still being read."""
     progress: dict[str, Any]
     """`jobs.terminal.state.State.values`; empty if the driver has written none."""
+    queries: int | None
+    """Queries of the committed shards, by the plan; None: the log is still being read."""
+
+    @property
+    def behind(self) -> bool:
+        """Returns whether the progress is older than the commits: the driver was killed, or has not written since."""
+        return bool(self.progress) and self.queries not in (None, self.progress["queries"]["committed"])
 
 
 def read_status(path: str, label: str | None = None) -> Status:
@@ -50,12 +57,13 @@ def read_status(path: str, label: str | None = None) -> Status:
     progress = _json(storage, PROGRESS)
     if progress.get("start") != last.number:
         progress = {}  # written by an earlier start
-    committed = sum(entry.key.endswith(".json") for entry in storage.list(COMMITS))
-    planned = progress.get("shards", {}).get("planned") or None
-    if planned is None and (plan := read_plan(storage)) is not None:
-        planned = len(plan.shards)
+    plan = read_plan(storage)
+    committed = {entry.key.rpartition("/")[2].removesuffix(".json") for entry in storage.list(COMMITS)}
+    committed = {name for name in committed if name.isdigit()}
+    planned = progress.get("shards", {}).get("planned") or (len(plan.shards) if plan else None)
+    done = None if plan is None else sum(shard.rows for shard in plan.shards if f"{shard.number:06d}" in committed)
     state, reason = _state(storage, last, progress)
-    return Status(storage.root, state, reason, last, now, committed, planned, progress)
+    return Status(storage.root, state, reason, last, now, len(committed), planned, progress, done)
 
 
 def status_values(status: Status) -> dict[str, Any]:
@@ -74,7 +82,11 @@ def status_values(status: Status) -> dict[str, Any]:
         "phase": progress.get("phase"),
         "shards": {"committed": status.committed, "planned": status.planned},
         **{name: progress.get(name) for name in ("work_done", "queries", "stages", "outages", "errors", "usd", "quantities")},
-    }
+        "as_of": {
+            "time": progress.get("written"),
+            "queries": progress["queries"]["committed"] if progress else None,
+        },
+    } | ({} if status.queries is None or not progress else {"queries": progress["queries"] | {"committed": status.queries}})
 
 
 def _state(
@@ -97,14 +109,17 @@ def _last_started(path: str, now: float, label: str | None) -> tuple[Storage, Ho
     storage = open_storage(path)
     if (last := holder(storage, now)) is not None:
         if label is not None:
-            raise ConfigError("argument", f"--label {label}: {storage.root} is one run already; give it with <output>/<name>")
+            words = f"{storage.root} is one run already; give a label or date with <output>/<name>"
+            raise ConfigError("argument", f"--label or --date {label}: {words}")
         return storage, last
     output, _, name = storage.root.rpartition("/")
     beside = open_storage(output)
     runs = [beside.url(folder) for folder, _ in find_runs(beside, name, label)]
     leased = [(one, last) for one in map(open_storage, runs) if (last := holder(one, now)) is not None]
     if not leased and label is not None:
-        raise ConfigError("run-missing", f"{storage.root}: no run of this name has the label {label}; see dmqr runs {output}")
+        raise ConfigError(
+            "run-missing", f"{storage.root}: no run of this name has the label or date {label}; see dmqr runs {output}"
+        )
     if not leased:
         raise ConfigError(
             "run-missing",

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.tables import NOTES
+from rewriters.reasons import FELL_BACK
 
 _FIRST = 5  # ids of failed queries that the log has for a shard, stage and reason; errors/ has all
 
@@ -70,3 +71,20 @@ def by_reason(counts: Mapping[str, int]) -> dict[str, int]:
         if key.startswith("error/") and reason not in NOTES:
             reasons[reason] += n
     return dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0])))
+
+
+def fallbacks(counts: Mapping[str, int]) -> dict[str, int]:
+    """Returns strategy -> the number of queries for which the original stands in for an answer that cannot be used."""
+    start, end = "error/rewrite/", f"/{FELL_BACK}"
+    return {key[len(start) : -len(end)]: n for key, n in sorted(counts.items()) if key.startswith(start) and key.endswith(end)}
+
+
+def many_fallbacks(counts: Mapping[str, int], limit: float) -> dict[str, str]:
+    """Returns strategy -> a sentence where the original stands in for more than `limits.error_rate` of the queries."""
+    asked = counts.get("queries", 0)
+    return {
+        strategy: f"for {n:,} of {asked:,} queries the answer of {strategy} cannot be used and the original is searched in its "
+        f"place{': more than half of them' if 2 * n > asked else ''}; errors/ has why (fell_back)"
+        for strategy, n in fallbacks(counts).items()
+        if n > limit * asked
+    }

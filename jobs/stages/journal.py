@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import shutil
 import threading
@@ -23,10 +24,12 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cluster.errors import ClusterError
+from cluster.http import encodable
 from cluster.storage import Storage, remote
 from cluster.storage.copies import KEPT_DAYS, cache_folder, usable
 from jobs.tables import COMPLETIONS
+
+_log = logging.getLogger(f"dmqr.{__name__}")
 
 FOLDER = "completions"
 UNSAVED = f"{FOLDER}/unsaved"  # on object storage: what is in no shard's folder yet; removed when the run is finished
@@ -53,6 +56,7 @@ class Journal:
         self.path, self.shard = path, shard
         self.saved = 0  # bytes that are saved elsewhere, or synced
         self._file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_APPEND, 0o600)
+        self._lock, self._cut_off = threading.Lock(), False
 
     def sent(self, key: Key) -> None:
         """Records that a request is about to be sent."""
@@ -77,7 +81,13 @@ class Journal:
         os.close(self._file)
 
     def _append(self, entry: dict[str, Any]) -> None:
-        os.write(self._file, json.dumps(entry, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n")
+        data = json.dumps(entry, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
+        with self._lock:
+            left = memoryview(b"\n" + data if self._cut_off else data)  # a line that a full disk cut off is one of its own
+            while left:
+                written = os.write(self._file, left)
+                self._cut_off = written < len(left)
+                left = left[written:]
 
 
 def read_journal(path: Path) -> tuple[dict[Key, dict[str, Any]], Counter[Key]]:
@@ -235,13 +245,28 @@ class JournalKeeper:
             self._storage.delete(*done)
 
     def _save_periodically(self) -> None:
-        saved = time.monotonic()
+        saved, failing = time.monotonic(), None
         while not self._ended.wait(min(self._seconds, _STOPPING_SECONDS)):
             if time.monotonic() - saved < self._seconds and not self._stopping():
                 continue
-            with suppress(OSError, ClusterError):  # the storage is away: the next time
-                self.save()
             saved = time.monotonic()
+            try:
+                self.save()
+            except Exception as error:  # whatever it is: the next save may succeed, and without a thread none would
+                if failing is None:
+                    self._say_unsaved(error)
+                failing = failing or saved
+            else:
+                if failing is not None:
+                    _log.warning("completions are saved again, after %.0f s", saved - failing)
+                failing = None
+
+    def _say_unsaved(self, error: Exception) -> None:
+        where = self._storage.root if remote(self._storage.root) else "the disk"
+        words = encodable(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+        _log.warning(
+            "completions cannot be saved to %s (%s): until they are, the loss of this machine loses them", where, words
+        )
 
 
 def _shards_in(key: str) -> set[int]:

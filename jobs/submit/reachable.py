@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator
-from contextlib import suppress
 from pathlib import Path
 
-from cluster.errors import RewriterError
 from cluster.storage import remote
 from jobs.config.config import Config
+from jobs.pools.requested import engines_of_strategies
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.hybrid.settings import all_indexed
 from retrievers.local.settings import LocalSettings
 from retrievers.settings import EncoderSettings, ServerSettings
-from rewriters.engines.settings import EngineSettings, OpenaiSettings, RecordedSettings, VllmSettings
-from rewriters.pool import is_path, load, named
+from rewriters.engines.settings import OpenaiSettings, RecordedSettings, VllmSettings
+from rewriters.pool import is_path, named
 from rewriters.settings import SelectAdaptive, SelectClassified
 
 _OF_A_PATH = ("/", "./", "../", "~")
@@ -50,11 +48,7 @@ def servers(*configs: Config) -> list[OpenaiSettings | ServerSettings]:
 
     Strategies in files elsewhere are not read.
     """
-    engines: list[EngineSettings | None] = [config.rewrite.engine for config in configs]
-    entries = {json.dumps(entry, sort_keys=True): entry for config in configs for entry in config.rewrite.strategies}
-    for entry in entries.values():  # each once: arms have them in common
-        with suppress(RewriterError):
-            engines.append(load(entry, context=True).engine)
+    engines = [*(config.rewrite.engine for config in configs), *engines_of_strategies(*configs)]
     models = [server for config in configs for server in config.model_servers]
     return [*models, *(one for one in engines if isinstance(one, OpenaiSettings))]
 

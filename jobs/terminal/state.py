@@ -90,11 +90,11 @@ class State:
         return (self.done - self.before) / max(1e-9, now - self.began) if self.began else 0.0
 
     def eta(self, now: float) -> float | None:
-        """Returns the seconds to the end; None where they are not known, or the run stops before.
+        """Returns the seconds to the end; None where they are not known, the run stops before, or it waits for a service.
 
         By commits where there are some, else by the stage that needs longest at its present rate.
         """
-        if self.done >= self.total or self.phase.startswith(STOPPING):
+        if self.done >= self.total or self.outages or self.phase.startswith(STOPPING):
             return None
         if rate := self.rate(now):
             return (self.total - self.done) / rate
@@ -107,7 +107,8 @@ class State:
         if self.done >= self.total:  # nothing is left, so the rate would only sink
             return ""
         parts = [per_second(rate)] if rate else []
-        return "  ".join(parts if eta is None else [*parts, f"ETA {clock(eta)}"])
+        left = "waiting" if self.outages else None if eta is None else clock(eta)
+        return "  ".join(parts if left is None else [*parts, f"ETA {left}"])
 
     def words(self, now: float) -> str:
         """Returns the progress in one line."""

@@ -30,7 +30,11 @@ def status_page(status: Status, width: int) -> RenderableType:
     if not progress:
         return table
     if progress["queries"]["total"]:
-        table.add_row("queries", _queries(progress["queries"], rate=status.state == "running"))
+        done = progress["queries"]["committed"] if status.queries is None else status.queries
+        queries, waits = progress["queries"] | {"committed": done}, bool(progress.get("outages"))
+        table.add_row("queries", _queries(queries, rate=status.state == "running", waits=waits))
+    if status.state == "stale" or status.behind:
+        table.add_row("as of", f"{clock(max(0.0, status.now - progress['written']))} ago, {_then(progress)}: the rows below")
     state = _read(progress)
     stages = [stage_table(state.stages, state.total, width)] if state.stages and status.state == "running" else []
     return Group(table, *stages, totals_table(totals(state, width)))
@@ -53,13 +57,20 @@ def _heartbeat(status: Status) -> str:
     return f"last heartbeat {clock(max(0.0, status.now - status.holder.heartbeat))} ago"
 
 
-def _queries(queries: dict[str, Any], *, rate: bool) -> str:
+def _queries(queries: dict[str, Any], *, rate: bool, waits: bool) -> str:
     words = f"{queries['committed']:,} of {queries['total']:,} committed"
     if rate and queries["per_second"]:
         words += f", {per_second(queries['per_second'])}"
-    if rate and queries["eta_seconds"] is not None:
+    if rate and waits:
+        words += ", ETA waiting"
+    elif rate and queries["eta_seconds"] is not None:
         words += f", ETA {clock(queries['eta_seconds'])}"
     return words
+
+
+def _then(progress: dict[str, Any]) -> str:
+    """Returns what the sums of a progress include."""
+    return f"with {progress['queries']['committed']:,} queries committed and others under way"
 
 
 def _read(progress: dict[str, Any]) -> State:

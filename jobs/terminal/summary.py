@@ -11,19 +11,21 @@ from rich.text import Text
 
 from cluster import costs
 from cluster.costs import Prices, Totals
-from jobs.evaluate.evaluate import MEASURES, Evaluation, evaluation_notes, evaluation_values, figure
-from jobs.evaluate.measure import SHOWN
+from jobs.evaluate.evaluate import Evaluation, evaluation_notes, evaluation_values, figure, marked
+from jobs.evaluate.measure import title
 from jobs.pipeline import COSTED
 from jobs.run.folder import REPORT, RunFolder
-from jobs.stages.error_counts import by_reason
+from jobs.stages.error_counts import by_reason, fallbacks, many_fallbacks
 from jobs.stages.guard_counts import REQUESTS, found_by_guards, searches_saved
 from jobs.stages.selection_counts import Selected, selected_by_type
 from jobs.tables import RUNGS
 from jobs.terminal.formats import clock, planned_rewrites, queries, unpriced
 
 
-def closing_table(run: RunFolder, prices: Prices | None, evaluation: Evaluation | None) -> RenderableType:
-    """Returns the closing table, with notes below it."""
+def closing_table(
+    run: RunFolder, prices: Prices | None, evaluation: Evaluation | None, more: Sequence[str] = ()
+) -> RenderableType:
+    """Returns the closing table, with notes below it, `more` first."""
     planned, counts = run.plan.counts, run.counts
     table = Table(title=run.record["run_id"], title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
@@ -39,16 +41,19 @@ def closing_table(run: RunFolder, prices: Prices | None, evaluation: Evaluation 
         table.add_row("guards", guards)
     table.add_row("results", f"{counts.get('results', 0):,} for {counts.get('queries_with_results', 0):,} queries")
     table.add_row("errors", _errors(counts))
+    if fell := fallbacks(counts):
+        table.add_row("fallbacks", "the original in place of " + ", ".join(f"{name} {queries(n)}" for name, n in fell.items()))
     for name, words in spending_rows(run, prices):
         table.add_row(name, words)
     if evaluation is not None and evaluation.warning is None:
-        for measure in MEASURES:
+        for measure in evaluation.measures:
             original = evaluation.original
-            alone = "" if original is None else f"  ({evaluation.alone} {figure(original[measure])})"
-            table.add_row(SHOWN[measure], f"{figure(evaluation.results[measure])}{alone}")
+            alone = "" if original is None else marked(figure(original[measure]), measure in evaluation.original_looked)
+            results = marked(figure(evaluation.results[measure]), measure in evaluation.looked)
+            table.add_row(title(measure), results + (f"  ({evaluation.alone} {alone})" if alone else ""))
     if run.storage.get(REPORT) is not None:
         table.add_row("report", Text(run.storage.url(REPORT), overflow="fold"))
-    return Group(table, *(Text(note) for note in notes(run, evaluation, prices)))
+    return Group(table, *(Text(note) for note in (*more, *notes(run, evaluation, prices))))
 
 
 def spending_rows(run: RunFolder, prices: Prices | None) -> Iterator[tuple[str, str]]:
@@ -65,7 +70,9 @@ def spending_rows(run: RunFolder, prices: Prices | None) -> Iterator[tuple[str, 
         yield "lost", f"{counted('requests', lost)} were sent without an answer that was kept: a start was killed"
 
 
-def closing_values(run: RunFolder, prices: Prices | None, evaluation: Evaluation | None) -> dict[str, Any]:
+def closing_values(
+    run: RunFolder, prices: Prices | None, evaluation: Evaluation | None, more: Sequence[str] = ()
+) -> dict[str, Any]:
     """Returns the same as JSON-able values."""
     return {
         "run_id": run.record["run_id"],
@@ -75,7 +82,7 @@ def closing_values(run: RunFolder, prices: Prices | None, evaluation: Evaluation
         "costs": run.spent,
         "usd": None if prices is None else run.bill(prices).usd,
         "evaluation": None if evaluation is None else evaluation_values(evaluation),
-        "notes": notes(run, evaluation, prices),
+        "notes": [*more, *notes(run, evaluation, prices)],
     }
 
 
@@ -84,6 +91,7 @@ def notes(run: RunFolder, evaluation: Evaluation | None, prices: Prices | None) 
     config, said = run.config, [] if evaluation is None else evaluation_notes(evaluation)
     if prices is None:
         said.append(f"cost: {unpriced(run.record.get('config_file', 'the config'))}")
+    said += [f"fallback: {words}" for words in many_fallbacks(run.counts, config.limits.error_rate).values()]
     if config.used_redundancy != config.fuse.redundancy:
         said.append("redundancy: overlap in place of cosine, since no retriever is dense")
     return said

@@ -30,15 +30,17 @@ def check_out(path: str) -> None:
     """Checks where a config is to be written, before anything is computed.
 
     Raises:
-        ConfigError: It is no local YAML file, its folder is not there, or it holds something that no tuning wrote.
+        ConfigError: It is no local YAML file, its folder is not there, or a file is there: it may have been edited.
     """
     if remote(path) or not path.endswith((".yaml", ".yml")):
         raise ConfigError("argument", f"--out {path}: is no YAML file of this machine; give a name that ends in .yaml")
     if not Path(path).absolute().parent.is_dir():
         raise ConfigError("argument", f"--out {path}: its folder is not there; make it, or give another name")
     for one in (Path(path), Path(rules_path(path))):
-        if one.exists() and not (one.is_file() and one.read_bytes().startswith(HEADER.encode())):
-            raise ConfigError("argument", f"--out {path}: {one} is there, and no tuning wrote it; give another name")
+        if one.exists():
+            raise ConfigError(
+                "argument", f"--out {path}: {one} is there, and is not overwritten; give another name or remove it"
+            )
 
 
 def rules_path(path: str) -> str:

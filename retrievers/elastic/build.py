@@ -254,7 +254,8 @@ class ElasticBuild:
         now = find_index(self._connection, self._alias)
         built = now is None or now.name != self._index
         if built:
-            actions: list[dict[str, Any]] = [{"add": {"index": self._index, "alias": self._alias}}]
+            only = {} if now is None or now.only is None else {"filter": now.only}  # a filtered alias keeps its filter
+            actions: list[dict[str, Any]] = [{"add": {"index": self._index, "alias": self._alias} | only}]
             if now is not None:
                 actions.insert(0, {"remove": {"index": now.name, "alias": self._alias, "must_exist": True}})
             self._request("POST", "/_aliases", {"actions": actions})

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 from cluster.errors import RetrieverError
+from cluster.http import Refusals
 from cluster.outages import answered, failed
 from retrievers.elastic.access import read_access
 from retrievers.elastic.failures import BUSY, RequestRefused, ServerUnavailable, body_words, transport_words
@@ -56,6 +57,7 @@ class Connection:
         self.opening_patience = self.patience if patient else min(_OPENING_PATIENCE, self.patience)
         """Seconds of retries of the first requests."""
         self._authenticated = patient  # a server that starts answers 401 until it can read its own list of keys
+        self._refusals = Refusals(patient)
         self._access = access = read_access(where, settings)
         self.address, self._url_env = ", ".join(access.hosts), settings.url_env
         self._service = f"{PRODUCT} at {self.address}"
@@ -98,6 +100,7 @@ class Connection:
         except OSError as error:
             raise self._unavailable(error.strerror or type(error).__name__) from None
         self._authenticated = True
+        self._refusals.answered()
         answered(self._service)
 
     def send(
@@ -230,10 +233,15 @@ class Connection:
             return self._unauthorized()
         if kind == _OTHER_MAJOR:
             return self._wrong_version("of another major version")
-        if status == 403:
+        if status == 403 and kind:
             return RetrieverError(
                 "elastic-access",
                 f"{self.where}: {self.address} does not allow {asked} with this key; give it the right: {reason}",
+            )
+        if status == 403 and not self._refusals.refused(status):  # in words that are not Elasticsearch's
+            return RetrieverError(
+                "elastic-access",
+                f"{self.where}: what stands before {self.address} refuses {asked}: {reason or 'no words'}; have it passed on",
             )
         return RequestRefused(f"{self.where}: {self.address} refuses the request {asked}", status, kind, reason)
 

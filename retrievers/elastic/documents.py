@@ -11,6 +11,7 @@ from cluster.errors import RetrieverError
 from retrievers.elastic.connection import Connection
 from retrievers.elastic.failures import ServerUnavailable
 from retrievers.elastic.index import ElasticIndex, field_of, gone
+from retrievers.elastic.query import filtered
 from retrievers.elastic.settings import TEXT_FIELD, ElasticSettings
 from retrievers.retriever import Alive, distinct, no_heartbeat
 
@@ -46,12 +47,30 @@ def fetch(connection: Connection, index: str, doc_ids: Sequence[str], field: str
     return found
 
 
+def fetch_filtered(
+    connection: Connection, index: str, doc_ids: Sequence[str], field: str, only: dict[str, Any]
+) -> dict[str, Any]:
+    """Returns the ``_source`` of each document that the index holds and the filter leaves, of it only ``field``.
+
+    Raises:
+        RetrieverError: the index is gone; no answer for the connection's patience.
+    """
+    query = filtered({"ids": {"values": list(dict.fromkeys(doc_ids))}}, only)
+    body = {"query": query, "size": len(doc_ids), "track_total_hits": False, "_source": [field]}
+    params = {"filter_path": "hits.hits._id,hits.hits._source", "allow_partial_search_results": "false"}
+    answer = connection.request("POST", f"/{index}/_search", body, params=params, patience=connection.patience).body or {}
+    return {hit["_id"]: hit.get("_source") or {} for hit in (answer.get("hits") or {}).get("hits") or []}
+
+
 class ElasticDocuments:
     """The documents of an index; implements `retrievers.retriever.DocumentStore`."""
 
-    def __init__(self, connection: Connection, index: ElasticIndex, field: str, in_flight: int) -> None:
-        """Read texts from ``field``, in up to ``in_flight`` concurrent requests."""
+    def __init__(
+        self, connection: Connection, index: ElasticIndex, field: str, in_flight: int, only: dict[str, Any] | None = None
+    ) -> None:
+        """Read texts from ``field``, in up to ``in_flight`` concurrent requests; ``only`` is the filter of the searches."""
         self._connection, self._index, self._field, self._in_flight = connection, index, field, in_flight
+        self._only = only
         self.entry = {"corpus": index.corpus}
 
     def texts(self, doc_ids: Sequence[str], alive: Alive = no_heartbeat) -> list[str]:
@@ -70,7 +89,10 @@ class ElasticDocuments:
         return [found[place] for place in inverse.tolist()]
 
     def _part(self, doc_ids: list[str]) -> list[str]:
-        found = fetch(self._connection, self._index.name, doc_ids, self._field)
+        if self._only is None:
+            found = fetch(self._connection, self._index.name, doc_ids, self._field)
+        else:  # a look-up by id passes a filter by
+            found = fetch_filtered(self._connection, self._index.name, doc_ids, self._field, self._only)
         missing = next((doc_id for doc_id in doc_ids if doc_id not in found), None)
         if missing is not None:
             raise RetrieverError(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cluster.errors import RetrieverError
+from cluster.http import encodable
 
 BUSY = (429, 502, 503, 504)
 """Statuses, of a request or of an item, after which the same may succeed later."""
@@ -53,11 +54,12 @@ def transport_words(error: Any) -> str:
 def body_words(content: Any) -> tuple[str, str]:
     """Returns type and reason of the body of an error answer."""
     error = content.get("error") if isinstance(content, dict) else None
-    return error_words(error) if isinstance(error, dict) else ("", str(error or ""))
+    return error_words(error) if isinstance(error, dict) else ("", encodable(str(error or "")))
 
 
 def error_words(error: Mapping[str, Any]) -> tuple[str, str]:
     """Returns type and reason of an error object, those of the first root cause where there is one."""
     causes = error.get("root_cause") or [error]
     first = causes[0] if isinstance(causes[0], dict) else error
-    return str(first.get("type") or error.get("type") or ""), str(first.get("reason") or error.get("reason") or "")
+    kind, reason = (encodable(str(first.get(key) or error.get(key) or "")) for key in ("type", "reason"))
+    return kind, reason

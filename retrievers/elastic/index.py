@@ -31,6 +31,7 @@ class ElasticIndex(NamedTuple):
         settings: of the index.
         note: what `build` wrote; None: the index was not built here.
         source: the mapping's ``_source``: which part of a document is kept.
+        only: the filter of the alias by which it was found; None: none.
     """
 
     name: str
@@ -39,6 +40,7 @@ class ElasticIndex(NamedTuple):
     settings: dict[str, Any]
     note: dict[str, Any] | None
     source: dict[str, Any]
+    only: dict[str, Any] | None = None
 
     @property
     def mapping(self) -> str:
@@ -57,7 +59,7 @@ def find_index(connection: Connection, name: str) -> ElasticIndex | None:
     """Returns the index that a name or alias stands for; None where there is none.
 
     Raises:
-        RetrieverError: an alias of several indexes; the server is unavailable or refuses.
+        RetrieverError: an alias of several indexes, or one that routes its searches; the server is unavailable or refuses.
     """
     if not name or name.startswith(("_", "-", "+")) or set(name) & set('*?,"<>|/\\ #:'):
         raise RetrieverError("config-value", f"{connection.where}.index: {name!r} is no name of one index or alias; correct it")
@@ -73,8 +75,21 @@ def find_index(connection: Connection, name: str) -> ElasticIndex | None:
     ((concrete, found),) = answer.body.items()
     mappings, settings = found.get("mappings") or {}, found["settings"]["index"]
     note = (mappings.get("_meta") or {}).get(NOTE)
+    alias = (found.get("aliases") or {}).get(name) or {} if name != concrete else {}
+    if "search_routing" in alias:
+        raise RetrieverError(
+            "config-value",
+            f"{connection.where}: alias {name} sends its searches to the shard of a routing value, and would be searched "
+            "without; name the index, or an alias that has only a filter",
+        )
     return ElasticIndex(
-        concrete, settings["uuid"], mappings.get("properties") or {}, settings, note, mappings.get("_source") or {}
+        concrete,
+        settings["uuid"],
+        mappings.get("properties") or {},
+        settings,
+        note,
+        mappings.get("_source") or {},
+        alias.get("filter"),
     )
 
 

@@ -40,6 +40,11 @@ def header(text: str) -> dict[str, Any]:
     return {"preference": f"dmqr-{key}", "allow_partial_search_results": False}
 
 
+def filtered(query: dict[str, Any], only: dict[str, Any] | None) -> dict[str, Any]:
+    """Returns a query of the documents that a filter leaves; scores stay as they are."""
+    return query if only is None else {"bool": {"must": [query], "filter": [only]}}
+
+
 def envelope(depth: int, ordered: bool) -> dict[str, Any]:
     """Returns the part that all searches share: only doc_ids and scores are returned.
 
@@ -129,12 +134,30 @@ def _top_terms(text: str, field: str, boost: float, terms: int, least: Any) -> d
     }
 
 
-def knn_query(field: str, vector: np.ndarray, depth: int, candidates: int | None, oversample: float | None) -> dict[str, Any]:
-    """Returns a kNN query; ``candidates`` per shard are compared (None: three times the depth, at least 100)."""
+def knn_query(
+    field: str,
+    vector: np.ndarray,
+    depth: int,
+    candidates: int | None,
+    oversample: float | None,
+    only: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Returns a kNN query; ``candidates`` per shard are compared (None: three times the depth, at least 100).
+
+    Args:
+        field: of the vectors.
+        vector: of the text.
+        depth: hits.
+        candidates: per shard.
+        oversample: of quantised vectors.
+        only: a filter, which leaves its documents before the nearest are taken.
+    """
     compared = max(depth, candidates or max(100, 3 * depth))
     asked: dict[str, Any] = {"field": field, "query_vector": vector, "k": depth, "num_candidates": min(MOST_HITS, compared)}
     if oversample is not None:
         asked["rescore_vector"] = {"oversample": oversample}
+    if only is not None:
+        asked["filter"] = only
     return asked
 
 

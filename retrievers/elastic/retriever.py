@@ -1,7 +1,7 @@
 """Retrievers of ``kind: elastic``: BM25 or dense search through `_msearch`, documents' texts through `_mget`.
 
-An index built by `build` is closed to writing, so its results do not change. An index built elsewhere can be searched, too;
-it must not change during a run, and its vectors are assumed to be those of the config's encoder. Lists are fused on the
+An index built by `build` is closed to writing, so its results do not change. An index built elsewhere can be searched, too,
+also while it changes (`state`); its vectors are assumed to be those of the config's encoder. Lists are fused on the
 client: Elasticsearch's own fusion needs a licence, and stored lists can be shared.
 """
 
@@ -19,9 +19,20 @@ from retrievers.elastic.connection import Connection
 from retrievers.elastic.documents import ElasticDocuments, text_field
 from retrievers.elastic.index import BUILD, ElasticIndex, field_of, ready_index
 from retrievers.elastic.probe import try_query
-from retrievers.elastic.query import MOST_HITS, SLACK, bm25_query, cosines, envelope, header, joined_bm25_query, knn_query
+from retrievers.elastic.query import (
+    MOST_HITS,
+    SLACK,
+    bm25_query,
+    cosines,
+    envelope,
+    filtered,
+    header,
+    joined_bm25_query,
+    knn_query,
+)
 from retrievers.elastic.search import MultiSearch, SearchHits
 from retrievers.elastic.settings import ElasticSettings
+from retrievers.elastic.state import closed_to_writing, index_state
 from retrievers.encoder import RecentVectors, TextEncoder, encoder_differences, encoder_identity, open_encoder
 from retrievers.joined import joined_text, search_vectors
 from retrievers.local.index import identity_differences
@@ -35,7 +46,7 @@ class ElasticBM25:
         self, connection: Connection, index: ElasticIndex, settings: ElasticSettings, identity: dict[str, Any]
     ) -> None:
         """Search ``index`` as ``settings``, resolved, say."""
-        self._settings, self._identity = settings, identity
+        self._settings, self._identity, self._only = settings, identity, identity.get("filter")
         self._ordered = index.note is not None
         self._multi_search = MultiSearch(connection, index.name, settings.max_in_flight, settings.batch, self._ordered)
 
@@ -59,7 +70,7 @@ class ElasticBM25:
         for place in asked:
             text = once[place]
             query = bm25_query(text, field, form) if isinstance(text, str) else joined_bm25_query(text, field, form)
-            bodies.append(_lines(flat[place], {"query": query} | shape))
+            bodies.append(_lines(flat[place], {"query": filtered(query, self._only)} | shape))
         found = dict(zip(asked, self._multi_search.run(bodies, alive), strict=True))
         none = SearchHits([], [])
         return _ranked([found.get(place, none) for place in inverse.tolist()], depth)
@@ -77,7 +88,7 @@ class ElasticDense:
         encoder: TextEncoder,
     ) -> None:
         """Search ``index`` as ``settings``, resolved, say, with the encoder's vectors."""
-        self._settings, self._identity = settings, identity
+        self._settings, self._identity, self._only = settings, identity, identity.get("filter")
         self._ordered = index.note is not None
         self._similarity = str((field_of(index.fields, settings.searched_field) or {}).get("similarity", "cosine"))
         self._vectors = RecentVectors(encoder)
@@ -101,7 +112,7 @@ class ElasticDense:
         shape = envelope(size, self._ordered)
         field, candidates, oversample = self._settings.searched_field, self._settings.num_candidates, self._settings.rescored
         bodies = [
-            _lines(joined_text(text), {"knn": knn_query(field, vector, size, candidates, oversample)} | shape)
+            _lines(joined_text(text), {"knn": knn_query(field, vector, size, candidates, oversample, self._only)} | shape)
             for text, vector in zip(once, vectors, strict=True)
         ]
         found = self._multi_search.run(bodies, alive)
@@ -149,9 +160,8 @@ def open_documents(name: str, settings: ElasticSettings, *, patient: bool = Fals
         RetrieverError: as `open_retriever`; the index keeps no text.
     """
     connection, index, _ = _connect(name, settings, settings.index, patient=patient)
-    return ElasticDocuments(
-        connection, index, text_field(f"retrieve.retrievers.{name}", settings, index), settings.max_in_flight
-    )
+    field = text_field(f"retrieve.retrievers.{name}", settings, index)
+    return ElasticDocuments(connection, index, field, settings.max_in_flight, _only(settings, index))
 
 
 def retriever_identity(name: str, settings: ElasticSettings) -> dict[str, Any]:
@@ -168,15 +178,19 @@ def retriever_identity(name: str, settings: ElasticSettings) -> dict[str, Any]:
 def retriever_facts(name: str, settings: ElasticSettings, identity: Mapping[str, Any]) -> dict[str, Any]:
     """Returns facts for the run's record that are no part of the identity; see `retrievers.retriever.retriever_facts`."""
     connection, index, version = _connect(name, settings, str(identity["index"]))
+    only = identity.get("filter")
     with contextlib.closing(connection):
-        count = connection.request("GET", f"/{index.name}/_count", patience=connection.opening_patience).body["count"]
+        body = None if only is None else {"query": only}
+        count = connection.request("POST", f"/{index.name}/_count", body, patience=connection.opening_patience).body["count"]
+        state = index_state(connection, index, only)
     return {
         "named": settings.index,
         "documents": count,
         "doc_id_type": (index.note or {}).get("doc_id_type"),
         "server": version,
         "written_by_dmqr": index.note is not None,
-        "closed_to_writing": (index.settings.get("blocks") or {}).get("write") == "true",
+        "closed_to_writing": closed_to_writing(index),
+        "state": state,
         "point_in_time": None,
     }
 
@@ -207,10 +221,12 @@ def _identity(
         raise RetrieverError(
             "index-other", f"{where} has {what} {field!r}, where {wanted} should be; correct field, or build it again: {BUILD}"
         )
-    same = {
+    same: dict[str, Any] = {
         "kind": "elastic", "index": index.name, "uuid": index.uuid, "mapping": index.mapping, "corpus": index.corpus,
         "field": field,
     }  # fmt: skip
+    if (only := _only(settings, index)) is not None:
+        same["filter"] = only
     if settings.encoder is None:
         if index.note and mapped.get("analyzer") != settings.analyzer:
             raise RetrieverError(
@@ -237,6 +253,12 @@ def _identity(
             f"set vector.type: {options.get('type')}, or build it again: {BUILD}",
         )
     return same | {"encoder": encoder, "num_candidates": settings.num_candidates, "oversample": settings.rescored}
+
+
+def _only(settings: ElasticSettings, index: ElasticIndex) -> dict[str, Any] | None:
+    """The filter of all searches: the config's, and the alias's, which has no name by which it could be searched later."""
+    both = [one for one in (index.only, settings.filter) if one is not None]
+    return {"bool": {"filter": both}} if len(both) > 1 else both[0] if both else None
 
 
 def _size(depth: int, ordered: bool) -> int:

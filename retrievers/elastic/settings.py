@@ -91,6 +91,8 @@ class ElasticSettings(BaseModel):
     """Of BM25."""
     encoder: AnyEncoderSettings | None = None
     """Of dense search."""
+    filter: Annotated[dict[str, Any] | None, NOT_IDENTITY] = None
+    """A query of Elasticsearch: only documents that it finds are searched; that of the alias counts beside it."""
     together: bool = False
     """All texts of a query are searched as one: docs/strategies.md."""
     vector: VectorSettings | None = None

@@ -19,7 +19,7 @@ import urllib3
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from cluster.errors import RetrieverError
-from cluster.http import FATAL, api_key, fatal_status, retry_after
+from cluster.http import FATAL, OF_ONE, api_key, fatal_status, parsed_json, retry_after
 from cluster.outages import answered, failed
 from retrievers.served.http import connections, error_text, reason
 from retrievers.settings import ServerSettings
@@ -41,12 +41,13 @@ class TextRefused(Exception):
 
     Attributes:
         words: What the server said.
+        of_all: The error if the server refuses every request so; None: the status is of one request.
     """
 
-    def __init__(self, what: str, words: str) -> None:
-        """Sets the attribute; the message names the server, too."""
+    def __init__(self, what: str, words: str, of_all: RetrieverError | None = None) -> None:
+        """Sets the attributes; the message names the server, too."""
         super().__init__(f"{what}: {words}")
-        self.words = words
+        self.words, self.of_all = words, of_all
 
 
 class _Failure(Exception):
@@ -98,6 +99,7 @@ class ModelServer:
             self._pool = connections(self.base, settings.max_in_flight)
         except ValueError as problem:
             raise self.error("engine-setting", str(problem)) from None
+        self._probe: Callable[[], object] | None = None  # sends the first request, which was answered well, once more
         self._lock = threading.Lock()
         self._failing = (0.0, float("-inf"))  # times of the first and the latest failure since the latest good answer
         self._refused: dict[Hashable, str] = {}  # a block is halved until its bad rows are found: ask once for each
@@ -163,7 +165,9 @@ class ModelServer:
             RetrieverError: The server refuses such requests, is away, or refuses the key.
         """
         try:
-            return self.ask(url, body, read, patience=self.opening_patience, fatal=False)
+            result = self.ask(url, body, read, patience=self.opening_patience, fatal=False)
+            self._probe = lambda: self.ask(url, body, read, fatal=False)
+            return result
         except TextRefused as refused:
             raise self.error(
                 "model-unfit", f"it gives no {gives}: {refused.words}; name a model that the server {does} with"
@@ -208,11 +212,20 @@ class ModelServer:
             return send(items, stop)
         except TextRefused as refused:
             if len(items) == 1:
+                if refused.of_all is not None and not self._answers_others():
+                    raise refused.of_all from None
                 if not stop.is_set():
                     self._refused[items[0]] = refused.words
                 raise
             middle = len(items) // 2
             return self._halved(items[:middle], send, stop) + self._halved(items[middle:], send, stop)
+
+    def _answers_others(self) -> bool:
+        """Returns whether the server still answers the first request, so that a refusal is of one text: a firewall's, say."""
+        try:
+            return self._probe is not None and self._probe() is not None
+        except TextRefused:
+            return False
 
     def error(self, code: str, words: str) -> RetrieverError:
         """Returns an error that names the server and the model."""
@@ -223,7 +236,7 @@ class ModelServer:
         status = reply.status
         if 200 <= status < 300:
             try:
-                value = json.loads(reply.content)
+                value = parsed_json(reply.content)
                 result: Result = value if read is None else read(value)
             except (ValueError, RecursionError) as problem:
                 words = "its body is not JSON" if isinstance(problem, json.JSONDecodeError | RecursionError) else problem
@@ -240,7 +253,10 @@ class ModelServer:
         self._answered()
         if fatal and (status in FATAL or status < 400):
             code, words = fatal_status(status, url, said, self._settings.api_key_env)
-            raise self.error(code, words)
+            error = self.error(code, words)
+            if status not in OF_ONE or self._probe is None:
+                raise error
+            raise TextRefused(self.what, said, error)
         raise TextRefused(self.what, said)
 
     def _send(self, url: str, body: Any) -> _Reply:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from urllib.parse import unquote
 
 import urllib3
 from urllib3.util import parse_url
 
-from cluster.http import proxy_of
+from cluster.http import parsed_json, proxy_of
 
 _WORDS = 200  # characters of a reason
 
@@ -42,7 +41,7 @@ def reason(error: BaseException) -> str:
 def error_text(content: bytes) -> str:
     """Returns the message of an error as TEI, vLLM and OpenAI write it, or else the beginning of the body."""
     try:
-        found = json.loads(content[:100_000])
+        found = parsed_json(content[:100_000])
     except (ValueError, RecursionError):
         return content[:2000].decode("utf-8", "replace")
     while isinstance(found, dict):

@@ -42,6 +42,8 @@ class LocatedVllmSettings(VllmSettings):
     """Folder or hub name."""
     lora_name: str | None = None
     """The adapter as the config names it; `lora` is its folder."""
+    devices: tuple[int, ...] | None = None
+    """Accelerators that it computes on, counted among those of its worker; null: the first ones."""
 
 
 class OpenaiSettings(BaseModel):

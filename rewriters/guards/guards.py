@@ -5,6 +5,7 @@ Each text gets flags, in `RewriteResult.guards`:
     lost_number, lost_name, lost_phrase   it lacks such a part of the query; with `repaired`: it lacked it
     near_duplicate                        it says nearly the same as an earlier text of the query
     no_vocabulary                         it has none of the vocabulary's terms
+    too_short, too_long                   its words are out of the range that guides its strategy (`words: {guide: true}`)
     masked                                it was written without seeing the personal data of the query
     override                              a person wrote it
 
@@ -23,6 +24,7 @@ from rewriters.guards.near_duplicates import compared, near_duplicates
 from rewriters.guards.overrides import Override, load_overrides
 from rewriters.guards.preserve import Part, lost, parts, repaired
 from rewriters.guards.vocabulary import load_vocabulary
+from rewriters.lengths import length
 from rewriters.normalise import normalise
 from rewriters.query import Query
 from rewriters.results import Guarded, RewriteResult
@@ -30,7 +32,7 @@ from rewriters.selection import Choice
 from rewriters.settings import GuardSettings
 from rewriters.strategy import Strategy
 
-GUARDS_VERSION = 1
+GUARDS_VERSION = 2
 """Raised when a guard that changes texts gives others for the same settings."""
 OVERRIDE, MASKED, REPAIRED = "override", "masked", "repaired"
 NEAR_DUPLICATE, NO_VOCABULARY, NOT_PRESERVED, OVERRIDDEN = "near_duplicate", "no_vocabulary", "not_preserved", "overridden"
@@ -94,7 +96,7 @@ class Guards:
         rules, settings = self._rules, self._settings
         found: dict[str, Any] = settings.model_dump(mode="json", exclude_defaults=True, exclude={"vocabulary", "overrides"})
         if settings.preserve != "count":
-            found["preserved_by"] = sorted(name for name, one in self._strategies.items() if one.preserve)
+            found["preserved_by"] = sorted(name for name, one in self._strategies.items() if one.preserve is True)
         if rules.vocabulary is not None and settings.vocabulary is not None:
             found["vocabulary"] = {"content": rules.vocabulary.content, "action": settings.vocabulary.action}
         if rules.overrides is not None:
@@ -152,14 +154,16 @@ class Guards:
         if missing:
             flags |= {part.flag for part in missing}
             text = repaired(one.text, missing, strategy.list_separator)
-            if settings.preserve == "repair" and len(text) <= strategy.max_chars and not lost(text, wanted):
+            repairs = settings.preserve == "repair" and strategy.preserve is True
+            if repairs and len(text) <= strategy.max_chars and not lost(text, wanted):
                 one, missing = replace(one, text=text), []
                 flags.add(REPAIRED)
+        flags |= _out_of_guide(one, strategy)
         unknown = self._vocabulary is not None and one.search_as == "query" and not self._vocabulary.has_term(one.text)
         if unknown:
             flags.add(NO_VOCABULARY)
         reason = None
-        if missing and settings.preserve == "drop":
+        if missing and settings.preserve == "drop" and strategy.preserve is True:
             reason = NOT_PRESERVED
         elif unknown and settings.vocabulary is not None and settings.vocabulary.action == "drop":
             reason = NO_VOCABULARY
@@ -181,6 +185,14 @@ class Guards:
                 kept.append(one)
                 first.append(mine)
         return kept, left
+
+
+def _out_of_guide(one: RewriteResult, strategy: Strategy) -> set[str]:
+    """Returns the flags of a text whose length the strategy's `words` only guide."""
+    if not strategy.words.guide or one.parsed_as == "original":
+        return set()
+    count, most = length(one.text), strategy.words.most
+    return {"too_short"} if count < strategy.words.least else {"too_long"} if most is not None and count > most else set()
 
 
 def _overridden(rows: Sequence[Override]) -> Overridden:

@@ -29,6 +29,7 @@ class Answers(NamedTuple):
         attempts: Number of sends.
         model: As the engine names it.
         prompt_hash: Of the template.
+        stands_for: Why the answers cannot be used for which the original stands in; None: it does not.
     """
 
     texts: list[tuple[int, str, str]]
@@ -39,6 +40,7 @@ class Answers(NamedTuple):
     attempts: int
     model: str
     prompt_hash: str
+    stands_for: str | None = None
 
 
 def read_joint(
@@ -113,7 +115,8 @@ def read_own(call: Call, answered: Answered, query: Query, known: Sequence[Strat
     answers = _of_parsed(found, strategy, query, request, completion)
     dropped = answers.dropped + [failed.reason or "empty" for failed in failures]
     if not answers.texts and strategy.fallback == "original":
-        return answers._replace(texts=[(1, query.text, "original")], dropped=[], reason=None)
+        texts = [(1, query.text, "original")]
+        return answers._replace(texts=texts, dropped=[], reason=None, stands_for=answers.reason)
     return answers._replace(dropped=dropped)
 
 

@@ -103,15 +103,16 @@ def invalid_reason(text: str, strategy: Strategy, query: str, instructions: str)
     rewrite, normal_query = normalise(text), normalise(query)
     if not rewrite or rewrite == normal_query:
         return None if rewrite else "empty"
-    words = length(text) if strategy.words != Words() else 0
+    bounds = Words() if strategy.words.guide else strategy.words
+    words = length(text) if bounds != Words() else 0
     checks: dict[Reason, bool] = {
         "empty": _is_nothing(rewrite, normal_query),
         "repetition": is_repetitive(rewrite) and not is_repetitive(normal_query),
         "echo": _is_echo(rewrite, normal_query, strategy, instructions),
         "refusal": is_refusal(text, query),
         "wrong_language": not strategy.any_language and share_no_script(query, text),
-        "too_long": len(text) > max(strategy.max_chars, len(query)) or words > (strategy.words.most or words),
-        "too_short": words < strategy.words.least,
+        "too_long": len(text) > max(strategy.max_chars, len(query)) or words > (bounds.most or words),
+        "too_short": words < bounds.least,
         "banned": any(_bans(phrase, rewrite, normal_query) for phrase in strategy.banned),
     }
     return next((reason for reason, fails in checks.items() if fails), None)

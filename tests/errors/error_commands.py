@@ -145,7 +145,7 @@ CONFIG = [
     typed("argument", "give 0 or more", "diff", RUN, RUN, "--samples", "-1", spoil=a_run),
     typed("argument", "give one like configs/prices.yaml", "report", RUN, "--prices", "none.yaml", spoil=a_run),
     typed("argument", "give 2 or more", "tune", RUN, "qrels.tsv", "--key", "query_id", "--folds", "1", spoil=a_spaced_id),
-    typed("argument", "no tuning wrote it; give another name", "tune", RUN, "--out", "job.yaml", spoil=a_run),
+    typed("argument", "is not overwritten; give another name", "tune", RUN, "--out", "job.yaml", spoil=a_run),
     typed("argument", "give a name that ends in .yaml", "tune", RUN, "--out", "s3://a/b.yaml", spoil=a_run),
     typed("argument", "give a name that ends in .parquet or .csv", "evaluate", RUN, "qrels.tsv", "--per-query", "a.txt"),
     typed(
@@ -174,6 +174,9 @@ CONFIG = [
     job("judgements", "TREC's four columns", "evaluate.qrels=qrels.tsv", spoil=file("qrels.tsv", "a b\n")),
     job("judgements", "give small whole numbers", "evaluate.qrels=qrels.tsv", spoil=file("qrels.tsv", "a\tb\t5000\n")),
     typed("judgements", "the judgements say 'tea'", "tune", RUN, "qrels.tsv", "--key", "query_id", spoil=judged_otherwise),
+    typed("judgements", "another --key", "evaluate", RUN, "qrels.tsv", "--key", "query_id", spoil=judged_otherwise),
+    typed("judgements", "another --key", "report", RUN, "--qrels", "qrels.tsv", "--key", "query_id", spoil=judged_otherwise),
+    typed("judgements", "another --key", "diff", RUN, RUN, "qrels.tsv", "--key", "query_id", spoil=judged_otherwise),
     typed("judgements", "fewer than 5 folds", "tune", RUN, "qrels.tsv", "--key", "query_id", spoil=a_spaced_id),
     typed("judgements", "give QRELS", "tune", RUN, spoil=a_run),
 ]

@@ -16,6 +16,7 @@ from retrievers.elastic.settings import ElasticSettings
 from retrievers.local.settings import LocalSettings
 from retrievers.settings import EncoderSettings
 from rewriters.engines.settings import OpenaiSettings, RecordedSettings, VllmSettings
+from rewriters.pool import load
 
 # Not part of what comes out: where, how fast, how long, what is shown.
 APART = {
@@ -45,7 +46,7 @@ RESOLVED = {
     "EncoderSettings": {"model"},
     "RerankSettings": {"model"},
     "LocalSettings": {"index"},
-    "ElasticSettings": {"index", "shards"},
+    "ElasticSettings": {"index", "filter", "shards"},
 }
 
 
@@ -139,3 +140,21 @@ def test_what_resolves_counts_by_what_it_resolves_to() -> None:
     assert identity_fields(LocalSettings(kind="local", index="a")) == {"kind": "local", "analyzer": "english"}
     dense = ElasticSettings(kind="elastic", index="a", encoder=EncoderSettings(model="m", pooling="mean"))
     assert identity_fields(dense) == {"kind": "elastic", "encoder": {"pooling": "mean"}}
+
+
+ENGINES = (OpenaiSettings, RecordedSettings, VllmSettings)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(kind, name) for kind in ENGINES for name in kind.model_fields],
+    ids=lambda one: getattr(one, "__name__", one),
+)
+def test_of_a_strategys_own_engine_the_same_fields_count(kind: type[BaseModel], name: str) -> None:
+    listed = name in APART.get(kind.__name__, set()) | RESOLVED.get(kind.__name__, set())
+    plain = load("rewrite")
+    before = kind.model_construct(**{one: whatever(other) for one, other in kind.model_fields.items()})
+    engines = before, before.model_copy(update={name: "changed"})
+    one, other = (plain.model_copy(update={"engine": engine}).identity() for engine in engines)
+    assert (one == other) == listed
+    assert "engine" not in plain.identity()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from s3_server import S3Server
 from cluster.storage import open_storage
 from cluster.storage.files import FileStorage
 from jobs.stages.completions import CompletionRecord, Completions, uncommitted
-from jobs.stages.journal import UNSAVED, JournalKeeper, Key, remove_journals
+from jobs.stages.journal import UNSAVED, Journal, JournalKeeper, Key, read_journal, remove_journals
 from jobs.tables import COMPLETIONS, LOST
 from rewriters.engines import Completion
 
@@ -183,3 +184,47 @@ def test_on_s3_one_object_saves_all_shards_of_a_worker_and_goes_when_they_are_me
     Completions(storage, 5, 1, 0.0, kept).put([(A, made("one"))])
     remove_journals(storage)
     assert not list(tmp_path.rglob("*.jsonl"))
+
+
+def test_no_error_ends_the_thread_that_saves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Durability that is gone is said, and said to be there again."""
+    failures: list[Exception] = [ValueError("of pyarrow"), OSError(28, "No space left on device")]
+    saved = threading.Event()
+
+    def save(self: JournalKeeper) -> None:
+        if failures:
+            raise failures.pop()
+        saved.set()
+
+    monkeypatch.setattr(JournalKeeper, "save", save)
+    keeper = JournalKeeper(open_storage(str(tmp_path)), 0.01)
+    assert saved.wait(30)
+    keeper.close()
+    assert caplog.text.count("completions cannot be saved to the disk (OSError") == 1
+    end = time.monotonic() + 30
+    while "completions are saved again" not in caplog.text:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_a_line_that_a_full_disk_cuts_off_spoils_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal(tmp_path / "one.jsonl", 0)
+    write, room = os.write, [10, 0]
+
+    def full(file: int, data: Any) -> int:
+        if file != journal._file or not room:
+            return write(file, data)
+        if not (most := room.pop(0)):
+            raise OSError(28, "No space left on device")
+        return write(file, bytes(data)[:most])
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="No space left"):
+        journal.sent(A)
+    journal.sent(B)
+    room.append(5)  # a short write without an error
+    journal.sent(C)
+    journal.close()
+    assert read_journal(journal.path)[1] == {B: 1, C: 1}

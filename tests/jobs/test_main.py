@@ -263,6 +263,40 @@ def test_a_run_is_done_even_if_its_report_cannot_be_written(
     assert (folder / "report.html").read_text().startswith("<!doctype html>")
 
 
+def test_a_run_is_done_even_if_its_evaluation_fails(
+    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str],
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """DuckDB runs out of memory after _SUCCESS: the closing table, the report and the folder come, and a line says it."""
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(pa.table({"query": ["sea", "bread"]}), "log.parquet")
+    Path("qrels.tsv").write_text("sea\td1\t1\n")
+    values["rewrite"] = {"strategies": []}
+    values["retrieve"]["retrievers"] = {"bm25": bm25}
+    values |= {"rerank": {"kind": "none"}, "cluster": {"address": "none"}, "evaluate": {"qrels": "qrels.tsv", "key": "query"}}
+    config = config_file(values)
+    monkeypatch.setattr("jobs.evaluate.per_query.MEMORY", "1MB")
+    assert main(["run", config]) == 0
+    printed = capfd.readouterr()
+    folder = Path(printed.out.splitlines()[-1])
+    (warning,) = [line["message"] for line in map(json.loads, printed.err.splitlines()) if line["event"] == "warning"]
+    assert warning.startswith("the run is finished, its evaluation failed: ")
+    assert "needs more memory than its 1MB" in warning
+    assert warning.partition("try again with: ")[2].endswith(f" report {folder}")
+    assert "its evaluation failed" in printed.out
+    assert "report.html" in printed.out
+    assert (folder / "_SUCCESS.json").exists()
+    assert (folder / "report.html").exists()
+    assert main(["run", config, "--json"]) == 0
+    shown = json.loads(capfd.readouterr().out)
+    assert shown["evaluation"] is None
+    assert "its evaluation failed" in shown["notes"][0]
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", str(folder)]) == 0
+    assert (folder / "evaluation.json").exists()
+
+
 # ---------------------------------------------------------------- the command that goes on
 
 

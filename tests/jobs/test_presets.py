@@ -219,7 +219,7 @@ def test_three_views_of_one_book_in_one_call(job: Run) -> None:
         (
             json.dumps([VIEWS[0], "too short", "this chapter of the book explains why the bread that we eat can rise"]),
             "json",
-            VIEWS[:1],
+            [VIEWS[0], "too short"],  # the range of words only guides; a banned word does not pass
         ),
     ],
 )

@@ -13,7 +13,9 @@ import pytest
 from s3_server import S3Server
 
 from cluster.errors import UnavailableError
+from cluster.outages import Outage
 from cluster.run.lease import STALE_SECONDS, Lease
+from cluster.run.shards import Plan, Shard, put_plan
 from cluster.storage import Storage, open_storage
 from cluster.storage.files import FileStorage
 from jobs.__main__ import main
@@ -115,6 +117,30 @@ def test_a_driver_that_is_gone(folder: FileStorage, status: Callable[..., str]) 
     assert line(page, "errors") == "1 query: truncated 1"
 
 
+@pytest.mark.parametrize("released", [True, False])
+def test_queries_are_those_of_the_committed_shards(folder: FileStorage, status: Callable[..., str], released: bool) -> None:
+    """The progress is of the last heartbeat: a shard was committed after it."""
+    put_plan(folder, Plan([], {"queries": 100}, 10, {}, [Shard(number, "q", number, 10) for number in range(10)]))
+    folder.put("commits/000002.json", b"{}")
+    leased(folder, beat=time.time() - STALE_SECONDS - 10, released=released)
+    published(folder, state="running", written=time.time() - 100)
+    page = status(folder.root)
+    assert line(page, "shards") == "3 of 10 committed"
+    assert line(page, "queries") == "30 of 100 committed"
+    assert "as of 1 min 40 s ago, with 20 queries committed and others under way: the rows below" in " ".join(page.split())
+    values = json.loads(status(folder.root, "--json"))
+    assert (values["queries"]["committed"], values["as_of"]["queries"]) == (30, 20)
+
+
+def test_a_run_that_waits_has_no_eta(folder: FileStorage, status: Callable[..., str]) -> None:
+    state = working()
+    state.outages = [Outage("S3 at host:9000", "no route", time.time() - 60, 600)]
+    folder.put(PROGRESS, json.dumps({"start": 1, "state": "running", "written": 0.0} | state.values(time.monotonic())).encode())
+    assert line(status(folder.root), "queries") == "20 of 100 committed, 2.0/s, ETA waiting"
+    assert state.pace(time.monotonic()).endswith("ETA waiting")
+    assert json.loads(status(folder.root, "--json"))["queries"]["eta_seconds"] is None
+
+
 def test_a_run_that_was_stopped_says_why(folder: FileStorage, status: Callable[..., str]) -> None:
     leased(folder, released=True)
     published(folder, state="stopped", reason="interrupted: 2 of 10 shards are committed")
@@ -157,10 +183,13 @@ def test_a_label_chooses_among_the_runs_of_a_name(
         leased(FileStorage(str(tmp_path / "runs" / f"night-{label}-0123456789ab")))
     name = str(tmp_path / "runs" / "night")
     assert status(name, "--label", "2026-01-30").splitlines()[0] == f"{name}-2026-01-30-0123456789ab"
+    assert status(name, "--date", "2026-01-30").splitlines()[0] == f"{name}-2026-01-30-0123456789ab"
+    assert main(["status", name, "--date", "2026-01-30", "--label", "b"]) == 2
+    assert "give one" in capfd.readouterr().err
     assert main(["status", name, "--label", "2026-02-01"]) == 2
-    assert f"no run of this name has the label 2026-02-01; see dmqr runs {tmp_path}/runs" in capfd.readouterr().err
+    assert f"no run of this name has the label or date 2026-02-01; see dmqr runs {tmp_path}/runs" in capfd.readouterr().err
     assert main(["status", folder.root, "--label", "2026-01-30"]) == 2
-    assert "is one run already; give it with <output>/<name>" in capfd.readouterr().err
+    assert "is one run already; give a label or date with <output>/<name>" in capfd.readouterr().err
 
 
 def test_where_no_run_lies(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -244,6 +273,28 @@ def test_a_store_that_is_away_ends_nothing(tmp_path: Path, monkeypatch: pytest.M
         until(lambda: body(storage))
     lease.release()
     assert body(storage)["state"] == "finished"
+
+
+def test_no_error_ends_the_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(progress_file, "PUT_SECONDS", 0.02)
+    storage, state = FileStorage(str(tmp_path)), working()
+    lease, failures, ends = Lease.acquire(storage), [ZeroDivisionError("of the state")] * 3, [KeyError("of the log")]
+
+    def spent() -> dict[str, Any]:
+        if failures:
+            raise failures.pop()
+        return {"words": "cut: \ud83d"}
+
+    def after_write() -> None:
+        if ends:
+            raise ends.pop()
+
+    with ProgressFile(storage, lease, state, after_write, spent):
+        until(lambda: body(storage).get("words") == "cut: ?")
+    lease.release()
+    assert body(storage)["state"] == "finished"
+    assert caplog.text.count("the progress of the run cannot be written: of the state") == 1
+    assert "the run goes on" in caplog.text
 
 
 def test_a_driver_that_has_lost_the_run_puts_nothing_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from cluster.errors import RetrieverError
 from retrievers.elastic import connection as elastic_connection
 from retrievers.elastic.build import build_elastic_index
 from retrievers.elastic.connection import Connection
+from retrievers.elastic.failures import RequestRefused
 from retrievers.elastic.fields import elastic_indexes
 from retrievers.retriever import SearchText, open_documents, open_retriever, retriever_identity
 
@@ -229,3 +230,52 @@ def elastic_answers(monkeypatch: pytest.MonkeyPatch) -> Any:
     for server in servers:
         server.shutdown()
         server.server_close()
+
+
+@pytest.fixture
+def firewall(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A server that a firewall stands before, which refuses what holds "passwd"."""
+    import http.server
+    import threading
+
+    class Answers(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            refused = b"passwd" in self.rfile.read(int(self.headers["Content-Length"]))
+            content = b"<html>blocked</html>" if refused else b'{"responses": []}'
+            self.send_response(403 if refused else 200)
+            self.send_header("Content-Type", "text/html" if refused else "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.send_header("X-Elastic-Product", "Elasticsearch")
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("SAFE_URL", f"http://127.0.0.1:{server.server_address[1]}")
+    yield dict(BLOCK)
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_search_that_a_firewall_refuses_is_refused_alone(firewall: dict[str, Any]) -> None:
+    connection = Connection("bm25", typed(firewall))
+    bad = b'{}\n{"query": "../passwd"}\n'
+
+    def send(body: bytes) -> None:
+        connection.send("POST", "/docs/_msearch", body, lines=True)
+
+    with pytest.raises(RetrieverError) as first:
+        send(bad)
+    assert (first.value.code, type(first.value)) == ("elastic-access", RetrieverError)
+    send(b"{}\n{}\n")
+    for _ in range(19):
+        with pytest.raises(RequestRefused, match="refuses the request POST /docs/_msearch"):
+            send(bad)
+    with pytest.raises(RetrieverError, match=r"what stands before .* refuses POST"):
+        send(bad)
+    send(b"{}\n{}\n")
+    with pytest.raises(RequestRefused):
+        send(bad)

@@ -452,4 +452,20 @@ def test_what_is_not_found_is_not_retried() -> None:
         fake.always = NOT_FOUND
         with pytest.raises(RetrieverError, match="is not there") as gone:
             encoder.encode(searches("a"))
-        assert (gone.value.code, len(fake.asked)) == ("engine-away", 2)
+        assert (gone.value.code, len(fake.asked)) == ("engine-away", 3)  # the first request once more
+
+
+@pytest.mark.parametrize("status", [403, 404, 405])
+def test_a_refusal_of_one_text_is_not_of_all(embedding: FakeModels, reranking: FakeModels, status: int) -> None:
+    """A firewall before the server does not take texts such as `../../etc/passwd`."""
+    encoder, reranker = encoder_at(embedding), reranker_at(reranking)
+    for fake in (embedding, reranking):
+        fake.fail("../passwd", Said(status, b"<html>blocked \xed\xa0\xbd</html>"))
+    for ask in (
+        lambda: encoder.encode(searches("a", "../passwd")),
+        lambda: reranker.score(["q"] * 2, ["a", "../passwd"]),
+    ):
+        with pytest.raises(TextRefused, match=f"HTTP {status}: <html>blocked"):
+            ask()
+    assert encoder.encode(searches("a", "b")).shape == (2, 3)
+    assert len(reranker.score(["q"] * 2, ["a", "b"])) == 2

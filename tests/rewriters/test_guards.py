@@ -82,13 +82,20 @@ def test_by_default_texts_are_flagged_and_all_are_searched() -> None:
 def test_repaired_texts_have_what_was_missing() -> None:
     found = answered(rewriter(preserve="repair"))[1]
     assert {one.strategy: one.text for one in found.rewrites} == TEXTS | {
-        "keyword": "Bergen, Oslo, travel, 7", "core_content": "travel, Oslo, Bergen 7",
-    }  # fmt: skip
+        "keyword": "Bergen, Oslo, travel, 7",
+    }
     assert flags(found)["keyword"] == ("lost_number", "repaired")
+    assert "lost_number" in flags(found)["core_content"]  # which is to leave out
+
+
+def test_a_parameter_says_whether_a_strategy_preserves() -> None:
+    pool = [{"keyword": {"preserve": False}}, {"core_content": {"preserve": True}}]
+    found = answered(rewriter(pool, preserve="repair"))[1]
+    assert [one.text for one in found.rewrites] == [TEXTS["keyword"], f"{TEXTS['core_content']} 7"]
 
 
 def test_a_repair_that_would_be_too_long_is_not_made() -> None:
-    (short,) = load_pool([{"core_content": {"max_chars": 20}}])
+    (short,) = load_pool([{"core_content": {"max_chars": 20, "preserve": True}}])
     one = Rewriter(Rewriting((short,), "separate", guards=GuardRules(GuardSettings(preserve="repair"))))
     (request,) = one.requests(QUERY)
     (rewrite,) = one.read(QUERY, [(request, Completion("from Bergen to Oslo", "stop", "m"))]).rewrites
@@ -97,9 +104,9 @@ def test_a_repair_that_would_be_too_long_is_not_made() -> None:
 
 def test_what_is_dropped_is_a_note_of_its_strategy() -> None:
     found = answered(rewriter(preserve="drop"))[1]
-    assert list(flags(found)) == ["general", "pseudo_answer"]
-    assert reasons(found) == {"keyword": "not_preserved", "core_content": "not_preserved"}
-    assert found.guarded == (Guarded("keyword", "not_preserved", 1, 1), Guarded("core_content", "not_preserved", 1, 1))
+    assert list(flags(found)) == ["general", "pseudo_answer", "core_content"]
+    assert reasons(found) == {"keyword": "not_preserved"}
+    assert found.guarded == (Guarded("keyword", "not_preserved", 1, 1),)
 
 
 def test_near_duplicates_are_not_searched_and_the_earlier_stays() -> None:

@@ -210,7 +210,7 @@ def test_a_bad_request_is_not_sent_again(server: FakeServer, opened: Opened, sta
     ],
 )
 def test_what_no_request_can_survive_is_raised(server: FakeServer, opened: Opened, reply: Reply, said: str) -> None:
-    server.fail("other 7", reply)
+    server.answer = lambda _: reply
     with pytest.raises(RewriterError, match=said):
         list(opened(server).complete([ask(other) for other in OTHERS]))
 

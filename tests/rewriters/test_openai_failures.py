@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from cluster.errors import RewriterError
 from rewriters.engines import Completion, Request
 from rewriters.engines.openai.engine import OpenaiEngine
-from tests.rewriters.fake_server import FakeServer, Reply
+from tests.rewriters.fake_server import FakeServer, Reply, refusal
 
 Opened = Callable[..., OpenaiEngine]
 
@@ -54,3 +55,62 @@ def test_answers_without_a_choice_are_paid_for_as_the_server_says(server: FakeSe
     assert (once.attempts, once.prompt_tokens, once.cached_tokens, once.completion_tokens) == (2, 11, 4, 8)
     assert always.error_reason == "bad_answer"
     assert (always.attempts, always.prompt_tokens, always.cached_tokens, always.completion_tokens) == (3, 30, 12, 15)
+
+
+MODERATION = refusal(403, "Your chosen model requires moderation; your input was flagged")
+
+
+@pytest.mark.parametrize("fault", [MODERATION, refusal(404, "no"), refusal(405, "no"), Reply(403, b"<html>blocked</html>")])
+def test_a_refusal_after_answers_is_of_its_request(server: FakeServer, opened: Opened, fault: Reply) -> None:
+    bad = [f"bad {n}" for n in range(6)]
+    for prompt in bad:
+        server.fail(prompt, fault)
+    engine = opened(server)
+    assert outcome(engine, "good")["good"].text
+    prompts = [*bad[:3], *(f"good {n}" for n in range(40)), *bad[3:]]
+    found = outcome(engine, *prompts)
+    assert {prompt for prompt, one in found.items() if one.error_reason == "bad_request"} == set(bad)
+    assert str(fault.status) in str(found["bad 0"].error_message)
+    assert server.sends["bad 0"] <= 2  # a 404 may be due to a field
+
+
+def test_one_refusal_that_comes_first_ends_nothing(server: FakeServer, opened: Opened) -> None:
+    """A firewall is faster than an LLM, and the next start may have only that request left."""
+    server.fail("bad", MODERATION)
+    found = outcome(opened(server), "bad", "good")
+    assert (found["bad"].error_reason, found["good"].error_reason) == ("bad_request", None)
+    assert outcome(opened(server), "bad")["bad"].error_reason == "bad_request"
+
+
+@pytest.mark.parametrize("status", [401, 402, 403, 404, 405])
+def test_a_server_that_refuses_all_ends_the_run_at_once(opened: Opened, status: int) -> None:
+    with FakeServer(answer=lambda _: refusal(status, "no")) as server:
+        with pytest.raises(RewriterError, match=r"wants a key|is not there|wants to be paid"):
+            outcome(opened(server), *(f"question {n}" for n in range(100)))
+        assert len(server.bodies) < 100
+
+
+def test_a_server_that_begins_to_refuse_all_ends_the_run_soon(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEA_KEY", "sk-1234567890")
+    refusing: list[Reply] = []
+    with FakeServer(answer=lambda _: refusing[0] if refusing else None) as server:
+        engine = opened(server, api_key_env="TEA_KEY", max_in_flight=4)
+        outcome(engine, *(f"question {n}" for n in range(50)))
+        refusing.append(refusal(403, "the account is closed"))
+        with pytest.raises(RewriterError, match=r"refuses the key in TEA_KEY \(HTTP 403: the account is closed\); set TEA_KEY"):
+            outcome(engine, *(f"more {n}" for n in range(200)))
+        assert len(server.bodies) < 50 + 60
+
+
+HALF = '{"error": {"message": "cut: \\ud83d"}}'  # as JavaScript writes a text that was cut inside an emoji
+
+
+@pytest.mark.parametrize("status", [200, 400, 403, 500])
+def test_half_a_surrogate_in_a_servers_words_is_replaced(server: FakeServer, opened: Opened, status: int) -> None:
+    server.fail("bad", Reply(status, HALF.encode()))
+    engine = opened(server, attempts=1)
+    outcome(engine, "good")
+    message = outcome(engine, "bad")["bad"].error_message
+    assert message is not None
+    assert "cut: ?" in message
+    message.encode()

@@ -133,7 +133,7 @@ class RetrieveArms:
             key = search.reading, search.typos, self._work.strategies(number)
             if key not in known:
                 reading = self._work.readings[search.reading]
-                name = reading.name if reading.asking >= 0 else None
+                name = reading.name if reading.engines else None
                 known[key] = _row_texts(queries[search.typos], rewrites, name, key[2])
             found.append(known[key])
         return found
@@ -159,6 +159,7 @@ class RetrieveArms:
     ) -> dict[str, _SearchedLists]:
         """Returns the lists of every search by key of the retriever; adds what they cost, and the searches of each arm."""
         found: dict[str, _SearchedLists] = {}
+        here: dict[str, set[Searched]] = {}  # by space: searches of this block; two retrievers may have one
         for key, opened in self._work.retrievers.items():
             began = time.perf_counter()
             wanted: dict[Wanted, Searched] = {}
@@ -183,7 +184,10 @@ class RetrieveArms:
             lists += self._search(key, store, list(standing.values()), made)
             place |= {search: len(place) + number for number, search in enumerate(standing)}
             counts.update(self._counts(key, routed, stood_in, place))
-            self._charge(key, [*wanted.values(), *standing.values()], made, query_ids, time.perf_counter() - began, spent)
+            known = here.setdefault(opened.space, set())
+            asked = [one for one in (*wanted.values(), *standing.values()) if one in made or one not in known]
+            known.update(asked)
+            self._charge(key, asked, made, query_ids, time.perf_counter() - began, spent)
             found[key] = _SearchedLists(place, joined_lists(lists))
             heartbeat()
         return found

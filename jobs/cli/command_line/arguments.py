@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -66,9 +67,9 @@ def _config(one: argparse.ArgumentParser, nargs: str | None = None) -> None:
     _overrides(one)
 
 
-def _overrides(one: argparse.ArgumentParser) -> None:
+def _overrides(one: argparse.ArgumentParser, date: str = "what {date} stands for (default: yesterday, UTC)") -> None:
     one.add_argument("--set", action="append", default=[], metavar="A.B=VALUE", help="override one key of the config")
-    one.add_argument("--date", metavar="YYYY-MM-DD", help="what {date} stands for (default: yesterday, UTC)")
+    one.add_argument("--date", metavar="YYYY-MM-DD", help=date)
 
 
 def _run_folder(one: argparse.ArgumentParser) -> None:
@@ -144,7 +145,7 @@ def _work(one: argparse.ArgumentParser) -> None:
 def _status(one: argparse.ArgumentParser) -> None:
     words = "a run's folder, <output>/<name> for the run started last, or a config, for that of its date or label"
     _file(one.add_argument("run", metavar="RUN|CONFIG", help=words))
-    _overrides(one)
+    _overrides(one, "what {date} stands for (default: yesterday, UTC); with <output>/<name>: the run of this date")
     _label(one, "with <output>/<name>: the run of this label or date")
     words = "of a job server, like http://HEAD:8265: say what it knows of the run's job, too (default: storage alone)"
     one.add_argument("--address", metavar="URL", help=words)
@@ -182,10 +183,21 @@ def _runs(one: argparse.ArgumentParser) -> None:
     _json(one)
 
 
+def _measures(one: argparse.ArgumentParser) -> None:
+    words = "with commas, as ir_measures names them, like nDCG@10,R@100; the first one leads (default: evaluate.measures)"
+    one.add_argument("--measures", metavar="NAME,...", type=_names, help=words)
+
+
+def _names(words: str) -> list[str]:
+    """Returns names that commas part; those within brackets part nothing: nDCG(gains={0:0,1:3})@10."""
+    return [name.strip() for name in re.split(r",(?![^({]*[)}])", words)]
+
+
 def _evaluate(one: argparse.ArgumentParser) -> None:
     _run_folder(one)
     _file(one.add_argument("qrels", metavar="QRELS", help=_QRELS))
     _key(one)
+    _measures(one)
     words = "write the measures of each judged log row or query; .parquet or .csv"
     _file(one.add_argument("--per-query", metavar="FILE", help=words))
     words = "write the run's results (not the original's; all that were kept) of what is judged as a TREC run file;"
@@ -203,6 +215,7 @@ def _diff(one: argparse.ArgumentParser) -> None:
         _file(one.add_argument(dest, metavar="RUN", help=words))
     _file(one.add_argument("qrels", nargs="?", metavar="QRELS", help=f"{_QRELS} (default: those of B's config)"))
     _key(one)
+    _measures(one)
     one.add_argument("--samples", type=int, default=10, metavar="N", help="queries in each list of queries (default: 10)")
     _file(one.add_argument("--prices", metavar="FILE", help="of both runs; default: prices.yaml beside B's config"))
     _json(one)
@@ -213,7 +226,7 @@ def _tune(one: argparse.ArgumentParser) -> None:
     _file(one.add_argument("qrels", nargs="?", metavar="QRELS", help=f"{_QRELS} (default: those of the run's config)"))
     _key(one)
     one.add_argument("--folds", type=int, default=5, metavar="N", help="parts, each left out once to measure by (default: 5)")
-    words = "where the tuned config goes (default: <name>-tuned.yaml); its rules, if it selects, beside it"
+    words = "where the tuned config goes (default: <name>-tuned.yaml); its rules, if it selects, beside it; overwrites nothing"
     _file(one.add_argument("--out", metavar="FILE", help=words))
     one.add_argument("--seed", type=int, default=0, metavar="N", help="of the drawing of the folds (default: 0)")
     _json(one)
@@ -226,6 +239,7 @@ def _report(one: argparse.ArgumentParser) -> None:
     one.add_argument("--samples", type=int, metavar="N", help="queries shown at length (default: the config's, 100)")
     _file(one.add_argument("--qrels", metavar="FILE", help="judgements (default: the config's)"))
     _key(one)
+    _measures(one)
     _file(one.add_argument("--prices", metavar="FILE", help="default: prices.yaml beside the config"))
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from jobs.compare.report.left_out import WHOLE
 from jobs.compare.significance import TIE
 from jobs.compare.standing import Standing
 from jobs.report.documents import texts_of
@@ -16,8 +16,8 @@ from jobs.report.reading import database
 from jobs.run.folder import RunFolder
 
 _REWRITES = """
-SELECT query_id, strategy, position, text, arm FROM read_parquet($files)
-WHERE query_id IN (SELECT unnest($ids)) ORDER BY query_id, strategy, position, arm
+SELECT query_id, strategy, position, text FROM read_parquet($files)
+WHERE query_id IN (SELECT unnest($ids)) AND arm = $arm
 """
 _RESULTS = """
 SELECT query_id, arm, rank, doc_id FROM read_parquet($files)
@@ -46,7 +46,7 @@ class ExtremeQuery:
     gain: float
     values: dict[str, tuple[float, float]]
     rewrites: list[tuple[str, str]] = field(default_factory=list)
-    """Name and text of each; the name has the arm where several arms have texts of their own."""
+    """Strategy, with the position where it has several, and text of each."""
     before: list[Document] = field(default_factory=list)
     """The first documents of the baseline; those of the arm are `after`."""
     after: list[Document] = field(default_factory=list)
@@ -135,35 +135,22 @@ def _fill_documents(
 
 
 def _fill_rewrites(run: RunFolder, arm: str, queries: list[ExtremeQuery]) -> None:
-    """Fills the rewrites that an arm searched: its own, else those of the config itself that it shares.
-
-    A text is stored under the first arm that has it. Of an arm that changes how rewrites are made and has none of its own, it
-    is not known whose it shares, so all are shown with their arms.
-    """
+    """Fills the rewrites that an arm searched; they are stored under the first arm that has them."""
     files = run.tables.get("rewrites")
     if not files:
         return
     described: dict[str, Any] = next((one for one in run.record["ablation"]["arms"] if one["name"] == arm), {})
-    strategies = described.get("strategies")
+    order = {name: place for place, name in enumerate(described.get("strategies", ()))}
     with database() as connection:
-        ids = sorted({one.query_id for one in queries})
-        rows = connection.execute(_REWRITES, {"files": files, "ids": ids}).fetchall()
-    order = {name: place for place, name in enumerate(strategies or ())}
-    changed = any(
-        key.startswith("rewrite.") and key not in ("rewrite.strategies", "rewrite.select")
-        for key in described.get("changes", {})
-    )
-    by_query: dict[str, dict[str, list[tuple[str, int, str]]]] = {}
-    for query_id, strategy, position, text, of in rows:
-        if strategies is None or strategy in order:
-            by_query.setdefault(query_id, {}).setdefault(of, []).append((strategy, position, text))
+        given = {"files": files, "ids": sorted({one.query_id for one in queries}), "arm": described.get("rewrites_of", arm)}
+        rows = connection.execute(_REWRITES, given).fetchall()
+    by_query: dict[str, list[tuple[int, str, int, str]]] = {}
+    for query_id, strategy, position, text in rows:
+        if strategy in order:
+            by_query.setdefault(query_id, []).append((order[strategy], strategy, position, text))
     for one in queries:
-        of_arms = by_query.get(one.query_id, {})
-        shared = [] if changed else [WHOLE]
-        whose = next(([name] for name in [arm, *shared] if name in of_arms), sorted(of_arms))
-        for name in whose:
-            texts = sorted(of_arms[name], key=lambda row: (order.get(row[0], len(order)), row[0], row[1]))
-            for strategy, position, text in texts:
-                several = sum(row[0] == strategy for row in texts) > 1
-                words = f"{strategy} {position}" if several else strategy
-                one.rewrites.append((words if len(whose) == 1 else f"{words}, arm {name}", text))
+        texts = sorted(by_query.get(one.query_id, []))
+        several = Counter(strategy for _, strategy, _, _ in texts)
+        one.rewrites += [
+            (f"{strategy} {position}" if several[strategy] > 1 else strategy, text) for _, strategy, position, text in texts
+        ]

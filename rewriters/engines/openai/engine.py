@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any
 
 from cluster.errors import RewriterError
+from cluster.http import OF_ONE, Refusals
 from cluster.outages import answered, failed
 from rewriters.engines import Completion, Request, SendGate
 from rewriters.engines.event_loop import EventLoopThread
@@ -108,6 +109,7 @@ class OpenaiEngine:
         self._accepted: frozenset[str] = frozenset()  # fields that it has accepted at least once
         self._latest_failure = RequestFailure("unavailable", "the server does not answer")
         self._limit = AimdLimit(max_in_flight, self._patience)
+        self._refusals, self._probing = Refusals(), asyncio.Lock()
         self._lock = threading.Lock()
         self._closed = False
         self._event_loop: EventLoopThread | None = None
@@ -181,18 +183,39 @@ class OpenaiEngine:
                 return self._failed(self._latest_failure, state, suffix)
             if isinstance(result, ChatResponse):
                 answered(self._service)
+                self._refusals.answered()
                 self._learn_fields(state.omitted, body.keys())
                 return await self._completed(request, result, state)
             if result.usage is not None:
                 state.add(result.usage)
             if isinstance(content, bytes) and self._omit_rejected(status, content, body, state):
                 continue
-            if protocol.is_fatal(status):
+            if protocol.is_fatal(status) and not await self._refused_alone(status, result.message):
                 raise self._server.fatal_error(status, result.message)
             delay = self._retry_delay(result, state)
             if delay is None:
                 return self._failed(result, state)
             await asyncio.sleep(delay)
+
+    async def _refused_alone(self, status: int, message: str) -> bool:
+        """Returns whether the server refuses this request, and not all of them; where that is open, another one is sent."""
+        if self._refusals.refused(status):
+            return True
+        if status not in OF_ONE:
+            return False
+        async with self._probing:
+            if self._refusals.others_answered():  # another refused request has asked meanwhile
+                return True
+            body = protocol.probe_body(self._model, self._args, self._omitted)
+            status, headers, content = await self._server.send(protocol.encode(body))
+            result = protocol.parse_response(status, headers, content) if isinstance(content, bytes) else content
+            if protocol.is_fatal(status):
+                return False
+            if isinstance(result, ChatResponse):
+                self._refusals.answered()
+                words = "%s refuses single requests (%s), and answers others: the queries of those fail"
+                _log.warning(words, self._server.base, self._server.redact(message))
+        return True
 
     def _omit_rejected(self, status: int, content: bytes, sent: Collection[str], state: _RequestState) -> bool:
         """Omits the fields that the server rejects. Returns whether there are any, so that a retry is worth it."""

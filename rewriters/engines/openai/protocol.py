@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
-from cluster.http import FATAL, retry_after
+from cluster.http import FATAL, parsed_json, retry_after
 from rewriters.engines import Request
 
 # Fields that a request can go without, each with the words by which error messages name it.
@@ -85,6 +85,11 @@ def request_body(model: str, request: Request, args: Mapping[str, Any], omitted:
     return fields | dict(args)
 
 
+def probe_body(model: str, args: Mapping[str, Any], omitted: Collection[str]) -> dict[str, Any]:
+    """Returns the JSON object of a request to which nobody can object: it shows whether a server refuses all of them."""
+    return request_body(model, Request("", "", "probe", "Say yes.", "", decoding={"max_tokens": 16}), args, omitted)
+
+
 def encode(body: Mapping[str, Any]) -> bytes:
     """Returns a request body as JSON in UTF-8, with lone surrogates replaced."""
     return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
@@ -144,7 +149,7 @@ def _phrase(status: int) -> str:
 def _json(content: bytes) -> Any:
     """Returns the parsed JSON. Raises ValueError with the problem in words."""
     try:
-        return json.loads(content)
+        return parsed_json(content)
     except RecursionError:
         raise ValueError("its JSON is nested too deep") from None
     except ValueError:
@@ -182,7 +187,7 @@ def _parse_completion(content: bytes) -> ChatResponse:
     if not isinstance(message, dict):
         raise ValueError("its choice has no message")
     return ChatResponse(
-        _text(message.get("content")).encode("utf-8", "replace").decode("utf-8"),  # JSON can hold lone surrogates
+        _text(message.get("content")),
         "length" if choices[0].get("finish_reason") == "length" else "stop",
         _usage(found),
     )

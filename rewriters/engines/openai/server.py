@@ -7,7 +7,6 @@ is not read, since its passwords are not meant for this server.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import ssl
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from typing import Any
 import aiohttp
 
 from cluster.errors import RewriterError, nearest
-from cluster.http import api_key, fatal_status, proxy_of, retry_after, server_address
+from cluster.http import api_key, encodable, fatal_status, parsed_json, proxy_of, retry_after, server_address
 from rewriters.engines.openai.protocol import RequestFailure, error_text, is_fatal
 
 _KEEPALIVE = 4.0  # seconds: uvicorn closes an idle connection after 5, and a request sent just then is lost
@@ -126,8 +125,8 @@ class ChatServer:
         return RewriterError(code, f"engine 'openai': {self.redact(message)}")
 
     def redact(self, text: str) -> str:
-        """Returns the text on one line, with the key replaced by ***."""
-        return " ".join((text.replace(self._key, "***") if self._key else text).split())
+        """Returns the text on one line that UTF-8 can hold, with the key replaced by ***."""
+        return encodable(" ".join((text.replace(self._key, "***") if self._key else text).split()))
 
     def _new_session(self, seconds: float) -> aiohttp.ClientSession:
         headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {self._key}"} if self._key else {})
@@ -203,7 +202,7 @@ def _reason(error: BaseException) -> str:
 
 def _models(content: bytes) -> list[str] | None:
     try:
-        found: Any = json.loads(content)
+        found: Any = parsed_json(content)
     except (ValueError, RecursionError):
         return None
     listed = found.get("data") if isinstance(found, dict) else found

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from cluster.storage import open_storage
 from jobs.log import dedup as dedup_module
-from jobs.log import parts as parts_module
 from jobs.log import rows as rows_module
 from jobs.log import task as task_module
 from jobs.log.check import LogColumns, check_log
@@ -72,7 +71,7 @@ def test_dedup_equals_a_plain_python_oracle(data: st.DataObject) -> None:
         patch.setattr(rows_module, "PIECE_BYTES", piece)
         patch.setattr(dedup_module, "PART_ROWS", limit)
         patch.setattr(dedup_module, "RANGE_ROWS", limit)
-        patch.setattr(parts_module, "ROW_GROUP_BYTES", 10 * limit)
+        patch.setitem(task_module.ROW_GROUP_BYTES, "plan", 10 * limit)
         patch.setitem(task_module.OPTIONS["plan"], "row_group_size", batch)
         for number, file in enumerate(files):
             names = ("query", "turns", "market", "tier", "n")

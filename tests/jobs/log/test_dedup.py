@@ -18,6 +18,7 @@ from cluster.storage import open_storage
 from jobs.log.check import LogColumns, check_log
 from jobs.log.dedup import LogSummary, dedup
 from jobs.log.files import find_log_files
+from jobs.log.task import no_room
 from jobs.tables import STORED
 from rewriters.normalise import normalise
 
@@ -84,6 +85,35 @@ def test_a_shard_is_a_row_group_and_a_file_holds_64(tmp_path: Path) -> None:
     assert seen == sorted(seen) == [row["query_id"] for row in tables["queries"]]
     last, _ = run(log, tmp_path / "out", shard_size=649)
     assert [s.rows for s in last.shards] == [649, 1]
+
+
+def test_a_row_group_of_query_map_is_small(tmp_path: Path) -> None:
+    """A scanning thread holds one whole: with a piece in each, the check of the ids ran out of memory at 3 million rows."""
+    rows = 150_000
+    log = write(tmp_path / "log.parquet", {"query": [f"q{i}" for i in range(rows)], "id": [f"{i:050d}" for i in range(rows)]})
+    files = find_log_files(str(log))
+    summary = dedup(files, LogColumns("query", "id"), open_storage(str(tmp_path / "out")), 1000)
+    (file,) = summary.tables["query_map"]
+    metadata = pq.read_metadata(tmp_path / "out" / file.key)
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    assert [sum(group.column(place).total_uncompressed_size for place in range(2)) < 8 << 20 for group in groups] == [
+        True
+    ] * len(groups)
+    assert max(group.num_rows for group in groups) <= 1 << 16
+    assert sum(group.num_rows for group in groups) == rows
+
+
+def test_the_line_says_whether_memory_or_disk_ran_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = write(tmp_path / "log.parquet", {"query": [f"query {i}" for i in range(20_000)]})
+    monkeypatch.setattr("jobs.log.task.MEMORY", "1MB")
+    with pytest.raises(
+        LogError, match=r"needs more memory than its 1MB .*; lower log\.max_chars, or leave out log\.id_column$"
+    ):
+        run(log, tmp_path / "out")
+    full = duckdb.OutOfMemoryException(
+        "failed to offload a block. This limit was set by the 'max_temp_directory_size' setting."
+    )
+    assert str(no_room("it failed", full, "1MB", tmp_path, "-")).endswith("; free space there")
 
 
 def test_ranges_of_ids_are_files_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,4 +137,7 @@ def test_the_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest
     assert by_name["retriever weights"]["to_equal_weights"]["p"] < 0.05
     assert by_name["equal weights"]["to_equal_weights"] is None
     assert len(by_name["strategy weights"]["of_folds"]) == 3
-    assert main([*command, "--out", "other.yaml"]) == 0  # over a file of its own
+    Path("small-tuned.yaml").write_text(edited := Path("small-tuned.yaml").read_text() + "# edited\n")
+    assert main(command) == 2
+    assert "small-tuned.yaml is there, and is not overwritten" in capfd.readouterr().err
+    assert Path("small-tuned.yaml").read_text() == edited

@@ -1,0 +1,161 @@
+"""An alias with a filter keeps it, wherever its index is searched or read; and the state of an index that changes in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from blocks import typed
+from elastic_server import ask
+from proxy import Fault, Proxy, Request
+
+from cluster.errors import RetrieverError
+from retrievers.elastic.build import build_elastic_index
+from retrievers.elastic.fields import elastic_indexes
+from retrievers.elastic.query import knn_query
+from retrievers.retriever import SearchText, open_documents, open_retriever, retriever_facts, retriever_identity
+
+PUBLIC = {"term": {"public": True}}
+VECTORS = {"type": "dense_vector", "dims": 4, "index": True, "similarity": "cosine", "index_options": {"type": "flat"}}
+MAPPING = {"properties": {"text": {"type": "text"}, "public": {"type": "boolean"}, "vector": VECTORS}}
+Name = Callable[[], str]
+
+
+def put(index: str, doc_id: str, text: str, *, public: bool = True) -> None:
+    body = {"text": text, "public": public, "vector": [1.0, float(len(text)), 0.5, 0.25]}
+    ask("PUT", f"/{index}/_doc/{doc_id}?refresh=true", body)
+
+
+@pytest.fixture
+def foreign(elasticsearch: str, new_name: Name) -> str:
+    """An index of another program: two documents are public, one is not."""
+    index = new_name()
+    ask("PUT", f"/{index}", {"mappings": MAPPING, "settings": {"number_of_replicas": 0, "number_of_shards": 2}})
+    put(index, "d1", "the sea at night")
+    put(index, "d2", "a secret of the sea", public=False)
+    put(index, "d3", "bread")
+    return index
+
+
+def alias_of(index: str, name: str, **how: Any) -> str:
+    ask("POST", "/_aliases", {"actions": [{"add": {"index": index, "alias": name} | how}]})
+    return name
+
+
+def found(block: dict[str, Any], identity: dict[str, Any] | None = None) -> set[str]:
+    retriever = open_retriever("r", typed(block), expect_identity=identity)
+    return set(retriever.search([SearchText("sea")], 9).doc_ids.to_pylist())
+
+
+def test_a_filtered_alias_is_searched_and_read_with_its_filter(foreign: str, new_name: Name) -> None:
+    block = {"kind": "elastic", "index": alias_of(foreign, new_name(), filter=PUBLIC)}
+    whole = retriever_identity("r", typed(block | {"index": foreign}))
+    identity = retriever_identity("r", typed(block))
+    assert identity == whole | {"filter": PUBLIC}
+    assert found(block | {"index": foreign}) == {"d1", "d2"}
+    assert found(block) == {"d1"}
+    assert retriever_facts("r", typed(block), identity)["documents"] == 2
+    late = block | {"index": foreign, "filter": PUBLIC}  # as a worker opens it, which knows the index and no alias
+    assert found(late, identity) == {"d1"}
+    documents = open_documents("r", typed(late))
+    assert documents.texts(["d3", "d1", "d3"]) == ["bread", "the sea at night", "bread"]
+    with pytest.raises(RetrieverError, match="no document 'd2'"):
+        documents.texts(["d1", "d2"])
+    both = block | {"filter": {"match": {"text": "bread"}}}
+    assert retriever_identity("r", typed(both))["filter"] == {"bool": {"filter": [PUBLIC, both["filter"]]}}
+    assert found(both) == set()
+
+
+def test_dense_search_takes_the_nearest_of_what_the_filter_leaves(foreign: str) -> None:
+    vector = np.array([1.0, 19.0, 0.5, 0.25])  # that of d2, which is hidden
+    query = knn_query("vector", vector, 1, None, None, PUBLIC) | {"query_vector": vector.tolist()}
+    hits = ask("POST", f"/{foreign}/_search", {"knn": query, "_source": False})["hits"]["hits"]
+    assert [hit["_id"] for hit in hits] == ["d1"]
+
+
+def test_a_filter_changes_no_score(foreign: str, new_name: Name) -> None:
+    alias = alias_of(foreign, new_name(), filter=PUBLIC)
+    scores = [
+        dict(zip(one.doc_ids.to_pylist(), one.scores.tolist(), strict=True))["d1"]
+        for one in (open_retriever("r", typed({"kind": "elastic", "index": index})).search([SearchText("sea night")], 9)
+                    for index in (alias, foreign))
+    ]  # fmt: skip
+    assert scores[0] == pytest.approx(scores[1])
+
+
+def test_an_alias_that_routes_its_searches_is_refused(foreign: str, new_name: Name) -> None:
+    alias = alias_of(foreign, new_name(), routing="7")
+    with pytest.raises(RetrieverError, match=f"alias {alias} sends its searches to the shard of a routing value"):
+        retriever_identity("r", typed({"kind": "elastic", "index": alias}))
+
+
+def test_an_alias_that_is_moved_to_a_new_index_keeps_its_filter(
+    elasticsearch: str, new_name: Name, write_corpus: Callable[..., Path]
+) -> None:
+    block = typed({"kind": "elastic", "index": new_name(), "replicas": 0})
+    (fields,) = elastic_indexes({"r": block}).values()
+    first = build_elastic_index(fields, write_corpus(pa.table({"doc_id": ["a", "b"], "text": ["the sea", "the moon"]})))
+    alias_of(first.name, block.index, filter={"match": {"text": "sea"}})
+    build_elastic_index(fields, write_corpus(pa.table({"doc_id": ["a", "b", "c"], "text": ["the sea", "a moon", "the moon"]})))
+    identity = retriever_identity("r", block)
+    assert identity["index"] != first.name
+    assert identity["filter"] == {"match": {"text": "sea"}}
+    assert retriever_facts("r", block, identity)["documents"] == 1
+
+
+def test_the_state_of_an_index_changes_with_what_a_search_finds_in_it(foreign: str, new_name: Name) -> None:
+    block = typed({"kind": "elastic", "index": foreign})
+    identity = retriever_identity("r", block)
+    seen = []
+
+    def look() -> Any:
+        assert retriever_identity("r", block) == identity  # nothing else tells
+        seen.append(retriever_facts("r", block, identity)["state"])
+        return seen[-1]
+
+    assert look() == look()
+    put(foreign, "d1", "the sea by day")
+    look()
+    put(foreign, "d4", "new")
+    look()
+    ask("DELETE", f"/{foreign}/_doc/d4?refresh=true")
+    look()
+    ask("DELETE", f"/{foreign}/_doc/d2?refresh=true")
+    look()
+    different = {str(one) for one in seen[1:]}
+    # after d4 has come and gone its shard holds what it held before, and the state is that one again
+    assert len(different) == 4
+    assert seen[1] != seen[2] == seen[4] != seen[3] != seen[5]
+    ask("PUT", f"/{foreign}/_doc/d9", {"text": "not refreshed"})
+    assert look() == seen[5]  # no search finds it yet
+    ask("POST", f"/{foreign}/_refresh")
+    assert look() != seen[5]
+
+
+def test_an_index_that_is_built_here_and_closed_to_writing_has_no_state(elastic_blocks: dict[str, dict[str, Any]]) -> None:
+    block = typed(elastic_blocks["bm25"])
+    identity = retriever_identity("r", block)
+    assert retriever_facts("r", block, identity)["state"] is None
+    ask("PUT", f"/{identity['index']}/_settings", {"index": {"blocks.write": False}})
+    try:
+        assert retriever_facts("r", block, identity)["state"]["documents"] > 0
+    finally:
+        ask("PUT", f"/{identity['index']}/_settings", {"index": {"blocks.write": True}})
+
+
+def test_a_server_that_tells_no_state_has_another_each_time(
+    foreign: str, elasticsearch: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(request: Request) -> Fault | None:
+        return Fault("answer", status=400, body={"error": {"type": "x", "reason": "y"}}) if request.kind == "_search" else None
+
+    block = typed({"kind": "elastic", "index": foreign})
+    identity = retriever_identity("r", block)
+    with Proxy(elasticsearch, refuses) as proxy:
+        monkeypatch.setenv("PROXY_URL", proxy.url)
+        states = [retriever_facts("r", block.model_copy(update={"url_env": "PROXY_URL"}), identity)["state"] for _ in range(2)]
+    assert states[0] != states[1]
