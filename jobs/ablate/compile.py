@@ -18,7 +18,8 @@ from jobs.keys import fingerprint, identity
 from jobs.pools.requested import with_precisions
 from jobs.run import engine
 from jobs.run.changing import SearchedIndex, read_states, searched_indexes
-from jobs.run.prepare import check_documents, index_identities, reranking_identity, resolved_rewriting
+from jobs.run.indexes import check_documents, index_identities
+from jobs.run.prepare import reranking_identity, resolved_rewriting
 from jobs.run.rewriting import read_rewriting
 from retrievers.settings import FuseSettings
 from rewriters.engines.settings import EngineSettings
