@@ -231,7 +231,7 @@ class Rewriter:
         if not self.strategies:
             return []
         if isinstance(of.select, SelectAdaptive):
-            template = adaptive.adaptive_template(self.strategies, of.demonstrations, of.language, of.context)
+            template = adaptive.adaptive_template(self.strategies, of.demonstrations, of.language, of.context, of.select.least)
             return [Call("adaptive", adaptive.REQUEST_NAME, adaptive.REQUEST_NAME, template, self.strategies, of.decoding)]
         joint_prompt = of.joint_prompt or JOINT_PROMPT
         return calls_of(self.strategies, of.calls, of.decoding, joint_prompt, of.language, of.context)
@@ -303,8 +303,8 @@ class Rewriter:
         return failures
 
     def _selection_identity(self) -> dict[str, Any]:
-        select = self._of.select
-        found: dict[str, Any] = {} if isinstance(select, SelectAll) else select.model_dump(exclude={"rules", "demonstrations"})
+        select, prompts = self._of.select, {"rules", "demonstrations", "least"}
+        found: dict[str, Any] = {} if isinstance(select, SelectAll) else select.model_dump(exclude=prompts)
         if self._of.rules is not None:
             found["rules"] = self._of.rules.model_dump(mode="json")
         return found

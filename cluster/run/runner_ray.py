@@ -15,14 +15,16 @@ from typing import Any
 import pyarrow as pa
 
 from cluster.costs import Totals
+from cluster.isolation import Isolation
 from cluster.metrics.tracked import TrackedMetrics
 from cluster.outages import Outage
+from cluster.run.meter import Meter, run_block
 from cluster.run.pools import TASK_CPUS
 from cluster.run.progress import ProgressTracker
 from cluster.run.pulse import OutagePulse
 from cluster.run.session import data_context
 from cluster.run.snapshot import NOTHING, BlockAttempt, BlockTotals, Snapshot
-from cluster.run.stage import Meter, Stage, reporting_to, run_block, shard_of
+from cluster.run.stage import Stage, reporting_to, shard_of
 
 _ADMISSIONS = 2  # tasks that wait for admission: the next shard's, and one more
 _ADMISSION_SECONDS = 1.0  # timeout of one call of `admit`
@@ -57,8 +59,8 @@ class RayRunner:
         self._pending: Any = None  # the call of `progress` that has no reply yet
         workers = {stage.name: stage.pool.workers if stage.pool else 0 for stage in stages}
         limit = shards_in_flight([stage for stage in stages if stage.pool], shards)
-        tracker = ray.remote(ProgressTracker).options(num_cpus=0, max_restarts=-1, max_task_retries=-1, max_concurrency=64)
-        self._tracker = tracker.remote(workers, limit, budget_usd, metrics=metrics)
+        tracker = ray.remote(ProgressTracker).options(**tracker_options(ray.get_runtime_context().get_node_id()))
+        self._tracker = tracker.remote(workers, limit, budget_usd, metrics=metrics, node_alive=node_alive)
 
     def run(self, shards: Iterable[pa.Table]) -> Iterator[dict[str, Any]]:
         """Yields the last stage's rows, as dicts, in the order in which the shards end.
@@ -156,6 +158,30 @@ class RayRunner:
             return default
 
 
+def tracker_options(node: str) -> dict[str, Any]:
+    """Returns the options of the tracker's actor, which lives on the driver's node: it ends with the driver, never before.
+
+    On another node, as Ray would choose one, its state would go with that node: what was granted of the budget, too.
+    """
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    beside = NodeAffinitySchedulingStrategy(node, soft=False)
+    return {
+        "num_cpus": 0,
+        "max_restarts": -1,
+        "max_task_retries": -1,
+        "max_concurrency": 64,
+        "scheduling_strategy": beside,
+    }
+
+
+def node_alive(node: str) -> bool:
+    """Returns whether a node of the cluster is there."""
+    import ray
+
+    return all(one["Alive"] for one in ray.nodes() if one["NodeID"] == node)
+
+
 class _RemoteTracker:
     """Calls the tracker from a worker. Waits for the replies of all but `heartbeat`, so that reports arrive in order."""
 
@@ -163,6 +189,7 @@ class _RemoteTracker:
         import ray
 
         self._tracker, self._get = tracker, ray.get
+        self._node = ray.get_runtime_context().get_node_id()
 
     def admit(self, shard: int) -> bool:
         while (admitted := self._get(self._tracker.admit.remote(shard, _ADMISSION_SECONDS))) is None:
@@ -170,7 +197,14 @@ class _RemoteTracker:
         return bool(admitted)
 
     def block_started(self, stage: str, shard: int, rows: int, worker: str) -> int:
-        return int(self._get(self._tracker.block_started.remote(stage, shard, rows, worker)))
+        return int(self._get(self._tracker.block_started.remote(stage, shard, rows, worker, self._node)))
+
+    def isolation(self, stage: str, shard: int) -> Isolation | None:
+        found: Isolation | None = self._get(self._tracker.isolation.remote(stage, shard))
+        return found
+
+    def part_started(self, stage: str, shard: int, first: int, end: int) -> None:
+        self._get(self._tracker.part_started.remote(stage, shard, first, end))
 
     def block_finished(self, stage: str, shard: int, rows: int, attempt: int, totals: BlockTotals) -> None:
         self._get(self._tracker.block_finished.remote(stage, shard, rows, attempt, totals))

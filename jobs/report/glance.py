@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from jobs.bill.starts import unknown_losses
 from jobs.evaluate.evaluate import Evaluation, marked
 from jobs.evaluate.measure import title
 from jobs.pipeline import COSTED
@@ -135,6 +136,8 @@ def notices(figures: Figures) -> list[str]:
         sentences.append(f"{duration(lost)} of worker time were lost without a commit: {ended}.")
     if counts["lost_requests"]:
         sentences.append(f"{counts['lost_requests']:,} requests were sent without an answer that was kept: a start was killed.")
+    elif unknown_losses(figures.run.starts, figures.run.storage.root):
+        sentences.append("A start was killed; what it had sent without an answer is known on its own machine only.")
     for start in figures.starts:
         for outage in start.outages:
             sentences.append(

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from cluster import costs
 from cluster.costs import Prices, Totals
+from jobs.bill.starts import unknown_losses
 from jobs.evaluate.evaluate import Evaluation, evaluation_notes, evaluation_values, figure, marked
 from jobs.evaluate.measure import title
 from jobs.pipeline import COSTED
@@ -68,6 +69,8 @@ def spending_rows(run: RunFolder, prices: Prices | None) -> Iterator[tuple[str, 
         yield "  idle", f"${billed.idle:.4f}" + (f", and ${billed.lost:.4f} lost" if billed.lost else "")
     if lost := run.counts.get("lost_requests", 0):
         yield "lost", f"{counted('requests', lost)} were sent without an answer that was kept: a start was killed"
+    elif unknown_losses(run.starts, run.storage.root):
+        yield "lost", "unknown: a start was killed, and what it had sent is known on its own machine only"
 
 
 def closing_values(
