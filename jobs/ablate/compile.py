@@ -21,6 +21,7 @@ from jobs.run.changing import SearchedIndex, read_states, searched_indexes
 from jobs.run.indexes import check_documents, index_identities
 from jobs.run.prepare import reranking_identity, resolved_rewriting
 from jobs.run.rewriting import read_rewriting
+from retrievers.elastic.settings import ElasticSettings
 from retrievers.settings import FuseSettings
 from rewriters.engines.settings import EngineSettings
 from rewriters.rewriter import Rewriting
@@ -241,7 +242,9 @@ class _Lists:
 
     def _key(self, config: Config, name: str) -> str:
         settings = config.retrieve.retrievers[name].model_copy(update={"together": False})
-        return digest([self._facts.indexes(config)[name], settings.model_dump()])
+        approximate = isinstance(settings, ElasticSettings) and settings.encoder is not None
+        depth = config.retrieve.depth if approximate else None  # a deeper search looks at more candidates, and finds others
+        return digest([self._facts.indexes(config)[name], settings.model_dump(), depth])
 
 
 def _fusing(config: Config, keep: int) -> FuseSettings:
