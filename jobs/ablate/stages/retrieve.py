@@ -230,10 +230,8 @@ class RetrieveArms:
             places = np.array([place[one] for one in [*(text.search for text in texts), *stood_in[number]]], dtype=np.int64)
             for strategies, arms in self._arms[number].items() if len(places) else ():
                 users.add(arms, np.unique(places[np.isin(strategy, [*strategies, ORIGINAL, TOGETHER])]))
-        counts: Counter[str] = Counter()
-        for counted, model in self._work.retrievers[key].search_names.items():
-            counts.update(users.counts(f"searches/{counted}@{model or ''}"))
-        return counts
+        named = self._work.retrievers[key].search_names.items()
+        return sum((users.counts(f"searches/{counted}@{model or ''}") for counted, model in named), Counter())
 
     def _charge(
         self,
@@ -253,10 +251,8 @@ class RetrieveArms:
         for (counted, model), share in zip(opened.search_names.items(), shares, strict=True):
             each = seconds * share / max(1, len(made))
             for row in searches.keys() | reused.keys():
-                entry = costs.entry(
-                    "retrieve", counted, each * searches[row], model=model, searches=searches[row], reused=reused[row]
-                )
-                spent[row].append(entry)
+                n, old = searches[row], reused[row]
+                spent[row].append(costs.entry("retrieve", counted, each * n, model=model, searches=n, reused=old))
 
     def _vectors(self, query_ids: Sequence[str], texts: Sequence[Sequence[Text]]) -> dict[str, dict[Wanted, np.ndarray]]:
         """Returns the vectors of texts, shape (dim,), by key of the retriever, where an arm weighs lists by cosines."""
