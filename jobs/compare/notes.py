@@ -81,6 +81,8 @@ def _counted(comparison: Comparison) -> list[str]:
         f"judged: {rows}{queries:,} distinct queries{clusters if frame.drawn < queries else ''}"
         + (f"; left out: {left}" if left else "")
     ]
+    if frame.unknown is not None:
+        notes.append(frame.unknown.note)
     zero = [f"{frame.rejected:,} rejected"] if frame.rejected else []
     if frame.failed.any():
         most = int(frame.failed.argmax())

@@ -21,6 +21,7 @@ from jobs.evaluate.judgements import Judgements, Key, read_qrels
 from jobs.evaluate.looked import MARK, Looked, looked, uneven
 from jobs.evaluate.measure import DEPTH, MEASURES, title
 from jobs.evaluate.per_query import ListLengths, PerQuery, kept, per_query, sums_by_query
+from jobs.evaluate.unknown import UnknownDocuments, unknown_documents
 from jobs.run.folder import RunFolder
 
 __all__ = ["MEASURES", "Evaluation", "Judgements", "evaluate", "evaluation_table", "evaluation_values", "read_qrels"]
@@ -71,6 +72,8 @@ class Evaluation:
     """If no judged key is in the log: a key of the judgements and one of the log, as examples."""
     key: Key = "log_id"
     """What the judgements name."""
+    unknown: UnknownDocuments | None = None
+    """The judged documents that no index has."""
     joining: Sequence[str] = ()
     """The retrievers that have no list of the original alone (`Config.joining`)."""
     depth: int = DEPTH
@@ -143,6 +146,7 @@ def evaluation(run: RunFolder, judgements: Judgements, values: PerQuery) -> Eval
         reranked=run.config.rerank.kind != "none",
         unmatched=values.unmatched,
         key=judgements.key,
+        unknown=unknown_documents(run, judgements),
         joining=run.config.joining,
         depth=values.depth,
         looked=_looked(own, reads),
@@ -226,6 +230,8 @@ def evaluation_values(evaluation: Evaluation) -> dict[str, Any]:
     names = ("judged", "missing", "not_committed", "counted", "queries", "rejected", "without_results", "unjudged")
     counts = {name: getattr(evaluation, name) for name in (*names, "original_unjudged", "kept", "reranked")}
     said = {"warning": evaluation.warning, "notes": evaluation_notes(evaluation)}
+    unknown = evaluation.unknown
+    counts["unknown_documents"] = None if unknown is None else {"unknown": unknown.unknown, "looked_up": unknown.looked_up}
     return {"key": evaluation.key} | counts | {"measures": measures} | said
 
 
@@ -238,6 +244,8 @@ def evaluation_notes(evaluation: Evaluation) -> list[str]:
     left = ", ".join(f"{count:,} {where}" for count, where in left_out if count)
     rows = f"{one.counted:,} {_WORDS[one.key][one.counted != 1]} of " if one.key == "log_id" else ""
     notes = [f"judged: {rows}{one.queries:,} distinct queries" + (f"; left out: {left}" if left else "")]
+    if one.unknown is not None:
+        notes.append(one.unknown.note)
     zero = [(one.without_results, "without results"), (one.rejected, "rejected")]
     if words := ", ".join(f"{count:,} {why}" for count, why in zero if count):
         notes.append(f"counted as zero: {words}")
