@@ -20,7 +20,7 @@ from rewriters.guards.guards import MASKED as MASKED_FLAG
 from rewriters.guards.guards import OVERRIDDEN, OVERRIDE, GuardRules, Guards, Overridden
 from rewriters.guards.mask import Mask, unmasked
 from rewriters.joint import JOINT_PROMPT
-from rewriters.pool import shipped
+from rewriters.pool import labelled, shipped
 from rewriters.query import Query
 from rewriters.reading.answers import Answers, read_adaptive, read_joint, read_own
 from rewriters.reading.ladder import PARSE_VERSION
@@ -177,9 +177,9 @@ class Rewriter:
                 outcomes, choice = read_adaptive(call, by_name.get(call.name, []), shown, choice)
                 choice = self._guards.chosen(choice, said)
             elif call.kind == "joint":
-                outcomes |= read_joint(call, by_name.get(call.name, []), shown, needed, self.strategies)
+                outcomes |= read_joint(call, by_name.get(call.name, []), shown, needed, labelled())
             else:
-                outcomes[needed[0].name] = read_own(call, by_name.get(call.name, []), shown, self.strategies)
+                outcomes[needed[0].name] = read_own(call, by_name.get(call.name, []), shown, labelled())
         found: list[RewriteResult] = []
         for strategy in self.strategies:
             if strategy.name in said.never or strategy.name not in choice.texts:

@@ -20,6 +20,7 @@ from jobs.run import engine
 from jobs.run.changing import SearchedIndex, read_states
 from jobs.run.prepare import check_documents, index_identities, reranking_identity, resolved_rewriting
 from jobs.run.rewriting import read_rewriting
+from retrievers.elastic.settings import ElasticSettings
 from retrievers.settings import FuseSettings
 from rewriters.engines.settings import EngineSettings
 from rewriters.rewriter import Rewriting
@@ -240,7 +241,9 @@ class _Lists:
 
     def _key(self, config: Config, name: str) -> str:
         settings = config.retrieve.retrievers[name].model_copy(update={"together": False})
-        return digest([self._facts.indexes(config)[name], settings.model_dump()])
+        approximate = isinstance(settings, ElasticSettings) and settings.encoder is not None
+        depth = config.retrieve.depth if approximate else None  # a deeper search looks at more candidates, and finds others
+        return digest([self._facts.indexes(config)[name], settings.model_dump(), depth])
 
 
 def _fusing(config: Config, keep: int) -> FuseSettings:

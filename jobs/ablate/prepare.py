@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -88,6 +88,7 @@ def prepare_ablation(config: Config, config_path: str) -> Ablation:
         columns=replace(log_columns(config, prepared.rewriting), values=tuple(sorted(columns))),
         identity=identified_by,
         run_id=run_id(config, identified_by),
+        warnings=prepared.warnings + _warnings(arms),
         searched=tuple(one.searched for one in opened),
         states={one.searched.place: one.state for one in opened if one.state is not None},
         notes={"ablation": {"arms": [_noted(arm, compiled) for arm in arms], "answered": len(answered)}},
@@ -124,6 +125,13 @@ def _check_engines(prepared: Prepared, compiled: Compiled) -> None:
     engines = {one.key: one.settings for reading in compiled.work.readings for one in reading.engines.values()}
     for one in engines.values():
         engine.check(one, local)
+
+
+def _warnings(arms: Sequence[Arm]) -> tuple[str, ...]:
+    """Returns what works, and probably not as it is meant."""
+    overlap = [one.name for one in arms if one.config.used_redundancy != one.config.fuse.redundancy]
+    names = "every arm" if len(overlap) == len(arms) else ", ".join(overlap)
+    return (f"fuse.redundancy: overlap in place of cosine, since no retriever is dense: {names}",) if overlap else ()
 
 
 def _check_samples(config: Config, rewriting: Rewriting) -> None:

@@ -43,6 +43,17 @@ def known_starts(record: Mapping[str, Any], storage: Storage) -> list[Start]:
     return found
 
 
+def waited_seconds(starts: Iterable[Start]) -> float:
+    """Returns the seconds in which starts waited for a service that was away; those of several services count once."""
+    total = 0.0
+    for one in starts:
+        until = 0.0
+        for began, end in sorted((away["began"], away["began"] + away["seconds"]) for away in one.get("outages", ())):
+            total += max(0.0, end - max(began, until))
+            until = max(until, end)
+    return total
+
+
 def unknown_losses(starts: Sequence[Start], root: str) -> bool:
     """Returns whether requests may be lost that nobody has counted.
 

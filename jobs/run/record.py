@@ -6,6 +6,7 @@ import contextlib
 import importlib.metadata
 import json
 import logging
+import os
 import platform
 import time
 from collections.abc import Mapping
@@ -104,6 +105,7 @@ class Record:
             "task_slots": session.task_cpus,  # CPUs for the stages without a pool
             "pools": {name: pool._asdict() for name, pool in session.pools.items()},
             "resources": session.resources._asdict(),
+            "machine_cpus": os.cpu_count() if session.local else None,  # `resources` are Ray's, as many as the pools need
         } | self._sizes.values()
         start |= {"index_states": self.states} if self.states else {}
         starts = [one for one in self.before if one["start"] != self._number] + [start]

@@ -12,7 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from whole_runs import rows
 
+from jobs.ablate.arms import arms_of
+from jobs.ablate.compile import _Lists
 from jobs.ablate.prepare import Ablation, prepare_ablation
+from jobs.config.config import Config
 from jobs.config.load import load_config
 from jobs.run.run import run
 from jobs.terminal.live_display import LiveDisplay
@@ -115,3 +118,27 @@ def test_an_oracle_chooses_among_arms_that_are_made(make: Make) -> None:
 def test_the_baseline_may_be_named_by_a_grid_point_that_is_another_arm(make: Make) -> None:
     ablation = make({"grid": {"fuse.k": [7, 60]}}, evaluate={"baseline": "k=7"})
     assert noted(ablation)["full"]["also"] == ["k=7", "k=60"]
+
+
+class Facts:
+    """What a compiler knows of indexes that are not there."""
+
+    def indexes(self, config: Config) -> dict[str, dict[str, Any]]:
+        return {name: {"kind": one.kind, "index": one.index} for name, one in config.retrieve.retrievers.items()}
+
+    def state(self, searched: object) -> None:
+        return None
+
+
+def test_a_deeper_arm_changes_no_approximate_list_of_another(values: dict[str, Any]) -> None:
+    dense = {"kind": "elastic", "index": "d", "encoder": {"kind": "openai", "model": "m", "base_url": "http://none"}}
+    values["retrieve"] = {"depth": 30, "retrievers": {"dense": dense, "bm25": {"kind": "elastic", "index": "b"}}}
+    arms = arms_of(Config.model_validate(values | {"ablate": {"arms": {"deep": {"retrieve.depth": 300}}}}))
+    lists = _Lists(Facts(), [(arm, arm.config) for arm in arms])  # type: ignore[arg-type]
+    found = {arm.name: lists.searches.values[lists.search(arm.config, 0, {})] for arm in arms}
+    of = {
+        name: {retriever: lists.retrievers[key].depth for retriever, key in one.retrievers.items()}
+        for name, one in found.items()
+    }
+    assert of["full"] == {"dense": 30, "bm25": 300}  # an exact list is the beginning of a deeper one
+    assert of["deep"] == {"dense": 300, "bm25": 300}
