@@ -18,18 +18,18 @@ from jobs.compare.measures import named_judgements
 from jobs.config.config import Config
 from jobs.evaluate.answers import read_answers
 from jobs.evaluate.evaluate import Judgements
-from jobs.index.opening import open_documents, retriever_facts, retriever_identity
+from jobs.index.opening import retriever_facts
 from jobs.keys import identity
 from jobs.log.check import LogColumns, check_log
 from jobs.log.files import LogFile
 from jobs.log.ubi import log_files
-from jobs.pools.request_shares import worker_settings
 from jobs.pools.requested import with_precisions
 from jobs.run import engine
-from jobs.run.changing import SearchedIndex, States
+from jobs.run.changing import SearchedIndex, States, searched_indexes
 from jobs.run.folder import find_runs, run_id
+from jobs.run.indexes import check_documents, index_identities
 from jobs.run.rewriting import config_error, read_rewriting
-from retrievers.elastic.settings import ElasticSettings
+from retrievers.hybrid.settings import indexed_identities
 from retrievers.reranker import reranker_identity
 from rewriters.engines.settings import EngineSettings, OpenaiSettings
 from rewriters.rewriter import Rewriter, Rewriting
@@ -114,7 +114,8 @@ def _prepare(
     if config.reads_texts:
         check_documents(config, indexes)
     facts = {name: retriever_facts(name, one, indexes[name]) for name, one in config.retrieve.retrievers.items()}
-    searched = tuple(SearchedIndex(name, one, indexes[name]) for name, one in config.retrieve.retrievers.items())
+    searched = searched_indexes(config.retrieve.retrievers, indexes)
+    noted = {name: one.get("state") for name, one in indexed_identities(facts).items()}
     engine_settings, rewriting, rewriting_identity, warnings = resolved_rewriting(config, rewriting)
     identified_by = identity(config, indexes, rewriting_identity, reranking_identity(config))
     name = run_id(config, identified_by)
@@ -136,7 +137,7 @@ def _prepare(
         warnings + unpriced_models(config, prices),
         prices_file=prices_file,
         searched=searched,
-        states={one.place: facts[one.name]["state"] for one in searched if facts[one.name].get("state") is not None},
+        states={one.place: noted[one.name] for one in searched if noted[one.name] is not None},
     )
 
 
@@ -210,41 +211,6 @@ def check_engine(prepared: Prepared) -> None:
             engine.check(settings, prepared.config.cluster.address in ("local", IN_PROCESS))
 
 
-def index_identities(config: Config) -> dict[str, dict[str, Any]]:
-    """Returns retriever -> identity of its index.
-
-    Each alias is resolved once: retrievers that share it search the same index, even if it is moved meanwhile.
-    """
-    found: dict[str, dict[str, Any]] = {}
-    known: dict[tuple[str | None, str, str], dict[str, Any]] = {}
-    for name, retriever in config.retrieve.retrievers.items():
-        place = getattr(retriever, "url_env", None), retriever.index, json.dumps(getattr(retriever, "filter", None))
-        found[name] = retriever_identity(name, worker_settings(retriever, known.get(place, {}), {}))
-        known.setdefault(place, found[name])
-    return found
-
-
-def check_documents(config: Config, indexes: Mapping[str, Mapping[str, Any]]) -> None:
-    """Checks that the texts of a config's documents can be read, and are those of what all its retrievers find.
-
-    Args:
-        config: that reads texts.
-        indexes: retriever -> identity of its index.
-
-    Raises:
-        ConfigError, RetrieverError: the indexes are of several corpora, or the first one has no texts.
-    """
-    if len({index.get("corpus") for index in indexes.values()}) > 1:
-        raise ConfigError(
-            "index-shared",
-            f"retrieve.retrievers: {', '.join(indexes)} search indexes of different corpora, but texts are taken from one; "
-            "build all from one corpus for all, or set rerank.kind: none and fuse.duplicates: keep",
-        )
-    name, first = next(iter(config.retrieve.retrievers.items()))
-    if isinstance(first, ElasticSettings):  # refuses an index without texts
-        open_documents(name, worker_settings(first, indexes[name], {}))
-
-
 def reranking_identity(config: Config) -> dict[str, Any]:
     """Returns the identity of a config's reranker.
 
@@ -307,14 +273,15 @@ def _index_overrides(before: dict[str, dict[str, Any]], now: dict[str, dict[str,
 
     Elasticsearch keeps an index when its alias is moved; a local index is replaced.
     """
-    moved = [name for name in now if before[name] != now[name]]
-    if any(now[name].get("kind") != "elastic" or before[name]["index"] == now[name]["index"] for name in moved):
+    then, new = indexed_identities(before), indexed_identities(now)
+    moved = [name for name in new if then[name] != new[name]]
+    if any(new[name].get("kind") != "elastic" or then[name]["index"] == new[name]["index"] for name in moved):
         return ""
     found = []
     for name in moved:
-        found.append(f"--set retrieve.retrievers.{name}.index={before[name]['index']}")
-        if "filter" in before[name]:  # of the alias, which this name is not
-            only = shlex.quote(f"retrieve.retrievers.{name}.filter={json.dumps(before[name]['filter'])}")
+        found.append(f"--set retrieve.retrievers.{name}.index={then[name]['index']}")
+        if "filter" in then[name]:  # of the alias, which this name is not
+            only = shlex.quote(f"retrieve.retrievers.{name}.filter={json.dumps(then[name]['filter'])}")
             found.append(f"--set {only}")
     return " ".join(found)
 
@@ -325,6 +292,6 @@ def _without_indexes(identified_by: dict[str, Any]) -> str:
         name: {key: value for key, value in index.items() if key not in _CONTENT_KEYS}
         if index.get("kind") == "elastic"
         else None
-        for name, index in identified_by["indexes"].items()
+        for name, index in indexed_identities(identified_by["indexes"]).items()
     }
     return json.dumps({**identified_by, "indexes": searched}, sort_keys=True)

@@ -35,6 +35,7 @@ from jobs.tables import LOST, ORIGINAL, QUERIES
 from jobs.terminal.formats import unpriced
 from jobs.try_one.given import NOTHING, Given, check_utf8
 from jobs.try_one.trial import Row, Trial, document_counts
+from retrievers.hybrid.settings import all_indexed, indexed_identities
 from retrievers.retriever import DocumentStore
 from rewriters.engines.recorded import RecordedEngine
 from rewriters.normalise import normalise
@@ -220,13 +221,11 @@ class LoadedConfig:
     @cached_property
     def _documents(self) -> list[DocumentStore]:
         """The documents of each corpus, in order of the retrievers."""
-        indexes, names = self._prepared.indexes, dict[str | None, str]()
-        for name in self.config.retrieve.retrievers:
+        retrievers, indexes = all_indexed(self.config.retrieve.retrievers), indexed_identities(self._prepared.indexes)
+        names = dict[str | None, str]()
+        for name in retrievers:
             names.setdefault(indexes[name].get("corpus"), name)
-        return [
-            open_documents(name, worker_settings(self.config.retrieve.retrievers[name], indexes[name], {}))
-            for name in names.values()
-        ]
+        return [open_documents(name, worker_settings(retrievers[name], indexes[name], {})) for name in names.values()]
 
     def _requests(self, row: Row) -> list[Row]:
         """Returns each request with its prompt and its raw answer, or the error in place of one; in the order of the costs."""
