@@ -7,8 +7,9 @@ stages without a pool share one `map_batches` over tasks. The first task of a sh
 from __future__ import annotations
 
 import contextlib
+import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -54,6 +55,7 @@ class RayRunner:
 
         self._stages, self._start = list(stages), start
         self._progress = NOTHING  # the last reply
+        self._stored_at = time.monotonic()  # of a shard's place, before the workers start
         self._pending: Any = None  # the call of `progress` that has no reply yet
         workers = {stage.name: stage.pool.workers if stage.pool else 0 for stage in stages}
         limit = shards_in_flight([stage for stage in stages if stage.pool], shards)
@@ -76,8 +78,10 @@ class RayRunner:
         # A pool grows when every worker has `concurrent_blocks` in flight. The default threshold, 1.75, cannot be reached with
         # one more block queued: the utilization is at most (blocks + 1) / blocks.
         context.autoscaling_config.actor_pool_util_upscaling_threshold = 1.0
-        blocks = list(shards)
-        data = ray.data.from_arrow(blocks)
+        # Not `from_arrow`, which asks a task of its own about each block: for 6,000 it took 19 s and 213 MB, this 6 s and 13 MB
+        # (tests/benchmarks/shard_start.py).
+        blocks = _Reported(shards, self._heard)
+        data = ray.data.from_blocks(blocks)
         batches: dict[str, Any] = {"batch_size": None, "batch_format": "pyarrow", "zero_copy_batch": True}
         for number, group in enumerate(_groups(self._stages)):
             pool = group[0].pool
@@ -109,6 +113,9 @@ class RayRunner:
         for batch in data.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
             yield from batch.to_pylist()
 
+    def _heard(self) -> None:
+        self._stored_at = time.monotonic()
+
     def mark_committed(self, shard: int) -> None:
         """Records a commit, so that the next shard is admitted."""
         self._tracker.mark_committed.remote(shard)
@@ -132,8 +139,11 @@ class RayRunner:
         return found
 
     def seconds_since_heartbeat(self) -> float:
-        """Returns the seconds since the last report of any worker, or the last commit; 0 if the tracker does not reply."""
-        return float(self._call("seconds_since_heartbeat", 0.0))
+        """Returns the seconds since the last report of any worker, the last commit, or the last shard stored at the start.
+
+        They are 0 if the tracker does not reply.
+        """
+        return min(float(self._call("seconds_since_heartbeat", 0.0)), time.monotonic() - self._stored_at)
 
     def in_flight(self) -> int:
         """Returns the number of shards in flight: admitted and not committed; 1 if the tracker does not reply."""
@@ -154,6 +164,19 @@ class RayRunner:
             return ray.get(getattr(self._tracker, method).remote(*arguments), timeout=_REPLY_SECONDS)
         except ray.exceptions.RayError:
             return default
+
+
+class _Reported(list[pa.Table]):
+    """A list that reports each item which is read: no worker has a sign of life before all shards are stored."""
+
+    def __init__(self, items: Iterable[pa.Table], report: Callable[[], None]) -> None:
+        super().__init__(items)
+        self._report = report
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        for item in super().__iter__():
+            self._report()
+            yield item
 
 
 class _RemoteTracker:
