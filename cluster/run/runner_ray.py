@@ -7,23 +7,24 @@ stages without a pool share one `map_batches` over tasks. The first task of a sh
 from __future__ import annotations
 
 import contextlib
-import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from cluster.costs import Totals
+from cluster.isolation import Isolation
 from cluster.metrics.tracked import TrackedMetrics
 from cluster.outages import Outage
+from cluster.run.meter import Meter, run_block
 from cluster.run.pools import TASK_CPUS
 from cluster.run.progress import ProgressTracker
 from cluster.run.pulse import OutagePulse
 from cluster.run.session import data_context
 from cluster.run.snapshot import NOTHING, BlockAttempt, BlockTotals, Snapshot
-from cluster.run.stage import Meter, Stage, reporting_to, run_block, shard_of
+from cluster.run.stage import Stage, reporting_to, shard_of
 
 _ADMISSIONS = 2  # tasks that wait for admission: the next shard's, and one more
 _ADMISSION_SECONDS = 1.0  # timeout of one call of `admit`
@@ -55,12 +56,11 @@ class RayRunner:
 
         self._stages, self._start = list(stages), start
         self._progress = NOTHING  # the last reply
-        self._stored_at = time.monotonic()  # of a shard's place, before the workers start
         self._pending: Any = None  # the call of `progress` that has no reply yet
         workers = {stage.name: stage.pool.workers if stage.pool else 0 for stage in stages}
         limit = shards_in_flight([stage for stage in stages if stage.pool], shards)
-        tracker = ray.remote(ProgressTracker).options(num_cpus=0, max_restarts=-1, max_task_retries=-1, max_concurrency=64)
-        self._tracker = tracker.remote(workers, limit, budget_usd, metrics=metrics)
+        tracker = ray.remote(ProgressTracker).options(**tracker_options(ray.get_runtime_context().get_node_id()))
+        self._tracker = tracker.remote(workers, limit, budget_usd, metrics=metrics, node_alive=node_alive)
 
     def run(self, shards: Iterable[pa.Table]) -> Iterator[dict[str, Any]]:
         """Yields the last stage's rows, as dicts, in the order in which the shards end.
@@ -78,10 +78,8 @@ class RayRunner:
         # A pool grows when every worker has `concurrent_blocks` in flight. The default threshold, 1.75, cannot be reached with
         # one more block queued: the utilization is at most (blocks + 1) / blocks.
         context.autoscaling_config.actor_pool_util_upscaling_threshold = 1.0
-        # Not `from_arrow`, which asks a task of its own about each block: for 6,000 it took 19 s and 213 MB, this 6 s and 13 MB
-        # (tests/benchmarks/shard_start.py).
-        blocks = _Reported(shards, self._heard)
-        data = ray.data.from_blocks(blocks)
+        blocks = list(shards)
+        data = ray.data.from_arrow(blocks)
         batches: dict[str, Any] = {"batch_size": None, "batch_format": "pyarrow", "zero_copy_batch": True}
         for number, group in enumerate(_groups(self._stages)):
             pool = group[0].pool
@@ -113,9 +111,6 @@ class RayRunner:
         for batch in data.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
             yield from batch.to_pylist()
 
-    def _heard(self) -> None:
-        self._stored_at = time.monotonic()
-
     def mark_committed(self, shard: int) -> None:
         """Records a commit, so that the next shard is admitted."""
         self._tracker.mark_committed.remote(shard)
@@ -139,11 +134,8 @@ class RayRunner:
         return found
 
     def seconds_since_heartbeat(self) -> float:
-        """Returns the seconds since the last report of any worker, the last commit, or the last shard stored at the start.
-
-        They are 0 if the tracker does not reply.
-        """
-        return min(float(self._call("seconds_since_heartbeat", 0.0)), time.monotonic() - self._stored_at)
+        """Returns the seconds since the last report of any worker, or the last commit; 0 if the tracker does not reply."""
+        return float(self._call("seconds_since_heartbeat", 0.0))
 
     def in_flight(self) -> int:
         """Returns the number of shards in flight: admitted and not committed; 1 if the tracker does not reply."""
@@ -166,17 +158,28 @@ class RayRunner:
             return default
 
 
-class _Reported(list[pa.Table]):
-    """A list that reports each item which is read: no worker has a sign of life before all shards are stored."""
+def tracker_options(node: str) -> dict[str, Any]:
+    """Returns the options of the tracker's actor, which lives on the driver's node: it ends with the driver, never before.
 
-    def __init__(self, items: Iterable[pa.Table], report: Callable[[], None]) -> None:
-        super().__init__(items)
-        self._report = report
+    On another node, as Ray would choose one, its state would go with that node: what was granted of the budget, too.
+    """
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    def __iter__(self) -> Iterator[pa.Table]:
-        for item in super().__iter__():
-            self._report()
-            yield item
+    beside = NodeAffinitySchedulingStrategy(node, soft=False)
+    return {
+        "num_cpus": 0,
+        "max_restarts": -1,
+        "max_task_retries": -1,
+        "max_concurrency": 64,
+        "scheduling_strategy": beside,
+    }
+
+
+def node_alive(node: str) -> bool:
+    """Returns whether a node of the cluster is there."""
+    import ray
+
+    return all(one["Alive"] for one in ray.nodes() if one["NodeID"] == node)
 
 
 class _RemoteTracker:
@@ -186,6 +189,7 @@ class _RemoteTracker:
         import ray
 
         self._tracker, self._get = tracker, ray.get
+        self._node = ray.get_runtime_context().get_node_id()
 
     def admit(self, shard: int) -> bool:
         while (admitted := self._get(self._tracker.admit.remote(shard, _ADMISSION_SECONDS))) is None:
@@ -193,7 +197,14 @@ class _RemoteTracker:
         return bool(admitted)
 
     def block_started(self, stage: str, shard: int, rows: int, worker: str) -> int:
-        return int(self._get(self._tracker.block_started.remote(stage, shard, rows, worker)))
+        return int(self._get(self._tracker.block_started.remote(stage, shard, rows, worker, self._node)))
+
+    def isolation(self, stage: str, shard: int) -> Isolation | None:
+        found: Isolation | None = self._get(self._tracker.isolation.remote(stage, shard))
+        return found
+
+    def part_started(self, stage: str, shard: int, first: int, end: int) -> None:
+        self._get(self._tracker.part_started.remote(stage, shard, first, end))
 
     def block_finished(self, stage: str, shard: int, rows: int, attempt: int, totals: BlockTotals) -> None:
         self._get(self._tracker.block_finished.remote(stage, shard, rows, attempt, totals))

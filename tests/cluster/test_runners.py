@@ -136,18 +136,6 @@ def test_a_pool_that_may_grow_does_so_under_load(ray_session: None, tmp_path: Pa
     assert sorted(found) == list(range(6))
 
 
-def test_no_task_is_run_for_each_shard_before_the_first_starts(
-    ray_session: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ray's `from_arrow` runs one, and keeps what it says: milliseconds and 35 KB of the driver for each shard."""
-    monkeypatch.setattr("ray.data.read_api.cached_remote_fn", lambda function: pytest.fail(f"a task of {function}"))
-    runner = RayRunner(stages(tmp_path, POOL), start=1)
-    (tmp_path / "gate").touch()
-    runner._stored_at = 0.0
-    assert [row["shard"] for row in runner.run(places(1))] == [0]
-    assert runner._stored_at > 0  # each stored shard is a sign of life
-
-
 def test_the_same_stages_in_one_process(tmp_path: Path) -> None:
     runner = LocalRunner(stages(tmp_path, POOL), start=1)
     reader, found = begin(runner)
