@@ -305,8 +305,8 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "manifest": ("KubeRay or Kueue would refuse a manifest.", "Correct the named key: [On Kubernetes](kubernetes.md)."),
         "worker-died": (
-            "Workers died repeatedly on one shard.",
-            "Look at the log; often memory ran out: give each worker more, or lower `cluster.shard_size`.",
+            "Workers died repeatedly under one shard, or one query, that they had alone.",
+            "Look at the log; often memory ran out: give each worker more, or take the query that is named out of the log.",
         ),
         "stage-table": ("A stage got or returned a table of the wrong schema.", "Report a bug."),
     },

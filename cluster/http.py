@@ -8,7 +8,9 @@ import os
 import re
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -17,6 +19,8 @@ FATAL = frozenset({401, 402, 403, 404, 405})  # wrong key, account or address: e
 OF_ONE = frozenset({403, 404, 405})  # a moderator or a firewall gives them to single requests, too
 _IN_A_ROW = 20  # refusals without an answer between them, after which it is not single requests any more
 _MAY_HOLD_SURROGATES = re.compile(rb"\\u[dD][89a-fA-F]|\xed|\x00")  # as escapes, as bytes, in UTF-16
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9]{0,15}(?:_[A-Z0-9]{0,15})*")
+_PATH = re.compile(r".*[/\\].*")
 _FORM = "must be like http://host:8000/v1, without ? or #"
 
 
@@ -42,19 +46,73 @@ def server_address(base_url: str) -> str:
     return base_url.strip().rstrip("/")
 
 
-def api_key(variable: str | None) -> str | None:
-    """Returns the key in an environment variable; None without a variable.
+class ApiKey:
+    """The key of a server: from an environment variable, or from a file, where another one may be put while a job runs.
+
+    Attributes:
+        value: None: the server wants none.
+        source: The variable or file, for messages; None: neither is named.
+        in_file: Whether it is a file.
+    """
+
+    def __init__(self, variable: str | None, path: str | None = None) -> None:
+        """Reads the key.
+
+        Raises:
+            ValueError: There is none, or what no key can hold.
+        """
+        self.source, self.in_file = variable or path, path is not None
+        self.value = None if self.source is None else secret_in(self.source, self.in_file, "api_key")
+        self._shown = {self.value}
+
+    def renewed(self, used: str | None) -> bool:
+        """Returns whether the file has another key now than the one that was used, and the server refused."""
+        if self.in_file and self.source is not None and self.value == used:
+            with suppress(ValueError):  # it is being replaced
+                self.value = secret_in(self.source, True, "api_key")
+                self._shown.add(self.value)
+        return self.value != used
+
+    def redacted(self, text: str) -> str:
+        """Returns the text with every key that was sent replaced by ***."""
+        for key in filter(None, self._shown):
+            text = text.replace(key, "***")
+        return text
+
+
+def secret_in(source: str, in_file: bool, key: str) -> str:
+    """Returns a secret.
+
+    Args:
+        source: An environment variable or a file.
+        in_file: Whether it is a file.
+        key: Of the config, without `_env` or `_file`.
 
     Raises:
-        ValueError: It is not set, or holds what no key can hold.
+        ValueError: It is not set, or holds what no key can hold; a name that may be the secret itself is not repeated.
     """
-    if variable is None:
-        return None
-    key = os.environ.get(variable, "").strip()
-    if not key or not (key.isascii() and key.isprintable()):
-        found = "holds what no key can hold" if key else "is not set or empty"
-        raise ValueError(f"the environment variable {variable} (api_key_env) {found}; set it to the key")
-    return key
+    if in_file:
+        try:
+            secret = Path(source).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", None) or "it is not UTF-8"
+            raise ValueError(
+                f"the file {shown_name(source, _PATH)} ({key}_file) cannot be read: {why}; write the key there"
+            ) from None
+        where, remedy = f"the file {source} ({key}_file)", "write the key there"
+    else:
+        secret = os.environ.get(source, "").strip()
+        where = f"the environment variable {shown_name(source)} ({key}_env)"
+        remedy = "set it to the key" if shown_name(source) == source else "name a variable there, never write the key itself"
+    if not secret or not (secret.isascii() and secret.isprintable()):
+        found = "holds what no key can hold" if secret else "is empty" if in_file else "is not set or empty"
+        raise ValueError(f"{where} {found}; {remedy}")
+    return secret
+
+
+def shown_name(name: str, form: re.Pattern[str] = _VARIABLE) -> str:
+    """Returns a name as messages may show it: one in another form may be the secret itself, written there by mistake."""
+    return name if form.fullmatch(name) else "(not shown, it may be the key itself)"
 
 
 def parsed_json(content: bytes) -> Any:
@@ -140,17 +198,18 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
-def fatal_status(status: int, url: str, said: str, key_env: str | None) -> tuple[str, str]:
+def fatal_status(status: int, url: str, said: str, key: ApiKey) -> tuple[str, str]:
     """Returns the error code and the message for a status that every request to a URL would get.
 
     Args:
         status: 401 and 403: no access; 402: not paid; else: nothing is there.
         url: What was asked.
         said: The status and the server's words.
-        key_env: The environment variable that has the key, if there is one.
+        key: That was sent.
     """
-    if status in (401, 403) and key_env:
-        return "engine-access", f"{url} refuses the key in {key_env} ({said}); set {key_env} to one that it takes"
+    if status in (401, 403) and key.source:
+        remedy = f"write one that it takes into {key.source}" if key.in_file else f"set {key.source} to one that it takes"
+        return "engine-access", f"{url} refuses the key in {key.source} ({said}); {remedy}"
     if status in (401, 403):
         return "engine-access", f"{url} wants a key ({said}); name the environment variable that has it in api_key_env"
     if status == 402:

@@ -14,6 +14,7 @@ from typing import Any
 
 from jobs.config.config import Config
 from retrievers.analyzer import ANALYZE_VERSION
+from retrievers.corpora.duplicates import DUPLICATES_VERSION
 from retrievers.fusion import FUSION_VERSION
 from retrievers.order import ORDER_VERSION
 from retrievers.typos import TYPOS_VERSION
@@ -45,13 +46,19 @@ def identity(
         fields.pop("rerank", None)
     return {
         "schema_version": SCHEMA_VERSION,
-        "versions": VERSIONS if config.retrieve.typos is None else VERSIONS | {"typos": TYPOS_VERSION},
+        "versions": VERSIONS | _of_options(config),
         "config": fields,
         "rewrite": dict(rewriting),
         "indexes": {name: dict(index) for name, index in indexes.items()},
         "order": list(indexes),  # the first one provides the texts, the first dense one the cosines
         "rerank": dict(reranker),
     }
+
+
+def _of_options(config: Config) -> dict[str, int]:
+    """Returns the versions of algorithms that a config asks for, so that the fingerprints of others stay as they are."""
+    found = {} if config.retrieve.typos is None else {"typos": TYPOS_VERSION}
+    return found | ({"duplicates": DUPLICATES_VERSION} if config.fuse.duplicates == "drop" else {})
 
 
 def fingerprint(identified_by: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -25,7 +25,6 @@ from jobs.run.status import read_status
 from jobs.terminal.formats import money, plain
 
 PricesOf = Callable[[Mapping[str, Any]], Prices | None]  # of a run's record
-QUALITY = MEASURES[0]
 
 
 @dataclass(frozen=True)
@@ -65,15 +64,25 @@ class ListedRun:
         """Returns USD per 1,000 queries."""
         return None if self.usd is None or not self.queries else 1000 * self.usd / self.queries
 
-    def measured(self, of: str, measure: str = QUALITY) -> float | None:
-        """Returns the mean of a measure, `of` the 'results' or of the 'original' alone; None: not measured."""
-        values = (self.evaluation or {}).get("measures", {}).get(measure, {})
+    @property
+    def leading(self) -> str | None:
+        """Returns the first of the measures that it was measured by; None: not measured."""
+        return next(iter((self.evaluation or {}).get("measures", {})), None)
+
+    def measured(self, of: str, measure: str | None = None) -> float | None:
+        """Returns the mean of a measure (`leading`), `of` the results or the original alone; None: not measured."""
+        values = (self.evaluation or {}).get("measures", {}).get(measure or self.leading, {})
         found: float | None = values.get(of)
         return found
 
     def values(self) -> dict[str, Any]:
         """Returns the run as JSON-able values."""
         return asdict(self) | {"usd_per_1000_queries": self.usd_per_thousand}
+
+
+def leading_measure(runs: Sequence[ListedRun]) -> str:
+    """Returns the measure by which runs are listed: the first of that which was measured last."""
+    return next((run.leading for run in reversed(runs) if run.leading is not None), MEASURES[0])
 
 
 def find_output(path: str) -> tuple[Storage, str | None]:
@@ -114,10 +123,11 @@ def runs_table(runs: list[ListedRun]) -> Table:
     table.add_column("run", overflow="fold")
     table.add_column("begun", no_wrap=True)
     table.add_column("state", no_wrap=True)
-    for title in ("queries", QUALITY, "original", "cost"):
+    measure = leading_measure(runs)
+    for title in ("queries", measure, "original", "cost"):
         table.add_column(title, justify="right", no_wrap=True)
     for run in runs:
-        measured = [run.measured("results"), run.measured("original")]
+        measured = [run.measured(of, measure) for of in ("results", "original")]
         figures = ["-" if value is None else figure(value) for value in measured]
         cost = "-" if run.usd is None else money(run.usd)
         began = run.began[:16].replace("T", " ")

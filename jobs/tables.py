@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from cluster.costs import COST, COSTS, OVERHEAD
 from cluster.errors import RetrieverError
 from cluster.http import encodable
+from cluster.isolation import KilledWorkerError
 from rewriters.reasons import FELL_BACK, GUARDED, MASKED
 
 ORIGINAL = "original"  # the strategy name of the query as it was asked
@@ -204,7 +205,8 @@ def with_appended(table: pa.Table, column: str, more: Sequence[Sequence[Mapping[
 def failed(stage: str, error: Exception) -> dict[str, object]:
     """Returns the ERROR of a query for which a stage's worker raised."""
     message = encodable(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
-    return {"stage": stage, "component": None, "reason": "failed", "message": message, "raw": None, "attempts": 1}
+    reason = "killed_worker" if isinstance(error, KilledWorkerError) else "failed"
+    return {"stage": stage, "component": None, "reason": reason, "message": message, "raw": None, "attempts": 1}
 
 
 def with_failure(table: pa.Table, stage: str, error: Exception) -> pa.Table:

@@ -109,6 +109,10 @@ class DocumentStore(Protocol):
         """
         ...
 
+    def known(self, doc_ids: Sequence[str]) -> list[bool]:
+        """Returns whether each document is in the store."""
+        ...
+
 
 def open_retriever(
     name: str,

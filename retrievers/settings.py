@@ -54,6 +54,8 @@ class ServerSettings(BaseModel):
     """Of a server, up to and with /v1."""
     api_key_env: Annotated[str | None, NOT_IDENTITY] = None
     """Of a server: name of the environment variable that holds the key; null: it wants none."""
+    api_key_file: Annotated[str | None, NOT_IDENTITY] = None
+    """Of a server: a file on every node with the key, in place of a variable; read anew when the server refuses the key."""
     max_in_flight: Annotated[int, Field(gt=0), NOT_IDENTITY] = 8
     """Of a server: requests of the whole job at a time."""
     batch: Annotated[int, Field(gt=0, le=2048), NOT_IDENTITY] = 64
@@ -64,6 +66,12 @@ class ServerSettings(BaseModel):
     """Of a server: of a request that times out or is answered badly."""
     patience_minutes: Annotated[float, Field(gt=0), NOT_IDENTITY] = 10
     """Of a server: how long a request waits while it is overloaded or away."""
+
+    @model_validator(mode="after")
+    def _one_key(self) -> ServerSettings:
+        if self.api_key_env is not None and self.api_key_file is not None:
+            raise ValueError("has api_key_env and api_key_file; give one of them")
+        return self
 
 
 class EncoderSettings(BaseModel):
@@ -149,7 +157,7 @@ class FuseSettings(BaseModel):
     divide: Literal["none", "max"] = "none"
     """Of weighted and best; max: the scores of each list are divided by its highest."""
     duplicates: Literal["keep", "drop"] = "keep"
-    """drop: of candidates with the same text under several ids only the best stays."""
+    """drop: of documents with the same text under several ids only the best placed is a candidate, and the next move up."""
     duplicate_chars: Annotated[int, Field(gt=0)] | None = None
     """How much of the texts is compared; null: all."""
     redundancy: Literal["none", "overlap", "cosine"] = "cosine"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,6 +85,15 @@ def is_path(source: str) -> bool:
 def shipped() -> list[str]:
     """Returns the sorted names of the built-in strategies."""
     return sorted(path.stem for path in _FOLDER.glob("*.yaml"))
+
+
+@cache
+def labelled() -> tuple[Strategy, ...]:
+    """Returns the strategies whose labels models write unasked, those of DMQR-RAG.
+
+    They are the same for every pool, so that how an answer is read does not depend on what else is in the pool.
+    """
+    return tuple(one for one in map(load, shipped()) if one.joint)
 
 
 def read_local(path: str) -> str:

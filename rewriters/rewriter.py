@@ -20,7 +20,7 @@ from rewriters.guards.guards import MASKED as MASKED_FLAG
 from rewriters.guards.guards import OVERRIDDEN, OVERRIDE, GuardRules, Guards, Overridden
 from rewriters.guards.mask import Mask, unmasked
 from rewriters.joint import JOINT_PROMPT
-from rewriters.pool import shipped
+from rewriters.pool import labelled, shipped
 from rewriters.query import Query
 from rewriters.reading.answers import Answers, read_adaptive, read_joint, read_own
 from rewriters.reading.ladder import PARSE_VERSION
@@ -177,9 +177,9 @@ class Rewriter:
                 outcomes, choice = read_adaptive(call, by_name.get(call.name, []), shown, choice)
                 choice = self._guards.chosen(choice, said)
             elif call.kind == "joint":
-                outcomes |= read_joint(call, by_name.get(call.name, []), shown, needed, self.strategies)
+                outcomes |= read_joint(call, by_name.get(call.name, []), shown, needed, labelled())
             else:
-                outcomes[needed[0].name] = read_own(call, by_name.get(call.name, []), shown, self.strategies)
+                outcomes[needed[0].name] = read_own(call, by_name.get(call.name, []), shown, labelled())
         found: list[RewriteResult] = []
         for strategy in self.strategies:
             if strategy.name in said.never or strategy.name not in choice.texts:
@@ -231,7 +231,7 @@ class Rewriter:
         if not self.strategies:
             return []
         if isinstance(of.select, SelectAdaptive):
-            template = adaptive.adaptive_template(self.strategies, of.demonstrations, of.language, of.context)
+            template = adaptive.adaptive_template(self.strategies, of.demonstrations, of.language, of.context, of.select.least)
             return [Call("adaptive", adaptive.REQUEST_NAME, adaptive.REQUEST_NAME, template, self.strategies, of.decoding)]
         joint_prompt = of.joint_prompt or JOINT_PROMPT
         return calls_of(self.strategies, of.calls, of.decoding, joint_prompt, of.language, of.context)
@@ -303,8 +303,8 @@ class Rewriter:
         return failures
 
     def _selection_identity(self) -> dict[str, Any]:
-        select = self._of.select
-        found: dict[str, Any] = {} if isinstance(select, SelectAll) else select.model_dump(exclude={"rules", "demonstrations"})
+        select, prompts = self._of.select, {"rules", "demonstrations", "least"}
+        found: dict[str, Any] = {} if isinstance(select, SelectAll) else select.model_dump(exclude=prompts)
         if self._of.rules is not None:
             found["rules"] = self._of.rules.model_dump(mode="json")
         return found

@@ -84,6 +84,8 @@ class SelectAdaptive(BaseModel):
     """This selection."""
     demonstrations: Annotated[str | None, NOT_IDENTITY] = None
     """A YAML file of worked examples, in place of ours; its text counts for the fingerprint."""
+    least: Literal[0, 1] = 0
+    """Strategies that the LLM is to choose at least: 1 as in DMQR-RAG, which chooses one to four; 0: none where none helps."""
 
 
 class SelectClassified(BaseModel):

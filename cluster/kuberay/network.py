@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cluster.kuberay.pods import JOB_LABEL, Manifest
-from cluster.kuberay.settings import KubernetesSettings
+from cluster.kuberay.settings import KubernetesSettings, ip_and_port
 
 _OPERATOR = {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app.kubernetes.io/name": "kuberay-operator"}}}
 _DASHBOARD, _METRICS = 8265, 8080
@@ -31,6 +31,8 @@ def job_policy(name: str, job: str, settings: KubernetesSettings, more_ports: li
         namespace = {"matchLabels": {"kubernetes.io/metadata.name": settings.monitoring_namespace}}
         ingress.append({"from": [{"namespaceSelector": namespace}], "ports": [{"port": _METRICS, "protocol": "TCP"}]})
     egress: list[Manifest] = [{"to": [pods]}, _DNS, _to_ports(sorted({*settings.egress_ports, *more_ports}))]
+    for block, port in map(ip_and_port, settings.egress_addresses):
+        egress.append({"to": [{"ipBlock": {"cidr": block}}]} | _to_ports([port]))
     return _policy(name, {JOB_LABEL: job}, settings.namespace, ingress, egress)
 
 

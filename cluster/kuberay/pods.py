@@ -46,6 +46,8 @@ def ray_pod(
     """
     memory = size.memory_gib * max(1, gpus)
     quantities: Manifest = {"cpu": str(cpus), "memory": f"{memory}Gi"}
+    if size.disk_gib is not None:
+        quantities["ephemeral-storage"] = f"{size.disk_gib}Gi"
     if gpus:
         quantities[settings.gpu_resource] = str(gpus)
     pod = _pod(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from typing import Annotated, Literal
 
@@ -11,6 +12,15 @@ FROZEN = ConfigDict(extra="forbid", frozen=True, validate_default=True, use_attr
 LABEL = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"  # DNS-1123, of namespaces and queues
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 Port = Annotated[int, Field(gt=0, lt=65_536)]
+
+
+def ip_and_port(address: str) -> tuple[str, int]:
+    """Returns the IP, as a network of one, and the port of IP:PORT; ValueError if it is not that."""
+    ip, _, port = address.rpartition(":")
+    try:
+        return str(ipaddress.ip_network(ip.strip("[]"))), int(port)
+    except ValueError:
+        raise ValueError(f"egress_addresses: {address!r} is no IP:PORT; write it like 169.254.170.23:80") from None
 
 
 class SecretReference(BaseModel):
@@ -46,6 +56,9 @@ class PodResources(BaseModel):
     """CPUs of a pod."""
     memory_gib: Annotated[int, Field(gt=0)]
     """Memory of a pod; half of it may be shared memory, where Ray keeps its objects."""
+    disk_gib: Annotated[int, Field(gt=0)] | None = None
+    """Disk of a pod (`ephemeral-storage`): copies of indexes and models, Ray's objects that do not fit into memory; null: what
+    its node has left."""
     node_selector: dict[str, str] = {}
     """Labels that its node must have."""
 
@@ -133,6 +146,9 @@ class KubernetesSettings(BaseModel):
     egress_ports: list[Port] = [443, 6443, 9200]
     """TCP ports outside that pods may reach (S3 and hubs, Kubernetes, Elasticsearch); those of servers of models and of the
     collector of traces are added."""
+    egress_addresses: list[str] = []
+    """Further addresses that pods may reach, as IP:PORT. Needed where credentials come from a server on the node:
+    169.254.170.23:80 for EKS Pod Identity, 169.254.169.254:80 for a cloud's metadata server."""
     monitoring_namespace: Annotated[str, Field(pattern=LABEL)] | None = None
     """Namespace whose pods may read Ray's metrics; null: none."""
 
@@ -141,6 +157,8 @@ class KubernetesSettings(BaseModel):
         for name in (*self.env, *self.secrets):
             if not VARIABLE.fullmatch(name):
                 raise ValueError(f"{name!r} cannot be the name of a variable; use letters, digits and underscores")
+        for address in self.egress_addresses:
+            ip_and_port(address)
         if both := sorted(self.env.keys() & self.secrets.keys()):
             raise ValueError(f"{both[0]} stands in env and in secrets; remove it from one of them")
         return self

@@ -2,8 +2,10 @@
 
 Leases are numbered objects `lease/000001.json`, each created by one driver only; the driver with the highest number holds
 the run. It rewrites its object every `HEARTBEAT_SECONDS`. Another driver may take the run over, by creating the next number,
-once the holder's process on this machine has ended or its last heartbeat is `STALE_SECONDS` old. A holder that finds a
-higher number stops. Until then two drivers may work; manifests are create-only, so each shard is committed once.
+once the holder's process on this machine has ended or its last heartbeat is `STALE_SECONDS` old. Clocks differ, so a holder
+on another machine is watched, too: who is heard of meanwhile is alive, and the driver is refused; who is not, is waited for. A
+holder that finds a higher number stops. Until then two drivers may work; manifests are create-only, so each shard is
+committed once.
 """
 
 from __future__ import annotations
@@ -58,18 +60,21 @@ class Lease:
         self._thread.start()
 
     @classmethod
-    def acquire(cls, storage: Storage, now: Callable[[], float] = time.time) -> Lease:
-        """Returns a new lease of the run.
+    def acquire(cls, storage: Storage, now: Callable[[], float] = time.time, before: Watched | None = None) -> Lease:
+        """Returns a new lease of the run; waits until the holder before, if it was heard of lately, is surely dead.
 
         Args:
             storage: The run's folder.
             now: Returns seconds since the epoch.
+            before: What `wait_until_free` has returned; it is not waited for once more.
 
         Raises:
             HeldError: Another driver holds the run.
         """
-        number = check_free(storage, now())
-        _check_clock_ahead(storage)
+        seen = wait_until_free(storage, now(), before)
+        if _elsewhere(seen.body):
+            _watch(storage, seen, OBSERVED_SECONDS)  # this machine's clock may be ahead
+        number = seen.number
         body = {**_this_process(), "began": now(), "beat": now(), "released": False}
         if not storage.put_if_absent(_key(number + 1), json.dumps(body).encode()):
             raise HeldError("run-held", f"{storage.root}: another driver has just started on this run; wait for it")
@@ -121,11 +126,12 @@ def check_free(storage: Storage, now: float) -> int:
     """
     number, body = _latest(storage)
     if body is not None and (last := _holder(number, body, now)).alive:
-        ago = max(0, round(now - last.heartbeat))
+        ago = round(now - last.heartbeat)
+        when = f"{ago} s ago" if ago > -OBSERVED_SECONDS else f"{-ago} s ahead of this machine's clock"
         raise HeldError(
             "run-held",
             f"{storage.root}: another driver works on this run: process {last.pid} on {last.host}, "
-            f"last heartbeat {ago} s ago; wait for it, or stop it and start again",
+            f"last heartbeat {when}; wait for it, or stop it and start again",
         )
     return number
 
@@ -146,21 +152,66 @@ def _holder(number: int, body: dict[str, Any], now: float) -> Holder:
     return Holder(number, body["host"], body["pid"], body["began"], body["beat"], body["released"], alive)
 
 
-def _check_clock_ahead(storage: Storage) -> None:
-    """Raises HeldError if a driver of another machine, stale by this machine's clock, sends a heartbeat within 12 s.
+class Watched(NamedTuple):
+    """The last lease, and since when it was seen unchanged, by the monotonic clock."""
 
-    This machine's clock may be ahead.
+    number: int
+    body: dict[str, Any] | None
+    since: float
+
+
+def wait_until_free(
+    storage: Storage,
+    now: float,
+    before: Watched | None = None,
+    on_wait: Callable[[str], object] = lambda _words: None,
+) -> Watched:
+    """Waits until the last driver, on another machine and heard of lately, is taken for dead; returns its lease.
+
+    Args:
+        storage: The run's folder.
+        now: Seconds since the epoch.
+        before: What an earlier call has returned.
+        on_wait: Called with words about a longer wait.
+
+    Raises:
+        HeldError: The driver lives.
     """
     number, body = _latest(storage)
-    if body is None or body["released"] or body["machine"] == _machine():
-        return
-    time.sleep(OBSERVED_SECONDS)
-    if _latest(storage) != (number, body):
-        raise HeldError(
-            "run-held",
-            f"{storage.root}: another driver works on this run: process {body['pid']} on {body['host']}, whose clock is "
-            "not this machine's; wait for it, or stop it and start again",
+    same = before is not None and (number, body) == (before.number, before.body)
+    seen = Watched(number, body, before.since if before is not None and same else time.monotonic())
+    if not _elsewhere(body):
+        check_free(storage, now)
+        return seen
+    assert body is not None
+    age = max(0.0, now - body["beat"])  # of a clock that is ahead nobody knows how old it is
+    if age < STALE_SECONDS and time.monotonic() - seen.since < STALE_SECONDS - age:
+        on_wait(
+            f"{storage.root}: process {body['pid']} on {body['host']} has not released this run; waiting for a heartbeat, "
+            f"{STALE_SECONDS - age:.0f} s at most"
         )
+        _watch(storage, seen, STALE_SECONDS - age)
+    return seen
+
+
+def _watch(storage: Storage, seen: Watched, seconds: float) -> None:
+    """Waits so long from the time when a lease was first seen; raises HeldError if its driver sends a heartbeat."""
+    while (left := seen.since + seconds - time.monotonic()) > 0:
+        time.sleep(min(left, HEARTBEAT_SECONDS))
+        number, body = _latest(storage)
+        if body is not None and not body["released"] and (number, body) != (seen.number, seen.body):
+            skewed = abs(time.time() - body["beat"]) > OBSERVED_SECONDS
+            clock = ", whose clock is not this machine's" if skewed else ""
+            raise HeldError(
+                "run-held",
+                f"{storage.root}: another driver works on this run: process {body['pid']} on {body['host']}{clock}, "
+                "heard of just now; wait for it, or stop it and start again",
+            )
+
+
+def _elsewhere(body: dict[str, Any] | None) -> bool:
+    """Returns whether a lease's driver has not released it, and this machine does not know its process."""
+    return body is not None and not body["released"] and not (body["machine"] and body["machine"] == _machine())
 
 
 def lease_durations(storage: Storage) -> list[float]:

@@ -1,8 +1,7 @@
 """Tracks the shards in flight: the gate that admits them, and the progress of each through the stages.
 
-Committed shards are counted from their manifests and removed here, so memory does not grow with the run. Workers wait for
-the reply to `block_started` and `block_finished`, so those arrive in order; a `heartbeat` may arrive late, and its attempt
-number shows it.
+Committed shards are removed here, so memory does not grow with the run. Workers wait for the reply to `block_started` and
+`block_finished`, so those arrive in order; a `heartbeat` may arrive late, and its attempt number shows it.
 """
 
 from __future__ import annotations
@@ -11,38 +10,22 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 from cluster.costs import Totals, add_totals
+from cluster.isolation import Isolation, Isolations
 from cluster.metrics.tracked import TrackedMetrics
 from cluster.outages import Outage, merged
 from cluster.run.budget import Budget
 from cluster.run.pools import TASK_CPUS
-from cluster.run.snapshot import BlockAttempt, BlockTotals, Retry, Snapshot, StageProgress
+from cluster.run.snapshot import BlockAttempt, BlockTotals, Retry, ShardState, Snapshot, StageProgress
 
 _KEPT_COMMITS = 1000  # committed shards that are remembered, for attempts that end after the commit
-
-
-@dataclass
-class _ShardState:
-    """A shard's stage; `worker` is None while it waits for a worker."""
-
-    stage: int = 0
-    rows: int = 0
-    worker: str | None = None
-    attempt: int = 0
-    share: float = 0.0  # of its rows that the worker has finished
-    began: float = 0.0  # when the worker started the block
-    spent: Totals = field(default_factory=dict)  # by the worker so far
-    totals: dict[int, BlockTotals] = field(default_factory=dict)  # stage -> totals
-    attempts: list[BlockAttempt] = field(default_factory=list)
 
 
 class ProgressTracker:
     """Admits shards up to a limit and tracks those in flight (admitted, not committed). Thread-safe.
 
-    The state is not stored: after a restart of its process it exceeds the limit for a moment and shows less progress; no
-    row is lost.
+    The state is not stored: after a restart of its process it exceeds the limit for a moment and shows less progress.
     """
 
     def __init__(
@@ -52,6 +35,7 @@ class ProgressTracker:
         budget_usd: float | None = None,
         clock: Callable[[], float] = time.monotonic,
         metrics: TrackedMetrics | None = None,
+        node_alive: Callable[[str], bool] = lambda _node: True,
     ) -> None:
         """Starts with no shard in flight.
 
@@ -61,15 +45,17 @@ class ProgressTracker:
             budget_usd: USD that the run may cost; None: no limit.
             clock: Returns seconds.
             metrics: To be exported; None: none.
+            node_alive: Returns whether a node is there; a worker that ended with its node has not died of its blocks.
         """
         self._stages, self._limit, self._clock = dict(stages), limit, clock
         self._index = {name: index for index, name in enumerate(stages)}
         self._condition = threading.Condition()  # guards everything below
         self._closed = False
         self._admitted: set[int] = set()
-        self._shards: dict[int, _ShardState] = {}
+        self._shards: dict[int, ShardState] = {}
         self._committed: dict[int, None] = {}  # the last _KEPT_COMMITS, oldest first
         self._attempts: dict[tuple[int, int], int] = {}  # (stage, shard) -> attempts
+        self._isolations, self._node_alive = Isolations(), node_alive
         self._ready: dict[str, set[str]] = {name: set() for name in stages}
         self._shrunk: set[str] = set()  # stages whose pool has stopped workers: Ray Data does so when no block is left for them
         self._calls: Counter[tuple[int, str]] = Counter()  # (stage, worker) -> blocks in flight
@@ -122,6 +108,7 @@ class ProgressTracker:
                 self._end_attempt(state)
             for index in range(len(self._stages)):
                 self._attempts.pop((index, shard), None)
+                self._isolations.forget((index, shard))
             self._committed[shard] = None
             if len(self._committed) > _KEPT_COMMITS:
                 del self._committed[next(iter(self._committed))]
@@ -170,9 +157,7 @@ class ProgressTracker:
             self._last_heartbeat = self._clock()
             self._ready[stage].add(worker)
             self._outages.pop(worker, None)
-            for state in self._shards.values():
-                if (state.stage, state.worker) == (self._index[stage], worker):
-                    self._end_attempt(state)
+            self._end_attempts(self._index[stage], worker)
 
     def worker_stopped(self, stage: str, worker: str) -> None:
         """Records that the pool has stopped a worker."""
@@ -181,15 +166,20 @@ class ProgressTracker:
             self._outages.pop(worker, None)
             self._shrunk.add(stage)
 
-    def block_started(self, stage: str, shard: int, rows: int, worker: str) -> int:
+    def block_started(self, stage: str, shard: int, rows: int, worker: str, node: str = "") -> int:
         """Records that a worker has started a block; a shard that was in a later stage goes back to this one (a retry).
 
         Returns:
-            The number of this attempt at the block in this stage, from 1.
+            The number of this attempt at the block in this stage, from 1; 0: call again, a block is to run alone.
         """
         with self._condition:
-            self._last_heartbeat = self._clock()
             index = self._index[stage]
+            if (before := self._shards.get(shard)) is not None and before.stage == index and before.worker is not None:
+                self._end_attempts(index, before.worker)  # of a task, or of an actor that Ray has given up
+            in_flight = [one for one, state in self._shards.items() if (state.stage, state.worker) == (index, worker)]
+            if not self._isolations.may_start((index, shard), worker, in_flight, self._clock()):
+                return 0
+            self._last_heartbeat = self._clock()
             if self._stages[stage]:
                 self._ready[stage].add(worker)
             if shard in self._committed:
@@ -199,15 +189,28 @@ class ProgressTracker:
                 self._retries.append(Retry(stage, shard, attempt))
                 if self._metrics is not None:
                     self._metrics.retried(stage)
-            state = self._shards.setdefault(shard, _ShardState())
+            state = self._shards.setdefault(shard, ShardState())
             self._end_attempt(state)
             state.stage, state.worker, state.attempt, state.began = index, worker, attempt, self._clock()
-            state.rows = max(state.rows, rows)
+            state.rows, state.block_rows, state.node = max(state.rows, rows), rows, node
             state.totals = {earlier: one for earlier, one in state.totals.items() if earlier < index}
             state.attempts.append(BlockAttempt(stage, attempt, worker, time.time(), rows))
             self._calls[index, worker] += 1
             self._busy_since.setdefault((index, worker), self._clock())
             return attempt
+
+    def isolation(self, stage: str, shard: int) -> Isolation | None:
+        """Returns what is known of a block with which workers have died; None: none has."""
+        with self._condition:
+            return self._isolations.of((self._index[stage], shard))
+
+    def part_started(self, stage: str, shard: int, first: int, end: int) -> None:
+        """Records which rows of a block that runs alone its worker has in hand: from `first` to before `end`."""
+        with self._condition:
+            self._last_heartbeat = self._clock()
+            self._isolations.part_started((self._index[stage], shard), (first, end))
+            if (state := self._shards.get(shard)) is not None:
+                state.share = first / max(1, state.block_rows)
 
     def heartbeat(self, stage: str, shard: int | None, attempt: int, share: float | None, spent: Totals | None = None) -> None:
         """Records a worker's heartbeat.
@@ -225,7 +228,7 @@ class ProgressTracker:
             current = None if state is None or state.worker is None else (state.stage, state.attempt)
             if state is None or current != (self._index[stage], attempt):
                 return
-            if share is not None:
+            if share is not None and not self._isolations.in_parts((state.stage, shard or 0)):
                 state.share = min(1.0, max(state.share, share))
             if spent is not None:
                 state.spent = spent
@@ -233,18 +236,18 @@ class ProgressTracker:
     def block_finished(self, stage: str, shard: int, rows: int, attempt: int, totals: BlockTotals) -> None:
         """Records a stage's output block.
 
-        The first stage reads rows by one row of the plan and the last returns one row for them, so a shard's rows are the
-        most that any stage had.
+        The first stage is given one row and the last returns one, so a shard's rows are the most that any stage had.
         """
         with self._condition:
             self._last_heartbeat = self._clock()
             index = self._index[stage]
             if shard in self._committed:
                 return
-            state = self._shards.setdefault(shard, _ShardState(began=self._clock()))
+            state = self._shards.setdefault(shard, ShardState(began=self._clock()))
             if state.stage > index or (state.stage == index and state.worker is not None and state.attempt != attempt):
-                return  # the shard is in a later stage, or another attempt is in flight
+                return  # in a later stage, or another attempt is in flight
             self._end_attempt(state)
+            self._isolations.forget((index, shard))
             state.stage, state.rows = index + 1, max(state.rows, rows)
             state.totals[index] = totals._replace(samples=())
             for last in state.attempts[-1:]:  # none after a restart of this process
@@ -258,7 +261,7 @@ class ProgressTracker:
             stages = {name: self._progress_of(index, name, n) for index, (name, n) in enumerate(self._stages.items())}
             waiting = merged([outage for found in self._outages.values() for outage in found])
             rows = sum(state.rows for state in self._shards.values())
-            return Snapshot(stages, rows, len(self._halted), waiting, list(self._retries))
+            return Snapshot(stages, rows, len(self._halted), waiting, [*self._retries])
 
     def attempts(self, shard: int | None = None) -> dict[int, list[BlockAttempt]]:
         """Returns shard -> the attempts at its blocks, in order, of a shard that is not marked as committed.
@@ -306,7 +309,15 @@ class ProgressTracker:
         if self._metrics is not None:
             self._metrics.ended(shard)
 
-    def _end_attempt(self, state: _ShardState) -> None:
+    def _end_attempts(self, stage: int, worker: str) -> None:
+        """Takes its blocks from a worker that has ended, which they may have killed."""
+        lost = {shard: state for shard, state in self._shards.items() if (state.stage, state.worker) == (stage, worker)}
+        if lost and self._node_alive(next(iter(lost.values())).node):
+            self._isolations.died([(stage, shard) for shard in lost], {n: state.block_rows for n, state in lost.items()})
+        for state in lost.values():
+            self._end_attempt(state)
+
+    def _end_attempt(self, state: ShardState) -> None:
         """Takes the shard from its worker, and adds the worker's busy time if it has no other block."""
         if state.worker is None:
             return

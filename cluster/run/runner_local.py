@@ -9,9 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from cluster.run.meter import Meter, run_block
 from cluster.run.progress import ProgressTracker
 from cluster.run.snapshot import BlockAttempt, Snapshot
-from cluster.run.stage import Meter, Stage, reporting_to, run_block, shard_of
+from cluster.run.stage import Stage, reporting_to, shard_of
 
 
 class LocalRunner:

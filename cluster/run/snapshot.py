@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -84,6 +84,23 @@ class BlockAttempt:
     rows: int
     ended: float | None = None  # None: the worker still has the block
     totals: BlockTotals | None = None  # None: it has not finished, or the worker was lost
+
+
+@dataclass
+class ShardState:
+    """Where a shard in flight is; `worker` is None while it waits for a worker."""
+
+    stage: int = 0
+    rows: int = 0
+    worker: str | None = None
+    attempt: int = 0
+    share: float = 0.0  # of its rows that the worker has finished
+    began: float = 0.0  # when the worker started the block
+    node: str = ""  # of the worker
+    block_rows: int = 0  # of the block that the stage was given
+    spent: Totals = field(default_factory=dict)  # by the worker so far
+    totals: dict[int, BlockTotals] = field(default_factory=dict)  # stage -> totals
+    attempts: list[BlockAttempt] = field(default_factory=list)
 
 
 class Snapshot(NamedTuple):

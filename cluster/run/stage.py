@@ -1,4 +1,4 @@
-"""A stage of the pipeline, and the meter that calls its worker.
+"""A stage of the pipeline, and what its worker may call and raise.
 
 A block is one shard from the first stage to the last: a stage takes a whole block and returns one.
 """
@@ -7,21 +7,18 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from cluster import costs
 from cluster.errors import ClusterError
+from cluster.isolation import Isolation
 from cluster.metrics.table import MetricSample
-from cluster.run.border import check_border
 from cluster.run.pools import Pool
-from cluster.run.snapshot import BlockTotals, block_totals
-from cluster.storage.traffic import take_traffic
+from cluster.run.snapshot import BlockTotals
 
 Worker = Callable[[pa.Table], pa.Table]
 _UNLINKED = pa.schema([])
@@ -85,7 +82,15 @@ class Reporter(Protocol):
     """The methods of `cluster.run.progress.ProgressTracker` that workers call, in this process or another."""
 
     def block_started(self, stage: str, shard: int, rows: int, worker: str) -> int:
-        """Records that a worker has started a block; returns the number of the attempt."""
+        """Records that a worker has started a block; returns the number of the attempt, 0: it has to wait."""
+        ...
+
+    def isolation(self, stage: str, shard: int) -> Isolation | None:
+        """Returns what is known of a block with which workers have died."""
+        ...
+
+    def part_started(self, stage: str, shard: int, first: int, end: int) -> object:
+        """Records which rows of a block a worker has in hand."""
         ...
 
     def block_finished(self, stage: str, shard: int, rows: int, attempt: int, totals: BlockTotals) -> object:
@@ -111,9 +116,6 @@ class BlockHalted(Exception):
     """The worker has stopped in the middle of a block, since the run's budget is spent; the next start goes on with it."""
 
 
-# What a worker raises that no row of its block has caused. Of storage: an OSError where the disk is full, the file system
-# broken or the store away (UnavailableError), a ClusterError where it refuses (expired credentials, rights, a certificate).
-_NOT_OF_A_ROW = (BlockHalted, OSError, ClusterError)
 _thread = threading.local()  # .report, .reserve, .stopping: of the worker that is built or called in this thread
 
 
@@ -163,151 +165,6 @@ def reporting_to(
         del _thread.report, _thread.reserve, _thread.stopping
 
 
-class Meter:
-    """Calls a stage's worker, checks the schemas of its input and output, and attributes its time to the rows.
-
-    What no row has caused goes to the block's column `overhead`: the seconds of a worker that adds no cost entries, and the
-    requests to S3 that its process has sent since the block before.
-
-    Called from several threads if the stage has `concurrent_blocks`. A worker may have an attribute `start_up` (part ->
-    seconds that it took while the worker was built), a method `close()`, which releases its resources, and a method
-    `charge_failed(row)`, which returns a row on which it raises with what it has spent on it.
-    """
-
-    def __init__(self, stage: Stage, start: int) -> None:
-        """Builds the worker.
-
-        Args:
-            stage: Linked (`link`).
-            start: The number of this start of the run, from 1.
-        """
-        began = time.perf_counter()
-        self.stage, self._start = stage, start
-        self._worker = stage.worker(**stage.settings)
-        self._busy = costs.BusyTime()
-        parts = {f"{costs.START_UP}.{part}": spent for part, spent in getattr(self._worker, "start_up", {}).items()}
-        rest = time.perf_counter() - began - sum(parts.values())
-        self._start_up = [parts | {costs.START_UP: rest}] if stage.pool else []  # taken by the first block
-
-    def __call__(self, table: pa.Table) -> pa.Table:
-        """Returns the worker's output block, with the cost entries settled.
-
-        Raises:
-            ClusterError: The input or the output has another schema.
-        """
-        stage = self.stage
-        if table.num_rows == 0:
-            return stage.produces.empty_table()
-        check_border(f"{stage.name} was given", table.schema, stage.consumes)
-        with self._busy.share() as share:
-            result = self._call_worker(table)
-            seconds = share()
-        check_border(f"{stage.name} returned", result.schema, stage.produces)
-        if "costs" not in result.column_names:
-            return result
-        devices = stage.pool.gpus if stage.pool else 0.0
-        name = stage.cost_stage or stage.name
-        settled = costs.settle(result, seconds, devices, self._start)
-        overhead = {"seconds": seconds} if settled is result else {}  # no row has caused the seconds
-        with contextlib.suppress(IndexError):
-            settled = _charge_start_up(settled, name, self._start_up.pop(), devices, self._start)
-        return _charge_overhead(settled, name, overhead | take_traffic())
-
-    def close(self) -> None:
-        """Releases the worker's resources."""
-        if hasattr(self._worker, "close"):
-            self._worker.close()
-
-    def _call_worker(self, table: pa.Table) -> pa.Table:
-        try:
-            return self._worker(table)
-        except _NOT_OF_A_ROW:
-            raise
-        except Exception as error:
-            if self.stage.fallback is None:
-                raise
-            return self._isolate(table, error, [max(1, table.num_rows // 20)])
-
-    def _isolate(self, table: pa.Table, error: Exception, budget: list[int]) -> pa.Table:
-        """Returns the output block with the stage's fallback in place of the rows on which the worker raises.
-
-        Halves the block until it has those rows singly. Raises `error` if there are more than `budget[0]` of them: then the
-        rows are not the cause.
-        """
-        if table.num_rows == 1:
-            if not budget[0] or self.stage.fallback is None:
-                raise error
-            budget[0] -= 1
-            charge = getattr(self._worker, "charge_failed", None)
-            return self.stage.fallback(table if charge is None else charge(table), error)
-        parts = []
-        for part in (table.slice(0, table.num_rows // 2), table.slice(table.num_rows // 2)):
-            try:
-                parts.append(self._worker(part))
-            except _NOT_OF_A_ROW:
-                raise
-            except Exception as inner:
-                parts.append(self._isolate(part, inner, budget))
-        return pa.concat_tables(parts)
-
-
 def shard_of(table: pa.Table) -> int:
     """Returns the number of a block's shard."""
     return int(table.column("shard")[0].as_py())
-
-
-def run_block(meter: Meter, table: pa.Table, reporter: Reporter, worker: str) -> pa.Table:
-    """Calls a stage's worker with a block, and reports its start, heartbeats and end.
-
-    Args:
-        meter: Of the stage's worker.
-        table: The block; empty if its shard was not admitted.
-        reporter: Receives the reports.
-        worker: The worker's name, the same after a restart.
-
-    Returns:
-        The block; an empty one if the input was empty or the worker has halted.
-
-    Raises:
-        ClusterError: This is attempt `Stage.retries` + 2 at the block; the workers of all earlier ones died.
-    """
-    stage = meter.stage
-    if table.num_rows == 0:
-        return stage.produces.empty_table()
-    shard = shard_of(table)
-    attempt = reporter.block_started(stage.name, shard, table.num_rows, worker)
-    if attempt > stage.retries + 1:
-        raise ClusterError(
-            "worker-died",
-            f"{stage.name}: {attempt - 1} workers died one after the other under shard {shard}; look at the log for why "
-            "(often memory), give each more room, or make cluster.shard_size smaller",
-        )
-    try:
-        with reporting_to(partial(reporter.heartbeat, stage.name, shard, attempt), partial(reporter.reserve, worker)):
-            result = meter(table)
-    except BlockHalted:
-        reporter.halt(shard)
-        return stage.produces.empty_table()
-    counts = stage.counts(table, result) if stage.counts else {}
-    samples = stage.samples(result) if stage.samples else ()
-    totals = block_totals(stage.cost_stage or stage.name, table, result, counts, samples)
-    reporter.block_finished(stage.name, shard, result.num_rows, attempt, totals)
-    return result
-
-
-def _charge_overhead(table: pa.Table, stage: str, amounts: Mapping[str, float]) -> pa.Table:
-    """Returns the block with amounts in the column `overhead` of its first row."""
-    entries = [{"stage": stage, "quantity": name, "amount": amount} for name, amount in amounts.items()]
-    return _append_to_first(table, "overhead", entries) if entries and "overhead" in table.column_names else table
-
-
-def _append_to_first(table: pa.Table, name: str, entries: list[dict[str, Any]]) -> pa.Table:
-    column, place = table.column(name), table.schema.get_field_index(name)
-    first = pa.array([[*(column[0].as_py() or []), *entries]], column.type)
-    return table.set_column(place, table.schema.field(place), pa.concat_arrays([first, *column.slice(1).chunks]))
-
-
-def _charge_start_up(table: pa.Table, stage: str, parts: Mapping[str, float], devices: float, start: int) -> pa.Table:
-    """Returns the block with the worker's start-up seconds on its first row, as cost entries of their own."""
-    entries = [costs.entry(stage, part, spent, device_seconds=spent * devices, start=start) for part, spent in parts.items()]
-    return _append_to_first(table, "costs", entries)

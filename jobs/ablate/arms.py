@@ -15,6 +15,7 @@ from cluster.errors import ConfigError, nearest
 from jobs.ablate.settings import Subsets
 from jobs.config.config import Config
 from jobs.config.load import problem
+from retrievers.fusion import takes_part
 from rewriters.pool import named
 
 Family = Literal["always", "arms", "grid", "subsets", "samples"]
@@ -37,6 +38,8 @@ class Arm:
         sample: From 0, of several answers to the same requests.
         members: Of an oracle: the arms of which the best is chosen for each query. Such an arm has no results of its own.
         k: Of an oracle: the number of strategies.
+        also: Names of generated arms that are this one, and are not made.
+        same_as: The earlier arm that this one is under another name.
     """
 
     name: str
@@ -46,6 +49,8 @@ class Arm:
     sample: int = 0
     members: tuple[str, ...] = ()
     k: int | None = None
+    also: tuple[str, ...] = ()
+    same_as: str | None = None
 
     @property
     def strategies(self) -> list[str]:
@@ -54,8 +59,8 @@ class Arm:
 
     @property
     def with_original(self) -> bool:
-        """Returns whether the original's lists have a weight above 0."""
-        return self.config.fuse.weights.get(BASELINE, 1.0) > 0
+        """Returns whether any list of the original has a weight above 0."""
+        return any(takes_part(self.config.fuse, BASELINE, name, 1.0) for name in self.config.retrieve.route(BASELINE))
 
     def values(self) -> dict[str, Any]:
         """Returns the arm as JSON-able values."""
@@ -67,6 +72,8 @@ class Arm:
             "changes": dict(self.changes),
             "k": self.k,
             "members": list(self.members),
+            "also": list(self.also),
+            "same_as": self.same_as,
         }
 
 
@@ -113,7 +120,9 @@ class _Maker:
         """Adds an arm, unless a generated one of that name is there."""
         if family != "arms" and name in self.arms:
             return
-        self.arms[name] = Arm(name, family, self._config(f"{where}: {name}", changes), dict(changes), sample)
+        alone = family in ("always", "subsets") and _ORIGINAL_OFF.items() <= changes.items()
+        config = self._config(f"{where}: {name}", changes, without_original=alone)
+        self.arms[name] = Arm(name, family, config, dict(changes), sample)
 
     def add_named(self, name: str, changes: Mapping[str, Any]) -> None:
         """Adds an arm that the config names; an oracle brings the arms of which it chooses."""
@@ -164,8 +173,11 @@ class _Maker:
             for entry in pool:
                 yield self.subset_name([entry], original=True), self.subset([entry], original=True)
 
-    def _config(self, where: str, changes: Mapping[str, Any]) -> Config:
+    def _config(self, where: str, changes: Mapping[str, Any], *, without_original: bool) -> Config:
         values = deepcopy(self._values)
+        if without_original:  # nor its lists by single retrievers, which have weights of their own
+            for key in [key for key in values["fuse"]["weights"] if key.startswith(f"{BASELINE}/")]:
+                del values["fuse"]["weights"][key]
         if "rewrite.strategies" in changes:
             _without_others(values, changes["rewrite.strategies"], self.pool, where)
         for path, value in changes.items():

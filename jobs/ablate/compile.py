@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any, Generic, TypeVar
 
 from jobs.ablate.arms import FULL, Arm
+from jobs.ablate.equal_arms import Distinct, system
 from jobs.ablate.faults import naming
 from jobs.ablate.shared_work import Answer, OpenedBy, ScoredBy, Search, SharedWork, digest
 from jobs.ablate.texts import ArmTexts
@@ -19,6 +20,7 @@ from jobs.run import engine
 from jobs.run.changing import SearchedIndex, read_states
 from jobs.run.prepare import check_documents, index_identities, reranking_identity, resolved_rewriting
 from jobs.run.rewriting import read_rewriting
+from retrievers.elastic.settings import ElasticSettings
 from retrievers.settings import FuseSettings
 from rewriters.engines.settings import EngineSettings
 from rewriters.rewriter import Rewriting
@@ -40,7 +42,7 @@ class Compiled:
     @property
     def identity(self) -> dict[str, Any]:
         """Returns what determines the results of all arms, as JSON-able values."""
-        arms = [[one.name, one.sample, self.fingerprints.get(one.name), list(one.members)] for one in self.arms]
+        arms = [[one.name, one.sample, self.fingerprints.get(one.name), list(one.members), list(one.also)] for one in self.arms]
         kept = [[answer.keep, answer.looked] for answer in self.work.answers]
         return {"arms": arms, "keep": kept, "sources": self.work.keep_sources}
 
@@ -60,7 +62,7 @@ def compile_arms(arms: Sequence[Arm], keep: int, *, sources: bool) -> Compiled:
     """Returns the arms with the work that they share.
 
     Args:
-        arms: By `jobs.ablate.arms.arms_of`.
+        arms: By `jobs.ablate.arms.arms_of`; generated ones that are an earlier one are left out.
         keep: Documents that are written per query and arm: results, and behind them those that measures read.
         sources: Whether the lists that a result comes from are written.
 
@@ -69,41 +71,47 @@ def compile_arms(arms: Sequence[Arm], keep: int, *, sources: bool) -> Compiled:
     """
     facts = _Facts()
     answered = [(arm, facts.checked(arm)) for arm in arms if not arm.members]
-    texts = ArmTexts(facts.rewriting, answered[0][1])
+    configs = {arm.name: config for arm, config in answered}
+    texts = ArmTexts(facts.rewriting, configs[FULL])
     lists = _Lists(facts, answered)
     rerankers = _Distinct[ScoredBy]()
-    answers, fingerprints = [], {}
-    for arm, config in answered:
+    answers, fingerprints, distinct = [], {}, Distinct()
+    for arm in arms:
+        if arm.members:
+            distinct.add(arm, None)
+            continue
+        config = configs[arm.name]
         reading = texts.add(arm, config)
         identified_by = texts.identity(arm.name, facts.rewriting(config)[2])
         reranked = config.rerank.kind != "none"
         documents = lists.documents(config)
-        kept = min(keep, config.rerank.keep) if reranked else min(keep, config.fuse.keep)
+        kept = min(keep, config.fuse.keep, config.rerank.keep if reranked else keep)
         drops = config.fuse.duplicates == "drop"  # among the candidates, so that lists end with them
         looked = min(keep, config.fuse.keep) if drops else keep
         cuts = texts.cuts(reading)
-        answers.append(
-            Answer(
-                arm.name,
-                lists.search(config, reading, cuts),
-                frozenset(config.rewrite.planned),
-                _fusing(config, max(looked, config.fuse.keep if reranked or arm.name == FULL or drops else 0)),
-                documents,
-                rerankers.place(*facts.reranker(config, documents, lists.retrievers[documents])) if reranked else None,
-                config.rerank.combine,
-                kept,
-                looked,
-                min(looked, cut_from(config, cuts)),
-                config.fuse.keep,
-            )
+        answer = Answer(
+            arm.name,
+            lists.search(config, reading, cuts),
+            frozenset(config.rewrite.planned),
+            _fusing(config, max(looked, config.fuse.keep if reranked or arm.name == FULL or drops else 0)),
+            documents,
+            rerankers.place(*facts.reranker(config, documents, lists.retrievers[documents])) if reranked else None,
+            config.rerank.combine,
+            kept,
+            looked,
+            min(looked, cut_from(config, cuts)),
+            config.fuse.keep,
         )
+        if not distinct.add(arm, system(config, facts.rewriting(config)[1], answer)):
+            continue
+        answers.append(answer)
         fingerprints[arm.name] = fingerprint(identity(config, facts.indexes(config), identified_by, facts.reranking(config)))
     work = SharedWork(
         tuple(texts.readings), dict(lists.retrievers),
         tuple(lists.searches.values), tuple(rerankers.values), tuple(answers), sources,
     )  # fmt: skip
-    parts = {arm.name: part for arm, _ in answered if (part := texts.part_of(arm.name))}
-    return Compiled(tuple(arms), work, fingerprints, parts)
+    parts = {arm: part for arm in fingerprints if (part := texts.part_of(arm))}
+    return Compiled(distinct.arms, work, fingerprints, parts)
 
 
 class _Distinct(Generic[Value]):
@@ -168,9 +176,9 @@ class _Facts:
         """Returns what tells an arm's reranker over the documents of an index from others, and what makes it."""
         settings = config.reranking.model_copy(update={"keep": 10, "combine": "blend"})  # no part of a score
         identified_by = {name: value for name, value in self.reranking(config).items() if name not in ("keep", "combine")}
-        typos = config.retrieve.typos
-        key = digest([settings.model_dump(), identified_by, index.texts, typos.model_dump() if typos else None])
-        return key, lambda: ScoredBy(settings, identified_by, documents, index.texts, index.identity.get("corpus"), typos)
+        corpus, typos = index.identity.get("corpus"), config.retrieve.typos
+        made = ScoredBy(settings, identified_by, documents, index.texts, corpus, typos)
+        return made.label, lambda: made
 
     def _resolved(self, config: Config) -> tuple[EngineSettings | None, Rewriting, dict[str, Any]]:
         return resolved_rewriting(config, read_rewriting(config), self._resolved_engine)[:3]
@@ -233,7 +241,9 @@ class _Lists:
 
     def _key(self, config: Config, name: str) -> str:
         settings = config.retrieve.retrievers[name].model_copy(update={"together": False})
-        return digest([self._facts.indexes(config)[name], settings.model_dump()])
+        approximate = isinstance(settings, ElasticSettings) and settings.encoder is not None
+        depth = config.retrieve.depth if approximate else None  # a deeper search looks at more candidates, and finds others
+        return digest([self._facts.indexes(config)[name], settings.model_dump(), depth])
 
 
 def _fusing(config: Config, keep: int) -> FuseSettings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 
 from cluster.run.pools import PoolRequest
@@ -29,7 +30,9 @@ def pooled_config(config: Config, arms: Sequence[Arm], looked: int = CANDIDATES)
         looked: Documents of a list that measures read; where they are more than candidates, shards have fewer queries.
     """
     answered = [arm.config for arm in arms if not arm.members]
-    rewriting = next((one.rewrite for one in answered if one.rewrite.planned), config.rewrite)
+    planned = [one.rewrite for one in answered if one.rewrite.planned] or [config.rewrite]
+    entries = {json.dumps(entry, sort_keys=True): entry for one in planned for entry in one.strategies}
+    rewriting = planned[0].model_copy(update={"strategies": list(entries.values())})  # each worker has their engines
     read = [next(iter(one.retrieve.retrievers.values())) for one in answered if one.rerank.kind != "none"]
     # rerankers share the requests in flight with the first retriever, if it is of Elasticsearch
     searched: list[RetrieverSettings] = [one for one in read if isinstance(one, ElasticSettings)]

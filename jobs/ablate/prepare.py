@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -26,6 +26,7 @@ from jobs.run.folder import run_id
 from jobs.run.prepare import Prepared, log_columns, prepare
 from jobs.run.work import Balances, Work
 from rewriters.engines.settings import RecordedSettings
+from rewriters.rewriter import Rewriting
 
 # Of `evaluate.slices`: known without a column of the log. Where it has one of that name, that is meant.
 SLICES = ("query_type", "frequency", "difficulty", "words", "language")
@@ -71,7 +72,9 @@ def prepare_ablation(config: Config, config_path: str) -> Ablation:
     _check_baseline(config, arms)
     prepared = prepare(config, config_path)
     looked = config.ablate.keep or deepest
+    _check_samples(config, prepared.rewriting)
     compiled = compile_arms(arms, looked, sources=config.ablate.sources)
+    arms = list(compiled.arms)
     pooled = pooled_config(config, arms, looked)
     columns = set(compiled.columns) | {name for name in config.evaluate.slices if _of_log(prepared, name)}
     of_all = {"schema_version": SCHEMA_VERSION, "versions": VERSIONS, "indexes": prepared.indexes}
@@ -85,7 +88,7 @@ def prepare_ablation(config: Config, config_path: str) -> Ablation:
         columns=replace(log_columns(config, prepared.rewriting), values=tuple(sorted(columns))),
         identity=identified_by,
         run_id=run_id(config, identified_by),
-        warnings=prepared.warnings + _warnings(config),
+        warnings=prepared.warnings + _warnings(arms),
         searched=tuple(one.searched for one in opened),
         states={one.searched.place: one.state for one in opened if one.state is not None},
         notes={"ablation": {"arms": [_noted(arm, compiled) for arm in arms], "answered": len(answered)}},
@@ -102,6 +105,7 @@ def _noted(arm: Arm, compiled: Compiled) -> dict[str, object]:
     cut_from = next((one.cut_from for one in compiled.work.answers if one.arm == arm.name), None)
     return arm.values() | {
         "fingerprint": compiled.fingerprints.get(arm.name),
+        "reranker": compiled.work.reranker_of(arm.name),
         "cut_from": cut_from,
         "reads_part_of": compiled.parts.get(arm.name),
         "rewrites_of": compiled.rewrites_of(arm.name),
@@ -123,15 +127,27 @@ def _check_engines(prepared: Prepared, compiled: Compiled) -> None:
         engine.check(one, local)
 
 
-def _warnings(config: Config) -> tuple[str, ...]:
+def _warnings(arms: Sequence[Arm]) -> tuple[str, ...]:
     """Returns what works, and probably not as it is meant."""
-    found = []
-    engine, decoding = config.rewrite.engine, config.rewrite.decoding
-    if config.ablate.samples > 1 and isinstance(engine, RecordedSettings):
-        found.append("ablate.samples: recorded answers are the same each time, so the noise floor is 0; name a live engine")
-    elif config.ablate.samples > 1 and decoding.temperature == 0:
-        found.append("ablate.samples: at rewrite.decoding.temperature 0 the answers hardly differ; raise it for a noise floor")
-    return tuple(found)
+    overlap = [one.name for one in arms if one.config.used_redundancy != one.config.fuse.redundancy]
+    names = "every arm" if len(overlap) == len(arms) else ", ".join(overlap)
+    return (f"fuse.redundancy: overlap in place of cosine, since no retriever is dense: {names}",) if overlap else ()
+
+
+def _check_samples(config: Config, rewriting: Rewriting) -> None:
+    """Checks that further samples can differ from the first answers: else the noise floor would be 0, whatever it is."""
+    if config.ablate.samples == 1:
+        return
+    why = "nothing is rewritten, so samples are all the same; set samples: 1"
+    for strategy in rewriting.pool:
+        decoding = {**rewriting.decoding, **strategy.decoding}
+        if isinstance(strategy.engine or config.rewrite.engine, RecordedSettings):
+            why = "recorded answers are the same each time; name a live engine, or set samples: 1"
+        elif decoding["temperature"] == 0:
+            why = "answers at temperature 0 are all the same; raise rewrite.decoding.temperature, or set samples: 1"
+        else:
+            return
+    raise ConfigError("config-value", f"ablate.samples: {config.ablate.samples}: {why}")
 
 
 def _schemas(compiled: Compiled) -> dict[str, object]:

@@ -201,6 +201,12 @@ class ScoredBy:
         """Returns what the scores of this reranker are gathered under."""
         return digest({"version": SCORES_VERSION, "reranker": dict(self.identity), "texts": self.texts})
 
+    @property
+    def label(self) -> str:
+        """Returns what tells it from others in scores/: model, prompt, lengths, documents and typos."""
+        known = {"reranker": dict(self.identity), "texts": self.texts}
+        return digest(known | ({"typos": self.typos.model_dump()} if self.typos else {}))
+
 
 @dataclass(frozen=True)
 class SharedWork:
@@ -217,6 +223,11 @@ class SharedWork:
     def engines(self) -> dict[str, AnsweredBy]:
         """Returns the common engines of all arms by key, each once: each has workers of its own."""
         return {one.engines[""].key: one.engines[""] for one in self.readings if one.engines}
+
+    def reranker_of(self, arm: str) -> str | None:
+        """Returns the label of an arm's reranker; None: it has none."""
+        place = next((answer.reranker for answer in self.answers if answer.arm == arm), None)
+        return None if place is None else self.rerankers[place].label
 
     def strategies(self, search: int) -> frozenset[str]:
         """Returns the strategies whose texts an arm needs searched, of a search by its index."""

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cluster.costs import Totals, add_totals
-from cluster.run.lease import lease_durations
+from cluster.run.lease import HEARTBEAT_SECONDS, lease_durations
 from cluster.run.pools import stage_of_pool
 from cluster.run.shards import Manifest, seconds_by_start
-from cluster.storage import Storage
+from cluster.storage import Storage, remote
 
 PROGRESS = "progress.json"
 BROKEN = ("killed", "failed", "stopped", "interrupted")  # statuses of starts that may have left shards in flight behind
@@ -23,7 +23,8 @@ Start = dict[str, Any]
 def known_starts(record: Mapping[str, Any], storage: Storage) -> list[Start]:
     """Returns the starts of a record; of one that is recorded as running what is known of it.
 
-    That is its wall time by its last heartbeat, and what `progress.json` says if it is of this start.
+    That is its wall time by its last heartbeat, and what `progress.json` says if it is of this start. One that was killed
+    before its second heartbeat counts until that: nobody knows when.
 
     Args:
         record: `run.json`.
@@ -35,10 +36,31 @@ def known_starts(record: Mapping[str, Any], storage: Storage) -> list[Start]:
         if one.get("status") == "running":
             last = json.loads(storage.get(PROGRESS) or b"{}")
             beats, number = lease_durations(storage), one["start"]
-            known["wall_seconds"] = beats[number - 1] if number <= len(beats) else float(one["wall_seconds"])
+            wall = beats[number - 1] if number <= len(beats) else float(one["wall_seconds"])
+            known["wall_seconds"] = max(HEARTBEAT_SECONDS, wall)
             known |= {key: last[key] for key in _LAST if key in last and last.get("start") == number}
         found.append(known)
     return found
+
+
+def waited_seconds(starts: Iterable[Start]) -> float:
+    """Returns the seconds in which starts waited for a service that was away; those of several services count once."""
+    total = 0.0
+    for one in starts:
+        until = 0.0
+        for began, end in sorted((away["began"], away["began"] + away["seconds"]) for away in one.get("outages", ())):
+            total += max(0.0, end - max(began, until))
+            until = max(until, end)
+    return total
+
+
+def unknown_losses(starts: Sequence[Start], root: str) -> bool:
+    """Returns whether requests may be lost that nobody has counted.
+
+    A killed start's sends are in journals on its machine, which another start on another machine has not read; where the run's
+    folder is no object storage, they lie in it.
+    """
+    return remote(root) and any(one["status"] == "killed" for one in starts)
 
 
 def driver_spent(starts: Iterable[Start]) -> Totals:
@@ -52,9 +74,11 @@ def driver_spent(starts: Iterable[Start]) -> Totals:
 def node_time(starts: Sequence[Start], committed: Iterable[Manifest]) -> list[dict[str, Any]]:
     """Returns the worker seconds of every start, in all and by stage, reconciled.
 
-    (Workers of the pools x wall time of the start) + busy time of the stages without a pool = attributed to rows, reading,
-    writing + start-up + lost + idle. Lost is busy time that no committed shard accounts for, of a start that did not end in
-    order: what was in flight when it was killed, failed or spent its budget.
+    `worker_seconds`, (workers of the pools x wall time of the start) + busy time of the stages without a pool, is attributed to
+    rows, reading, writing + start-up + lost + idle - `over`. Lost is busy time that no committed shard accounts for, of a start
+    that did not end in order: what was in flight when it was killed, failed or spent its budget. `over` is what stages were
+    busy beyond the time of their workers: 0, or the accounts are wrong. A pool that grows has its minimum,
+    and as much more as it was busy: nobody has counted its idle workers.
     """
     by_start = seconds_by_start(committed)
     return [_reconciled(one, by_start.get(one["start"], {})) for one in starts]
@@ -64,18 +88,22 @@ def _reconciled(start: Start, spent: Mapping[str, Mapping[str, float]]) -> dict[
     # Before `workers: auto` has sized the pools, each has one worker.
     calibrated = min((start.get("calibration") or {"seconds": 0.0})["seconds"], start["wall_seconds"])
     there: dict[str, float] = {}
+    fixed: dict[str, bool] = {}
     for pool, of in start["pools"].items():
         stage = stage_of_pool(pool)
+        fixed[stage] = fixed.get(stage, True) and of.get("most") is None
         there[stage] = there.get(stage, 0.0) + calibrated + of["workers"] * (start["wall_seconds"] - calibrated)
     attributed = {stage: sums["attributed"] for stage, sums in spent.items()}
     for stage, components in start.get("spent", {}).items():  # dedup on other machines
         attributed[stage] = attributed.get(stage, 0.0) + sum(sums.get("seconds", 0.0) for sums in components.values())
     busy = start.get("busy", {}) if start["status"] in BROKEN else {}
     stages = {}
+    over = 0.0
     for stage in sorted(there.keys() | attributed.keys() | busy.keys()):
         mine, up = attributed.get(stage, 0.0), spent.get(stage, {}).get("start_up", 0.0)
         lost = max(0.0, busy.get(stage, 0.0) - mine)
         idle = max(0.0, there.get(stage, 0.0) - mine - up - lost)
+        over += max(0.0, mine + up + lost - there[stage]) if fixed.get(stage) else 0.0
         times = {"attributed": mine, "start_up": up, "lost": lost, "idle": idle}
         if any(times.values()):
             stages[stage] = times
@@ -84,7 +112,8 @@ def _reconciled(start: Start, spent: Mapping[str, Mapping[str, float]]) -> dict[
         "start": start["start"],
         "workers": sum(pool["workers"] for pool in start["pools"].values()),
         "wall_seconds": start["wall_seconds"],
-        "worker_seconds": sum(sums.values()),
+        "worker_seconds": sum(sums.values()) - over,
         **sums,
+        "over": over,
         "stages": stages,
     }

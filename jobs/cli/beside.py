@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from cluster.costs import Prices, load_prices
 from cluster.errors import ConfigError
 from cluster.storage import remote
+from jobs.config.config import EvaluateSettings
 from jobs.evaluate.judgements import Judgements, read_qrels
 from jobs.run.folder import RunFolder
 
@@ -38,6 +40,11 @@ def judgements_of(options: argparse.Namespace, folder: RunFolder, where: str) ->
         return None
     qrels = options.qrels or settings.qrels
     return read_qrels(qrels, where if options.qrels else "evaluate.qrels", options.key or settings.key) if qrels else None
+
+
+def with_measures(settings: EvaluateSettings, measures: Sequence[str] | None) -> EvaluateSettings:
+    """Returns the settings with the measures of `--measures`, if it is given."""
+    return settings if measures is None else settings.model_copy(update={"measures": list(measures)})
 
 
 def check_matched(judgements: Judgements, warning: str | None, not_committed: int) -> None:

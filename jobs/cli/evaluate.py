@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from cluster.errors import ConfigError
+from jobs.cli.beside import with_measures
 from jobs.cli.printing import print_json, print_page
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def evaluate(options: argparse.Namespace) -> int:
         return _evaluate_ablation(options, folder, judgements)
     if options.latex:
         raise ConfigError("argument", f"--latex: {folder.storage.root} is a run; such a table is of an ablation's arms")
-    values = per_query(folder, judgements)
+    values = per_query(folder, judgements, options.measures)
     evaluation = evaluation_of(folder, judgements, values)
     check_matched(judgements, evaluation.warning, evaluation.not_committed)
     if options.per_query:
@@ -53,7 +54,7 @@ def _evaluate_ablation(options: argparse.Namespace, folder: RunFolder, judgement
     from jobs.compare.export.trec import write_trec
     from jobs.compare.table import comparison_table, comparison_values
 
-    comparison = compare(folder, judgements, folder.config.evaluate)
+    comparison = compare(folder, judgements, with_measures(folder.config.evaluate, options.measures))
     check_matched(judgements, comparison.warning, comparison.frame.not_committed)
     if options.per_query:
         write_csv(options.per_query, comparison)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cluster.costs import Prices
+    from jobs.config.config import EvaluateSettings
     from jobs.evaluate.evaluate import Evaluation
     from jobs.evaluate.judgements import Judgements
     from jobs.report.judged import Judged
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 def report(options: argparse.Namespace) -> int:
     """Writes a run's report."""
-    from jobs.cli.beside import check_matched, check_samples, judgements_of, prices_of
+    from jobs.cli.beside import check_matched, check_samples, judgements_of, prices_of, with_measures
     from jobs.report.judged import measured
     from jobs.run.folder import open_run
     from jobs.terminal.formats import unpriced
@@ -29,9 +30,10 @@ def report(options: argparse.Namespace) -> int:
     judgements = judgements_of(options, folder, "--qrels")
     texts = False if options.no_texts else None
     if folder.is_ablation:
-        print(_write_ablation(folder, prices, judgements, options.out, texts, options.samples))
+        settings = with_measures(folder.config.evaluate, options.measures)
+        print(_write_ablation(folder, prices, judgements, settings, options.out, texts, options.samples))
         return 0
-    evaluation, judged = measured(folder, judgements)
+    evaluation, judged = measured(folder, judgements, options.measures)
     if judgements is not None and evaluation is not None and (options.qrels or options.key):
         check_matched(judgements, evaluation.warning, evaluation.not_committed)
     print(write_report(folder, prices, evaluation, judged, options.out, texts, options.samples))
@@ -77,6 +79,7 @@ def _write_ablation(
     folder: RunFolder,
     prices: Prices | None,
     judgements: Judgements | None,
+    settings: EvaluateSettings,
     out: str | None,
     texts: bool | None,
     samples: int | None,
@@ -90,7 +93,7 @@ def _write_ablation(
         "texts": wanted.texts if texts is None else texts,
         "samples": wanted.samples if samples is None else samples,
     }
-    found = compared(folder, judgements, folder.config.evaluate, prices)
+    found = compared(folder, judgements, settings, prices)
     if out is not None:
         return _put_out(out, report_of(found, **shown))
     write_pages(found, **shown)

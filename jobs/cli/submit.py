@@ -86,7 +86,7 @@ def _render(options: argparse.Namespace) -> int:
     """Prints manifests of Kubernetes for the job; nothing is sent."""
     from jobs.ablate.arms import arms_of
     from jobs.submit.config_map import APPLIED_BYTES, config_files
-    from jobs.submit.reachable import unseen_paths, unset_variables
+    from jobs.submit.reachable import doubtful, unseen_paths, unset_variables
     from jobs.submit.render import DEADLINE_SECONDS, rendered
 
     for flag in ("detach", "json", "pip", "uv"):
@@ -106,6 +106,8 @@ def _render(options: argparse.Namespace) -> int:
         _note(f"warning: {path}: no pod can see it, unless its image has it")
     for name in unset_variables(config, *arms):
         _note(f"warning: {name}: is set by no manifest; name it in cluster.kubernetes.secrets")
+    for words in doubtful(config, *arms):
+        _note(f"warning: {words}")
     seconds = None
     if config.cluster.kubernetes.deadline_seconds is None:
         seconds, why = _expected(config, ablate=options.ablate)

@@ -172,7 +172,7 @@ def diff(options: argparse.Namespace) -> int:
             root = one.storage.root
             raise ConfigError("argument", f"{root}: is an ablation, whose arms are compared in its report; give two runs")
     judgements = judgements_of(options, b, "QRELS")
-    found = diff(a, b, judgements, prices_of(options, b), options.samples)
+    found = diff(a, b, judgements, prices_of(options, b), options.samples, options.measures)
     if judgements is not None and found.quality is not None and (options.qrels or options.key):
         in_a_log = found.quality.judged - min(found.quality.missing)  # of another log or key is what neither log has
         check_matched(judgements, found.quality.warning, in_a_log)

@@ -2,7 +2,7 @@
 
 Families of tests, each measure on its own: the arms with a question of their own (those that are always there, `ablate.arms`
 and the subsets) against the baseline, adjusted by Holm's method; and the grid, which is explored, by false discovery rates.
-Samples (noise) and oracle arms (bounds that the judgements chose) are tests of nothing and in no family.
+Samples (noise), oracle arms (bounds that the judgements chose) and further names of an arm test nothing and are in no family.
 """
 
 from __future__ import annotations
@@ -46,21 +46,27 @@ def compare(run: RunFolder, judgements: Judgements, settings: EvaluateSettings) 
     """
     arms = arms_of(run)
     names = [arm["name"] for arm in arms]
-    if settings.baseline not in names:
-        raise ConfigError(
-            "config-value", f"evaluate.baseline: {settings.baseline!r} is no arm{nearest(settings.baseline, names)}"
-        )
+    also = {arm["name"]: arm["also"] for arm in arms if arm.get("also")}
+    baseline = next((arm for arm, others in also.items() if settings.baseline in others), settings.baseline)
+    if baseline not in names:
+        raise ConfigError("config-value", f"evaluate.baseline: {baseline!r} is no arm{nearest(baseline, names)}")
     frame = measure_arms(run, judgements, settings.measures)
-    slices, said = slices_of(run, frame, settings.slices, settings.baseline) if frame.keys else ([], [])
+    slices, said = slices_of(run, frame, settings.slices, baseline) if frame.keys else ([], [])
     families = {arm["name"]: arm["family"] for arm in arms}
     oracles = frozenset(arm["name"] for arm in arms if arm.get("members"))
-    found = differences(frame, settings.baseline, settings.min_effect, families, oracles) if frame.keys else []
-    one = Comparison(frame, settings.baseline, settings.min_effect, families, oracles, tuple(found), tuple(slices), ())
+    parts = {arm["name"]: arm["reads_part_of"] for arm in arms if arm.get("reads_part_of")}
+    same_as = {arm["name"]: arm["same_as"] for arm in arms if arm.get("same_as")}
+    one = Comparison(
+        frame, baseline, settings.min_effect, families, oracles, (), tuple(slices), (), parts, same_as, also
+    )  # fmt: skip
+    untested = oracles | one.untested
+    found = differences(frame, baseline, settings.min_effect, families, untested) if frame.keys else []
+    one = replace(one, differences=tuple(found))
     return replace(one, notes=(*comparison_notes(one), *said))
 
 
 def differences(
-    frame: Frame, baseline: str, min_effect: float, families: Mapping[str, str], oracles: frozenset[str]
+    frame: Frame, baseline: str, min_effect: float, families: Mapping[str, str], untested: frozenset[str]
 ) -> list[Difference]:
     """Returns the differences to the baseline, by arm and measure.
 
@@ -69,14 +75,14 @@ def differences(
         baseline: an arm of it.
         min_effect: the smallest difference that matters.
         families: arm -> family.
-        oracles: arms outside the families.
+        untested: arms outside the families: oracles, and further names of an arm.
     """
-    by_measure = [_of_measure(frame, place, baseline, min_effect, families, oracles) for place in range(len(frame.measures))]
+    by_measure = [_of_measure(frame, place, baseline, min_effect, families, untested) for place in range(len(frame.measures))]
     return [by_measure[measure][arm] for arm in range(len(frame.arms)) for measure in range(len(frame.measures))]
 
 
 def _of_measure(
-    frame: Frame, place: int, baseline: str, min_effect: float, families: Mapping[str, str], oracles: frozenset[str]
+    frame: Frame, place: int, baseline: str, min_effect: float, families: Mapping[str, str], untested: frozenset[str]
 ) -> list[Difference]:
     base, keys = frame.arms.index(baseline), len(frame.keys)
     values, condensed = frame.values[:, place], frame.condensed[:, place]
@@ -87,7 +93,7 @@ def _of_measure(
     with np.errstate(divide="ignore", invalid="ignore"):
         needed = needed_keys(np.nan_to_num(test.mean / (test.error * math.sqrt(keys)), posinf=np.inf))
     in_question, in_grid = (
-        [n for n in _members(frame, baseline, wanted, families, oracles) if known] for wanted in (QUESTIONS, (GRID,))
+        [n for n in _members(frame, baseline, wanted, families, untested) if known] for wanted in (QUESTIONS, (GRID,))
     )
     p_holm, q = _adjusted(test.p, in_question, holm), _adjusted(test.p, in_grid, false_discovery_rates)
     means, condensed_means, weighted = values.mean(axis=1), condensed.mean(axis=1), values @ frame.weights
@@ -126,10 +132,10 @@ def _of_measure(
 
 
 def _members(
-    frame: Frame, baseline: str, wanted: Sequence[str], families: Mapping[str, str], oracles: frozenset[str]
+    frame: Frame, baseline: str, wanted: Sequence[str], families: Mapping[str, str], untested: frozenset[str]
 ) -> list[int]:
     """Returns the places of the arms of some families that are tested."""
-    left_out = {baseline, *oracles}
+    left_out = {baseline, *untested}
     return [n for n, arm in enumerate(frame.arms) if families[arm] in wanted and arm not in left_out]
 
 

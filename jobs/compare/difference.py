@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from jobs.compare.frame import Frame
@@ -13,6 +14,7 @@ from jobs.evaluate.looked import Looked
 
 QUESTIONS = ("always", "arms", "subsets")  # families that are adjusted together, by Holm
 GRID, SAMPLES = "grid", "samples"
+PART = "§"  # after the name of an arm that reads a part of a joint answer
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,23 @@ class Comparison:
     slices: tuple[Slice, ...]
     notes: tuple[str, ...]
     """What the figures include, leave out and assume; a sentence each."""
+    parts: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Arms that read a part of the answer to a joint request -> its strategies."""
+    same_as: Mapping[str, str] = field(default_factory=dict)
+    """Arms that are an earlier arm under another name -> that arm."""
+    also: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Arm -> further names of it in the grid or the subsets, which have no rows."""
+
+    def named(self, arm: str) -> str:
+        """Returns the name of an arm with its mark, if it has one."""
+        return f"{arm} {PART}" if arm in self.parts else arm
+
+    @property
+    def untested(self) -> frozenset[str]:
+        """Returns the arms that are the baseline, or an arm that is tested already, under another name."""
+        first = self.same_as.get(self.baseline, self.baseline)
+        of_baseline = {first, *(arm for arm, other in self.same_as.items() if other == first)}
+        return frozenset((of_baseline | set(self.same_as)) - {self.baseline})
 
     @property
     def warning(self) -> str | None:

@@ -26,6 +26,7 @@ from jobs.evaluate.judgements import Judgements, Key
 from jobs.evaluate.looked import Looked, looked, uneven
 from jobs.evaluate.measure import GradedList, measured_lists
 from jobs.evaluate.per_query import committed_keys, database
+from jobs.evaluate.unknown import UnknownDocuments, unknown_documents
 from jobs.run.folder import RunFolder
 from rewriters.normalise import normalise
 
@@ -74,6 +75,8 @@ class Frame:
     """What the judgements name."""
     unmatched: tuple[str, str] | None
     """If no judged key is in the log: a key of the judgements and one of the log, as examples."""
+    unknown: UnknownDocuments | None = None
+    """The judged documents that no index of the config itself has."""
 
     @cached_property
     def weights(self) -> Floats:
@@ -174,6 +177,7 @@ def measure_arms(run: RunFolder, judgements: Judgements, measures: Sequence[str]
         depth=grid.depth,
         key=judgements.key,
         unmatched=unmatched,
+        unknown=unknown_documents(run, judgements),
     )
 
 

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from cluster.errors import ConfigError, nearest
-from jobs.evaluate.judgements import MAX_GRADE, Judgements
+from jobs.evaluate.judgements import MAX_GRADE, Judgements, read_qrels
 
 if TYPE_CHECKING:
     import ir_measures
+
+    from jobs.config.config import EvaluateSettings
 
 WHOLE = 1000
 """Documents of a list that a measure without a cutoff reads: as many as the runs of TREC's ad hoc tracks have."""
@@ -74,6 +76,19 @@ def check_grades(names: Sequence[str], judgements: Judgements) -> None:
             f"{_WHERE}: {exponential[0]} takes grades up to {EXPONENTIAL_GRADE}, {judgements.path} has {highest}; "
             "leave the measure out, or give smaller grades",
         )
+
+
+def named_judgements(settings: EvaluateSettings) -> Judgements | None:
+    """Returns the judgements that a config names, if its measures can be computed by them; None if it names none.
+
+    Raises:
+        ConfigError: they cannot be read, or see `check_measures` and `check_grades`.
+    """
+    if not settings.qrels:
+        return None
+    judgements = read_qrels(settings.qrels, key=settings.key)
+    check_grades(check_measures(settings.measures), judgements)
+    return judgements
 
 
 def _parsed(name: str) -> ir_measures.Measure:

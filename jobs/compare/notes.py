@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jobs.compare.clusters import SIMILARITY
-from jobs.compare.difference import GRID, QUESTIONS, SAMPLES, Comparison, Difference
+from jobs.compare.difference import GRID, PART, QUESTIONS, SAMPLES, Comparison, Difference
 from jobs.compare.significance import ALPHA, DRAWS
 from jobs.evaluate.evaluate import FEW_QUERIES, figure
 from jobs.evaluate.intervals import LEVEL
@@ -19,7 +19,14 @@ def comparison_notes(comparison: Comparison) -> list[str]:
     """Returns the notes on a comparison with its differences, a sentence each; the one reason where nothing is measured."""
     if comparison.warning is not None:
         return [f"warning: {comparison.warning}"]
-    return [*looked_notes(comparison), *_counted(comparison), *_tested(comparison), *_judged(comparison), *_bounds(comparison)]
+    return [
+        *looked_notes(comparison),
+        *named_notes(comparison),
+        *_counted(comparison),
+        *_tested(comparison),
+        *_judged(comparison),
+        *_bounds(comparison),
+    ]
 
 
 def looked_notes(comparison: Comparison) -> list[str]:
@@ -42,6 +49,22 @@ def looked_notes(comparison: Comparison) -> list[str]:
     return notes
 
 
+def named_notes(comparison: Comparison) -> list[str]:
+    """Returns which arms read a part of a joint answer, and which are one system under several names."""
+    of: dict[tuple[str, ...], list[str]] = {}
+    for arm, strategies in comparison.parts.items():
+        of.setdefault(tuple(strategies), []).append(arm)
+    notes = [
+        f"{PART} {and_more(arms)}: texts are parts of the answers to the joint request for {', '.join(strategies)}; a run of "
+        "the arm alone would ask for its own strategies only"
+        for strategies, arms in of.items()
+    ]
+    notes += [
+        f"{arm} is {other} under another name: the same system, not tested again" for arm, other in comparison.same_as.items()
+    ]
+    return notes + [f"{arm} is also {and_more(others)}: one system, one row" for arm, others in comparison.also.items()]
+
+
 def and_more(names: Sequence[str], most: int = 4) -> str:
     """Returns the first names, and how many more there are."""
     return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
@@ -58,6 +81,8 @@ def _counted(comparison: Comparison) -> list[str]:
         f"judged: {rows}{queries:,} distinct queries{clusters if frame.drawn < queries else ''}"
         + (f"; left out: {left}" if left else "")
     ]
+    if frame.unknown is not None:
+        notes.append(frame.unknown.note)
     zero = [f"{frame.rejected:,} rejected"] if frame.rejected else []
     if frame.failed.any():
         most = int(frame.failed.argmax())
@@ -75,7 +100,8 @@ def _tested(comparison: Comparison) -> list[str]:
         f"difference: to {comparison.baseline}; {100 * LEVEL:.0f} % interval and p: paired t-test"
         + (f" over clusters{few}" if frame.drawn < len(frame.keys) else few)
     ]
-    tested = [one for one in found if one.arm != comparison.baseline and one.arm not in comparison.oracles]
+    left_out = {comparison.baseline, *comparison.oracles, *comparison.untested}
+    tested = [one for one in found if one.arm not in left_out]
     apart = sum((one.p < ALPHA) != (one.p_randomised < ALPHA) for one in tested)
     exact = 2**frame.drawn <= DRAWS
     notes.append(

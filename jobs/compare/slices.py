@@ -15,6 +15,7 @@ from jobs.compare.frame import Frame
 from jobs.evaluate.evaluate import FEW_QUERIES
 from jobs.evaluate.intervals import Floats
 from jobs.evaluate.per_query import database
+from jobs.evaluate.traffic import traffic_thirds
 from jobs.run.folder import RunFolder
 from rewriters.normalise import normalise
 
@@ -129,20 +130,11 @@ def thirds(base: Floats) -> Values:
 
 
 def _frequency(run: RunFolder, frame: Frame) -> tuple[Values, str | None]:
-    """Returns head, torso or tail: the thirds of the whole log's traffic, from the most frequent queries on.
-
-    Queries of one frequency stay together, in the third in which the middle of their traffic lies.
-    """
+    """Returns head, torso or tail of each key's query, and what they are."""
     with database(run) as connection:
-        rows = connection.execute(
-            "SELECT log_count, sum(log_count)::DOUBLE FROM read_parquet(?) GROUP BY log_count ORDER BY log_count DESC",
-            [run.tables["queries"]],
-        ).fetchall()
-    if len(rows) < 2:
+        third = traffic_thirds(connection, run)
+    if not third:
         return [], "no slices by frequency: every query of the log was asked equally often"
-    traffic = np.array([asked for _, asked in rows])
-    middle = (np.cumsum(traffic) - traffic / 2) / traffic.sum()
-    third = {count: ("head", "torso", "tail")[min(2, int(3 * at))] for (count, _), at in zip(rows, middle, strict=True)}
     ids = zip(frame.query_ids, frame.counts.tolist(), strict=True)
     return [third[count] if query_id else None for query_id, count in ids], (
         "frequency: head, torso and tail are thirds of the log's traffic"

@@ -68,7 +68,8 @@ class Standing:
     @property
     def leader(self) -> str | None:
         """Returns the best arm other than the baseline; None where there is no other."""
-        return next((arm for arm in self.ordered() if self.contends(arm) and arm != self.comparison.baseline), None)
+        left_out = {self.comparison.baseline, *self.comparison.untested}
+        return next((arm for arm in self.ordered() if self.contends(arm) and arm not in left_out), None)
 
 
 def standing(comparison: Comparison) -> Standing:

@@ -52,6 +52,9 @@ def comparison_values(comparison: Comparison) -> dict[str, Any]:
             "arm": arm,
             "family": comparison.families[arm],
             "oracle": arm in comparison.oracles,
+            "reads_part_of": list(comparison.parts.get(arm, ())) or None,
+            "same_as": comparison.same_as.get(arm),
+            "also": list(comparison.also.get(arm, ())),
             "failed": int(frame.failed[place]),
             "unjudged": _known(float(frame.unjudged[place])),
             "measures": {
@@ -139,11 +142,11 @@ def _first_table(comparison: Comparison, shown: list[str]) -> Table:
         base = arm == comparison.baseline
         interval = "-" if base or math.isnan(one.low) else f"{figure(one.low, '+')} to {figure(one.high, '+')}"
         table.add_row(
-            Text(plain(arm)),
+            Text(plain(comparison.named(arm))),
             f"{figure(one.mean)}{_after(one, best.get(arm, '')):<2}",
             "baseline" if base else figure(one.difference, "+"),
             interval,
-            "bound" if arm in comparison.oracles else _probability(one.adjusted),
+            "bound" if arm in comparison.oracles else "same" if arm in comparison.untested else _probability(one.adjusted),
             sign(one),
         )
     return table
@@ -163,7 +166,7 @@ def _means_table(comparison: Comparison, shown: list[str]) -> Table:
         width = max(3, *map(len, after))
         columns.append([f"{figure(one.mean)}{words:<{width}}" for one, words in zip(of_arms, after, strict=True)])
     for arm, *cells in zip(shown, *columns, strict=True):
-        table.add_row(Text(plain(arm)), *cells)
+        table.add_row(Text(plain(comparison.named(arm))), *cells)
     if len(comparison.frame.measures) > MOST_MEASURES:
         table.caption = Text(f"{', '.join(comparison.frame.measures[MOST_MEASURES:])}: see --json and the report")
     return table

@@ -9,7 +9,14 @@ from dataclasses import dataclass, field
 import duckdb
 import pyarrow as pa
 
-from jobs.compare.export.lists import TOP_OF_LIST, Portion, list_portions, listed_strategies, lists_kept, own_arm
+from jobs.compare.export.lists import (
+    TOP_OF_LIST,
+    Portion,
+    list_portions,
+    listed_strategies,
+    lists_kept,
+    own_arm,
+)
 from jobs.evaluate import judged_rows
 from jobs.evaluate.per_query import database
 from jobs.run.folder import RunFolder
@@ -59,11 +66,12 @@ def worth(run: RunFolder, clicks: Mapping[str, Collection[str]] | None = None) -
     if not lists_kept(run):
         return None
     sums = _WorthSums()
+    has_own = not run.is_ablation or run.own_reranker is not None
     with database(run) as connection:
         clicked = _register_clicks(connection, run, clicks or {})
         for portion in list_portions(run):
             _add_results(connection, run, portion, sums)
-            if portion.runs and portion.scores and run.config.rerank.kind != "none":
+            if portion.runs and portion.scores and run.config.rerank.kind != "none" and has_own:
                 _add_gains(connection, run, portion, sums)
             if portion.runs and clicked:
                 _add_clicks(connection, portion, sums)
@@ -124,8 +132,7 @@ def _add_results(connection: duckdb.DuckDBPyConnection, run: RunFolder, portion:
 
 def _add_gains(connection: duckdb.DuckDBPyConnection, run: RunFolder, portion: Portion, sums: _WorthSums) -> None:
     """Adds, by strategy, the differences of the best scores to the original's, and the number of queries."""
-    # an ablation may have scores of several models; a local one has its absolute path here, and the config's in `run.config`
-    condition = " WHERE split_part(model, '/', -1) = $model" if run.is_ablation else ""
+    condition = " WHERE reranker = $reranker" if run.is_ablation else ""
     query = f"""
         WITH scored AS (SELECT query_id, doc_id, score FROM read_parquet($scores){condition}),
         best AS (
@@ -138,9 +145,7 @@ def _add_gains(connection: duckdb.DuckDBPyConnection, run: RunFolder, portion: P
     given: dict[str, object] = {"scores": portion.scores, "runs": portion.runs, "depth": run.config.fuse.depth}
     given["original"] = ORIGINAL
     if condition:
-        reranking = run.config.reranking
-        model = reranking.model if reranking.encoder is None else reranking.encoder.model
-        given["model"] = model.rstrip("/").rpartition("/")[2]
+        given["reranker"] = run.own_reranker
     for strategy, gain, queries in connection.execute(query, given).fetchall():
         sums.gains[strategy] += gain
         sums.gaining[strategy] += queries

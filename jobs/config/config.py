@@ -174,7 +174,8 @@ class EvaluateSettings(BaseModel):
     answers: str | None = None
     """Gold answers: `key`, answer in tab-separated columns; the report counts the pseudo-answers that have one."""
     measures: Annotated[list[str], Field(min_length=1)] = ["nDCG@10", "R@10", "P@5", "Success@5", "RR@10"]
-    """What `ablate` compares its arms by, the first one before all: any measure that ir_measures knows."""
+    """What `run`, `report`, `evaluate`, `diff` and `ablate` measure by, the first one before all (`tune` by it alone): any
+    measures that ir_measures knows."""
     baseline: str = "original"
     """The arm that `ablate` compares the others with."""
     min_effect: Annotated[float, Field(gt=0)] = 0.01

@@ -5,6 +5,7 @@ Both may be unfinished: what is committed is read, by the manifests.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from cluster import costs
@@ -12,7 +13,7 @@ from cluster.costs import Prices
 from jobs.diff.changes import Change, changes
 from jobs.diff.moved import Moves, moves
 from jobs.diff.prompts import prompt_lines
-from jobs.diff.quality import Paired, quality
+from jobs.diff.quality import Paired, PairedMeasure, quality
 from jobs.evaluate.judgements import Judgements
 from jobs.pipeline import COSTED
 from jobs.run.folder import RunFolder
@@ -48,7 +49,14 @@ class Diff(NamedTuple):
         return a, b
 
 
-def diff(a: RunFolder, b: RunFolder, judgements: Judgements | None, prices: Prices | None, count: int) -> Diff:
+def diff(
+    a: RunFolder,
+    b: RunFolder,
+    judgements: Judgements | None,
+    prices: Prices | None,
+    count: int,
+    measures: Sequence[str] | None = None,
+) -> Diff:
     """Returns the comparison of two runs.
 
     Args:
@@ -57,11 +65,12 @@ def diff(a: RunFolder, b: RunFolder, judgements: Judgements | None, prices: Pric
         judgements: for the quality; None: not compared.
         prices: for costs in USD, of both runs; None: quantities only.
         count: the most queries in each list of queries.
+        measures: names that ir_measures knows; None: those of the config of B.
 
     Raises:
-        ConfigError: files of the runs cannot be read.
+        ConfigError: a measure cannot be computed, or files of the runs cannot be read.
     """
-    paired = None if judgements is None else quality(a, b, judgements, count)
+    paired = None if judgements is None else quality(a, b, judgements, count, measures)
     return Diff(a, b, changes(a, b), prompt_lines(a, b), moves(a, b, count), _costs(a, b, prices), paired)
 
 
@@ -72,7 +81,7 @@ def diff_values(found: Diff) -> dict[str, Any]:
     if paired is not None:
         measured = paired._asdict() | {
             "warning": paired.warning,
-            "measures": {name: one._asdict() | {"difference": one.difference} for name, one in paired.measures.items()},
+            "measures": {name: _measure(one) for name, one in paired.measures.items()},
             "gained": [one._asdict() for one in paired.gained],
             "lost": [one._asdict() for one in paired.lost],
         }
@@ -90,6 +99,11 @@ def diff_values(found: Diff) -> dict[str, Any]:
         "costs_per_1000_queries": [one._asdict() for one in found.costs],
         "quality": measured,
     }
+
+
+def _measure(one: PairedMeasure) -> dict[str, Any]:
+    looked = {name: None if cut is None else cut._asdict() for name, cut in zip("ab", one.looked, strict=True)}
+    return one._asdict() | {"difference": one.difference, "looked": looked}
 
 
 def _plain(value: Any) -> Any:

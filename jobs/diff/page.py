@@ -11,14 +11,16 @@ from rich.text import Text
 
 from jobs.diff.diff import Cost, Diff
 from jobs.diff.moved import MovedQuery, Moves, Share
-from jobs.diff.quality import RANKED_BY, Paired, QueryChange
-from jobs.evaluate.evaluate import figure
+from jobs.diff.quality import Paired, QueryChange
+from jobs.evaluate.evaluate import FEW_QUERIES, figure, looked_notes, marked
 from jobs.evaluate.intervals import LEVEL
-from jobs.evaluate.measure import DEPTH, SHOWN
+from jobs.evaluate.looked import MARK
+from jobs.evaluate.measure import title
 from jobs.report.wording import duration, money, percent, shown
 
 MOST_LINES = 20  # of a section of what was given
 _WIDTH = 60  # characters of a text
+MOST_TURNS = 120  # characters of the earlier turns, the last ones
 _WHOLE = 500  # characters of a value: where long ones differ must be seen
 
 
@@ -119,6 +121,7 @@ def _moved(one: MovedQuery, depth: int) -> RenderableType:
         words += "" if first[0] == first[1] else f", the first {first[0]} -> {first[1]}"
     asked = "once" if one.asked == 1 else f"{one.asked:,} times"
     lines = [Text.assemble((_text(one.query), "bold"), f"  ({asked}; {words})")]
+    lines += [Text(f"  after: {_turns(one.context)}", style="dim", overflow="fold")] if one.context else []
     lines += [Text(f"  {name}: {_text(a)} -> {_text(b)}", overflow="fold") for name, (a, b) in one.rewrites.items()]
     for run in ("A", "B"):
         if names := [strategy for strategy, of in one.selected.items() if of == run]:
@@ -153,13 +156,14 @@ def _quality(paired: Paired) -> Iterator[RenderableType]:
     table = _grid("", "A", "B", "difference", f"{100 * LEVEL:.0f} % interval", "better", "worse", space=1)
     for name, one in paired.measures.items():
         interval = "-" if one.interval is None else " to ".join(figure(end, "+") for end in one.interval)
-        means = figure(one.a), figure(one.b), figure(one.difference, "+")
-        table.add_row(SHOWN[name], *means, interval, f"{one.better:,}", f"{one.worse:,}")
+        means = [marked(figure(value), cut is not None) for value, cut in zip((one.a, one.b), one.looked, strict=True)]
+        means.append(marked(figure(one.difference, "+"), one.uneven))
+        table.add_row(title(name), *means, interval, f"{one.better:,}", f"{one.worse:,}")
     yield table
     yield Text("\n".join(_notes(paired)))
     for words, listed in (("gained", paired.gained), ("lost", paired.lost)):
         if listed:
-            yield Text(f"\n{words} most, by {RANKED_BY}", style="dim")
+            yield Text(f"\n{words} most, by {paired.ranked_by}", style="dim")
             yield _changed(listed)
 
 
@@ -168,8 +172,20 @@ def _changed(listed: list[QueryChange]) -> Table:
     table.columns[4].justify = "left"
     for one in listed:
         asked = "once" if one.asked == 1 else f"{one.asked:,} times"
-        table.add_row(figure(one.b - one.a, "+"), figure(one.a), figure(one.b), asked, Text(_text(one.query)))
+        table.add_row(
+            figure(one.b - one.a, "+"),
+            figure(one.a),
+            figure(one.b),
+            asked,
+            Text(_text(one.query) + (f" (after: {_turns(one.context)})" if one.context else "")),
+        )
     return table
+
+
+def _turns(context: str) -> str:
+    """Returns the end of the earlier turns, in one line: what a query follows stands last."""
+    words = " ".join(context.split())
+    return _text(words if len(words) <= MOST_TURNS else f"... {words[-MOST_TURNS:]}", 2 * MOST_TURNS)
 
 
 def _notes(paired: Paired) -> list[str]:
@@ -183,12 +199,22 @@ def _notes(paired: Paired) -> list[str]:
     ]
     out = ", ".join(f"{number:,} {words}" for number, words in left if number)
     notes = [f"judged in both: {rows}{paired.queries:,} distinct queries" + (f"; left out: {out}" if out else "")]
-    shares = [(name, share) for name, share in zip("AB", paired.unjudged, strict=True) if share is not None]
+    sides = zip("AB", paired.unjudged, paired.first, strict=True)
+    shares = [(name, share, first) for name, share, first in sides if share is not None]
     if shares:
-        words = ", ".join(f"{100 * share:.1f} % of {name}'s first {DEPTH} results" for name, share in shares)
+        words = ", ".join(f"{100 * share:.1f} % of {name}'s first {first} results" for name, share, first in shares)
         notes.append(f"not judged, so not relevant: {words}")
+    by_side = [
+        (name, {measure: cut for measure, one in paired.measures.items() if (cut := one.looked[place]) is not None})
+        for place, name in enumerate("AB")
+    ]
+    notes += looked_notes(by_side, paired.counted)
+    if any(one.uneven for one in paired.measures.values()):
+        notes.append(f"{MARK} at a difference: lists of A and B end at different depths, so it is of the cuts, too")
     if any(one.interval is None for one in paired.measures.values()):
         notes.append("no interval: it takes two distinct queries")
     else:
         notes.append("difference: B - A, paired by query; better, worse: queries with a higher or lower value in B")
+        if paired.queries < FEW_QUERIES:
+            notes.append("interval: of so few queries rather too narrow")
     return notes

@@ -6,18 +6,19 @@ thousands of queries any difference is significant, so the size of the differenc
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from jobs.compare.measures import depths
+from jobs.evaluate.contexts import contexts_of
 from jobs.evaluate.intervals import Floats, mean_interval
 from jobs.evaluate.judgements import Judgements
-from jobs.evaluate.measure import MEASURES
-from jobs.evaluate.per_query import PerQuery, database, per_query, sums_by_query
+from jobs.evaluate.looked import Looked, Numbers, looked, uneven
+from jobs.evaluate.per_query import PerQuery, database, kept, per_query, sums_by_query
 from jobs.run.folder import RunFolder
-
-RANKED_BY = MEASURES[0]  # the measure by which queries are said to have gained or lost
 
 
 class PairedMeasure(NamedTuple):
@@ -30,6 +31,11 @@ class PairedMeasure(NamedTuple):
     better: int
     """Queries in which B has the higher value."""
     worse: int
+    looked: tuple[Looked | None, Looked | None] = (None, None)
+    """How deep the measure looked into lists of A, of B that were cut above its depth; None: all are whole down to it."""
+    uneven: bool = False
+    """Whether lists of A and B end at different depths above that of the measure, one of them cut: then the difference is of
+    the cuts, too."""
 
     @property
     def difference(self) -> float:
@@ -38,13 +44,15 @@ class PairedMeasure(NamedTuple):
 
 
 class QueryChange(NamedTuple):
-    """One query's value of `RANKED_BY` in A and in B, the mean of its judged log rows where they are several."""
+    """One query's value of the first measure in A and in B, the mean of its judged log rows where they are several."""
 
     query_id: str
     query: str
     asked: int
     a: float
     b: float
+    context: str | None = None
+    """The earlier turns; None: there are none."""
 
 
 class Paired(NamedTuple):
@@ -64,13 +72,20 @@ class Paired(NamedTuple):
     others: int
     """Judged log_ids that are another query in B than in A; left out."""
     unjudged: tuple[float | None, float | None]
-    """Share of the first ten results of A, of B, without a judgement."""
+    """Share of the results of A, of B, as deep as the measures read, without a judgement."""
     measures: dict[str, PairedMeasure]
     """Empty if no key is counted."""
     gained: list[QueryChange]
     """The queries with the greatest gains, the greatest first."""
     lost: list[QueryChange]
     """The queries with the greatest losses, the greatest first."""
+    first: tuple[int, int] = (0, 0)
+    """Results of A, of B, that measures read at most: fewer than they would where the run kept fewer."""
+
+    @property
+    def ranked_by(self) -> str:
+        """Returns the measure by which queries are said to have gained or lost: the first."""
+        return next(iter(self.measures))
 
     @property
     def warning(self) -> str | None:
@@ -86,7 +101,7 @@ class Paired(NamedTuple):
         return f"nothing is measured: of {self.judged:,} judged {self.key}s none counts in both runs: {why}{more}"
 
 
-def quality(a: RunFolder, b: RunFolder, judgements: Judgements, count: int) -> Paired:
+def quality(a: RunFolder, b: RunFolder, judgements: Judgements, count: int, measures: Sequence[str] | None = None) -> Paired:
     """Measures two runs and pairs their values.
 
     Args:
@@ -94,13 +109,17 @@ def quality(a: RunFolder, b: RunFolder, judgements: Judgements, count: int) -> P
         b: the other; a difference is of B - A.
         judgements: of log rows or queries.
         count: the most queries to list as gained, and as lost.
+        measures: names that ir_measures knows; None: those of the config of B.
 
     Raises:
-        ConfigError: files of the runs cannot be read.
+        ConfigError: a measure cannot be computed, or files of the runs cannot be read.
     """
-    of_a, of_b = (per_query(run, judgements, alone=False) for run in (a, b))
-    query_ids, values_a, values_b, others = _pairs(of_a, of_b)
-    measures: dict[str, PairedMeasure] = {}
+    names = measures or b.config.evaluate.measures
+    of_a, of_b = (per_query(run, judgements, names, alone=False) for run in (a, b))
+    query_ids, rows_a, rows_b, others = _pairs(of_a, of_b)
+    values_a, values_b = of_a.results[rows_a], of_b.results[rows_b]
+    lists_a, lists_b = of_a.lists.lengths[rows_a], of_b.lists.lengths[rows_b]
+    found: dict[str, PairedMeasure] = {}
     gained: list[QueryChange] = []
     lost: list[QueryChange] = []
     queries = 0
@@ -108,11 +127,15 @@ def quality(a: RunFolder, b: RunFolder, judgements: Judgements, count: int) -> P
         sums, sizes = sums_by_query(values_b - values_a, query_ids)
         queries = len(sizes)
         intervals = mean_interval(sums, sizes)
-        for place, name in enumerate(MEASURES):
+        for place, (name, reads) in enumerate(zip(of_a.measures, depths(of_a.measures), strict=True)):
             interval = None if intervals is None else (float(intervals[place][0]), float(intervals[place][1]))
             mean_a, mean_b = (float(values[:, place].mean()) for values in (values_a, values_b))
             moved = np.round(sums[:, place], 12)
-            measures[name] = PairedMeasure(mean_a, mean_b, interval, int((moved > 0).sum()), int((moved < 0).sum()))
+            found[name] = PairedMeasure(
+                mean_a, mean_b, interval, int((moved > 0).sum()), int((moved < 0).sum()),
+                (looked(lists_a, of_a.lists.least, reads), looked(lists_b, of_b.lists.least, reads)),
+                uneven(lists_a, of_a.lists.least, lists_b, of_b.lists.least, reads),
+            )  # fmt: skip
         gained, lost = _moved(b, query_ids, values_a, values_b, count)
     return Paired(
         key=judgements.key,
@@ -123,14 +146,15 @@ def quality(a: RunFolder, b: RunFolder, judgements: Judgements, count: int) -> P
         not_committed=(of_a.not_committed, of_b.not_committed),
         others=others,
         unjudged=(of_a.unjudged, of_b.unjudged),
-        measures=measures,
+        measures=found,
         gained=gained,
         lost=lost,
+        first=(min(of_a.depth, kept(a)), min(of_b.depth, kept(b))),
     )
 
 
-def _pairs(a: PerQuery, b: PerQuery) -> tuple[list[str | None], Floats, Floats, int]:
-    """Returns the queries of the keys that both count, (keys, measures) of A and B, and the number of other queries.
+def _pairs(a: PerQuery, b: PerQuery) -> tuple[list[str | None], Numbers, Numbers, int]:
+    """Returns the queries of the keys that both count, the places of these keys in A and in B, and the number of other queries.
 
     A log row that only one run rejected is of the other's query, and zero where it was rejected. Rows are in order of their
     queries, those that both rejected last.
@@ -146,8 +170,8 @@ def _pairs(a: PerQuery, b: PerQuery) -> tuple[list[str | None], Floats, Floats, 
             continue
         pairs.append((query_id or b.query_ids[other], place, other))
     pairs.sort(key=lambda pair: (pair[0] is None, pair[0] or ""))
-    rows_a, rows_b = np.array([pair[1] for pair in pairs], int), np.array([pair[2] for pair in pairs], int)
-    return [query_id for query_id, _, _ in pairs], a.results[rows_a], b.results[rows_b], others
+    rows_a, rows_b = (np.array([pair[place] for pair in pairs], np.int64) for place in (1, 2))
+    return [query_id for query_id, _, _ in pairs], rows_a, rows_b, others
 
 
 def _moved(
@@ -155,8 +179,7 @@ def _moved(
 ) -> tuple[list[QueryChange], list[QueryChange]]:
     """Returns the queries that gained most and those that lost most; of equal ones those that were asked more often."""
     known = sum(query_id is not None for query_id in query_ids)  # the others stand last
-    place = MEASURES.index(RANKED_BY)
-    columns = np.column_stack([values_a[:known, place], values_b[:known, place]])
+    columns = np.column_stack([values_a[:known, 0], values_b[:known, 0]])
     sums, sizes = sums_by_query(columns, query_ids[:known])
     means = sums / sizes[:, None]
     ids = pa.array(dict.fromkeys(query_ids[:known]), pa.string())
@@ -170,4 +193,6 @@ def _moved(
                 [b.tables["queries"], count],
             ).fetchall()
             found.append([QueryChange(*row) for row in rows])
-    return found[0], found[1]
+    contexts = contexts_of(b, [one.query_id for of in found for one in of])
+    gained, lost = ([one._replace(context=contexts.get(one.query_id)) for one in of] for of in found)
+    return gained, lost

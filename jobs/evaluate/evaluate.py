@@ -7,18 +7,21 @@ the log whose query is committed.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from jobs.compare.measures import depths
 from jobs.evaluate.intervals import LEVEL, RESAMPLES, Floats, mean_interval
 from jobs.evaluate.judgements import Judgements, Key, read_qrels
-from jobs.evaluate.measure import DEPTH, MEASURES, SHOWN
-from jobs.evaluate.per_query import PerQuery, kept, per_query, sums_by_query
+from jobs.evaluate.looked import MARK, Looked, looked, uneven
+from jobs.evaluate.measure import DEPTH, MEASURES, title
+from jobs.evaluate.per_query import ListLengths, PerQuery, kept, per_query, sums_by_query
+from jobs.evaluate.unknown import UnknownDocuments, unknown_documents
 from jobs.run.folder import RunFolder
 
 __all__ = ["MEASURES", "Evaluation", "Judgements", "evaluate", "evaluation_table", "evaluation_values", "read_qrels"]
@@ -58,19 +61,34 @@ class Evaluation:
     queries: int = 0
     """Number of distinct queries of the counted keys; each rejected row counts as one."""
     unjudged: float | None = None
-    """Share of the first ten results without a judgement; they count as not relevant."""
+    """Share of the results, as deep as the measures read, without a judgement; they count as not relevant."""
     original_unjudged: float | None = None
-    """Share of the first ten documents of the original alone without a judgement."""
+    """Share of the documents of the original alone, as deep, without a judgement."""
     kept: int = DEPTH
-    """Most results of a query; if fewer than ten, the original alone is cut there, too."""
+    """Most results of a query; if fewer than measures read, the original alone is cut there, too."""
     reranked: bool = False
     """Whether the results are reranked."""
     unmatched: tuple[str, str] | None = None
     """If no judged key is in the log: a key of the judgements and one of the log, as examples."""
     key: Key = "log_id"
     """What the judgements name."""
+    unknown: UnknownDocuments | None = None
+    """The judged documents that no index has."""
     joining: Sequence[str] = ()
     """The retrievers that have no list of the original alone (`Config.joining`)."""
+    depth: int = DEPTH
+    """The deepest rank that a measure reads."""
+    looked: Mapping[str, Looked] = field(default_factory=dict)
+    """Measure -> how deep it looked into the results, of measures whose lists were cut above their depth."""
+    original_looked: Mapping[str, Looked] = field(default_factory=dict)
+    """The same of the original alone."""
+    uneven: frozenset[str] = frozenset()
+    """Measures of which lists of the results and of the original end at different depths, one of them cut."""
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """Returns the measures, the leading one first."""
+        return tuple(self.results)
 
     @property
     def alone(self) -> str:
@@ -93,13 +111,13 @@ class Evaluation:
         return None if self.counted else nothing_measured(self.judged, self.not_committed, self.unmatched, self.key)
 
 
-def evaluate(run: RunFolder, judgements: Judgements) -> Evaluation:
-    """Returns the measures of a run's committed results.
+def evaluate(run: RunFolder, judgements: Judgements, measures: Sequence[str] | None = None) -> Evaluation:
+    """Returns the measures of a run's committed results; those of its config by default.
 
     Raises:
-        ConfigError: files of the run cannot be read.
+        ConfigError: a measure cannot be computed, or files of the run cannot be read.
     """
-    return evaluation(run, judgements, per_query(run, judgements))
+    return evaluation(run, judgements, per_query(run, judgements, measures))
 
 
 def evaluation(run: RunFolder, judgements: Judgements, values: PerQuery) -> Evaluation:
@@ -108,12 +126,15 @@ def evaluation(run: RunFolder, judgements: Judgements, values: PerQuery) -> Eval
     queries, intervals = 0, None
     if values.keys:
         sums, sizes = sums_by_query(values.results - (0 if original is None else original), values.query_ids)
-        queries, intervals = len(sizes), None if original is None else _by_measure(mean_interval(sums, sizes))
+        queries = len(sizes)
+        intervals = None if original is None else _by_measure(values.measures, mean_interval(sums, sizes))
+    reads = dict(zip(values.measures, depths(values.measures), strict=True))
+    own, alone = values.lists, values.original_lists
     return Evaluation(
         judged=values.judged,
         missing=values.missing,
-        results=_means(values.results),
-        original=None if original is None else _means(original),
+        results=_means(values.measures, values.results),
+        original=None if original is None else _means(values.measures, original),
         intervals=intervals,
         not_committed=values.not_committed,
         rejected=values.rejected,
@@ -125,7 +146,14 @@ def evaluation(run: RunFolder, judgements: Judgements, values: PerQuery) -> Eval
         reranked=run.config.rerank.kind != "none",
         unmatched=values.unmatched,
         key=judgements.key,
+        unknown=unknown_documents(run, judgements),
         joining=run.config.joining,
+        depth=values.depth,
+        looked=_looked(own, reads),
+        original_looked={} if alone is None else _looked(alone, reads),
+        uneven=frozenset(
+            name for name, depth in reads.items() if alone is not None and uneven(*own, alone.lengths, alone.least, depth)
+        ),
     )
 
 
@@ -148,13 +176,18 @@ def nothing_measured(judged: int, not_committed: int, unmatched: tuple[str, str]
     return f"nothing is measured: none of {judged:,} judged {words} is in the log{found}; see {look}"
 
 
-def _means(values: Floats) -> dict[str, float]:
-    means = values.sum(axis=0) / len(values) if len(values) else [math.nan] * len(MEASURES)
-    return dict(zip(MEASURES, map(float, means), strict=True))
+def _means(names: Sequence[str], values: Floats) -> dict[str, float]:
+    means = values.sum(axis=0) / len(values) if len(values) else [math.nan] * len(names)
+    return dict(zip(names, map(float, means), strict=True))
 
 
-def _by_measure(ends: Floats | None) -> dict[str, tuple[float, float]] | None:
-    return None if ends is None else {name: (float(low), float(high)) for name, (low, high) in zip(MEASURES, ends, strict=True)}
+def _by_measure(names: Sequence[str], ends: Floats | None) -> dict[str, tuple[float, float]] | None:
+    return None if ends is None else {name: (float(low), float(high)) for name, (low, high) in zip(names, ends, strict=True)}
+
+
+def _looked(lists: ListLengths, reads: Mapping[str, int]) -> dict[str, Looked]:
+    found = {name: looked(lists.lengths, lists.least, depth) for name, depth in reads.items()}
+    return {name: one for name, one in found.items() if one is not None}
 
 
 # ---------------------------------------------------------------- output
@@ -166,14 +199,15 @@ def evaluation_table(evaluation: Evaluation) -> RenderableType:
         return Text(f"warning: {evaluation.warning}")
     table = Table(box=None, padding=(0, 2, 0, 0), min_width=76, caption_justify="left", caption_style="")
     table.add_column("", style="bold", no_wrap=True, ratio=1)
-    for title in ("results", evaluation.alone.replace(", ", ",\n", 1), "difference", f"{100 * LEVEL:.0f} % interval"):
-        table.add_column(title, justify="right", no_wrap=True)
+    for head in ("results", evaluation.alone.replace(", ", ",\n", 1), "difference", f"{100 * LEVEL:.0f} % interval"):
+        table.add_column(head, justify="right", no_wrap=True)
     original, differences, intervals = evaluation.original, evaluation.differences, evaluation.intervals
-    for name in MEASURES:
-        alone = "-" if original is None else figure(original[name])
-        difference = "-" if differences is None else figure(differences[name], "+")
+    for name in evaluation.measures:
+        alone = "-" if original is None else marked(figure(original[name]), name in evaluation.original_looked)
+        difference = "-" if differences is None else marked(figure(differences[name], "+"), name in evaluation.uneven)
         interval = "-" if intervals is None else " to ".join(figure(end, "+") for end in intervals[name])
-        table.add_row(SHOWN[name], figure(evaluation.results[name]), alone, difference, interval)
+        results = marked(figure(evaluation.results[name]), name in evaluation.looked)
+        table.add_row(title(name), results, alone, difference, interval)
     table.caption = Text("\n" + "\n".join(evaluation_notes(evaluation)))
     return table
 
@@ -187,13 +221,17 @@ def evaluation_values(evaluation: Evaluation) -> dict[str, Any]:
             "original": None if original is None else _number(original[name]),
             "difference": None if differences is None else _number(differences[name]),
             "interval": None if intervals is None else list(intervals[name]),
+            "looked": evaluation.looked[name]._asdict() if name in evaluation.looked else None,
+            "original_looked": evaluation.original_looked[name]._asdict() if name in evaluation.original_looked else None,
+            "uneven": name in evaluation.uneven,
         }
-        for name in MEASURES
-        if name in evaluation.results  # none where nothing is judged
+        for name in evaluation.measures
     }
     names = ("judged", "missing", "not_committed", "counted", "queries", "rejected", "without_results", "unjudged")
     counts = {name: getattr(evaluation, name) for name in (*names, "original_unjudged", "kept", "reranked")}
     said = {"warning": evaluation.warning, "notes": evaluation_notes(evaluation)}
+    unknown = evaluation.unknown
+    counts["unknown_documents"] = None if unknown is None else {"unknown": unknown.unknown, "looked_up": unknown.looked_up}
     return {"key": evaluation.key} | counts | {"measures": measures} | said
 
 
@@ -206,19 +244,24 @@ def evaluation_notes(evaluation: Evaluation) -> list[str]:
     left = ", ".join(f"{count:,} {where}" for count, where in left_out if count)
     rows = f"{one.counted:,} {_WORDS[one.key][one.counted != 1]} of " if one.key == "log_id" else ""
     notes = [f"judged: {rows}{one.queries:,} distinct queries" + (f"; left out: {left}" if left else "")]
+    if one.unknown is not None:
+        notes.append(one.unknown.note)
     zero = [(one.without_results, "without results"), (one.rejected, "rejected")]
     if words := ", ".join(f"{count:,} {why}" for count, why in zero if count):
         notes.append(f"counted as zero: {words}")
     if one.unjudged is not None:
         alone = "" if one.original_unjudged is None else f", {100 * one.original_unjudged:.1f} % of the original's"
-        first = f"{100 * one.unjudged:.1f} % of the results' first {min(one.kept, DEPTH)}"
+        first = f"{100 * one.unjudged:.1f} % of the results' first {min(one.kept, one.depth)}"
         notes.append(f"not judged, so not relevant: {first}{alone}")
     if one.original is None:
         why = f"{' and '.join(one.joining)} searched it as one with its rewrites" if one.joining else ""
         notes.append(f"original alone: not measured, since {why or 'retrieve.keep_runs is false'}")
     elif one.reranked:
         notes.append(f"{one.alone}: the results are reranked, so the difference is of rewriting and reranking together")
-    if one.kept < DEPTH:
+    notes += looked_notes([("results", one.looked), ("original alone", one.original_looked)], one.counted)
+    if one.uneven:
+        notes.append(f"{MARK} at a difference: lists of both end at different depths, so it is of the cuts, too")
+    if one.kept < one.depth:
         notes.append(f"lists end after {one.kept} documents (what the run kept), the original's, too")
     if one.original is not None:
         if one.intervals is None:
@@ -227,6 +270,31 @@ def evaluation_notes(evaluation: Evaluation) -> list[str]:
             few = "; of so few queries rather too narrow" if one.queries < FEW_QUERIES else ""
             notes.append(f"interval: of the mean difference, {RESAMPLES:,} draws of the distinct queries{few}")
     return notes
+
+
+def looked_notes(sides: Sequence[tuple[str, Mapping[str, Looked]]], keys: int) -> list[str]:
+    """Returns how deep measures looked whose lists were cut above their depth, one note for measures and sides alike.
+
+    Args:
+        sides: what was measured, and measure -> how deep it looked.
+        keys: number of judged keys that count.
+    """
+    found: dict[str, dict[str, list[str]]] = {}
+    for side, of in sides:
+        for name, one in of.items():
+            few = "" if one.keys == keys else f" for {one.keys:,} of {keys:,} judged"
+            found.setdefault(f"{one}{few}", {}).setdefault(side, []).append(name)
+    notes = []
+    for words, by_side in found.items():
+        for names in dict.fromkeys(tuple(names) for names in by_side.values()):
+            whose = " and ".join(side for side, of in by_side.items() if tuple(of) == names)
+            notes.append(f"{MARK} {', '.join(names)} {words}: {whose}; what stands behind was cut off")
+    return notes
+
+
+def marked(words: str, cut: bool) -> str:
+    """Returns a figure with `MARK` where the lists that it is of were cut above the measure's depth."""
+    return words + MARK * cut
 
 
 def figure(value: float, sign: str = "") -> str:

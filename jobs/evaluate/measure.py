@@ -7,13 +7,13 @@ from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from jobs.evaluate.intervals import Floats
 from jobs.evaluate.judgements import Judgements
 
-MEASURES = ("nDCG@10", "R@10", "P@5", "Success@5", "RR@10")
-SHOWN = {name: name for name in MEASURES} | {"Success@5": "Success@5 (H@5)"}  # display names; DMQR-RAG calls it H@5
-DEPTH = 10  # the deepest cutoff of a measure
+MEASURES = ("nDCG@10", "R@10", "P@5", "Success@5", "RR@10")  # the default of `evaluate.measures`
+DEPTH = 10  # the deepest cutoff of one of them
 CHUNK = 2000  # lists measured at a time
 
 GradedList = tuple[Mapping[str, int], Sequence[str]]
@@ -24,25 +24,42 @@ class Measured(NamedTuple):
     """Measured values, one row per log_id in the given order and one column per measure."""
 
     values: Floats
-    found: int  # log_ids whose query has documents
+    lengths: npt.NDArray[np.int64]  # documents of each list, as far as they were read
     unjudged: float | None  # share of the documents without a judgement; None: there are no documents
+
+    @property
+    def found(self) -> int:
+        """Returns the number of log_ids whose query has documents."""
+        return int((self.lengths > 0).sum())
+
+
+def title(name: str) -> str:
+    """Returns a measure as it is shown: DMQR-RAG calls Success@5 H@5."""
+    return "Success@5 (H@5)" if name == "Success@5" else name
 
 
 def measure(
-    judgements: Judgements, log_ids: Mapping[str, Sequence[str]], ranked: Iterable[tuple[str, Sequence[str]]]
+    judgements: Judgements,
+    log_ids: Mapping[str, Sequence[str]],
+    ranked: Iterable[tuple[str, Sequence[str]]],
+    names: Sequence[str] = MEASURES,
+    depth: int = DEPTH,
 ) -> Measured:
-    """Returns the MEASURES of ranked lists.
+    """Returns measures of ranked lists.
 
     Args:
         judgements: grades by log_id.
         log_ids: query_id -> the judged log_ids of this query.
         ranked: query_id and its doc_ids, best first. Queries without an entry have no documents; entries of queries not in
             `log_ids` are ignored.
+        names: measures that ir_measures knows.
+        depth: the deepest rank that one of them reads.
     """
     begins = dict(zip(log_ids, np.cumsum([0, *map(len, log_ids.values())]).tolist(), strict=False))
-    values = np.zeros((sum(map(len, log_ids.values())), len(MEASURES)))
-    found = shown = unjudged = 0
-    lists = ((query_id, doc_ids[:DEPTH]) for query_id, doc_ids in ranked if query_id in log_ids and doc_ids)
+    values = np.zeros((sum(map(len, log_ids.values())), len(names)))
+    lengths = np.zeros(len(values), np.int64)
+    unjudged = 0
+    lists = ((query_id, doc_ids[:depth]) for query_id, doc_ids in ranked if query_id in log_ids and doc_ids)
     while chunk := list(islice(lists, CHUNK)):
         rows: list[int] = []
         judged: list[GradedList] = []
@@ -51,11 +68,10 @@ def measure(
                 grades = judgements.grades[log_id]
                 rows.append(row)
                 judged.append((grades, doc_ids))
-                shown += len(doc_ids)
+                lengths[row] = len(doc_ids)
                 unjudged += sum(doc_id not in grades for doc_id in doc_ids)
-        found += len(rows)
-        values[rows] = measured_lists(MEASURES, judged)
-    return Measured(values, found, unjudged / shown if shown else None)
+        values[rows] = measured_lists(names, judged)
+    return Measured(values, lengths, unjudged / int(lengths.sum()) if lengths.any() else None)
 
 
 def measured_lists(names: Sequence[str], lists: Sequence[GradedList]) -> Floats:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
 import duckdb
 import numpy as np
@@ -20,20 +21,33 @@ import pyarrow as pa
 
 from cluster.errors import ConfigError
 from cluster.storage.s3_duckdb import attach, reason
+from jobs.compare.measures import check_grades, check_measures, deepest_rank
 from jobs.evaluate import judged_rows
 from jobs.evaluate.intervals import Floats
 from jobs.evaluate.judgements import Judgements
-from jobs.evaluate.measure import DEPTH, MEASURES, measure
+from jobs.evaluate.looked import cut_from
+from jobs.evaluate.measure import measure
 from jobs.log.task import connect, no_room
 from jobs.run.folder import RunFolder
 
 MEMORY = "256MB"
 
 
+class ListLengths(NamedTuple):
+    """How long the lists are that were measured."""
+
+    lengths: npt.NDArray[np.int64]
+    """(keys,): documents of each, down to the deepest rank that a measure reads."""
+    least: int
+    """The fewest documents of a list from which something may have been cut off (jobs/evaluate/looked.py)."""
+
+
 @dataclass(frozen=True)
 class PerQuery:
     """The measures of the counted keys, in order of their queries, rejected log rows last."""
 
+    measures: tuple[str, ...]
+    """Their names, as ir_measures prints them; the first one leads."""
     judged: int
     """Number of keys with judgements."""
     missing: int
@@ -52,11 +66,17 @@ class PerQuery:
     without_results: int
     """Number of keys whose committed query has no result."""
     unjudged: float | None
-    """Share of the first ten results without a judgement."""
+    """Share of the results, as deep as the measures read, without a judgement."""
     original_unjudged: float | None
-    """Share of the first ten documents of the original alone without a judgement."""
+    """Share of the documents of the original alone, as deep, without a judgement."""
     unmatched: tuple[str, str] | None
     """If no judged key is in the log: a key of the judgements and one of the log, as examples."""
+    depth: int
+    """The deepest rank that a measure reads."""
+    lists: ListLengths
+    """Of the results."""
+    original_lists: ListLengths | None
+    """Of the original query alone."""
 
     @property
     def rejected(self) -> int:
@@ -95,7 +115,7 @@ def kept(run: RunFolder) -> int:
     return run.config.fuse.keep if run.config.rerank.kind == "none" else run.config.rerank.keep
 
 
-def per_query(run: RunFolder, judgements: Judgements, *, alone: bool = True) -> PerQuery:
+def per_query(run: RunFolder, judgements: Judgements, measures: Sequence[str] | None = None, *, alone: bool = True) -> PerQuery:
     """Returns the measures of a run's committed results, judged key by judged key.
 
     Besides the judgements, memory grows by some hundred bytes per judged key.
@@ -103,23 +123,34 @@ def per_query(run: RunFolder, judgements: Judgements, *, alone: bool = True) -> 
     Args:
         run: the run to measure.
         judgements: of log rows or queries.
+        measures: names that ir_measures knows; None: those of the run's config.
         alone: whether to measure the original query alone, too.
 
     Raises:
-        ConfigError: files of the run cannot be read.
+        ConfigError: a measure cannot be computed, or files of the run cannot be read.
     """
+    names = check_measures(measures or run.config.evaluate.measures)
+    check_grades(names, judgements)
+    depth = deepest_rank(names)
     with database(run) as connection:
         query_of = judged_rows.query_of(connection, run, judgements)
         keys_of = committed_keys(query_of, judged_rows.not_committed(connection, run))
-        results = measure(judgements, keys_of, judged_rows.results(connection, run, min(kept(run), DEPTH)))
+        ranked = judged_rows.results(connection, run, min(kept(run), depth))
+        results = measure(judgements, keys_of, ranked, names, depth)
         original = None
         if alone and run.config.retrieve.keep_runs and not run.config.joining:
-            original = measure(judgements, keys_of, judged_rows.originals(connection, run, kept(run)))
+            ranked = judged_rows.originals(connection, run, kept(run))
+            original = measure(judgements, keys_of, ranked, names, depth)
         unmatched = None if query_of else judged_rows.unmatched(connection, run, judgements)
     rejected = sorted(key for key, query_id in query_of.items() if query_id is None)
     keys = [key for keys in keys_of.values() for key in keys] + rejected
-    zeros = np.zeros((len(rejected), len(MEASURES)))
+    zeros, empty = np.zeros((len(rejected), len(names))), np.zeros(len(rejected), np.int64)
+    lists = ListLengths(np.concatenate([results.lengths, empty]), min(kept(run), cut_from(run.config, _own_cuts(run))))
+    alone_lists = None
+    if original is not None:
+        alone_lists = ListLengths(np.concatenate([original.lengths, empty]), min(kept(run), cut_from(run.config, {})))
     return PerQuery(
+        measures=names,
         judged=len(judgements.grades),
         missing=len(judgements.grades) - len(query_of),
         not_committed=len(query_of) - len(keys),
@@ -131,7 +162,16 @@ def per_query(run: RunFolder, judgements: Judgements, *, alone: bool = True) -> 
         unjudged=results.unjudged,
         original_unjudged=None if original is None else original.unjudged,
         unmatched=unmatched,
+        depth=depth,
+        lists=lists,
+        original_lists=alone_lists,
     )
+
+
+def _own_cuts(run: RunFolder) -> dict[str, tuple[int | None, float | None]]:
+    """Returns strategy -> depth and score floor of its own, as the run has recorded them."""
+    strategies = run.record.get("identity", {}).get("rewrite", {}).get("rewriter", {}).get("strategies", ())
+    return {one["name"]: (one.get("depth"), one.get("score_floor")) for one in strategies}
 
 
 def committed_keys(query_of: dict[str, str | None], pending: set[str]) -> dict[str, list[str]]:
@@ -176,7 +216,7 @@ def per_query_table(run: RunFolder, judgements: Judgements, values: PerQuery) ->
     if judgements.key != "query":
         columns["query"] = pa.array([query for query, _ in texts], pa.string())
     columns["log_count"] = pa.array([log_count for _, log_count in texts], pa.int64())
-    for place, name in enumerate(MEASURES):
+    for place, name in enumerate(values.measures):
         columns[name] = pa.array(values.results[:, place])
         if values.original is not None:
             columns[f"{name} original"] = pa.array(values.original[:, place])

@@ -13,9 +13,9 @@ from jobs.index import actors as index_actors
 from jobs.index.on_s3 import build_on_s3
 from jobs.terminal.live_display import LiveDisplay
 from retrievers.corpora.files import Source
-from retrievers.elastic.build import build_elastic_index
+from retrievers.elastic.build import ElasticSummary, build_elastic_index
 from retrievers.elastic.fields import elastic_indexes
-from retrievers.local.build import build_local_index, local_indexes
+from retrievers.local.build import IndexSummary, build_local_index, local_indexes
 from retrievers.settings import EncoderSettings
 
 
@@ -28,7 +28,8 @@ def index(config: Config, corpus: Sequence[str], progress: LiveDisplay) -> list[
         progress: shows the progress.
 
     Returns:
-        For each index `index` (its place), `documents` (their number) and `done` (whether it was built).
+        For each index `index` (its place), `documents` (their number), `without_text` (those whose text is null or blank),
+        `replaced` (documents of the index of another corpus in whose place it is; None: of none) and `done` (it all in words).
 
     Raises:
         RetrieverError: the corpus cannot be read, or an index cannot be built.
@@ -43,14 +44,14 @@ def index(config: Config, corpus: Sequence[str], progress: LiveDisplay) -> list[
             built = build_on_s3(folder, sources, fields, show, config.corpus)
         else:
             built = build_local_index(folder, sources, fields, progress=show, columns=config.corpus)
-        result.append({"index": folder, "documents": built.documents, "done": _done(built.built)})
+        result.append({"index": folder, "documents": built.documents} | _done(built))
     for (_, alias), mapping in elastic.items():
         encodes = mapping.dense and isinstance(mapping.encoder, EncoderSettings)
         load = index_actors.ActorLoader(config) if encodes and index_actors.uses_actors(config) else None
         with work_folder() as work:
             show = _show(progress, alias)
             summary = build_elastic_index(mapping, sources, folder=work, progress=show, load=load, columns=config.corpus)
-        result.append({"index": f"{alias} ({summary.name})", "documents": summary.documents, "done": _done(summary.built)})
+        result.append({"index": f"{alias} ({summary.name})", "documents": summary.documents} | _done(summary))
     return result
 
 
@@ -58,8 +59,13 @@ def _show(progress: LiveDisplay, what: str) -> Callable[[str, int, int], None]:
     return lambda phase, done, total: progress.phase(f"{what}: {phase} {done:,}/{total:,}")
 
 
-def _done(built: bool) -> str:
-    return "built" if built else "exists already, nothing to do"
+def _done(summary: IndexSummary | ElasticSummary) -> dict[str, Any]:
+    words = "built" if summary.built else "exists already, nothing to do"
+    if summary.replaced is not None:
+        words += f", in place of the index of another corpus ({summary.replaced:,} documents)"
+    if summary.without_text:
+        words += f"; {summary.without_text:,} documents have no text"
+    return {"done": words, "without_text": summary.without_text, "replaced": summary.replaced}
 
 
 def corpus_objects(url: str) -> list[str | Source]:

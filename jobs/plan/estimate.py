@@ -14,7 +14,7 @@ from typing import Any
 
 from cluster import costs
 from cluster.run.shards import Manifest, spent
-from jobs.bill.starts import Start, driver_spent, known_starts
+from jobs.bill.starts import Start, driver_spent, known_starts, waited_seconds
 from jobs.config.config import Config
 from jobs.pools.sizes import previous_run
 from jobs.run.prepare import Prepared
@@ -40,6 +40,12 @@ class Estimate:
     seconds: float | None
     """Busy time, summed over all workers."""
     usd: float | None
+    wall_seconds: float | None = None
+    """Time on the wall with the pools of the basis, without its waiting for services."""
+    pools: str = ""
+    """The pools of the basis."""
+    waited: float = 0.0
+    """Seconds in which the basis waited for services; the busy time of the workers that waited is part of `seconds`."""
 
     def values(self) -> dict[str, Any]:
         """Returns the estimate as JSON-able values."""
@@ -87,7 +93,18 @@ def _by_manifests(
         usd = prepared.prices.usd(total) * scale + prepared.prices.usd(start_up) / starts
         nodes = sum(sum(prepared.prices.node_usd(one.get("node_seconds", {})).values()) for one in before)
         usd += (nodes + prepared.prices.usd(driver_spent(before))) * scale
-    return Estimate(basis, **tokens, at_most=False, seconds=sums.get("seconds", 0.0) + once, usd=usd)
+    waited = waited_seconds(before)
+    wall = sum(one["wall_seconds"] for one in before)
+    return Estimate(
+        basis, **tokens, at_most=False, seconds=sums.get("seconds", 0.0) + once, usd=usd,
+        wall_seconds=max(0.0, wall - waited) * scale if before else None, pools=_pools(before), waited=waited,
+    )  # fmt: skip
+
+
+def _pools(starts: Sequence[Start]) -> str:
+    """Returns the workers of the last start, in words."""
+    pools = starts[-1].get("pools", {}) if starts else {}
+    return ", ".join(f"{name} {of['workers']}" for name, of in pools.items())
 
 
 def _split_start_up(spent: costs.Totals) -> tuple[costs.Totals, costs.Totals]:

@@ -179,10 +179,22 @@ def _estimate_rows(expected: dict[str, Any] | None) -> dict[str, str]:
         written = f"{bound} {expected['completion_tokens']:,} written"
         words["tokens"] = f"about {expected['prompt_tokens']:,} of prompts{cached}, {written}"
     if expected["seconds"] is not None:
-        words["work"] = f"about {clock(expected['seconds'])} of all workers together"
+        away = clock(expected["waited"])
+        waited = f"; that run waited {away} for services, which its workers count as work" if expected["waited"] else ""
+        words["work"] = f"about {clock(expected['seconds'])} of all workers together{waited}"
+    words["wall time"] = _wall(expected)
     if expected["usd"] is not None:
         words["cost"] = f"{'at most' if expected['at_most'] else 'about'} ${expected['usd']:,.4f}"
     return words | {"": expected["basis"]}
+
+
+def _wall(expected: dict[str, Any]) -> str:
+    """Returns how long it takes on the wall, as far as that is known."""
+    if expected["wall_seconds"] is None:
+        return "not known: no run of this kind has finished"
+    pools = f" with its workers ({expected['pools']})" if expected["pools"] else ""
+    less = ", less its waiting for services" if expected["waited"] else ""
+    return f"about {clock(expected['wall_seconds'])}{pools}, by its queries per second{less}"
 
 
 def _texts(files: Iterable[pq.ParquetFile]) -> list[str]:

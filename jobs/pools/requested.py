@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
-from cluster.errors import ConfigError
+from cluster.errors import ConfigError, RewriterError
 from cluster.run.pools import AUTO, Pool, PoolRequest, in_process_pools, local_pools
 from cluster.run.session import IN_PROCESS, usable_gpus
 from jobs.config.config import Config
 from jobs.pools.request_shares import limit_workers, rerankers_of
 from retrievers.models import resolved_dtype
 from retrievers.settings import AnyEncoderSettings, EncoderSettings, RerankSettings
-from rewriters.engines.settings import OpenaiSettings, VllmSettings
+from rewriters.engines.settings import EngineSettings, OpenaiSettings, VllmSettings
+from rewriters.pool import load
 
 Model = TypeVar("Model", EncoderSettings, RerankSettings)
 
@@ -80,25 +83,43 @@ def _encoder(settings: AnyEncoderSettings, device: str) -> AnyEncoderSettings:
     return _resolved(settings, device) if isinstance(settings, EncoderSettings) else settings
 
 
+def engines_of_strategies(*configs: Config) -> list[EngineSettings]:
+    """Returns the engines that strategies have of their own, each once.
+
+    Strategies whose files cannot be read from here, such as from a machine that submits, are left out.
+    """
+    entries = {json.dumps(entry, sort_keys=True): entry for config in configs for entry in config.rewrite.strategies}
+    found: dict[str, EngineSettings] = {}
+    for entry in entries.values():  # each once: arms have them in common
+        with suppress(RewriterError):
+            engine = load(entry, context=True).engine
+            found |= {} if engine is None else {engine.model_dump_json(): engine}
+    return list(found.values())
+
+
 def _rewriting(config: Config) -> PoolRequest:
     """Returns the pool of the rewriting stage.
 
-    A vLLM engine runs on as many accelerators as its arguments set; for a server one worker is enough.
+    A vLLM engine runs on as many accelerators as its arguments set, and a worker has those of strategies, too; for servers
+    one worker is enough.
 
     Raises:
-        ConfigError: a worker has fewer GPUs than its engine spans.
+        ConfigError: a worker has fewer GPUs than one of its engines spans.
     """
     request = config.cluster.rewrite.pool_request()
-    if isinstance(config.rewrite.engine, VllmSettings):
-        spans = config.rewrite.engine.gpus
-        if spans > 1 and request.gpus and request.gpus < spans:  # 0: vLLM's build for CPUs
+    common = config.rewrite.engine
+    engines = {one.model_dump_json(): one for one in (common, *engines_of_strategies(config)) if one is not None}
+    spans = [one.gpus for one in engines.values() if isinstance(one, VllmSettings)]
+    if spans:
+        largest = max(spans)
+        if largest > 1 and request.gpus and request.gpus < largest:  # 0: vLLM's build for CPUs
             raise ConfigError(
                 "cluster-small",
-                f"cluster.rewrite.gpus: a worker has {request.gpus:g}, but its engine spans {spans} (tensor_parallel_size x "
-                "pipeline_parallel_size of rewrite.engine.args); leave it out",
+                f"cluster.rewrite.gpus: a worker has {request.gpus:g}, but its engine spans {largest} (tensor_parallel_size x "
+                "pipeline_parallel_size of rewrite.engine.args, or of a strategy's engine); leave it out",
             )
-        gpus = float(spans) if request.gpus is None else request.gpus
+        gpus = float(sum(spans)) if request.gpus is None else request.gpus
         return replace(request, gpus=gpus, can_use_gpu=True, takes_spare_gpus=True)
-    if isinstance(config.rewrite.engine, OpenaiSettings):
+    if isinstance(common, OpenaiSettings):
         return replace(request, workers=1 if request.workers in (None, AUTO) else request.workers)
     return request

@@ -21,10 +21,13 @@ from jobs.report import wording
 from jobs.report.failures import failures
 from jobs.report.figures import Figures
 from jobs.report.flow import flow
-from jobs.report.glance import headline, notices, quality, stages, tiles
+from jobs.report.glance import headline, notices, quality, remarks, stages, tiles
 from jobs.report.guards import guards
-from jobs.report.judged import LEADING, Judged
+from jobs.report.judged import Judged
 from jobs.report.lists import lists
+from jobs.report.outcome.by_traffic import by_traffic
+from jobs.report.outcome.nothing_found import nothing_found
+from jobs.report.outcome.verdict import verdict
 from jobs.report.samples import DOCUMENT_CHARACTERS, samples
 from jobs.report.selection import selection
 from jobs.report.spending import spending
@@ -77,6 +80,7 @@ def _values(
     figures = Figures(run)
     spent = spending(figures, prices)
     failed = failures(figures, texts=texts)
+    measured, added = quality(evaluation), lists(figures)
     return {
         "run": run,
         "record": run.record,
@@ -87,9 +91,13 @@ def _values(
         "tiles": tiles(figures, spent),
         "notices": notices(figures),
         "evaluation_notes": [] if evaluation is None else evaluation_notes(evaluation),
-        "quality": quality(evaluation),
+        "remarks": remarks(figures),
+        "verdict": verdict(figures, measured, judged, added),
+        "quality": measured,
+        "by_traffic": by_traffic(run, judged) if measured else [],
+        "nothing_found": nothing_found(figures),
         "alone": "original alone" if evaluation is None else evaluation.alone,
-        "leading": LEADING,
+        "leading": None if judged is None else judged.leading,
         "judged": judged is not None,
         "moved": None if judged is None else judged.moved(),
         "reranked": run.config.rerank.kind != "none",
@@ -100,7 +108,7 @@ def _values(
         "storage_quantities": STORAGE,
         "failures": failed,
         "selection": selection(figures, evaluation, texts=texts),
-        "lists": lists(figures),
+        "lists": added,
         "guards": guards(figures),
         "samples": samples(figures, failed, max_samples, texts=texts, judged=judged),
         "document_characters": DOCUMENT_CHARACTERS,

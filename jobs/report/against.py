@@ -14,7 +14,7 @@ from typing import Any
 from cluster.errors import ClusterError, ConfigError
 from cluster.storage import open_storage
 from jobs.evaluate.evaluate import Evaluation
-from jobs.evaluate.measure import SHOWN
+from jobs.evaluate.measure import title
 from jobs.evaluate.stored import stored_evaluation
 from jobs.run.folder import RunFolder, find_runs, open_run
 from rewriters.settings import SelectAll
@@ -89,7 +89,10 @@ def against(run: RunFolder, evaluation: Evaluation | None) -> Against | None:
 
 def _against(other: RunFolder, values: Mapping[str, Any], run: RunFolder, evaluation: Evaluation) -> Against:
     kind = run.config.rewrite.select.kind
-    pairs = [_pair(SHOWN[name], values["measures"][name]["results"], evaluation.results[name], kind, 4) for name in COMPARED]
+    pairs = [
+        _pair(title(name), values["measures"][name]["results"], evaluation.results[name], kind, 4)
+        for name in _compared(values, evaluation)
+    ]
     of_all, selected = (one.counts["rewrites"] / one.counts["queries"] for one in (other, run))
     pairs.append(_pair(TEXTS, of_all, selected, kind, 2))
     return Against(other.record["run_id"], other.storage.root, pairs)
@@ -127,6 +130,10 @@ def _same_queries(a: RunFolder, b: RunFolder) -> bool:
 def _as_judged(values: Mapping[str, Any], evaluation: Evaluation) -> bool:
     """Returns whether a stored evaluation is over as many judged keys, and not empty."""
     counts = {name: getattr(evaluation, name) for name in ("key", "judged", "missing", "counted", "queries")}
-    return all(values.get(name) == count for name, count in counts.items()) and all(
-        values["measures"].get(name, {}).get("results") is not None for name in COMPARED
-    )
+    return all(values.get(name) == count for name, count in counts.items()) and bool(_compared(values, evaluation))
+
+
+def _compared(values: Mapping[str, Any], evaluation: Evaluation) -> list[str]:
+    """Returns the measures that both have: those of `COMPARED`, or all where none of these is among them."""
+    both = [name for name in evaluation.measures if values["measures"].get(name, {}).get("results") is not None]
+    return [name for name in COMPARED if name in both] or both

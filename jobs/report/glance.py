@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from jobs.evaluate.evaluate import MEASURES, Evaluation
-from jobs.evaluate.measure import SHOWN
+from jobs.bill.starts import unknown_losses
+from jobs.evaluate.evaluate import Evaluation, marked
+from jobs.evaluate.measure import title
 from jobs.pipeline import COSTED
 from jobs.report.figures import Figures
 from jobs.report.spending import Spending
@@ -116,7 +117,7 @@ def tiles(figures: Figures, spending: Spending) -> list[Tile]:
 
 
 def notices(figures: Figures) -> list[str]:
-    """Returns the exceptional conditions of the run, a sentence each."""
+    """Returns what went wrong, a sentence each."""
     run, counts = figures.run, figures.counts
     sentences = []
     if not run.finished:
@@ -129,11 +130,30 @@ def notices(figures: Figures) -> list[str]:
             f"{percent(figures.error_rate)} of the queries have errors, more than half of what limits.error_rate allows."
         )
     sentences += [f"{one[:1].upper()}{one[1:]}." for one in many_fallbacks(counts, limit).values()]
-    redundancy = run.record.get("redundancy", {})
+    lost = sum(start.lost or 0.0 for start in figures.starts)
+    if lost:
+        ended = ", ".join(f"start {one.number} was {one.status}" for one in figures.starts if one.lost)
+        sentences.append(f"{duration(lost)} of worker time were lost without a commit: {ended}.")
+    if counts["lost_requests"]:
+        sentences.append(f"{counts['lost_requests']:,} requests were sent without an answer that was kept: a start was killed.")
+    elif unknown_losses(figures.run.starts, figures.run.storage.root):
+        sentences.append("A start was killed; what it had sent without an answer is known on its own machine only.")
+    for start in figures.starts:
+        for outage in start.outages:
+            sentences.append(
+                f"Start {start.number} waited {duration(outage['seconds'])} for {outage['service']}: {outage['reason']}."
+            )
+    return sentences
+
+
+def remarks(figures: Figures) -> list[str]:
+    """Returns what is not as one might expect, without anything having gone wrong; a sentence each."""
+    sentences = []
+    redundancy = figures.run.record.get("redundancy", {})
     if redundancy.get("asked") != redundancy.get("used"):
         sentences.append(
-            f"Redundancy weights are by {redundancy.get('used')}, not by {redundancy.get('asked')} as the config asks: "
-            "no retriever is dense."
+            f"Redundancy weights are by {redundancy.get('used')} (of the lists' first documents): for "
+            f"{redundancy.get('asked')} a retriever must be dense."
         )
     notes = {name: sum(one.count for one in figures.reasons if one.reason == name) for name in NOTES}
     if notes["no_hits"]:
@@ -142,18 +162,7 @@ def notices(figures: Figures) -> list[str]:
         sentences.append(
             f"For {queries(notes['original_stands_in'])} nothing of weight above 0 was found; the original's lists stand in."
         )
-    lost = sum(start.lost or 0.0 for start in figures.starts)
-    if lost:
-        ended = ", ".join(f"start {one.number} was {one.status}" for one in figures.starts if one.lost)
-        sentences.append(f"{duration(lost)} of worker time were lost without a commit: {ended}.")
-    if counts["lost_requests"]:
-        sentences.append(f"{counts['lost_requests']:,} requests were sent without an answer that was kept: a start was killed.")
-    for start in figures.starts:
-        for outage in start.outages:
-            sentences.append(
-                f"Start {start.number} waited {duration(outage['seconds'])} for {outage['service']}: {outage['reason']}."
-            )
-    if figures.queries and not counts["planned"]:
+    if figures.queries and not figures.counts["planned"]:
         sentences.append("No rewrites were planned: only the original query was searched.")
     return sentences
 
@@ -167,7 +176,11 @@ def quality(evaluation: Evaluation | None) -> list[Quality]:
     ends = [0.0, *differences, *(end for interval in intervals.values() for end in interval)]
     margin = 0.06 * (max(ends) - min(ends)) or 0.01
     axis = min(ends) - margin, max(ends) + margin
-    return [Quality(SHOWN[name], evaluation.results[name], original.get(name), intervals.get(name), axis) for name in MEASURES]
+    cut = {*evaluation.looked, *evaluation.original_looked}
+    return [
+        Quality(marked(title(name), name in cut), evaluation.results[name], original.get(name), intervals.get(name), axis)
+        for name in evaluation.measures
+    ]
 
 
 def stages(figures: Figures, spending: Spending) -> list[StageRow]:

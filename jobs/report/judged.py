@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from jobs.evaluate.evaluate import Evaluation, evaluation
@@ -10,8 +10,6 @@ from jobs.evaluate.judgements import Judgements
 from jobs.evaluate.measure import MEASURES
 from jobs.evaluate.per_query import PerQuery, per_query
 from jobs.run.folder import RunFolder
-
-LEADING = MEASURES[0]  # the measure that samples are ordered by, and that the page begins with
 
 
 @dataclass(frozen=True)
@@ -21,7 +19,10 @@ class Judged:
     grades: Mapping[str, Mapping[str, int]]
     """query_id -> doc_id -> grade, the highest of the query's judgements."""
     values: Mapping[str, tuple[float, float | None]]
-    """query_id -> LEADING of its results and of the original alone (None: not measured)."""
+    """query_id -> `leading` of its results and of the original alone (None: not measured)."""
+
+    leading: str = MEASURES[0]
+    """The measure that samples are ordered by, and that the page begins with: the first of `evaluate.measures`."""
 
     def by_gain(self) -> list[tuple[str, float]]:
         """Returns (query_id, gain over the original alone), the greatest gain first; empty where it was not measured."""
@@ -34,15 +35,22 @@ class Judged:
         return sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains), sum(gain == 0 for gain in gains)
 
 
-def measured(run: RunFolder, judgements: Judgements | None) -> tuple[Evaluation | None, Judged | None]:
+def measured(
+    run: RunFolder, judgements: Judgements | None, measures: Sequence[str] | None = None
+) -> tuple[Evaluation | None, Judged | None]:
     """Returns the quality of a run's results and its judged queries; None without judgements.
 
+    Args:
+        run: the run to measure.
+        judgements: of log rows or queries.
+        measures: names that ir_measures knows; None: those of the run's config.
+
     Raises:
-        ConfigError: files of the run cannot be read.
+        ConfigError: a measure cannot be computed, or files of the run cannot be read.
     """
     if judgements is None:
         return None, None
-    values = per_query(run, judgements)
+    values = per_query(run, judgements, measures)
     return evaluation(run, judgements, values), judged_queries(judgements, values)
 
 
@@ -53,7 +61,6 @@ def judged_queries(judgements: Judgements, values: PerQuery) -> Judged:
         judgements: what was judged.
         values: what was measured.
     """
-    place = MEASURES.index(LEADING)
     rows: dict[str, list[int]] = {}
     grades: dict[str, dict[str, int]] = {}
     for row, (key, query_id) in enumerate(zip(values.keys, values.query_ids, strict=True)):
@@ -65,9 +72,9 @@ def judged_queries(judgements: Judgements, values: PerQuery) -> Judged:
     original = values.original
     found = {
         query_id: (
-            float(values.results[mine, place].mean()),
-            None if original is None else float(original[mine, place].mean()),
+            float(values.results[mine, 0].mean()),
+            None if original is None else float(original[mine, 0].mean()),
         )
         for query_id, mine in rows.items()
     }
-    return Judged(grades, found)
+    return Judged(grades, found, values.measures[0])

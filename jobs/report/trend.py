@@ -12,7 +12,7 @@ from cluster.storage import open_storage
 from jobs.evaluate.evaluate import Evaluation, evaluation_values
 from jobs.report.wording import money
 from jobs.run.folder import RunFolder
-from jobs.runs import QUALITY, ListedRun, list_runs
+from jobs.runs import ListedRun, leading_measure, list_runs
 
 NIGHTS = 14
 WIDTH, HEIGHT = 320.0, 96.0  # of a chart's area
@@ -59,15 +59,10 @@ class TrendRow:
     changed: bool
     """Whether its settings, the log and the indexes apart, differ from those of the night before."""
 
-    @property
-    def results(self) -> float | None:
-        """Returns the quality of the results."""
-        return self.run.measured("results")
-
-    @property
-    def difference(self) -> float | None:
-        """Returns the quality of the results less that of the original alone."""
-        return self.run.measured("difference")
+    results: float | None
+    """The quality of the results, by `Trend.quality`."""
+    difference: float | None
+    """The same less that of the original alone."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +71,8 @@ class Trend:
 
     nights: list[TrendRow]
     charts: list[Chart]
-    quality: str = QUALITY
+    quality: str
+    """The measure: the first of `evaluate.measures` of the newest night."""
     width: float = WIDTH + 2 * MARGIN
     height: float = HEIGHT + 2 * MARGIN
 
@@ -102,17 +98,21 @@ def trend(run: RunFolder, prices: Prices | None, evaluation: Evaluation | None) 
     if len(runs) < 2:
         return None
     changed = [False, *(after.settings != before.settings for before, after in pairwise(runs))]
-    nights = [TrendRow(one, one is mine, new) for one, new in zip(runs, changed, strict=True)]
+    measure = leading_measure(runs)
+    nights = [
+        TrendRow(one, one is mine, new, one.measured("results", measure), one.measured("difference", measure))
+        for one, new in zip(runs, changed, strict=True)
+    ]
     quality = {"results": "results", "original": "original alone"}
     charts = [
-        _chart(QUALITY, nights, {kind: (name, _measured(kind)) for kind, name in quality.items()}, "{:.4f}".format),
+        _chart(measure, nights, {kind: (name, _measured(kind, measure)) for kind, name in quality.items()}, "{:.4f}".format),
         _chart("cost per 1,000 queries", nights, {"results": ("cost", lambda one: one.usd_per_thousand)}, money),
     ]
-    return Trend(nights, [chart for chart in charts if chart is not None])
+    return Trend(nights, [chart for chart in charts if chart is not None], measure)
 
 
-def _measured(kind: str) -> Callable[[ListedRun], float | None]:
-    return lambda run: run.measured(kind)
+def _measured(kind: str, measure: str) -> Callable[[ListedRun], float | None]:
+    return lambda run: run.measured(kind, measure)
 
 
 def _chart(

@@ -144,6 +144,12 @@ class RunFolder:
         return {one["name"]: one for one in rewriter.get("requests", ())}
 
     @property
+    def own_reranker(self) -> str | None:
+        """Returns the reranker of the config itself in an ablation, a value of `scores.reranker`; None: it has none."""
+        own: str | None = self.record["ablation"]["arms"][0].get("reranker")  # the first arm is the config itself
+        return own
+
+    @property
     def is_ablation(self) -> bool:
         """Returns whether it is an ablation's, which has results of several arms."""
         return "ablation" in self.record

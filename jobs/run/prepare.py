@@ -12,9 +12,10 @@ from cluster.costs import Prices, load_prices, prices_version
 from cluster.errors import ConfigError, RetrieverError, RewriterError, nearest
 from cluster.run.session import IN_PROCESS
 from cluster.storage import Storage, check_writable, open_storage
+from jobs.compare.measures import named_judgements
 from jobs.config.config import Config
 from jobs.evaluate.answers import read_answers
-from jobs.evaluate.evaluate import Judgements, read_qrels
+from jobs.evaluate.evaluate import Judgements
 from jobs.index.opening import open_documents, retriever_facts, retriever_identity
 from jobs.keys import identity
 from jobs.log.check import LogColumns, check_log
@@ -82,7 +83,7 @@ def prepare(config: Config, config_path: str) -> Prepared:
     files = log_files(config.log)
     rewriting = read_rewriting(config)
     check_log(files, log_columns(config, rewriting))
-    judgements = read_qrels(config.evaluate.qrels, key=config.evaluate.key) if config.evaluate.qrels else None
+    judgements = named_judgements(config.evaluate)
     if config.evaluate.answers:
         read_answers(config.evaluate.answers, config.evaluate.key)
     output = open_storage(config.output)

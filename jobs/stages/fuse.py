@@ -13,12 +13,12 @@ from cluster import costs
 from cluster.run.stage import heartbeat
 from jobs.index.opening import open_documents
 from jobs.tables import CANDIDATE, ORIGINAL, SOURCE, nested, with_appended
-from retrievers.corpora.duplicates import without_duplicates
+from retrievers.corpora.duplicates import fuse_distinct
 from retrievers.fusion import Fused, fuse
-from retrievers.lists import Lists, by_document
+from retrievers.lists import Hits, Lists, by_document
 from retrievers.ranking import encode, offsets_of
 from retrievers.redundancy import Similarity
-from retrievers.retriever import RetrieverSettings, distinct
+from retrievers.retriever import DocumentStore, RetrieverSettings
 from retrievers.settings import FuseSettings
 
 
@@ -42,17 +42,21 @@ class Fuse:
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with candidates; a query without any, or with the original standing in, gets a row in errors."""
         lists = _lists(table, self._settings.depth)
-        fused = fuse(
-            by_document(lists, table.num_rows), self._settings, similarity_of(table.column("similarity").combine_chunks())
-        )
-        if self._documents is not None:
-            unique, place = distinct(fused.doc_ids.to_pylist())
-            texts = self._documents.texts(unique, heartbeat)
-            fused = without_duplicates(fused, [texts[i] for i in place], self._settings.duplicate_chars)
+        similar = similarity_of(table.column("similarity").combine_chunks())
+        fused = fuse_candidates(by_document(lists, table.num_rows), self._settings, similar, self._documents)
         table = with_appended(table, "errors", _notes(fused))
         table = with_appended(table, "costs", [[costs.entry("fuse", self._settings.method)]] * table.num_rows)
         (field,) = self.ADDS
         return table.drop_columns(list(self.DROPS)).append_column(field, _candidates(lists, fused))
+
+
+def fuse_candidates(
+    hits: Hits, settings: FuseSettings, similarity: Similarity | None, documents: DocumentStore | None
+) -> Fused:
+    """Returns the candidates of each query; with `documents` those of different texts."""
+    if documents is None:
+        return fuse(hits, settings, similarity)
+    return fuse_distinct(hits, settings, similarity, lambda doc_ids: documents.texts(doc_ids, heartbeat))
 
 
 def fuse_original(rows: pa.Table, settings: FuseSettings) -> dict[str, list[str]]:

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from cluster.costs import stage_sums
 from cluster.errors import DmqrError
 from cluster.storage import open_storage
+from jobs.bill.starts import waited_seconds
 from jobs.config.config import Config
 from jobs.keys import identity, settings_fingerprint
 from jobs.log.ubi import log_files
 from jobs.pools.requested import with_precisions
 from jobs.run.folder import open_run
+from jobs.terminal.formats import clock
 
 PATIENCE_SECONDS = 10.0  # requests to storage are repeated for minutes, for a deadline that has a default
 
@@ -62,7 +64,9 @@ def _by_last_run(config: Config) -> Expected:
     now = sum(file.size for file in log_files(config.log))
     if not then:
         return Expected(None, f"the log of the last run, {name}, was empty")
-    return Expected(stage_sums(run.spent).get("seconds", 0.0) * now / then, f"by {name} and the size of the log")
+    away = waited_seconds(run.starts)
+    waited = f", with the {clock(away)} that it waited for services" if away else ""
+    return Expected(stage_sums(run.spent).get("seconds", 0.0) * now / then, f"by {name} and the size of the log{waited}")
 
 
 def _settings(config: Config) -> dict[str, object]:

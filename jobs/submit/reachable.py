@@ -1,20 +1,19 @@
-"""What a pod of a cluster will not find: paths of this machine, variables that no manifest sets."""
+"""What a pod of a cluster will not find: paths of this machine, variables that no manifest sets, credentials."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator
-from contextlib import suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from cluster.errors import RewriterError
 from cluster.storage import remote
 from jobs.config.config import Config
+from jobs.pools.requested import engines_of_strategies
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.local.settings import LocalSettings
 from retrievers.settings import EncoderSettings, ServerSettings
-from rewriters.engines.settings import EngineSettings, OpenaiSettings, RecordedSettings, VllmSettings
-from rewriters.pool import is_path, load, named
+from rewriters.engines.settings import OpenaiSettings, RecordedSettings, VllmSettings
+from rewriters.pool import is_path, named
 from rewriters.settings import SelectAdaptive, SelectClassified
 
 _OF_A_PATH = ("/", "./", "../", "~")
@@ -44,16 +43,38 @@ def unset_variables(config: Config, *arms: Config) -> list[str]:
     return [name for name in dict.fromkeys(names) if name and name not in {*kubernetes.env, *kubernetes.secrets}]
 
 
+def doubtful(config: Config, *arms: Config) -> list[str]:
+    """Returns what the config and its arms say that can hardly be meant of pods, each as `key: why; remedy`."""
+    kubernetes = config.cluster.kubernetes
+    found = []
+    for key, image in (("image", kubernetes.image), ("gpu_image", kubernetes.gpu_image)):
+        if image and "/" not in image:
+            found.append(f"cluster.kubernetes.{key}: {image} names no registry: nodes ask Docker Hub; write REGISTRY/{image}")
+    addresses = {server.base_url for server in servers(config, *arms)} | set(kubernetes.env.values())
+    for address in sorted(one for one in addresses if one and "://" in one):
+        if urlsplit(address).hostname in ("localhost", "127.0.0.1", "::1", "0.0.0.0"):
+            found.append(f"{address}: is the pod itself, not this machine; give the address of the server in the cluster")
+    given = any(name.startswith("AWS_") for name in (*kubernetes.env, *kubernetes.secrets))
+    if not given and any(remote(path) for one in (config, *arms) for _, path in _paths(one) if path):
+        if kubernetes.service_account is None:
+            found.append(
+                "s3://: nothing gives the pods credentials; name AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in "
+                "cluster.kubernetes.secrets, or a service_account with rights"
+            )
+        elif not kubernetes.egress_addresses:
+            found.append(
+                "cluster.kubernetes.service_account: the NetworkPolicy keeps pods from servers of credentials on their nodes; "
+                "add 169.254.170.23:80 to cluster.kubernetes.egress_addresses for EKS Pod Identity (IRSA needs none)"
+            )
+    return found
+
+
 def servers(*configs: Config) -> list[OpenaiSettings | ServerSettings]:
     """Returns the servers of models: encoders, rerankers, LLMs, also of strategies with an engine of their own.
 
     Strategies in files elsewhere are not read.
     """
-    engines: list[EngineSettings | None] = [config.rewrite.engine for config in configs]
-    entries = {json.dumps(entry, sort_keys=True): entry for config in configs for entry in config.rewrite.strategies}
-    for entry in entries.values():  # each once: arms have them in common
-        with suppress(RewriterError):
-            engines.append(load(entry, context=True).engine)
+    engines = [*(config.rewrite.engine for config in configs), *engines_of_strategies(*configs)]
     models = [server for config in configs for server in config.model_servers]
     return [*models, *(one for one in engines if isinstance(one, OpenaiSettings))]
 

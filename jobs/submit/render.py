@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
 import yaml
@@ -39,6 +41,9 @@ _KILL_SECONDS = 600  # without cluster.grace_seconds: an orderly stop commits th
 _HAND_BACK_SECONDS = 5  # after the grace
 _ANY_DATE = "2026-01-31"  # to check a name that has the date of a night
 _WIDTH = 128
+_MARK = 6  # hexadecimal digits of a hash in a name
+# Endings of other objects' names: such a name is marked, too.
+_ENDING = re.compile(rf"-({'|'.join(get_args(Verb))}|cron|config|\d{{4}}-\d\d-\d\d|[0-9a-f]{{{_MARK}}})$")
 
 
 def rendered(
@@ -64,7 +69,7 @@ def rendered(
         ConfigError: the operator or Kueue would refuse the manifest, the config cannot be read, or an arm cannot be.
     """
     kubernetes = config.cluster.kubernetes
-    job = job_name(config.name, verb)
+    job = job_name(config.name, verb, config.label)
     arms = arms_of(config) if verb == "ablate" else []
     if arms:
         requests = arm_pools(pooled_config(config, arms), engines_of(arms), arm_rerankers(arms))
@@ -107,21 +112,28 @@ def rendered(
     )
 
 
-def job_name(name: str, verb: Verb = "run") -> str:
-    """Returns a config's name as the name of a job in Kubernetes: short enough that a date may follow.
+def job_name(name: str, verb: Verb = "run", label: str | None = None) -> str:
+    """Returns the name of a job in Kubernetes: short enough that a date may follow, and no other job's.
+
+    A name that is changed or cut, or that has more in it, ends with a hash of all of it.
 
     Args:
         name: of the config.
         verb: what the job does; one that is no run has it in its name.
+        label: of the run.
 
     Raises:
         ConfigError: it has no letter.
     """
     end = "" if verb == "run" else f"-{verb}"
-    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).lstrip("0123456789-")
-    plain = plain[: LONGEST_NAME - len(f"{end}-{_ANY_DATE}")].rstrip("-")
-    if not plain:
+    whole = name if label is None else f"{name}-{label}"
+    plain = re.sub(r"[^a-z0-9]+", "-", whole.lower()).lstrip("0123456789-").rstrip("-")
+    if not re.search("[a-z]", name.lower()):
         raise ConfigError("manifest", f"name {name!r}: no object of Kubernetes can have it; use a name with a letter")
+    most = LONGEST_NAME - len(f"{end}-{_ANY_DATE}")
+    if plain != name or len(plain) > most or _ENDING.search(plain):
+        mark = hashlib.sha256(json.dumps([name, label]).encode()).hexdigest()[:_MARK]
+        plain = f"{plain[: most - _MARK - 1].rstrip('-')}-{mark}"
     return plain + end
 
 

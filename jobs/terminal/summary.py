@@ -11,8 +11,9 @@ from rich.text import Text
 
 from cluster import costs
 from cluster.costs import Prices, Totals
-from jobs.evaluate.evaluate import MEASURES, Evaluation, evaluation_notes, evaluation_values, figure
-from jobs.evaluate.measure import SHOWN
+from jobs.bill.starts import unknown_losses
+from jobs.evaluate.evaluate import Evaluation, evaluation_notes, evaluation_values, figure, marked
+from jobs.evaluate.measure import title
 from jobs.pipeline import COSTED
 from jobs.run.folder import REPORT, RunFolder
 from jobs.stages.error_counts import by_reason, fallbacks, many_fallbacks
@@ -46,10 +47,11 @@ def closing_table(
     for name, words in spending_rows(run, prices):
         table.add_row(name, words)
     if evaluation is not None and evaluation.warning is None:
-        for measure in MEASURES:
+        for measure in evaluation.measures:
             original = evaluation.original
-            alone = "" if original is None else f"  ({evaluation.alone} {figure(original[measure])})"
-            table.add_row(SHOWN[measure], f"{figure(evaluation.results[measure])}{alone}")
+            alone = "" if original is None else marked(figure(original[measure]), measure in evaluation.original_looked)
+            results = marked(figure(evaluation.results[measure]), measure in evaluation.looked)
+            table.add_row(title(measure), results + (f"  ({evaluation.alone} {alone})" if alone else ""))
     if run.storage.get(REPORT) is not None:
         table.add_row("report", Text(run.storage.url(REPORT), overflow="fold"))
     return Group(table, *(Text(note) for note in (*more, *notes(run, evaluation, prices))))
@@ -67,6 +69,8 @@ def spending_rows(run: RunFolder, prices: Prices | None) -> Iterator[tuple[str, 
         yield "  idle", f"${billed.idle:.4f}" + (f", and ${billed.lost:.4f} lost" if billed.lost else "")
     if lost := run.counts.get("lost_requests", 0):
         yield "lost", f"{counted('requests', lost)} were sent without an answer that was kept: a start was killed"
+    elif unknown_losses(run.starts, run.storage.root):
+        yield "lost", "unknown: a start was killed, and what it had sent is known on its own machine only"
 
 
 def closing_values(

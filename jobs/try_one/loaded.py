@@ -18,8 +18,9 @@ import pyarrow.parquet as pq
 
 from cluster import costs
 from cluster.errors import ConfigError
+from cluster.run.meter import Meter
 from cluster.run.session import InProcessSession
-from cluster.run.stage import Meter, Stage
+from cluster.run.stage import Stage
 from jobs.config.config import Config
 from jobs.index.opening import open_documents
 from jobs.log.judge import Rejection, judge

@@ -104,10 +104,16 @@ def document_counts(config: Config, row: Row, cuts: Cuts | None = None) -> dict[
         "found": len(found),
         f"below the first {depth} of every list ({by})": len(found - reached - weighted),
         "only in lists of weight 0 (fuse.weights)": len(reached - weighted),
-        f"beyond the first {config.fuse.keep} after fusion (fuse.keep)": len(weighted - candidates),
+        _beyond(config): len(weighted - candidates),
         f"beyond the first {config.rerank.keep} after reranking (rerank.keep)": len(candidates - hits),
         "results": len(hits),
     }
+
+
+def _beyond(config: Config) -> str:
+    """Returns what documents have in common that were fused and are no candidates."""
+    twins = ", or with the text of a better one (fuse.duplicates)" if config.fuse.duplicates == "drop" else ""
+    return f"beyond the first {config.fuse.keep} after fusion (fuse.keep){twins}"
 
 
 def trial_values(trial: Trial) -> dict[str, Any]:

@@ -176,21 +176,15 @@ def _copy_lists(
 
 def _copy_scores(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> bool:
     """Copies the reranker's scores of the wanted queries into the table `judged_scores`; returns whether there are any."""
-    if run.config.rerank.kind == "none" or "scores" not in run.tables:
+    mine = run.own_reranker if run.is_ablation else None
+    if run.config.rerank.kind == "none" or "scores" not in run.tables or (run.is_ablation and mine is None):
         return False
     connection.execute(
-        "CREATE TEMP TABLE judged_scores AS SELECT query_id, doc_id, model, score FROM read_parquet($files)"
-        " SEMI JOIN wanted USING (query_id)",
-        {"files": run.tables["scores"]},
+        "CREATE TEMP TABLE judged_scores AS SELECT query_id, doc_id, score FROM read_parquet($files)"
+        f" SEMI JOIN wanted USING (query_id){' WHERE reranker = $mine' if mine else ''}",
+        {"files": run.tables["scores"]} | ({"mine": mine} if mine else {}),
     )
-    reranking = run.config.reranking
-    name = reranking.encoder.model if reranking.encoder is not None else reranking.model
-    models = [model for (model,) in connection.execute("SELECT DISTINCT model FROM judged_scores").fetchall()]
-    # several in an ablation of rerankers; a worker on another machine has the name as an absolute path
-    mine = [model for model in models if model == name or str(model).endswith(f"/{name.removeprefix('./')}")]
-    if len(models) > 1:
-        connection.execute("DELETE FROM judged_scores WHERE model NOT IN (SELECT unnest($mine))", {"mine": mine})
-    return bool(mine) or len(models) == 1
+    return True
 
 
 def _texts(connection: duckdb.DuckDBPyConnection, run: RunFolder, asked: Sequence[tuple[str, str]]) -> list[list[Text]]:
@@ -261,8 +255,7 @@ def _together(run: RunFolder, texts: Sequence[Text], retriever: str) -> Text:
 def _pair_scores(connection: duckdb.DuckDBPyConnection, query_ids: Sequence[str], hits: Hits) -> Floats | None:
     """Returns the reranker's score of each pair, shape (pairs,), NaN where it failed; None if a pair was not scored."""
     table = connection.sql(
-        "SELECT query_id, doc_id, any_value(score) AS score FROM judged_scores SEMI JOIN block USING (query_id)"
-        " GROUP BY query_id, doc_id"
+        "SELECT query_id, doc_id, score FROM judged_scores SEMI JOIN block USING (query_id)"
     ).to_arrow_table()
     query = pc.index_in(table.column("query_id"), pa.array(query_ids, pa.string())).to_numpy()
     document = pc.fill_null(pc.index_in(table.column("doc_id"), hits.doc_ids), -1).to_numpy()

@@ -39,12 +39,14 @@ class Written(NamedTuple):
         duplicates: Number of documents with the passage of an earlier one.
         content: Hash of all rows, independent of their files and order.
         columns: Names of the columns.
+        without_text: Number of documents whose text is null or blank.
     """
 
     documents: int
     duplicates: int
     content: str
     columns: list[str]
+    without_text: int
 
 
 def write_documents(
@@ -73,7 +75,7 @@ def write_documents(
     ids: list[pa.Array] = []
     passages = bytearray()
     content = 0
-    rows = 0
+    rows = without_text = 0
     with pa.OSFile(str(staged), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
         for file, batch in _batches(files, schema, columns):
             if batch.column("doc_id").null_count:
@@ -83,6 +85,8 @@ def write_documents(
                     f"corpus {file}: a null doc_id in row {row} of the corpus (counted from 0); give every row one",
                 )
             content = (content + _content_sum(batch)) % _MODULUS
+            blank = pc.equal(pc.utf8_trim_whitespace(batch.column("text")), "")
+            without_text += pc.sum(pc.fill_null(blank, True)).as_py()
             passages += b"".join(map(_passage_hash, joined(batch)))
             ids.append(batch.column("doc_id"))
             writer.write_batch(batch)
@@ -111,7 +115,7 @@ def write_documents(
     duplicates = _duplicates(doc_ids, np.frombuffer(passages, dtype="<u8").reshape(rows, 2)[order])
     _write_table(folder / DUPLICATES, duplicates)
     digest = hashlib.sha256(f"{rows} {content} {schema.names}".encode()).hexdigest()[:32]
-    return Written(rows, duplicates.num_rows, f"sha256:{digest}", schema.names)
+    return Written(rows, duplicates.num_rows, f"sha256:{digest}", schema.names, without_text)
 
 
 def joined(batch: pa.RecordBatch | pa.Table) -> list[str]:

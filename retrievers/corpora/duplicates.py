@@ -1,35 +1,61 @@
-"""Documents with the same text under several ids: only the best placed of them stays among the candidates."""
+"""Documents with the same text under several ids: only the best placed of them is a candidate, and the next ones move up."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from retrievers.fusion import Fused
+from retrievers.fusion import Fused, fuse
+from retrievers.lists import Hits
 from retrievers.ranking import offsets_of, ranges
+from retrievers.redundancy import Similarity
+from retrievers.retriever import distinct
+from retrievers.settings import FuseSettings
+
+DUPLICATES_VERSION = 2  # incremented when dropping duplicates would leave other candidates; part of a run's fingerprint
+_ALL = 1 << 30  # more candidates than a query has
 
 
-def without_duplicates(fused: Fused, texts: Sequence[str], chars: int | None) -> Fused:
-    """Returns the candidates without those whose text a better placed candidate of the same query has.
+def fuse_distinct(
+    hits: Hits, settings: FuseSettings, similarity: Similarity | None, texts: Callable[[list[str]], Sequence[str]]
+) -> Fused:
+    """Returns `fuse` with the `settings.keep` best candidates of different texts.
 
-    Sources are not merged: a candidate keeps the lists that hold its own id.
+    Texts are read in the order of the candidates, and no further than it takes to find so many. A text has the score of its
+    best placed document: with `best` and one retriever the best score that any of its documents has.
 
     Args:
-        fused: By `fuse`.
-        texts: Of each candidate.
-        chars: Characters that are compared, after case folding and with single spaces; None: all.
+        hits: By `by_document`.
+        settings: The config's `fuse`.
+        similarity: Of the texts of the searches.
+        texts: Returns the text of each document.
     """
-    query = np.repeat(np.arange(len(fused.offsets) - 1), np.diff(fused.offsets))
+    keep, chars = settings.keep, settings.duplicate_chars
+    fused = fuse(hits, settings.model_copy(update={"keep": _ALL}), similarity)
+    begins, sizes = fused.offsets[:-1], np.diff(fused.offsets)
+    read, kept = np.zeros(len(sizes), dtype=np.int64), np.zeros(len(sizes), dtype=np.int64)
     seen: set[tuple[int, str]] = set()
-    kept = []
-    for place, (number, text) in enumerate(zip(query.tolist(), texts, strict=True)):
-        key = number, " ".join(text.casefold().split())[:chars]
-        if key not in seen:
-            seen.add(key)
-            kept.append(place)
-    chosen = np.array(kept, dtype=np.int64)
+    chosen: list[int] = []
+    while len(open_queries := np.flatnonzero((kept < keep) & (read < sizes))):
+        wanted = np.minimum(keep - kept, sizes - read)[open_queries]
+        places = ranges(begins[open_queries] + read[open_queries], wanted)
+        unique, of = distinct(fused.doc_ids.take(pa.array(places)).to_pylist())
+        found = texts(unique)
+        for query, place, number in zip(np.repeat(open_queries, wanted).tolist(), places.tolist(), of.tolist(), strict=True):
+            key = query, " ".join(found[number].casefold().split())[:chars]
+            if key not in seen:
+                seen.add(key)
+                chosen.append(place)
+                kept[query] += 1
+        read[open_queries] += wanted
+    return _only(fused, np.array(sorted(chosen), dtype=np.int64))
+
+
+def _only(fused: Fused, chosen: np.ndarray) -> Fused:
+    """Returns some of the candidates; their sources are those of their own ids."""
+    query = np.repeat(np.arange(len(fused.offsets) - 1), np.diff(fused.offsets))
     sizes = np.diff(fused.source_offsets)[chosen]
     sources = ranges(fused.source_offsets[chosen], sizes)
     return fused._replace(

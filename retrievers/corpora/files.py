@@ -84,9 +84,10 @@ def reading(file: Path | Source) -> Iterator[None]:
     except ConnectionError:  # of a Source: the corpus itself may be intact
         raise
     except (pa.ArrowException, OSError) as e:
-        raise RetrieverError(
-            "corpus-invalid", f"corpus {file}: cannot be read as Parquet: {one_line(e)}; copy it again"
-        ) from None
+        remedy = "copy it again"
+        if not str(file).lower().endswith((".parquet", ".pq")):
+            remedy = "only Parquet is read: convert it (DuckDB: COPY (FROM 'FILE') TO 'corpus.parquet')"
+        raise RetrieverError("corpus-invalid", f"corpus {file}: cannot be read as Parquet: {one_line(e)}; {remedy}") from None
 
 
 def corpus_schema(files: Sequence[Path | Source], columns: CorpusSettings = COLUMNS) -> pa.Schema:

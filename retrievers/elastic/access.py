@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from cluster.errors import RetrieverError
+from cluster.http import secret_in, shown_name
 from retrievers.elastic.settings import ElasticSettings
 
 
@@ -18,13 +19,21 @@ class Access(NamedTuple):
         hosts: addresses without user and password.
         api_key: None: there is none.
         basic_auth: user and password.
-        keys: names of the variables that hold secrets.
+        keys: names of the variables and files that hold secrets.
+        in_file: whether the key or password is in a file, where another may be put while a job runs.
     """
 
     hosts: list[str]
     api_key: str | None
     basic_auth: tuple[str, str] | None
     keys: list[str]
+    in_file: bool = False
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What Elasticsearch's client is given."""
+        given = {"api_key": self.api_key, "basic_auth": self.basic_auth}
+        return {name: value for name, value in given.items() if value is not None}
 
     @property
     def secrets(self) -> list[str]:
@@ -47,12 +56,23 @@ def read_access(where: str, settings: ElasticSettings) -> Access:
             "elastic-access", f"{where}.ca_file: {settings.ca_file}: no such file; name the PEM file of the server's CA"
         )
     hosts, user = _hosts(where, settings.url_env)
-    if settings.api_key_env:
-        return Access(hosts, _variable(where, "api_key_env", settings.api_key_env), None, [settings.api_key_env])
-    if settings.user_env and settings.password_env:
-        user = _variable(where, "user_env", settings.user_env), _variable(where, "password_env", settings.password_env)
-        return Access(hosts, None, user, [settings.user_env, settings.password_env])
+    key, password = settings.api_key_env or settings.api_key_file, settings.password_env or settings.password_file
+    if key:
+        return Access(hosts, _secret(where, "api_key", key, not settings.api_key_env), None, [key], not settings.api_key_env)
+    if settings.user_env and password:
+        in_file = not settings.password_env
+        user = _variable(where, "user_env", settings.user_env), _secret(where, "password", password, in_file)
+        return Access(hosts, None, user, [settings.user_env, password], in_file)
     return Access(hosts, None, user, [settings.url_env] if user else [])
+
+
+def _secret(where: str, key: str, source: str, in_file: bool) -> str:
+    if not in_file:
+        return _variable(where, f"{key}_env", source)
+    try:
+        return secret_in(source, True, key)
+    except ValueError as problem:
+        raise RetrieverError("elastic-access", f"{where}: {problem}") from None
 
 
 def _hosts(where: str, name: str) -> tuple[list[str], tuple[str, str] | None]:
@@ -85,6 +105,6 @@ def _variable(where: str, key: str, name: str) -> str:
     value = os.environ.get(name, "").strip()
     if not value:
         raise RetrieverError(
-            "elastic-access", f"{where}.{key}: the environment has no {name}; set it there, never in the config"
+            "elastic-access", f"{where}.{key}: the environment has no {shown_name(name)}; set it there, never in the config"
         )
     return value

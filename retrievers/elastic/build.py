@@ -52,6 +52,8 @@ class ElasticSummary(NamedTuple):
         duplicates: documents whose text another one has, too.
         content: hash of the corpus.
         counts: what was loaded.
+        without_text: documents whose text is null or blank.
+        replaced: documents of the index of another corpus for which the alias stood; None: for none.
     """
 
     built: bool
@@ -60,6 +62,8 @@ class ElasticSummary(NamedTuple):
     duplicates: int
     content: str
     counts: LoadCounts
+    without_text: int
+    replaced: int | None
 
 
 def build_elastic_index(
@@ -261,7 +265,10 @@ class ElasticBuild:
             self._request("POST", "/_aliases", {"actions": actions})
             if now is not None:
                 self._remove_older(now)
-        return ElasticSummary(built, self._index, self.written.documents, self.written.duplicates, self.written.content, counts)
+        note, written = (now.note if now else None) or {}, self.written
+        replaced = note.get("documents", 0) if built and now is not None and note.get("corpus") != written.content else None
+        of_corpus = written.documents, written.duplicates, written.content
+        return ElasticSummary(built, self._index, *of_corpus, counts, written.without_text, replaced)
 
     def _remove_older(self, previous: ElasticIndex) -> None:
         """Remove indexes of this alias that were created before the previous one."""

@@ -10,7 +10,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, TypeVar
 
 from cluster.errors import RetrieverError
@@ -58,10 +58,11 @@ class Connection:
         """Seconds of retries of the first requests."""
         self._authenticated = patient  # a server that starts answers 401 until it can read its own list of keys
         self._refusals = Refusals(patient)
+        self._settings = settings
         self._access = access = read_access(where, settings)
         self.address, self._url_env = ", ".join(access.hosts), settings.url_env
         self._service = f"{PRODUCT} at {self.address}"
-        options: dict[str, Any] = {"api_key": access.api_key, "basic_auth": access.basic_auth}
+        options = access.options
         if any(host.startswith("https:") for host in access.hosts):
             options["ca_certs"] = settings.ca_file
         self._client = _client(where, access.hosts, options | {"connections_per_node": max(1, in_flight)})
@@ -256,6 +257,8 @@ class Connection:
 
     def _unauthorized(self) -> RetrieverError | ServerUnavailable:
         """The error for a 401; one to retry if the server has accepted the key before."""
+        if self._renewed():
+            return self._unavailable("the key was replaced in its file")
         if self._authenticated and self._access.keys:
             return self._unavailable("the key, which was good before, is not accepted")
         if not self._access.keys:
@@ -267,6 +270,15 @@ class Connection:
         return RetrieverError(
             "elastic-access", f"{self.where}: {self.address} does not accept the key; correct {keys} in the environment"
         )
+
+    def _renewed(self) -> bool:
+        """Returns whether the file of the key has another one now, which the next request sends."""
+        with suppress(RetrieverError):  # it is being replaced
+            access = read_access(self.where, self._settings) if self._access.in_file else self._access
+            if access != self._access:
+                self._client, self._access = self._client.options(**access.options), access
+                return True
+        return False
 
     def _tls_failure(self, error: Any) -> RetrieverError:
         words = self._redacted(transport_words(error))

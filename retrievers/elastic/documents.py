@@ -88,6 +88,21 @@ class ElasticDocuments:
                 alive()
         return [found[place] for place in inverse.tolist()]
 
+    def known(self, doc_ids: Sequence[str]) -> list[bool]:
+        """Returns whether each document is in the index, and left by the filter.
+
+        Raises:
+            RetrieverError: as `fetch`.
+        """
+        found: set[str] = set()
+        for start in range(0, len(doc_ids), _BATCH):
+            part = list(doc_ids[start : start + _BATCH])
+            if self._only is None:
+                found |= fetch(self._connection, self._index.name, part).keys()
+            else:
+                found |= fetch_filtered(self._connection, self._index.name, part, self._field, self._only).keys()
+        return [doc_id in found for doc_id in doc_ids]
+
     def _part(self, doc_ids: list[str]) -> list[str]:
         if self._only is None:
             found = fetch(self._connection, self._index.name, doc_ids, self._field)

@@ -81,6 +81,10 @@ class ElasticSettings(BaseModel):
     """With password_env, in place of a key."""
     password_env: Annotated[str | None, NOT_IDENTITY] = None
     """With user_env: names of the environment variables that hold both."""
+    api_key_file: Annotated[str | None, NOT_IDENTITY] = None
+    """In place of api_key_env: a file on every node that holds the key; read anew when the server refuses it."""
+    password_file: Annotated[str | None, NOT_IDENTITY] = None
+    """In place of password_env: a file on every node that holds the password; read anew when the server refuses it."""
     ca_file: Annotated[str | None, NOT_IDENTITY] = None
     """PEM file of the authority that has signed the server's certificate; null: the usual ones."""
     analyzer: str | None = None
@@ -122,10 +126,13 @@ class ElasticSettings(BaseModel):
 
     @model_validator(mode="after")
     def _one_key(self) -> ElasticSettings:
-        if (self.user_env is None) != (self.password_env is None):
-            raise ValueError("user_env and password_env belong together; give both, or neither")
-        if self.api_key_env is not None and self.user_env is not None:
-            raise ValueError("has api_key_env and user_env; give one of them")
+        passwords = [key for key in ("password_env", "password_file") if getattr(self, key) is not None]
+        given = [key for key in ("api_key_env", "api_key_file", "user_env") if getattr(self, key) is not None]
+        if (self.user_env is None) != (not passwords):
+            raise ValueError("user_env and password_env belong together, or user_env and password_file; give both, or neither")
+        for several in (given, passwords):
+            if len(several) > 1:
+                raise ValueError(f"has {several[0]} and {several[1]}; give one of them")
         return self
 
     # What is taken where the config says nothing.

@@ -24,7 +24,7 @@ import numpy as np
 
 from cluster.errors import RetrieverError
 from retrievers.analyzer import ANALYZE_VERSION, analyzer_name, open_analyzer
-from retrievers.corpora.corpus import DOCUMENTS, joined, open_arrow, write_documents
+from retrievers.corpora.corpus import DOCUMENTS, Written, joined, open_arrow, write_documents
 from retrievers.corpora.files import COLUMNS, Paths, corpus_files, corpus_schema, doc_id_type
 from retrievers.encoder import encoder_identity, open_encoder
 from retrievers.local.bm25 import K1, METHOD, B, build_bm25
@@ -54,6 +54,8 @@ class IndexSummary(NamedTuple):
         dense: Identity of the encoder; None without vectors.
         content: Hash of the corpus.
         bytes: Size of all files.
+        without_text: Number of documents whose text is null or blank.
+        replaced: Documents of the index of another corpus in whose place it is; None: of none.
     """
 
     built: bool
@@ -64,6 +66,8 @@ class IndexSummary(NamedTuple):
     dense: dict[str, Any] | None
     content: str
     bytes: int
+    without_text: int
+    replaced: int | None
 
 
 class Elsewhere(NamedTuple):
@@ -154,9 +158,9 @@ def build_local_index(
         key = json.dumps({"format": FORMAT, "corpus": written.content, **identities}, sort_keys=True)
         data = f"data-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
         if old and old["data"] == data and not local_damage(target, old):
-            return _summary(False, target, old)
+            return _summary(False, target, old, written, None)
         if elsewhere and elsewhere.entry["data"] == data:
-            return _summary(False, target, elsewhere.entry)
+            return _summary(False, target, elsewhere.entry, written, None)
         documents = work / DOCUMENTS
         if analyzer:
             build_bm25(_passages(documents), open_analyzer(analyzer), written.documents, work / "bm25", report)
@@ -185,7 +189,7 @@ def build_local_index(
             "versions": _versions(),
         }
         _publish(target, work, data, entry)
-    return _summary(True, target, entry)
+    return _summary(True, target, entry, written, elsewhere.entry if elsewhere else old)
 
 
 @contextmanager
@@ -298,9 +302,13 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _summary(built: bool, target: Path, entry: Mapping[str, Any]) -> IndexSummary:
+def _summary(
+    built: bool, target: Path, entry: Mapping[str, Any], written: Written, before: Mapping[str, Any] | None
+) -> IndexSummary:
     size = sum(entry["files"].values())
     fields = entry["fields"]
+    replaced = before["documents"] if before and before["corpus"] != entry["corpus"] else None
     return IndexSummary(
-        built, target, entry["documents"], entry["duplicates"], fields["bm25"], fields["dense"], entry["corpus"], size
-    )
+        built, target, entry["documents"], entry["duplicates"], fields["bm25"], fields["dense"], entry["corpus"], size,
+        written.without_text, replaced,
+    )  # fmt: skip

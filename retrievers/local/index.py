@@ -6,7 +6,6 @@ For up to some millions of documents on one machine; `local/build.py` describes 
 from __future__ import annotations
 
 import json
-from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +17,7 @@ import pyarrow as pa
 from cluster.errors import RetrieverError
 from retrievers.analyzer import analyzer_name, open_analyzer
 from retrievers.corpora.corpus import DOC_IDS, DOCUMENTS, DUPLICATES, joined, open_arrow
+from retrievers.corpora.doc_ids import rows_of
 from retrievers.encoder import encoder_differences, encoder_identity, open_encoder
 from retrievers.local.bm25 import BM25Search
 from retrievers.local.dense import DenseSearch
@@ -84,17 +84,19 @@ class LocalDocuments:
         Raises:
             RetrieverError: A ``doc_id`` is not in the index.
         """
-        ids = _Strings(self.doc_ids)
         rows = []
-        for doc_id in doc_ids:
-            row = bisect_left(ids, doc_id.encode("utf-8", "surrogatepass"))
-            if row == len(ids) or self.doc_ids[row].as_py() != doc_id:
+        for doc_id, row in zip(doc_ids, rows_of(self.doc_ids, doc_ids), strict=True):
+            if row is None:
                 raise RetrieverError(
                     "document-missing",
                     f"index {self.path}: no document {doc_id!r}; build the index again from the corpus that it was built from",
                 )
             rows.append(row)
         return rows
+
+    def known(self, doc_ids: Sequence[str]) -> list[bool]:
+        """Returns whether each document is in the index."""
+        return [row is not None for row in rows_of(self.doc_ids, doc_ids)]
 
     @cached_property
     def duplicates(self) -> dict[str, str]:
@@ -104,23 +106,6 @@ class LocalDocuments:
             for batch in self._duplicates
             for doc_id, first in zip(*(column.to_pylist() for column in batch.columns), strict=True)
         }
-
-
-class _Strings(Sequence[bytes]):
-    """A string array as a sequence of UTF-8 bytes, whose order is that of code points."""
-
-    def __init__(self, array: pa.StringArray | pa.LargeStringArray) -> None:
-        _, offsets, data = array.buffers()
-        width = np.int64 if pa.types.is_large_string(array.type) else np.int32
-        self._offsets = np.frombuffer(offsets, dtype=width)[array.offset :]
-        self._data = memoryview(data or b"")
-        self._length = len(array)
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, i: Any) -> Any:
-        return bytes(self._data[self._offsets[i] : self._offsets[i + 1]])
 
 
 def open_retriever(

@@ -19,7 +19,7 @@ import urllib3
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from cluster.errors import RetrieverError
-from cluster.http import FATAL, OF_ONE, api_key, fatal_status, parsed_json, retry_after
+from cluster.http import FATAL, OF_ONE, ApiKey, fatal_status, parsed_json, retry_after
 from cluster.outages import answered, failed
 from retrievers.served.http import connections, error_text, reason
 from retrievers.settings import ServerSettings
@@ -87,14 +87,11 @@ class ModelServer:
         self.opening_patience = self.patience if patient else min(_OPENING_PATIENCE, self.patience)
         """Seconds of retries of the first requests."""
         self._settings, self._service = settings, f"model server {self.base}"
-        self._key: str | None = None
         try:
-            self._key = api_key(settings.api_key_env)
+            self._key = ApiKey(settings.api_key_env, settings.api_key_file)
         except ValueError as problem:
             raise self.error("engine-access", str(problem)) from None
         self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        if self._key is not None:
-            self._headers["Authorization"] = f"Bearer {self._key}"
         try:
             self._pool = connections(self.base, settings.max_in_flight)
         except ValueError as problem:
@@ -232,7 +229,10 @@ class ModelServer:
         return RetrieverError(code, f"{self.what}: {words}")
 
     def _once(self, url: str, body: Any, read: Callable[[Any], Result] | None, fatal: bool) -> Result:
+        used = self._key.value
         reply = self._send(url, body)
+        if reply.status == 401 and self._key.renewed(used):  # a key that was replaced in its file
+            reply = self._send(url, body)
         status = reply.status
         if 200 <= status < 300:
             try:
@@ -252,7 +252,7 @@ class ModelServer:
             raise _Failure(said, uses_attempt=True, wait=retry_after(reply.headers) or 0.0)
         self._answered()
         if fatal and (status in FATAL or status < 400):
-            code, words = fatal_status(status, url, said, self._settings.api_key_env)
+            code, words = fatal_status(status, url, said, self._key)
             error = self.error(code, words)
             if status not in OF_ONE or self._probe is None:
                 raise error
@@ -262,10 +262,11 @@ class ModelServer:
     def _send(self, url: str, body: Any) -> _Reply:
         content = None if body is None else json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
         seconds = self._settings.timeout_seconds
+        headers = self._headers | ({"Authorization": f"Bearer {self._key.value}"} if self._key.value else {})
         timeout = urllib3.Timeout(connect=min(_CONNECT_TIMEOUT, seconds), read=seconds)
         try:
             answer = self._pool.request(
-                "GET" if content is None else "POST", url, body=content, headers=self._headers, timeout=timeout,
+                "GET" if content is None else "POST", url, body=content, headers=headers, timeout=timeout,
                 retries=False, redirect=False,
             )  # fmt: skip
         except ReadTimeoutError:
@@ -292,7 +293,7 @@ class ModelServer:
     def _redacted(self, text: str) -> str:
         """Returns a server's message in one line, without the key."""
         line = " ".join(text.split())
-        line = line.replace(self._key, "***") if self._key else line
+        line = self._key.redacted(line)
         return "".join(c if c.isprintable() else "?" for c in line)[:_TEXT]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from rewriters.settings import FROZEN, NOT_IDENTITY
 
@@ -42,6 +42,8 @@ class LocatedVllmSettings(VllmSettings):
     """Folder or hub name."""
     lora_name: str | None = None
     """The adapter as the config names it; `lora` is its folder."""
+    devices: tuple[int, ...] | None = None
+    """Accelerators that it computes on, counted among those of its worker; null: the first ones."""
 
 
 class OpenaiSettings(BaseModel):
@@ -57,6 +59,8 @@ class OpenaiSettings(BaseModel):
     """Up to and with /v1."""
     api_key_env: Annotated[str | None, NOT_IDENTITY] = None
     """Name of the environment variable that holds the key; null: the server wants none."""
+    api_key_file: Annotated[str | None, NOT_IDENTITY] = None
+    """A file on every node that holds the key, in place of a variable; read anew when the server refuses the key."""
     max_in_flight: Annotated[int, Field(gt=0), NOT_IDENTITY] = 256
     """Requests of one worker at a time, at most; AIMD finds how many below it."""
     timeout_seconds: Annotated[float, Field(gt=0), NOT_IDENTITY] = 60
@@ -69,6 +73,12 @@ class OpenaiSettings(BaseModel):
     """Counts the tokens where the server does not: folder, hub name or `package:NAME`; null: the model's own, if it is here."""
     args: dict[str, Any] = {}
     """More keys of the request's body."""
+
+    @model_validator(mode="after")
+    def _one_key(self) -> OpenaiSettings:
+        if self.api_key_env is not None and self.api_key_file is not None:
+            raise ValueError("has api_key_env and api_key_file; give one of them")
+        return self
 
 
 class RecordedSettings(BaseModel):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rewriters.reading import json_object, labelled, numbered, salvage
-from rewriters.reading.answer import Found, LlmAnswer, Value
+from rewriters.reading.answer import Found, LlmAnswer, Value, label_key
 from rewriters.reading.checks import clean, invalid_reason, is_refusal
 from rewriters.reading.repetition import is_repetitive
 from rewriters.reading.texts import read_texts
@@ -20,7 +20,7 @@ from rewriters.reading.thinking import strip_thinking
 from rewriters.reasons import Reason
 from rewriters.strategy import Strategy
 
-PARSE_VERSION = 1  # incremented when an answer would be parsed differently; part of a run's fingerprint
+PARSE_VERSION = 2  # incremented when an answer would be parsed differently; part of a run's fingerprint
 _MAX_CHARS = 200_000  # of an answer; the rest is ignored. 100 times the length of four rewrites
 
 
@@ -116,8 +116,8 @@ def _answer(text: str, query: str, requested: Sequence[Strategy], known: Sequenc
         text = strip_thinking(text, query)
     # Some models repeat white space until the token limit; in long runs of it the readers' patterns would take quadratic time.
     text = re.sub(r"(?: ?\n ?){3,}", "\n\n", re.sub(r"[^\S\n]+", " ", text))
-    bases = {strategy.recorded_as for strategy in requested}  # two strategies of one file have the same labels
-    others = (strategy for strategy in known if strategy.recorded_as not in bases)
+    words = {label_key(word) for strategy in requested for word in strategy.names}
+    others = (one for one in known if words.isdisjoint(map(label_key, one.names)))
     return LlmAnswer(text, tuple(requested), tuple(dict.fromkeys([*requested, *others])), query, truncated)
 
 

@@ -26,6 +26,7 @@ _MARK = re.compile(
     )\s{0,4}(?P<text>\S.*)""",
     re.VERBOSE,
 )
+_TAG = re.compile(r"</?[A-Za-z][\w:.-]{0,40}(?:\s[^<>\n]{0,200})?/?>")  # of a format that nobody asked for
 _MAX_BEFORE_JSON = 4000  # characters
 # JSON begins a line, or stands after an introduction; elsewhere it may be a quotation in a text.
 _JSON = re.compile(r"^[ `]{0,12}(?:json)?[ ]{0,12}(?=[\[{])|\A[^\d\n][^\n]{0,200}[:：] {0,3}(?=[\[{])", re.MULTILINE)
@@ -108,6 +109,8 @@ def _lines(answer: LlmAnswer) -> Texts:
         kept = [line for line in lines if not is_chatter(line, answer.query)]
         texts, last, parsed_as = kept, bool(lines) and lines[-1:] == kept[-1:], LINES
     values = [Value(text.strip()) for text in texts]
+    if _TAG.search(answer.text) and not _TAG.search(answer.query):
+        return Texts([], parsed_as)
     if values and answer.truncated and last:
         values[-1] = Value(values[-1].text, complete=False)
     return Texts(values, parsed_as)

@@ -140,9 +140,7 @@ def test_a_clock_that_is_ahead_takes_no_run_over_whose_heart_beats(storage: Stor
     monkeypatch.setattr(lease, "OBSERVED_SECONDS", 1.0)
     with held(storage), monkeypatch.context() as patch:
         patch.setattr(lease, "_machine", lambda: "another")
-        with pytest.raises(
-            ClusterError, match=r"another driver works on this run: .* clock is not this machine's; wait for it"
-        ):
+        with pytest.raises(ClusterError, match=r"another driver works on this run: .*; wait for it"):
             Lease.acquire(storage, now=lambda: time.time() + STALE_SECONDS + 1)
 
 
@@ -157,6 +155,40 @@ def test_a_driver_on_another_machine_is_taken_for_dead_only_when_its_heart_has_s
     later = Lease.acquire(storage, now=lambda: beat + STALE_SECONDS + 1)
     later.release()
     assert later.number == 2
+
+
+@pytest.mark.parametrize("ahead", [0.0, 3600.0])
+def test_a_driver_that_died_on_another_machine_is_waited_for_and_not_refused(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, ahead: float
+) -> None:
+    monkeypatch.setattr(lease, "STALE_SECONDS", 0.6)
+    monkeypatch.setattr(lease, "OBSERVED_SECONDS", 0.1)
+    told: list[str] = []
+    now = put_body(storage, 1, beat=time.time() + ahead)["began"]
+    began = time.monotonic()
+    before = lease.wait_until_free(storage, now, on_wait=told.append)
+    assert time.monotonic() - began >= 0.6
+    assert [words.split("; ")[0] for words in told] == [f"{storage.root}: process 4711 on far has not released this run"]
+    mine = Lease.acquire(storage, now=lambda: now + 0.6, before=before)  # and not once more
+    mine.release()
+    assert mine.number == 2
+
+
+def test_a_driver_on_another_machine_that_is_heard_of_is_not_waited_for(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "HEARTBEAT_SECONDS", 0.05)
+    with held(storage), monkeypatch.context() as patch:
+        patch.setattr(lease, "_machine", lambda: "another")
+        with pytest.raises(ClusterError, match=r"process \d+ on .*, heard of just now; wait for it"):
+            lease.wait_until_free(storage, time.time())
+
+
+def test_a_heartbeat_by_a_clock_that_is_ahead_is_told_as_that(storage: Storage) -> None:
+    now = time.time()
+    put_body(storage, 1, beat=now + 3600)
+    with pytest.raises(ClusterError, match="last heartbeat 3600 s ahead of this machine's clock; wait for it"):
+        check_free(storage, now)
 
 
 def test_only_the_last_lease_counts(storage: Storage) -> None:

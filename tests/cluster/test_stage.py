@@ -11,8 +11,9 @@ import pytest
 
 from cluster.costs import COSTS, START_UP, entry
 from cluster.errors import ClusterError, UnavailableError
+from cluster.run.meter import Meter
 from cluster.run.pools import Pool
-from cluster.run.stage import Meter, Stage, heartbeat, reporting_to
+from cluster.run.stage import Stage, heartbeat, reporting_to
 
 IN = pa.schema([("n", pa.int64()), ("costs", COSTS)])
 OUT = IN.append(pa.field("double", pa.int64()))

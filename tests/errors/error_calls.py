@@ -19,14 +19,16 @@ from botocore import exceptions as of
 from small_job import Patch, failing
 
 from cluster.costs import Prices
+from cluster.isolation import Isolation
 from cluster.kuberay.settings import KubernetesSettings
 from cluster.kuberay.worker_groups import explicit_pools
+from cluster.run.meter import run_block
 from cluster.run.pools import PoolRequest
 from cluster.run.session import Session
 from cluster.run.settings import ClusterSettings
 from cluster.run.shards import check_inputs
 from cluster.run.snapshot import NOTHING, Snapshot
-from cluster.run.stage import Stage, link, run_block
+from cluster.run.stage import Stage, link
 from cluster.storage import Entry, copies, s3_client
 from cluster.storage.files import FileStorage
 from cluster.storage.s3 import S3Storage
@@ -242,7 +244,8 @@ def an_unbalanced_run(_: Patch) -> None:
 
 def a_shard_that_kills_every_worker(_: Patch) -> None:
     meter = anything(stage=Stage("rewrite", Write, {}))
-    run_block(meter, pa.table({"shard": [3]}), anything(block_started=lambda *_: meter.stage.retries + 2), "worker")
+    tracker = anything(block_started=lambda *_: 2, isolation=lambda *_: Isolation(meter.stage.retries + 1, (0, 1)))
+    run_block(meter, pa.table({"shard": [3]}), tracker, "worker")
 
 
 CLUSTER = [

@@ -24,6 +24,7 @@ SCHEMAS = STORED | {
     "candidates": pa.schema(
         [("query_id", pa.string()), ("rank", pa.int32()), ("doc_id", pa.string()), ("score", pa.float64())]
     ),
+    "scores in an ablation": pa.schema([*STORED["scores"], ("reranker", pa.string())]),
     "rewrites in an ablation": pa.schema([*STORED["rewrites"], ("arm", pa.string())]),
 }
 
@@ -104,15 +105,15 @@ def write_folder(
     return open_run(storage.root)
 
 
-def arm(name: str, family: str = "always", *, members: Sequence[str] = ()) -> Row:
+def arm(name: str, family: str = "always", *, members: Sequence[str] = (), reranker: str | None = None) -> Row:
     return {
         "name": name, "family": family, "strategies": [], "original": True, "changes": {}, "k": len(members) or None,
-        "members": list(members),
+        "members": list(members), "reranker": reranker,
     }  # fmt: skip
 
 
 def _table(name: str, rows: list[Row], *, ablation: bool) -> pa.Table:
-    schema = SCHEMAS["rewrites in an ablation" if ablation and name == "rewrites" else name]
+    schema = SCHEMAS[f"{name} in an ablation" if ablation and f"{name} in an ablation" in SCHEMAS else name]
     return pa.Table.from_pylist(rows, schema)
 
 

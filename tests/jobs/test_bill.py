@@ -26,7 +26,7 @@ from cluster.storage.files import FileStorage
 from cluster.storage.traffic import take_traffic
 from jobs.bill.bill import bill
 from jobs.bill.ledger import COUNT_SECONDS, Ledger
-from jobs.bill.starts import BROKEN, TIMES, known_starts, node_time
+from jobs.bill.starts import BROKEN, TIMES, known_starts, node_time, unknown_losses
 from jobs.config.load import load_config
 from jobs.plan.estimate import estimate
 from jobs.report import report
@@ -260,7 +260,7 @@ def test_lines_add_up_to_the_bill(starts: list[dict[str, Any]], times: list[dict
         add_totals(spent, start["spent"])
     reconciled = node_time(starts, committed)
     for one in reconciled:
-        assert sum(one[name] for name in TIMES) == pytest.approx(one["worker_seconds"])
+        assert sum(one[name] for name in TIMES) == pytest.approx(one["worker_seconds"] + one["over"])
     found = bill(prices, starts, reconciled, spent)
     of = node_hour if isinstance(node_hour, dict) else {"cpu": node_hour, "gpu": node_hour}
     nodes = sum(of.get(kind, 0) * seconds / 3600 for start in starts for kind, seconds in start["node_seconds"].items())
@@ -303,6 +303,35 @@ def test_of_a_killed_start_counts_what_its_progress_said_last(tmp_path: Path) ->
     assert known == running | {"wall_seconds": 42.0} | {name: last[name] for name in ("node_seconds", "spent", "busy")}
     (other,) = known_starts({"starts": [running | {"start": 2}]}, storage)  # progress of another start
     assert other["node_seconds"] == {"cpu": 0.5}
+
+
+def test_a_start_that_was_killed_before_its_second_heartbeat_has_the_time_until_then(tmp_path: Path) -> None:
+    storage = FileStorage(str(tmp_path))
+    storage.put("lease/000001.json", json.dumps({"began": 10.0, "beat": 10.0}).encode())
+    (known,) = known_starts({"starts": [{"start": 1, "status": "running", "wall_seconds": 0.0}]}, storage)
+    assert known["wall_seconds"] == 5.0
+
+
+def worked(seconds: float, **pool: Any) -> dict[str, Any]:
+    """The node time of a start of 10 s, whose pool of two workers was busy so long."""
+    start = {"start": 1, "status": "finished", "wall_seconds": 10.0, "pools": {"retrieve": {"workers": 2, "gpus": 0.0} | pool}}
+    by_start = {"1": {"retrieve": {"attributed": seconds, "start_up": 0.0}}}
+    (times,) = node_time([start], [Manifest(0, 1, {}, {}, {}, {}, by_start)])
+    return times
+
+
+def test_workers_that_were_busy_longer_than_they_were_there_are_told() -> None:
+    calm, wrong, grown = worked(15.0), worked(25.0), worked(25.0, most=9)
+    assert (calm["worker_seconds"], calm["idle"], calm["over"]) == (20.0, 5.0, 0.0)
+    assert (wrong["worker_seconds"], wrong["idle"], wrong["over"]) == (20.0, 0.0, 5.0)
+    assert (grown["worker_seconds"], grown["over"]) == (25.0, 0.0)
+
+
+@pytest.mark.parametrize(("root", "status", "unknown"), [
+    ("s3://bucket/run", "killed", True), ("s3://bucket/run", "failed", False), ("/runs/run", "killed", False)
+])  # fmt: skip
+def test_what_a_lost_machine_had_sent_is_unknown(root: str, status: str, unknown: bool) -> None:
+    assert unknown_losses([{"status": "finished"}, {"status": status}], root) == unknown
 
 
 def test_nodes_that_come_and_go() -> None:

@@ -20,7 +20,7 @@ from jobs.diff.quality import Paired, QueryChange, quality
 from jobs.evaluate.intervals import mean_interval
 from jobs.evaluate.judgements import Judgements
 from jobs.evaluate.measure import MEASURES
-from jobs.evaluate.per_query import PerQuery
+from jobs.evaluate.per_query import ListLengths, PerQuery
 from jobs.run.folder import RunFolder
 
 Side = Callable[..., RunFolder]
@@ -117,7 +117,10 @@ def made(keys: dict[str, tuple[str | None, float]]) -> PerQuery:
     """What `per_query` finds: key -> query and the value of every measure."""
     order = sorted(keys, key=lambda key: (keys[key][0] is None, keys[key][0] or ""))
     values = np.array([[keys[key][1]] * len(MEASURES) for key in order])
-    return PerQuery(9, 0, 0, order, [keys[key][0] for key in order], values, None, 0, 0.5, None, None)
+    lists = ListLengths(np.full(len(order), 10), 10)
+    return PerQuery(
+        MEASURES, 9, 0, 0, order, [keys[key][0] for key in order], values, None, 0, 0.5, None, None, 10, lists, None
+    )  # fmt: skip
 
 
 def paired(

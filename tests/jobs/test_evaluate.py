@@ -390,6 +390,9 @@ def test_hostile_ids_are_escaped(run: Run) -> None:
     assert "'[red]\\x1b[31m\\u202e'" in " ".join(shown)
 
 
+WHOLE = {"looked": None, "original_looked": None, "uneven": False}
+
+
 def test_values_are_json_and_say_the_same(run: Run) -> None:
     values = json.loads(json.dumps(evaluation_values(SHOWN), allow_nan=False))
     assert values["measures"]["P@5"] == {
@@ -397,10 +400,11 @@ def test_values_are_json_and_say_the_same(run: Run) -> None:
         "original": 0.70001,
         "difference": pytest.approx(0.04999),
         "interval": [-0.00001, 0.1],
+        **WHOLE,
     }
     assert (values["judged"], values["missing"], values["not_committed"], values["counted"]) == (1200, 30, 4, 1166)
     assert values["notes"] == evaluation_notes(SHOWN)
     assert (values["warning"], values["key"]) == (None, "log_id")
     nothing = json.loads(json.dumps(evaluation_values(judged(run(), {"gone": {"d1": 1}})), allow_nan=False))
-    assert nothing["measures"]["P@5"] == {"results": None, "original": None, "difference": None, "interval": None}
+    assert nothing["measures"]["P@5"] == dict.fromkeys(("results", "original", "difference", "interval")) | WHOLE
     assert nothing["notes"] == [f"warning: {nothing['warning']}"]

@@ -25,14 +25,25 @@ APART = {
     "RewriteSettings": {"store"},
     "VllmSettings": {"timeout_seconds"},
     "OpenaiSettings": {
-        "base_url", "api_key_env", "max_in_flight", "timeout_seconds", "attempts", "patience_minutes", "tokenizer",
+        "base_url", "api_key_env", "api_key_file", "max_in_flight", "timeout_seconds", "attempts", "patience_minutes",
+        "tokenizer",
     },
     "ElasticSettings": {
-        "url_env", "api_key_env", "user_env", "password_env", "ca_file", "replicas", "max_in_flight", "batch",
+        "url_env", "api_key_env", "user_env", "password_env", "api_key_file", "password_file", "ca_file", "replicas",
+        "max_in_flight", "batch",
         "timeout_seconds", "patience_minutes",
     },
 }  # fmt: skip
-SERVER = {"base_url", "api_key_env", "max_in_flight", "batch", "timeout_seconds", "attempts", "patience_minutes"}
+SERVER = {
+    "base_url",
+    "api_key_env",
+    "api_key_file",
+    "max_in_flight",
+    "batch",
+    "timeout_seconds",
+    "attempts",
+    "patience_minutes",
+}
 APART |= {"OpenaiEncoderSettings": SERVER, "RerankSettings": SERVER}
 # What it resolves to counts in its place: prompts, weights, the content of a file or an index (test_prepare.py).
 RESOLVED = {

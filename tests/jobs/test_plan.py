@@ -105,6 +105,14 @@ def test_the_night_before_says_it_where_only_the_log_is_another(prepared: Prepar
     expected = estimate(prepared, 20, [], ["sea"])
     assert expected is not None
     assert (expected.prompt_tokens, expected.basis) == (2000, "by small-0123456789ab, the last run of this kind")
+    assert expected.wall_seconds is None
+    away = [{"service": "S3", "reason": "gone", "began": 100.0, "seconds": 30.0}]
+    away += [{"service": "Elasticsearch", "reason": "gone", "began": 120.0, "seconds": 20.0}]
+    start = {"start": 1, "status": "finished", "wall_seconds": 100.0, "outages": away, "pools": {"rewrite": {"workers": 2}}}
+    storage.put("run.json", json.dumps(record | {"starts": [start]}).encode())
+    walled = estimate(prepared, 20, [], ["sea"])
+    assert walled is not None
+    assert (walled.wall_seconds, walled.waited, walled.pools) == (120.0, 40.0, "rewrite 2")  # (100 - 40) s for 10 queries
     storage.put("run.json", json.dumps(record | {"identity": {"rewrite": "other"}}).encode())
     other = estimate(prepared, 20, [], ["sea"])
     assert other is not None
@@ -223,7 +231,7 @@ def test_the_table_says_what_is_expected() -> None:
         "left": {"queries": 2, "requests": 2, "requests_per_query": 1, "searches": 20, "pairs": 0, "files": 6},
         "expected": {
             "basis": "by 1 shards that are committed", "prompt_tokens": 1200, "cached_tokens": 900, "completion_tokens": 80,
-            "at_most": False, "seconds": 90.0, "usd": 0.25,
+            "at_most": False, "seconds": 90.0, "usd": 0.25, "wall_seconds": 60.0, "pools": "rewrite 2", "waited": 0.0,
         },
         "max_cost_usd": 0.2,
         "pools": {
@@ -236,6 +244,7 @@ def test_the_table_says_what_is_expected() -> None:
     assert cells["state"] == "1 of 2 shards committed: 2 queries left"
     assert cells["tokens"] == "about 1,200 of prompts (900 of them cached), about 80 written"
     assert (cells["work"], cells["cost"]) == ("about 1 min 30 s of all workers together", "about $0.2500")
+    assert cells["wall time"] == "about 1 min 00 s with its workers (rewrite 2), by its queries per second"
     over = "the run will stop before its end: $0.2500 are expected, limits.max_cost_usd is $0.2000"
     assert str(cells["warning"]) == over
     assert over_budget(planned | {"max_cost_usd": 0.25}) is None

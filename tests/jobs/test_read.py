@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cluster.run.border import check_border
+from cluster.run.meter import check_border
 from jobs.stages.read import Read
 from jobs.tables import OPTIONAL_QUERIES, QUERIES, SHARD, STORED
 

@@ -36,7 +36,7 @@ def test_figures_of_the_page_are_those_of_the_tables(make: Make) -> None:
         assert words in glance
     assert "queries with errors1" in glance
     assert "33.3 %, limit 50.0 %" in glance
-    assert "Redundancy weights are by overlap, not by cosine" in glance
+    assert "Redundancy weights are by overlap (of the lists' first documents): for cosine a retriever must be dense." in glance
     assert "No list has a hit for 1 query" in glance
     assert found.row("flow", "retrieve")[:2] == ["8 texts", f"16 lists, 18 searches, {len(stored(run, 'runs'))} hits"]
     assert "finished" in found.sections[""]

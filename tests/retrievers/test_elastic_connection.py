@@ -279,3 +279,37 @@ def test_a_search_that_a_firewall_refuses_is_refused_alone(firewall: dict[str, A
     send(b"{}\n{}\n")
     with pytest.raises(RequestRefused):
         send(bad)
+
+
+def test_a_key_that_is_replaced_in_its_file_is_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import http.server
+    import threading
+
+    file, wanted, sent = tmp_path / "key", ["first"], list[str]()
+    file.write_text("first")
+
+    class Answers(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            sent.append(str(self.headers["Authorization"]))
+            status = 200 if sent[-1] == f"ApiKey {wanted[0]}" else 401
+            self.send_response(status)
+            for name, value in (("Content-Type", "application/json"), ("Content-Length", "2")):
+                self.send_header(name, value)
+            self.send_header("X-Elastic-Product", "Elasticsearch")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("SAFE_URL", f"http://127.0.0.1:{server.server_address[1]}")
+    connection = Connection("bm25", typed(BLOCK | {"api_key_file": str(file)}))
+    assert connection.request("GET", "/docs").status == 200
+    wanted[0] = "second"
+    file.write_text("second")
+    assert connection.request("GET", "/docs").status == 200
+    assert sent == ["ApiKey first", "ApiKey first", "ApiKey second"]
+    server.shutdown()
+    server.server_close()

@@ -60,6 +60,25 @@ def test_demonstrations_stand_before_the_query_with_the_strategies_of_the_pool()
     assert shown.count("reason: ") == shown.count("Query: ") - 1
 
 
+def test_one_at_least_is_another_prompt() -> None:
+    """DMQR-RAG chooses one to four strategies; a gate that may choose none is another arm."""
+    ours = load_demonstrations(None)
+    gate = rewriter(list(FOUR), select=ADAPTIVE, demonstrations=ours)
+    paper = rewriter(list(FOUR), select=SelectAdaptive(kind="adaptive", least=1), demonstrations=ours)
+    (may_choose_none,), (at_least_one,) = asked(gate, QUERY)[1], asked(paper, QUERY)[1]
+    assert "may need none or one" in may_choose_none.prompt
+    assert "population of tartu" in may_choose_none.prompt
+    assert "Choose one\n  at least;" in at_least_one.prompt
+    assert "none" not in at_least_one.prompt.partition("Query:")[0].replace("nothing", "")
+    assert "population of tartu" not in at_least_one.prompt
+    assert gate.identity() != paper.identity()
+
+
+def test_the_only_demonstration_does_not_choose_nothing() -> None:
+    _, (request,) = asked(adaptive(["rag_fusion", "decompose"], load_demonstrations(None)), QUERY)
+    assert "population of tartu" not in request.prompt
+
+
 def test_other_demonstrations_are_another_prompt() -> None:
     one = Demonstration(query="a b", rewrites={"rag_fusion": ("c d", "e f")}, reason="several aspects")
     _, (request,) = asked(adaptive(demonstrations=(one,)), QUERY)
@@ -94,6 +113,12 @@ def test_labelled_lines_are_the_choice_and_the_last_line_the_reason() -> None:
     assert made.failures == []
     assert (list(made.choice.texts), made.choice.reason) == (["keyword", "pseudo_answer"], "names and a number.")
     assert {one.selected_reason for one in made.rewrites} == {"names and a number."}
+
+
+def test_general_query_rewriting_is_a_label() -> None:
+    assert texts(read("General Query Rewriting: caffeine in green tea\nreason: noise")) == {
+        "general": ["caffeine in green tea"]
+    }
 
 
 def test_a_label_on_several_lines_gives_several_texts_up_to_n() -> None:

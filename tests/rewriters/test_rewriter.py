@@ -11,8 +11,10 @@ from pools import DECODING, FOUR, answered, asked, cut, rewriter, said
 from cluster.errors import RewriterError
 from rewriters.engines import Completion, Request, open_engine
 from rewriters.engines.settings import RecordedSettings
+from rewriters.pool import load_pool
 from rewriters.query import Query
 from rewriters.results import RewriteResult
+from rewriters.rewriter import Rewriter, Rewriting
 
 TEXTS = {
     "general": "green tea caffeine",
@@ -195,3 +197,23 @@ def test_every_recorded_joint_completion_gives_its_four_lines(file: str, shared:
         true_lines = [line.split(": ", 1)[1] for line in record["completions"]["dmqr"].split("\n")]
         assert [rewrite.text for rewrite in made.rewrites] == true_lines
     engine.close()
+
+
+@pytest.mark.parametrize(
+    ("strategy", "others", "answer"),
+    [
+        ("pseudo_answer", ["step_back"], "pseudo_answer\n\nStep-Back Question:\n"),
+        ("general", ["keyword"], "- Multi-Query:\n1. GQR:\nkeyword: \n"),
+        ("core_content", ["general"], "core_content:\n\ngeneral: PAR: "),
+    ],
+)
+def test_an_answer_is_read_alike_whatever_else_is_in_the_pool(strategy: str, others: list[str], answer: str) -> None:
+    query = Query("1", "why does bread rise")
+    read = []
+    for names in ([strategy], [strategy, *others], [strategy, *others, "hyde", "rewrite"]):
+        one = Rewriter(Rewriting(load_pool(names), "separate"))
+        (request,) = (asks for asks in one.requests(query) if asks.name == strategy)
+        written = one.read(query, [(request, Completion(answer, "stop", "m"))])
+        texts = [found.text for found in written.rewrites if found.strategy == strategy]
+        read.append((texts, [failure.reason for failure in written.failures if failure.strategy == strategy]))
+    assert read[0] == read[1] == read[2]

@@ -188,3 +188,23 @@ def test_weights_by_position_stand_with_the_texts() -> None:
     strategy = a_file(output="lines", n=3, weight=0.8, position_weights=[1.0, 0.95])
     made = answered(Rewriter(Rewriting((strategy,))), QUERY, said(NUMBERED))
     assert [(one.weight, one.position_weight) for one in made.rewrites] == [(0.8, 1.0), (0.8, 0.95), (0.8, 0.95)]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "<queries><query>caffeine of tea</query><query>caffeine of coffee</query></queries>",
+        "<query>caffeine of tea</query>\n<query>caffeine of coffee</query>",
+        '<item id="1">caffeine of tea</item>',
+    ],
+)
+def test_a_format_of_tags_is_no_text(answer: str) -> None:
+    assert texts("multi_query", answer) == "unparsable"
+
+
+def test_tags_of_the_query_and_comparisons_are_texts() -> None:
+    query = "what does <br/> do in html"
+    assert texts("multi_query", "meaning of <br/> in html\nhtml line break tag", query) == [
+        (1, "meaning of <br/> in html", "lines"), (2, "html line break tag", "lines"),
+    ]  # fmt: skip
+    assert texts("multi_query", "caffeine < 5 mg and > 1 mg\ncoffee") != "unparsable"

@@ -12,14 +12,12 @@ import pyarrow as pa
 from jobs.ablate.shared_work import Answer, SharedWork
 from jobs.ablate.stages.users import Users
 from jobs.ablate.tables import DOCUMENT, FUSED
-from jobs.stages.fuse import similarity_of, source_lists
+from jobs.stages.fuse import fuse_candidates, similarity_of, source_lists
 from jobs.tables import nested
-from retrievers.corpora.duplicates import without_duplicates
-from retrievers.fusion import Fused, fuse
-from retrievers.lists import Hits, Lists, by_document
+from retrievers.fusion import Fused
+from retrievers.lists import Lists, by_document
 from retrievers.ranking import encode, offsets_of, ranks
-from retrievers.redundancy import Similarity
-from retrievers.retriever import DocumentStore, distinct
+from retrievers.retriever import DocumentStore
 from retrievers.settings import FuseSettings
 
 
@@ -74,7 +72,7 @@ class Fusing:
             documents = self._documents[answer.documents] if settings.duplicates == "drop" else None
             key = settings.model_dump_json(exclude={"k"} if settings.method == "minmax" else None), id(documents)
             if key not in done:
-                done[key] = _fuse(hits, settings, similar, documents)
+                done[key] = fuse_candidates(hits, settings, similar, documents)
             fused = done[key]
             used[fused.pairs] = True
             sizes = np.diff(fused.offsets)
@@ -137,15 +135,6 @@ class Fusing:
             nested(starts, documents, pa.list_(DOCUMENT)),
             nested(offsets_of(np.bincount(flat_row, minlength=rows)), fused, pa.list_(FUSED)),
         ]
-
-
-def _fuse(hits: Hits, settings: FuseSettings, similar: Similarity, documents: DocumentStore | None) -> Fused:
-    fused = fuse(hits, settings, similar)
-    if documents is not None:
-        unique, place = distinct(fused.doc_ids.to_pylist())
-        texts = documents.texts(unique)
-        fused = without_duplicates(fused, [texts[i] for i in place], settings.duplicate_chars)
-    return fused
 
 
 def _settings(answer: Answer, strategies: set[str]) -> FuseSettings:

@@ -15,7 +15,7 @@ from cluster.run.shards import write_table
 from cluster.run.stage import heartbeat, shard_of
 from cluster.storage import open_storage
 from jobs.ablate.gathered import GatheredLists, GatheredVectors, Searched
-from jobs.ablate.shared_work import Answer, Search, SharedWork
+from jobs.ablate.shared_work import Answer, Search, SharedWork, digest
 from jobs.ablate.stages.answers import Fusing
 from jobs.ablate.stages.users import Users
 from jobs.ablate.tables import DOCUMENT, FUSED
@@ -26,7 +26,16 @@ from jobs.stages.retrieve import similarity
 from jobs.stages.search_texts import Text, joined, originals
 from jobs.tables import FILE, ORIGINAL, with_appended, with_failure
 from retrievers.lists import TOGETHER
-from retrievers.retriever import Embedder, JoinedText, RankedList, RankedLists, SearchText, joined_lists, single_lists
+from retrievers.retriever import (
+    Embedder,
+    JoinedText,
+    RankedList,
+    RankedLists,
+    Retriever,
+    SearchText,
+    joined_lists,
+    single_lists,
+)
 from retrievers.settings import TypoSettings
 
 Wanted = SearchText | JoinedText
@@ -74,10 +83,13 @@ class RetrieveArms:
         self._arms: list[dict[frozenset[str], list[str]]] = [{} for _ in work.searches]  # by search: strategies -> arms
         for answer in work.answers:
             self._arms[answer.search].setdefault(answer.strategies, []).append(answer.arm)
-        self._retrievers = {
-            key: open_retriever(one.name, one.settings, device=device, expect_identity=one.identity)
-            for key, one in work.retrievers.items()
-        }
+        opened: dict[str, Retriever] = {}  # one where only the depth differs: each may hold a model
+        self._retrievers: dict[str, Retriever] = {}
+        for key, one in work.retrievers.items():
+            same = digest([one.settings.model_dump(), dict(one.identity)])
+            if same not in opened:
+                opened[same] = open_retriever(one.name, one.settings, device=device, expect_identity=one.identity)
+            self._retrievers[key] = opened[same]
         self._storage = open_storage(run)
         dropping = {one.documents: work.retrievers[one.documents] for one in work.answers if one.fuse.duplicates == "drop"}
         self._documents = {key: open_documents(one.name, one.settings, patient=True) for key, one in dropping.items()}
@@ -158,6 +170,7 @@ class RetrieveArms:
     ) -> dict[str, _SearchedLists]:
         """Returns the lists of every search by key of the retriever; adds what they cost, and the searches of each arm."""
         found: dict[str, _SearchedLists] = {}
+        here: dict[str, set[Searched]] = {}  # by space: searches of this block; two retrievers may have one
         for key, opened in self._work.retrievers.items():
             began = time.perf_counter()
             wanted: dict[Wanted, Searched] = {}
@@ -182,7 +195,10 @@ class RetrieveArms:
             lists += self._search(key, store, list(standing.values()), made)
             place |= {search: len(place) + number for number, search in enumerate(standing)}
             counts.update(self._counts(key, routed, stood_in, place))
-            self._charge(key, [*wanted.values(), *standing.values()], made, query_ids, time.perf_counter() - began, spent)
+            known = here.setdefault(opened.space, set())
+            asked = [one for one in (*wanted.values(), *standing.values()) if one in made or one not in known]
+            known.update(asked)
+            self._charge(key, asked, made, query_ids, time.perf_counter() - began, spent)
             found[key] = _SearchedLists(place, joined_lists(lists))
             heartbeat()
         return found

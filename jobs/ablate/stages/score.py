@@ -58,6 +58,7 @@ class ScoreArms:
         spent: list[list[dict[str, object]]] = [[] for _ in lists]
         found: list[list[dict[str, object]]] = [[] for _ in lists]
         scored: list[tuple[np.ndarray, np.ndarray, float]] = []
+        here: dict[str, set[Scored]] = {}  # by space: pairs of this block that were looked up; arms with typos share some
         for number, (one, opened) in enumerate(self._rerankers):
             began = time.perf_counter()
             queries = list(zip(table.column("query_id").to_pylist(), originals(table, one.typos), strict=True))
@@ -78,7 +79,8 @@ class ScoreArms:
             for (row, place), key, value in zip(places, keys, values, strict=True):
                 found[row].append({"reranker": number, "document": place, "score": value})
                 fresh[row] += key in made
-                reused[row] += key not in made
+                reused[row] += key not in made and key not in here.get(one.space, ())
+            here.setdefault(one.space, set()).update(keys)
             scored.append((fresh, reused, (time.perf_counter() - began) / max(1, len(made))))
         for (one, opened), (fresh, reused, each) in zip(self._rerankers, scored, strict=True):  # after the last that may raise
             texts = originals(table, one.typos)

@@ -216,6 +216,7 @@ class _Block:
             pa.concat_arrays([self._doc_ids.take(pa.array(at)) for _, at in parts]),
             pa.concat_arrays([pa.repeat(pa.scalar(work.rerankers[number].model), len(at)) for number, at in parts]),
             pa.array(np.concatenate([self._reranked[number][at] for number, at in parts])),
+            pa.concat_arrays([pa.repeat(pa.scalar(work.rerankers[number].label), len(at)) for number, at in parts]),
         ]
         return pa.table(columns, schema=ARM_STORED["scores"])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -182,10 +183,21 @@ def _runs(one: argparse.ArgumentParser) -> None:
     _json(one)
 
 
+def _measures(one: argparse.ArgumentParser) -> None:
+    words = "with commas, as ir_measures names them, like nDCG@10,R@100; the first one leads (default: evaluate.measures)"
+    one.add_argument("--measures", metavar="NAME,...", type=_names, help=words)
+
+
+def _names(words: str) -> list[str]:
+    """Returns names that commas part; those within brackets part nothing: nDCG(gains={0:0,1:3})@10."""
+    return [name.strip() for name in re.split(r",(?![^({]*[)}])", words)]
+
+
 def _evaluate(one: argparse.ArgumentParser) -> None:
     _run_folder(one)
     _file(one.add_argument("qrels", metavar="QRELS", help=_QRELS))
     _key(one)
+    _measures(one)
     words = "write the measures of each judged log row or query; .parquet or .csv"
     _file(one.add_argument("--per-query", metavar="FILE", help=words))
     words = "write the run's results (not the original's; all that were kept) of what is judged as a TREC run file;"
@@ -203,6 +215,7 @@ def _diff(one: argparse.ArgumentParser) -> None:
         _file(one.add_argument(dest, metavar="RUN", help=words))
     _file(one.add_argument("qrels", nargs="?", metavar="QRELS", help=f"{_QRELS} (default: those of B's config)"))
     _key(one)
+    _measures(one)
     one.add_argument("--samples", type=int, default=10, metavar="N", help="queries in each list of queries (default: 10)")
     _file(one.add_argument("--prices", metavar="FILE", help="of both runs; default: prices.yaml beside B's config"))
     _json(one)
@@ -226,6 +239,7 @@ def _report(one: argparse.ArgumentParser) -> None:
     one.add_argument("--samples", type=int, metavar="N", help="queries shown at length (default: the config's, 100)")
     _file(one.add_argument("--qrels", metavar="FILE", help="judgements (default: the config's)"))
     _key(one)
+    _measures(one)
     _file(one.add_argument("--prices", metavar="FILE", help="default: prices.yaml beside the config"))
 
 

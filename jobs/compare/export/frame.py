@@ -12,7 +12,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from cluster.errors import ConfigError
-from jobs.compare.notes import looked_notes
+from jobs.compare.difference import PART
+from jobs.compare.notes import looked_notes, named_notes
 from jobs.compare.standing import FAMILIES, MARKS, PLACES, Standing, cut_mark, mark, standing
 from jobs.evaluate.exports import ENDINGS, written
 from jobs.evaluate.looked import MARK
@@ -26,7 +27,7 @@ _SPECIAL = {
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
     "|": r"\textbar{}", '"': r"\textquotedbl{}",
 }  # fmt: skip
-_SIGNS = {"†": r"$^{\dagger}$", "‡": r"$^{\ddagger}$", MARK: r"$^{*}$"}
+_SIGNS = {"†": r"$^{\dagger}$", "‡": r"$^{\ddagger}$", MARK: r"$^{*}$", PART: r"$^{\S}$"}
 
 
 def latex(text: str) -> str:
@@ -60,7 +61,7 @@ def latex_table(comparison: Comparison, rows: int = MOST_ROWS) -> str:
 
 
 def _row(found: Standing, arm: str) -> str:
-    cells = [latex(arm)]
+    cells = [latex(arm) + _SIGNS[PART] * (arm in found.comparison.parts)]
     for measure in found.comparison.frame.measures:
         value = f"{found.means[arm][measure]:.{PLACES}f}"
         if arm in found.best[measure]:
@@ -86,8 +87,13 @@ def _caption(found: Standing, left_out: int) -> str:
     ]
     said += [f"Upper bounds that choose by judgements: {_and([latex(arm) for arm in found.bounds])}"] * bool(found.bounds)
     said += [f"{_SIGNS[MARK]} {latex(note.removeprefix(MARK).strip())}" for note in looked_notes(comparison)]
+    said += [_named(note) for note in named_notes(comparison)]
     said += [f"{left_out:,} arms with lower {latex(found.first)} are left out"] * bool(left_out)
     return ". ".join(said) + "."
+
+
+def _named(note: str) -> str:
+    return f"{_SIGNS[PART]} {latex(note.removeprefix(PART).strip())}" if note.startswith(PART) else latex(note)
 
 
 def _and(names: Collection[str]) -> str:

@@ -37,6 +37,14 @@ def metadata_header(run: RunFolder, comparison: Comparison, arm: str, tags: Mapp
     return "".join(f"{line}\n" for line in (START, *(f"# {line}" for line in text.splitlines()), END))
 
 
+def _hardware(start: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what the machines have; on one machine its CPUs, where Ray counts those that the pools asked for."""
+    resources = dict(start["resources"])
+    if start.get("machine_cpus"):
+        resources["cpus"] = float(start["machine_cpus"])
+    return resources
+
+
 def _metadata(run: RunFolder, comparison: Comparison, arm: str, tags: Mapping[str, str]) -> dict[str, Any]:
     config, last = run.config, run.record["starts"][-1]
     versions = {name: version for name, version in run.record["versions"].items() if version is not None}
@@ -46,7 +54,7 @@ def _metadata(run: RunFolder, comparison: Comparison, arm: str, tags: Mapping[st
         "schema-version": SCHEMA,
         "run-version": 1.0,
         "tag": tags[arm],
-        "platform": {"hardware": last["resources"], "software": {"python": versions}},
+        "platform": {"hardware": _hardware(last), "software": {"python": versions}},
         "research goal": {
             "evaluation": {
                 "reported measures": list(comparison.frame.measures),

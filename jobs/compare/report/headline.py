@@ -112,6 +112,8 @@ def ablation_notices(run: RunFolder, comparison: Comparison | None, found: Stand
     ):
         if count:
             said.append(f"{number(count)} {words}.")
+    if frame.unknown is not None:
+        said.append(f"{frame.unknown.note.removeprefix('warning: ')}.")
     worst = int(frame.failed.argmax())
     if frame.failed[worst]:
         said.append(

@@ -69,6 +69,7 @@ class OpenaiEngine:
         model: str,
         base_url: str,
         api_key_env: str | None = None,
+        api_key_file: str | None = None,
         max_in_flight: int = 256,
         timeout_seconds: float = 60.0,
         attempts: int = 5,
@@ -82,6 +83,7 @@ class OpenaiEngine:
             model: As the server lists it.
             base_url: The URL before `/chat/completions`, usually ending in `/v1`.
             api_key_env: The environment variable that holds the key.
+            api_key_file: The file that holds it, read anew when the server refuses the key.
             max_in_flight: Most requests in flight.
             timeout_seconds: Of one send.
             attempts: Sends of a request that fails by itself.
@@ -101,7 +103,7 @@ class OpenaiEngine:
             )
         self._max_in_flight = max_in_flight
         self._model, self._args = model, _checked_args(args or {})
-        self._server = ChatServer(base_url, api_key_env, timeout_seconds)
+        self._server = ChatServer(base_url, api_key_env, timeout_seconds, api_key_file)
         self._service = f"LLM server {self._server.base}"
         self._attempts, self._patience = attempts, 60 * patience_minutes
         self._counter, self._warned_of_usage = TokenCounter(model, tokenizer), False

@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 
 from cluster.errors import RewriterError, nearest
-from cluster.http import api_key, encodable, fatal_status, parsed_json, proxy_of, retry_after, server_address
+from cluster.http import ApiKey, encodable, fatal_status, parsed_json, proxy_of, retry_after, server_address
 from rewriters.engines.openai.protocol import RequestFailure, error_text, is_fatal
 
 _KEEPALIVE = 4.0  # seconds: uvicorn closes an idle connection after 5, and a request sent just then is lost
@@ -32,25 +32,26 @@ class _ResponseTooLong(Exception):
 class ChatServer:
     """A server and the connections to it."""
 
-    def __init__(self, base_url: str, key_env: str | None, seconds: float) -> None:
+    def __init__(self, base_url: str, key_env: str | None, seconds: float, key_file: str | None = None) -> None:
         """Reads the address and the key; sends nothing.
 
         Args:
             base_url: Of http or https, without credentials and query.
             key_env: The environment variable that holds the key.
             seconds: The timeout of one request.
+            key_file: The file that holds the key, in place of a variable.
 
         Raises:
             RewriterError: The address or the key cannot work.
         """
-        self._key_env, self._seconds = key_env, seconds
-        self._key: str | None = None
+        self._seconds = seconds
+        self.key = ApiKey(None)
         try:
             self.base = server_address(base_url)
         except ValueError as problem:
             raise self.error("engine-setting", f"base_url {problem}") from None
         try:
-            self._key = api_key(key_env)
+            self.key = ApiKey(key_env, key_file)
         except ValueError as problem:
             raise self.error("engine-access", str(problem)) from None
         try:
@@ -80,7 +81,13 @@ class ChatServer:
         """
         if self._session is None or self._session.closed:
             raise RewriterError("engine-died", "engine 'openai' is closed; run the same command again")
-        return await self._exchange(self._session.post(self._completions_url, data=content, allow_redirects=False))
+        while True:
+            used, url = self.key.value, self._completions_url
+            status, headers, answer = await self._exchange(
+                self._session.post(url, data=content, headers=self._authorization(), allow_redirects=False)
+            )
+            if status != 401 or not self.key.renewed(used):  # a key that was replaced in its file
+                return status, headers, answer
 
     async def check(self, model: str) -> None:
         """Asks the server for its models.
@@ -91,7 +98,9 @@ class ChatServer:
         url = f"{self.base}/models"
         async with self._new_session(min(_CHECK_TIMEOUT, self._seconds)) as session:
             for attempt in range(1, _CHECK_ATTEMPTS + 1):
-                status, headers, content = await self._exchange(session.get(url, allow_redirects=False))
+                status, headers, content = await self._exchange(
+                    session.get(url, headers=self._authorization(), allow_redirects=False)
+                )
                 busy = status == 429 or status >= 500
                 if not busy or attempt == _CHECK_ATTEMPTS:
                     break
@@ -117,7 +126,7 @@ class ChatServer:
 
     def fatal_error(self, status: int, said: str, url: str | None = None) -> RewriterError:
         """Returns the error for a fatal status. said: the status and the server's words."""
-        code, message = fatal_status(status, url or self._completions_url, said, self._key_env)
+        code, message = fatal_status(status, url or self._completions_url, said, self.key)
         return self.error(code, message)
 
     def error(self, code: str, message: str) -> RewriterError:
@@ -126,13 +135,15 @@ class ChatServer:
 
     def redact(self, text: str) -> str:
         """Returns the text on one line that UTF-8 can hold, with the key replaced by ***."""
-        return encodable(" ".join((text.replace(self._key, "***") if self._key else text).split()))
+        return encodable(" ".join(self.key.redacted(text).split()))
+
+    def _authorization(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.key.value}"} if self.key.value else {}
 
     def _new_session(self, seconds: float) -> aiohttp.ClientSession:
-        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {self._key}"} if self._key else {})
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE),
-            headers=headers,
+            headers={"Content-Type": "application/json"},
             timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=min(_CONNECT_TIMEOUT, seconds)),
             cookie_jar=aiohttp.DummyCookieJar(),
             proxy=self._proxy,

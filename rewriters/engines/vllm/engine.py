@@ -26,6 +26,7 @@ from rewriters.engines.event_loop import EventLoopThread
 from rewriters.engines.vllm.arguments import argument_names
 from rewriters.engines.vllm.child_processes import ChildProcessWatchdog
 from rewriters.engines.vllm.cores import Cores
+from rewriters.engines.vllm.devices import visible
 from rewriters.engines.vllm.lora import adapter_folder, rank_for
 
 ATTEMPTS = 3  # of a request under which the engine died, failed, or gave no answer in time
@@ -66,6 +67,7 @@ class VllmEngine:
         lora_name: str | None = None,
         timeout_seconds: float = 600.0,
         args: Mapping[str, Any] | None = None,
+        devices: Sequence[int] | None = None,
     ) -> None:
         """Checks the settings; loads nothing.
 
@@ -77,6 +79,7 @@ class VllmEngine:
             lora_name: The adapter as tables name it.
             timeout_seconds: Of one send of a request.
             args: More of vLLM's engine arguments.
+            devices: Of the accelerators that this process sees; None: all.
 
         Raises:
             RewriterError: `args` names an argument that the engine sets itself.
@@ -84,7 +87,7 @@ class VllmEngine:
         self._model, self._weights, self._revision, self._lora = model, weights or model, revision, lora
         self._name = f"{model}+{lora_name or lora}" if lora else model
         self._adapter: Any = None  # the LoRA adapter as vLLM is told of it
-        self._timeout, self._args = timeout_seconds, dict(args or {})
+        self._timeout, self._args, self._devices = timeout_seconds, dict(args or {}), devices
         for taken in sorted(_OURS & self._args.keys()):
             raise RewriterError(
                 "engine-setting", f"engine 'vllm': args.{taken} is set by the engine itself; remove it from args"
@@ -250,7 +253,7 @@ class VllmEngine:
             args = {"max_lora_rank": rank_for(folder)} | args | {"enable_lora": True}
         try:
             settings = AsyncEngineArgs(model=self._weights, revision=self._revision, tokenizer_revision=self._revision, **args)
-            with self._watchdog.registering():
+            with self._watchdog.registering(), visible(self._devices):
                 self._engine = AsyncLLM.from_engine_args(settings)
         except Exception as error:
             why = " ".join(str(error).split())[:300]

@@ -97,7 +97,6 @@ def test_each_arm_is_what_a_run_of_it_alone_is(make: Make, bm25: dict[str, Any])
     ablation = make(
         {
             "subsets": "leave_one_out",
-            "samples": 2,
             "arms": {
                 "typos": {"retrieve.typos": {"rate": 0.5}},
                 "typos reranked": {"retrieve.typos": {"rate": 0.5}, **both},
@@ -308,3 +307,12 @@ def test_a_slice_of_a_name_that_the_log_has_is_by_its_column(make: Make) -> None
     log = pq.read_table("log.parquet")
     pq.write_table(log.append_column("difficulty", pa.array(["low"] * log.num_rows)), "log.parquet")
     assert make(None, slices).prepared.columns.values == ("difficulty",)
+
+
+def test_overlap_in_place_of_cosine_is_said(make: Make) -> None:
+    words = "fuse.redundancy: overlap in place of cosine, since no retriever is dense: "
+    bm25 = make().prepared.config.retrieve.retrievers["bm25"].model_dump(mode="json")
+    only = {"arms": {"bm25 alone": {"retrieve.retrievers": {"bm25": bm25}}}}
+    said = make(only).prepared.warnings
+    assert f"{words}bm25 alone" in said
+    assert not any(one.startswith(words) for one in make().prepared.warnings)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from cluster.errors import ConfigError
 from jobs.ablate.arms import FULL, Arm, arms_of
 from jobs.config.config import Config
+from retrievers.fusion import list_weight
 
 FOUR = ["general", "keyword", "pseudo_answer", "core_content"]
 Make = Callable[..., dict[str, Arm]]
@@ -81,6 +82,37 @@ def test_weights_and_routes_of_strategies_that_an_arm_lacks_are_left_out(arms: M
     assert found["keyword"].config.fuse.weights == {"keyword": 0.5, "keyword/bm25": 2, "original": 0}
     assert found["general"].config.fuse.weights == {"general": 1, "original": 0}
     assert found["general"].config.retrieve.routes == {}
+
+
+@pytest.mark.parametrize("weights", [{}, {"original/bm25": 2}, {"original/bm25": 2, "original/more.words": 1}])
+def test_arms_without_the_original_have_none_of_its_lists(arms: Make, weights: dict[str, float]) -> None:
+    both = {name: {"kind": "local", "index": name} for name in ("bm25", "more.words")}
+    found = arms({"subsets": "all"}, fuse={"weights": weights}, retrieve={"retrievers": both})
+    for arm in found.values():
+        fuse = arm.config.fuse
+        lists = [list_weight(fuse.weights, "original", name, 1.0) for name in both]
+        assert arm.with_original == any(lists), arm.name
+        assert arm.with_original == (arm.name == FULL or arm.name.startswith("original")), arm.name
+    assert {arm.name for arm in found.values() if not arm.with_original} >= {*FOUR, "general+keyword"}
+
+
+def test_an_arm_says_whether_lists_of_the_original_count(arms: Make) -> None:
+    both = {name: {"kind": "local", "index": name} for name in ("bm25", "dense")}
+    found = arms(
+        {
+            "arms": {
+                "off": {"fuse.weights.original": 0},
+                "one list": {"fuse.weights": {"original": 0, "original/dense": 1}},
+                "no list": {"fuse.weights": {"original": 1, "original/dense": 0, "original/bm25": 0}},
+                "routed off": {"fuse.weights": {"original": 0, "original/dense": 1}, "retrieve.routes": {"original": ["bm25"]}},
+                "retriever off": {"fuse.weights.original/bm25": 0, "fuse.retriever_weights": {"dense": 0}},
+            }
+        },
+        retrieve={"retrievers": both},
+    )
+    assert {name: arm.with_original for name, arm in found.items() if arm.family == "arms"} == {
+        "off": False, "one list": True, "no list": False, "routed off": False, "retriever off": False,
+    }  # fmt: skip
 
 
 def test_where_strategies_are_selected_the_single_ones_rewrite_every_query(arms: Make) -> None:

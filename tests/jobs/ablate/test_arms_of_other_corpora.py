@@ -17,6 +17,8 @@ from whole_runs import rows
 
 from cluster.errors import ConfigError, RetrieverError
 from jobs.ablate.prepare import Ablation, prepare_ablation
+from jobs.ablate.saving import saved
+from jobs.compare.worth import worth
 from jobs.config.load import load_config
 from jobs.run.folder import open_run
 from jobs.run.prepare import prepare
@@ -143,3 +145,31 @@ def test_a_fault_of_an_arm_names_it_and_leaves_the_config_as_it_is(make: Callabl
     assert "; give the arm an index of its own" in str(refused.value)
     with pytest.raises(RetrieverError, match=r"^retrieve\.retrievers\.bm25: index long was built.*build it again"):
         make({}, "retrieve.retrievers.bm25.analyzer=unicode")
+
+
+def test_scores_of_rerankers_with_one_model_are_told_apart(make: Callable[..., Ablation]) -> None:
+    arms = {
+        "short": {"retrieve.retrievers.bm25.index": "short"},
+        "asked": {"rerank.query_instruction": "Q: "},
+        "faster": {"rerank.batch": 2},
+        "typos": {"retrieve.typos": {"rate": 0.1}},
+        "typos, too": {"retrieve.typos": {"rate": 0.1}, "fuse.method": "rrf"},
+    }
+    alone_folder, folder = done(make({})), done(make(arms, "name=several"))
+    found = rows(folder, "scores")
+    pairs = [(row["query_id"], row["doc_id"], row["reranker"]) for row in found]
+    assert len(pairs) == len(set(pairs))
+    assert len({row["model"] for row in found}) == 1
+    noted = {arm["name"]: arm["reranker"] for arm in open_run(str(folder)).record["ablation"]["arms"]}
+    assert len(set(noted.values())) == 4
+    assert noted["typos"] == noted["typos, too"] != noted["full"] == noted["original"]
+    gains = [{one.strategy: one.reranker_gain for one in worth(open_run(str(one))) or ()} for one in (alone_folder, folder)]
+    assert gains[0] == gains[1]
+    assert sum(saved(open_run(str(folder))).reused.values()) == 0  # it is the first of its name
+
+
+def test_what_an_earlier_ablation_has_scored_counts_as_such_once(make: Callable[..., Ablation]) -> None:
+    first = done(make({}))
+    typos = {"none": {"retrieve.typos": {"rate": 0.1}, "rerank.keep": 3}}
+    again = saved(open_run(str(done(make(typos)))))
+    assert again.reused["pairs"] == len(rows(first, "scores"))

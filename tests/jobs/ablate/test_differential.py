@@ -16,7 +16,7 @@ from fake_models import FakeModels
 from fake_server import FakeServer
 from whole_runs import rows
 
-from jobs.ablate.arms import Arm
+from jobs.ablate.arms import BASELINE, FULL, Arm
 from jobs.ablate.prepare import Ablation, prepare_ablation
 from jobs.ablate.requests import SAMPLES_APART
 from jobs.compare.measures import deepest_rank
@@ -172,6 +172,17 @@ def answered_by(config: Config, recording: str) -> Config:
     return Config.model_validate(values)
 
 
+def is_single(arm: Arm) -> bool:
+    """Whether an arm is a strategy alone, which is always there."""
+    return arm.family == "always" and arm.name not in (FULL, BASELINE)
+
+
+def has_original(config: Config) -> bool:
+    """Whether any list of the original has a weight, by the rule in docs/config.md: the retriever's own entry wins."""
+    weights = config.fuse.weights
+    return any(weights.get(f"original/{name}", weights.get("original", 1.0)) > 0 for name in config.retrieve.retrievers)
+
+
 def check(seed: int, world: World, config_file: Callable[[Any], str]) -> None:
     drawing = Drawing(seed, world)
     path = config_file(drawing.values)
@@ -187,6 +198,7 @@ def check(seed: int, world: World, config_file: Callable[[Any], str]) -> None:
     folder = done(first.prepared, first.work)
     bodies, sent = set(asked()[before:]), set[str]()
     wrong = wrong_arms(first, folder, config, alone, sent)
+    wrong += [f"{arm.name} is not alone" for arm in first.compiled.arms if is_single(arm) and has_original(arm.config)]
     if not sent <= bodies:
         wrong.append(f"{len(sent - bodies)} requests of runs were not sent")
     # A second ablation, whose config was an arm of the first: what was gathered under the job's name must be its own.

@@ -16,6 +16,7 @@ import yaml
 from fake_server import Body, FakeServer
 from whole_runs import rows
 
+from cluster.errors import ConfigError
 from jobs.ablate.prepare import Ablation, prepare_ablation
 from jobs.config.load import load_config
 from jobs.run.prepare import prepare
@@ -195,3 +196,18 @@ def test_parts_are_read_where_the_config_itself_lets_the_llm_choose(make: Make, 
     assert before == 2 * len(QUERIES)  # the adaptive request, and one for both
     done(make({"subsets": "all", "arms": {"wide": {"rewrite.strategies": ["general", "keyword", "core_content"]}}}, adaptive))
     assert len(server.bodies) == 3 * len(QUERIES)
+
+
+def test_samples_that_cannot_differ_are_refused(make: Make, tmp_path: Path) -> None:
+    warm = {"decoding": {"temperature": 0.7}}
+    with pytest.raises(ConfigError, match=r"ablate\.samples: 2: answers at temperature 0 are all the same"):
+        make({"samples": 2})
+    (tmp_path / "recorded.jsonl").write_text('{"query": "yeast", "completions": {"general": "bread"}}\n')
+    recorded = {"engine": {"kind": "recorded", "path": "recorded.jsonl"}} | warm
+    with pytest.raises(ConfigError, match="recorded answers are the same each time"):
+        make({"samples": 2}, recorded)
+    with pytest.raises(ConfigError, match="nothing is rewritten"):
+        make({"samples": 2}, warm | {"strategies": []})
+    make({"samples": 2}, warm)
+    make({"samples": 2}, {"strategies": [{"general": {"temperature": 1}}]})
+    make({"samples": 1})

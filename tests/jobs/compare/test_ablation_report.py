@@ -61,6 +61,18 @@ def html(folder: Path, comparison: Comparison | None, arms: list[ArmOf] = ARMS, 
 # ---------------------------------------------------------------- figures
 
 
+def test_parts_and_further_names_stand_beside_the_arm(tmp_path: Path) -> None:
+    found = compared()
+    one, other, third = [arm for arm in found.frame.arms if arm != found.baseline and arm not in found.oracles][:3]
+    marked = replace(found, parts={one: ["general", "keyword"]}, same_as={other: one}, also={third: ["k=<7>"]})
+    text = html(tmp_path, marked)
+    assert Page(text).row("arms", f"{one}§")
+    assert Page(text).row("arms", f"{other} is {one}")
+    assert Page(text).row("arms", f"{third} = k=<7>")
+    assert "parts of the answers to the joint request" in text
+    assert "parts of the answers" not in html(tmp_path / "plain", found)
+
+
 def test_the_main_table_has_the_figures_of_the_comparison(tmp_path: Path) -> None:
     found = compared()
     page = Page(html(tmp_path, found))

@@ -16,6 +16,7 @@ from scipy import stats
 
 from cluster.errors import ConfigError
 from jobs.compare.comparison import Comparison, compare
+from jobs.compare.export.frame import latex_table
 from jobs.compare.significance import holm
 from jobs.compare.table import BEST, MOST_ARMS, SECOND, comparison_table, comparison_values, marks
 from jobs.config.config import EvaluateSettings
@@ -240,3 +241,29 @@ def test_hostile_names_are_made_printable(compared: Compare) -> None:
     arms = [*ARMS, arm("[red]\x1b[31m\u202e" + "x" * 60, "arms")]
     shown = lines(compared(arms, measures=["P@5"]))
     assert any(line.startswith("[red]?[31m?xxx") for line in shown)
+
+
+def test_further_names_of_an_arm_are_not_tested_and_parts_are_marked(compared: Compare) -> None:
+    strategies = ["general", "keyword"]
+    arms = [
+        arm("full", also=["k=60"]), arm("original", same_as="full"), arm("general", reads_part_of=strategies), arm("keyword"),
+        arm("mine", "arms", same_as="keyword"), arm("k=7", "grid"),
+    ]  # fmt: skip
+    found = compared(arms)
+    adjusted = {one.arm for one in found.differences if one.p_holm is not None}
+    assert adjusted == {"general", "keyword"}  # full is the baseline, mine is keyword
+    assert found.untested == {"full", "mine"}
+    values = {one["arm"]: one for one in comparison_values(found)["arms"]}
+    assert values["general"]["reads_part_of"] == strategies
+    assert (values["mine"]["same_as"], values["full"]["also"]) == ("keyword", ["k=60"])
+    said = lines(found)
+    assert any(line.startswith("general §") for line in said)
+    text = " ".join(said)
+    assert "§ general: texts are parts of the answers to the joint request for general, keyword" in text
+    assert "mine is keyword under another name" in text
+    assert "full is also k=60" in text
+    table = latex_table(found)
+    assert "general$^{\\S}$ &" in table
+    assert "mine is keyword under another name" in table
+    assert "keyword &" in table
+    assert compared(arms, baseline="k=60").baseline == "full"

@@ -13,7 +13,7 @@ from jobs.run.folder import RunFolder
 
 A, B, C = query_ids(3)
 RERANK = {"kind": "bi_encoder", "encoder": {"model": "models/small"}}
-ARMS = [arm("full"), arm("original")]
+ARMS = [arm("full", reranker="own"), arm("original")]
 RUNS = [
     *list_row(A, "original", "bm25", ["d1", "d2"]),
     *list_row(A, "general", "bm25", ["d2", "d3"]),
@@ -24,15 +24,16 @@ RUNS = [
 ]
 
 
-def scored(query_id: str, model: str = "/absolute/models/small", **scores: float) -> list[Row]:
-    return [{"query_id": query_id, "doc_id": doc_id, "model": model, "score": score} for doc_id, score in scores.items()]
+def scored(query_id: str, reranker: str = "own", **scores: float) -> list[Row]:
+    row = {"query_id": query_id, "model": "/absolute/models/small", "reranker": reranker}
+    return [row | {"doc_id": doc_id, "score": score} for doc_id, score in scores.items()]
 
 
 SCORES = [
     *scored(A, d1=0.5, d2=0.25, d3=1.0),
     *scored(B, d1=0.75),  # d9 is no candidate
     *scored(C, d5=2.0),  # nothing of the original
-    *scored(A, "models/another", d1=0.0, d3=9.0),
+    *scored(A, "with another prompt", d1=0.0, d3=9.0),
 ]
 RESULTS = ranked(A, ["d3", "d1", "d4"], arm="full") + ranked(B, ["d9"], arm="full") + ranked(C, ["d5"], arm="full")
 
@@ -56,6 +57,12 @@ def test_the_best_score_of_a_strategy_is_compared_with_the_original_s(run: RunFo
     assert found["general"].reranker_gain == pytest.approx(1.0 - 0.5)  # of A alone: B's list has no scored document
     assert found["original"].reranker_gain == 0.0
     assert found["keyword"].reranker_gain is None
+
+
+def test_where_the_config_itself_has_no_reranker_there_is_no_gain(tmp_path: Path) -> None:
+    tables = {"runs": RUNS, "scores": SCORES, "results": RESULTS}
+    run = write_folder(tmp_path, tables, queries=3, arms=[arm("full"), arm("original")], rerank=RERANK)
+    assert of(run)["general"].reranker_gain is None
 
 
 def test_results_that_the_original_does_not_have(run: RunFolder) -> None:
@@ -91,7 +98,7 @@ def test_clicks_of_queries_that_are_not_committed_do_not_count(tmp_path: Path) -
 
 def test_a_plain_run(tmp_path: Path) -> None:
     results = [row | {"arm": "run"} for row in RESULTS]
-    tables = {"runs": RUNS, "scores": SCORES[:5], "results": results}
+    tables = {"runs": RUNS, "scores": [row for row in SCORES if row["reranker"] == "own"], "results": results}
     found = of(write_folder(tmp_path, tables, queries=3, rerank=RERANK))
     assert [found["general"].reranker_gain, found["general"].increment] == pytest.approx([0.5, 1.0])
 

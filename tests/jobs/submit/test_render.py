@@ -28,7 +28,8 @@ from jobs.config.config import Config
 from jobs.config.load import load_config, yesterday
 from jobs.run.folder import open_run
 from jobs.submit.expected import expected
-from jobs.submit.reachable import unseen_paths, unset_variables
+from jobs.submit.ids import Verb
+from jobs.submit.reachable import doubtful, unseen_paths, unset_variables
 from jobs.submit.render import DEADLINE_SECONDS, Kind, deadline_seconds, job_name, rendered
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -181,17 +182,44 @@ def test_a_log_without_a_date_has_none(tmp_path: Path) -> None:
     file = tmp_path / "Big Job.yaml"
     file.write_text((ROOT / NIGHTLY).read_text().replace("date={date}/", "all/").replace("name: nightly", "name: Big_Job.2"))
     found = list(yaml.safe_load_all(rendered(load_config(str(file)), str(file), "kuberay")))
-    assert job_of(found)["metadata"]["name"] == "big-job-2"
+    assert job_of(found)["metadata"]["name"] == job_name("Big_Job.2")
     assert "--date" not in words(found)
     assert "/etc/dmqr/config.yaml" in words(found)
     assert set(one(found, "ConfigMap")["data"]) == {"config.yaml"}
 
 
 @pytest.mark.parametrize(
-    ("name", "job"), [("nightly", "nightly"), ("2026_Ä.B--c", "b-c"), ("n" * 60, "n" * 36), ("a" * 35 + "-b", "a" * 35)]
+    ("name", "job"),
+    [("nightly", "nightly"), ("2026_Ä.B--c", r"b-c-[0-9a-f]{6}"), ("n" * 60, r"n{29}-[0-9a-f]{6}"), ("a-b", "a-b")],
 )
 def test_names(name: str, job: str) -> None:
-    assert job_name(name) == job
+    assert re.fullmatch(job, job_name(name))
+
+
+def test_other_jobs_have_other_names() -> None:
+    long = "search-rewrites-experiment-with-reranker-"
+    names = [
+        "night",
+        "night_ly",
+        "night-ly",
+        "Night",
+        "2026-night",
+        "night-one",
+        "night-ablate",
+        "night-cron",
+        "night-2026-01-31",
+    ]
+    names += [f"{long}a", f"{long}b"]
+    asked = [(name, verb, label) for name in names for verb in typing.get_args(Verb) for label in (None, "one", "two", "One")]
+    made = [job_name(*one) for one in asked]
+    made += [f"{job}-{more}" for job in made for more in ("2026-01-31", "cron", "config")]
+    assert len(set(made)) == len(made)
+    assert all(len(job_name(*one)) + len("-2026-01-31") <= 47 for one in asked)
+
+
+def test_the_label_of_a_night_is_in_the_names_of_its_objects() -> None:
+    names = [job_of(documents("kuberay", f"label={label}"))["metadata"]["name"] for label in ("one", "two")]
+    assert [re.fullmatch(r"nightly-(one|two)-[0-9a-f]{6}-2026-01-31", name)[1] for name in names] == ["one", "two"]  # type: ignore[index]
 
 
 def test_a_name_without_a_letter_is_refused() -> None:
@@ -451,6 +479,37 @@ def test_overrides_in_parquet_are_no_text_and_stay_a_path(tmp_path: Path) -> Non
     assert unseen_paths(config(settings)) == [f"rewrite.guards.overrides: {tmp_path}/overrides.parquet"]
 
 
+def test_what_pods_can_hardly_do_is_told() -> None:
+    def told(*settings: str) -> list[str]:
+        return doubtful(config("cluster.kubernetes.env={}", "cluster.kubernetes.secrets={}", *settings))
+
+    opened = "cluster.kubernetes.egress_addresses=['169.254.170.23:80']"
+    assert told(opened) == []
+    assert [line.partition(":")[0] for line in told("cluster.kubernetes.service_account=null")] == ["s3"]
+    assert told("cluster.kubernetes.secrets={AWS_SECRET_ACCESS_KEY: {secret: s3, key: key}}") == []
+    (line,) = told()
+    assert "add 169.254.170.23:80 to cluster.kubernetes.egress_addresses" in line
+    (line,) = told(opened, "cluster.kubernetes.image=dmqr:1")
+    assert line.startswith("cluster.kubernetes.image: dmqr:1 names no registry")
+    assert told(opened, "cluster.kubernetes.env={ELASTICSEARCH_URL: 'http://localhost:9200'}") == [
+        "http://localhost:9200: is the pod itself, not this machine; give the address of the server in the cluster"
+    ]
+
+
+def test_servers_of_credentials_on_the_node_may_be_reached_and_disks_asked_for() -> None:
+    settings = ["cluster.kubernetes.egress_addresses=['169.254.170.23:80', '[fd00:ec2::23]:80']"]
+    settings += ["cluster.kubernetes.gpu_workers.disk_gib=200"]
+    found = documents("kuberay", *settings)
+    assert one(found, "NetworkPolicy")["spec"]["egress"][-2:] == [
+        {"to": [{"ipBlock": {"cidr": block}}], "ports": [{"port": 80, "protocol": "TCP"}]}
+        for block in ("169.254.170.23/32", "fd00:ec2::23/128")
+    ]
+    disks = [pod["containers"][0]["resources"]["limits"].get("ephemeral-storage") for pod in pods(found)]
+    assert sorted(filter(None, disks)) == ["200Gi"]
+    with pytest.raises(ConfigError, match=r"is no IP:PORT; write it like 169\.254\.170\.23:80"):
+        config("cluster.kubernetes.egress_addresses=['metadata:80']")
+
+
 def test_variables_that_no_manifest_sets_are_named() -> None:
     assert unset_variables(config()) == []
     assert unset_variables(config("cluster.kubernetes.secrets={}", "cluster.kubernetes.env={}")) == [
@@ -549,7 +608,7 @@ def test_an_ablation_has_a_name_of_its_own(kind: Kind, place: Path, capsys: pyte
     assert parser().parse_args(command[command.index("dmqr") + 1 :]).verb == "ablate"
     assert job_of(found)["metadata"]["name"].startswith("nightly-ablate-20")
     assert "deadline: 8 hours: no estimate is made for an ablation" in told
-    assert job_name("n" * 60, "ablate") == "n" * 29 + "-ablate"
+    assert re.fullmatch("n{22}-[0-9a-f]{6}-ablate", job_name("n" * 60, "ablate"))
 
 
 def test_the_date_of_a_cron_job_is_that_of_its_night(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -85,7 +85,7 @@ def test_the_servers_of_arms_are_reached_and_what_they_lack_is_named(
         assert told.count(lacking) == 1
     found, told = by_submit(values, capsys)
     assert not {8123, 8081} & ports(found)
-    assert told.count("warning") == 1  # the folder of the output
+    assert told.count("warning") == 2  # the folder of the output, and servers of credentials
 
 
 def test_workers_on_cpus_have_the_cpus_that_one_key_gives_them(values: Manifest, capsys: pytest.CaptureFixture[str]) -> None:

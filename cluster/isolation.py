@@ -1,0 +1,119 @@
+"""Finds the row under which workers die: its block is run alone, then in parts, until one row is known.
+
+Several blocks are in flight in a worker, and its death tells nothing of which was at fault. Each of them is then run alone,
+one after the other. A block under which a second worker dies alone is run in parts, of which the tracker knows the one in
+hand: with the last of `Stage.retries` it is a single row, which is left out if a worker dies under it, too.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+PATIENCE = 5.0  # seconds; a worker asks several times a second
+
+
+class KilledWorkerError(Exception):
+    """The error of a row that is left out, since workers have died under it."""
+
+
+class Isolation(NamedTuple):
+    """What is known of a block that was in a worker when it died; rows are counted from 0."""
+
+    deaths: int = 0
+    """Workers that have died with this block alone, since a row was last left out."""
+    place: tuple[int, int] | None = None
+    """The rows that the last one had in hand: the first, and the one behind the last."""
+    left_out: tuple[int, ...] = ()
+
+    def after_death(self, part: tuple[int, int], alone: bool) -> Isolation:
+        """Returns what is known after another death.
+
+        Args:
+            part: The rows of the block that the worker had in hand.
+            alone: Whether it had no other block.
+        """
+        if not alone:
+            return self
+        first, end = part
+        if end - first == 1 and self.deaths > 1:  # a first death may have another cause
+            return Isolation(left_out=(*self.left_out, first))
+        return Isolation(self.deaths + 1, part, self.left_out)
+
+    def parts(self, rows: int, retries: int) -> list[tuple[int, int]]:
+        """Returns the parts in which the block is run, in order; they cover all its rows, and a row left out is one.
+
+        Args:
+            rows: Of the block.
+            retries: Further deaths after which a part is to be a single row.
+        """
+        first, end = self.place if self.place and self.deaths > 1 else (0, 0)
+        step = max(1, math.ceil((end - first) / math.ceil(rows ** (1 / max(1, retries - 1)))))
+        edges = {0, rows, first, end, *range(first, end, step)}
+        edges |= {edge for row in self.left_out for edge in (row, row + 1)}
+        return list(itertools.pairwise(sorted(edges)))
+
+
+_NOTHING = Isolation()
+Block = tuple[int, int]
+"""Stage and shard."""
+
+
+class Isolations:
+    """The blocks that are run alone. Not thread-safe: the tracker calls it under its lock."""
+
+    def __init__(self) -> None:
+        """Starts without any."""
+        self._suspected: dict[Block, Isolation] = {}
+        self._parts: dict[Block, tuple[int, int]] = {}  # the rows in hand
+        self._next: dict[tuple[int, str], tuple[int, float]] = {}  # (stage, worker) -> the shard that waits to be alone, when
+
+    def of(self, block: Block) -> Isolation | None:
+        """Returns what is known of a block; None: no worker has died with it."""
+        return self._suspected.get(block)
+
+    def may_start(self, block: Block, worker: str, in_flight: list[int], now: float) -> bool:
+        """Returns whether a worker may start a block now; it asks again until it may.
+
+        Args:
+            block: Its stage and shard.
+            worker: The worker.
+            in_flight: The shards that it has in this stage.
+            now: In seconds; who has not asked for `PATIENCE` waits no more.
+        """
+        stage, shard = block
+        waiting, asked = self._next.get((stage, worker), (shard, now))
+        if waiting != shard and now - asked < PATIENCE:
+            return False
+        if any((stage, other) in self._suspected for other in in_flight) or (block in self._suspected and in_flight):
+            if block in self._suspected:
+                self._next[stage, worker] = shard, now
+            return False
+        self._next.pop((stage, worker), None)
+        return True
+
+    def part_started(self, block: Block, part: tuple[int, int]) -> None:
+        """Records the rows that a worker has in hand."""
+        self._parts[block] = part
+
+    def in_parts(self, block: Block) -> bool:
+        """Returns whether a block is run in parts: what its worker says of its progress is of the part."""
+        return block in self._parts
+
+    def died(self, blocks: list[Block], rows: Mapping[int, int]) -> None:
+        """Records that a worker has died.
+
+        Args:
+            blocks: That it had in flight.
+            rows: Of each shard.
+        """
+        for block in blocks:
+            part = self._parts.pop(block, (0, rows[block[1]]))
+            self._suspected[block] = self._suspected.get(block, _NOTHING).after_death(part, alone=len(blocks) == 1)
+
+    def forget(self, block: Block) -> None:
+        """Removes a block that has come to an end."""
+        self._suspected.pop(block, None)
+        self._parts.pop(block, None)

@@ -1,0 +1,232 @@
+"""The meter, which calls a stage's worker with blocks: checks their schemas, attributes time, keeps errors to their rows."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from cluster import costs
+from cluster.errors import ClusterError
+from cluster.isolation import Isolation, KilledWorkerError
+from cluster.run.snapshot import block_totals
+from cluster.run.stage import BlockHalted, Reporter, Stage, reporting_to, shard_of
+from cluster.storage.traffic import take_traffic
+
+# What a worker raises that no row of its block has caused. Of storage: an OSError where the disk is full, the file system
+# broken or the store away (UnavailableError), a ClusterError where it refuses (expired credentials, rights, a certificate).
+_NOT_OF_A_ROW = (BlockHalted, OSError, ClusterError)
+_TURN_SECONDS = 0.2  # between two questions whether a block may start
+
+
+class Meter:
+    """Calls a stage's worker, checks the schemas of its input and output, and attributes its time to the rows.
+
+    What no row has caused goes to the block's column `overhead`: the seconds of a worker that adds no cost entries, and the
+    requests to S3 that its process has sent since the block before.
+
+    Called from several threads if the stage has `concurrent_blocks`. A worker may have an attribute `start_up` (part ->
+    seconds that it took while the worker was built), a method `close()`, which releases its resources, and a method
+    `charge_failed(row)`, which returns a row on which it raises with what it has spent on it.
+    """
+
+    def __init__(self, stage: Stage, start: int) -> None:
+        """Builds the worker.
+
+        Args:
+            stage: Linked (`link`).
+            start: The number of this start of the run, from 1.
+        """
+        began = time.perf_counter()
+        self.stage, self._start = stage, start
+        self._worker = stage.worker(**stage.settings)
+        self._busy = costs.BusyTime()
+        parts = {f"{costs.START_UP}.{part}": spent for part, spent in getattr(self._worker, "start_up", {}).items()}
+        rest = time.perf_counter() - began - sum(parts.values())
+        self._start_up = [parts | {costs.START_UP: rest}] if stage.pool else []  # taken by the first block
+
+    def __call__(
+        self,
+        table: pa.Table,
+        isolation: Isolation | None = None,
+        part_started: Callable[[int, int], object] = lambda _first, _end: None,
+    ) -> pa.Table:
+        """Returns the worker's output block, with the cost entries settled.
+
+        Args:
+            table: The block.
+            isolation: Workers have died with it: it is run in parts; None: none has.
+            part_started: Called with the rows of each part before it is run.
+
+        Raises:
+            ClusterError: The input or the output has another schema.
+        """
+        stage = self.stage
+        if table.num_rows == 0:
+            return stage.produces.empty_table()
+        check_border(f"{stage.name} was given", table.schema, stage.consumes)
+        with self._busy.share() as share:
+            if isolation is None or stage.pool is None:
+                result = self._call_worker(table)
+            else:
+                parts = isolation.parts(table.num_rows, stage.retries)
+                result = pa.concat_tables([self._run_part(table, part, isolation, part_started) for part in parts])
+            seconds = share()
+        check_border(f"{stage.name} returned", result.schema, stage.produces)
+        if "costs" not in result.column_names:
+            return result
+        devices = stage.pool.gpus if stage.pool else 0.0
+        name = stage.cost_stage or stage.name
+        settled = costs.settle(result, seconds, devices, self._start)
+        overhead = {"seconds": seconds} if settled is result else {}  # no row has caused the seconds
+        with contextlib.suppress(IndexError):
+            settled = _charge_start_up(settled, name, self._start_up.pop(), devices, self._start)
+        return _charge_overhead(settled, name, overhead | take_traffic())
+
+    def close(self) -> None:
+        """Releases the worker's resources."""
+        if hasattr(self._worker, "close"):
+            self._worker.close()
+
+    def _run_part(
+        self, table: pa.Table, part: tuple[int, int], isolation: Isolation, part_started: Callable[[int, int], object]
+    ) -> pa.Table:
+        """Returns the output of some rows of a block; a row that is left out has the stage's fallback."""
+        first, end = part
+        rows = table.slice(first, end - first)
+        if first not in isolation.left_out:
+            if rows.num_rows < table.num_rows:
+                part_started(first, end)
+            return self._call_worker(rows)
+        if self.stage.fallback is None:
+            raise ClusterError(
+                "worker-died",
+                f"{self.stage.name}: workers died one after the other under {_named(rows)} of shard {shard_of(table)} alone, "
+                "and the others ended; look at the log for why, and take it out of the log, or give each worker more memory",
+            )
+        return self.stage.fallback(rows, KilledWorkerError(f"workers of {self.stage.name} died under this query alone"))
+
+    def _call_worker(self, table: pa.Table) -> pa.Table:
+        try:
+            return self._worker(table)
+        except _NOT_OF_A_ROW:
+            raise
+        except Exception as error:
+            if self.stage.fallback is None:
+                raise
+            return self._isolate(table, error, [max(1, table.num_rows // 20)])
+
+    def _isolate(self, table: pa.Table, error: Exception, budget: list[int]) -> pa.Table:
+        """Returns the output block with the stage's fallback in place of the rows on which the worker raises.
+
+        Halves the block until it has those rows singly. Raises `error` if there are more than `budget[0]` of them: then the
+        rows are not the cause.
+        """
+        if table.num_rows == 1:
+            if not budget[0] or self.stage.fallback is None:
+                raise error
+            budget[0] -= 1
+            charge = getattr(self._worker, "charge_failed", None)
+            return self.stage.fallback(table if charge is None else charge(table), error)
+        parts = []
+        for part in (table.slice(0, table.num_rows // 2), table.slice(table.num_rows // 2)):
+            try:
+                parts.append(self._worker(part))
+            except _NOT_OF_A_ROW:
+                raise
+            except Exception as inner:
+                parts.append(self._isolate(part, inner, budget))
+        return pa.concat_tables(parts)
+
+
+def run_block(meter: Meter, table: pa.Table, reporter: Reporter, worker: str) -> pa.Table:
+    """Calls a stage's worker with a block, and reports its start, heartbeats and end.
+
+    Args:
+        meter: Of the stage's worker.
+        table: The block; empty if its shard was not admitted.
+        reporter: Receives the reports.
+        worker: The worker's name, the same after a restart.
+
+    Returns:
+        The block; an empty one if the input was empty or the worker has halted.
+
+    Raises:
+        ClusterError: `Stage.retries` + 1 workers died with this block alone, and not under one row of it.
+    """
+    stage = meter.stage
+    if table.num_rows == 0:
+        return stage.produces.empty_table()
+    shard = shard_of(table)
+    while not (attempt := reporter.block_started(stage.name, shard, table.num_rows, worker)):
+        time.sleep(_TURN_SECONDS)
+    isolation = reporter.isolation(stage.name, shard) if attempt > 1 else None
+    if isolation is not None and isolation.deaths > stage.retries:
+        first, end = isolation.place or (0, table.num_rows)
+        raise ClusterError(
+            "worker-died",
+            f"{stage.name}: {isolation.deaths} workers died one after the other under shard {shard} alone, the last in rows "
+            f"{first + 1} to {end} of its {table.num_rows}; look at the log for why (often memory), and give each worker more",
+        )
+    try:
+        with reporting_to(partial(reporter.heartbeat, stage.name, shard, attempt), partial(reporter.reserve, worker)):
+            result = meter(table, isolation, partial(reporter.part_started, stage.name, shard))
+    except BlockHalted:
+        reporter.halt(shard)
+        return stage.produces.empty_table()
+    counts = stage.counts(table, result) if stage.counts else {}
+    samples = stage.samples(result) if stage.samples else ()
+    totals = block_totals(stage.cost_stage or stage.name, table, result, counts, samples)
+    reporter.block_finished(stage.name, shard, result.num_rows, attempt, totals)
+    return result
+
+
+def _named(row: pa.Table) -> str:
+    """Returns the query of a block of one row, in words."""
+    return f"query {row.column('query_id')[0]}" if "query_id" in row.column_names else "one row"
+
+
+def _charge_overhead(table: pa.Table, stage: str, amounts: Mapping[str, float]) -> pa.Table:
+    """Returns the block with amounts in the column `overhead` of its first row."""
+    entries = [{"stage": stage, "quantity": name, "amount": amount} for name, amount in amounts.items()]
+    return _append_to_first(table, "overhead", entries) if entries and "overhead" in table.column_names else table
+
+
+def _append_to_first(table: pa.Table, name: str, entries: list[dict[str, Any]]) -> pa.Table:
+    column, place = table.column(name), table.schema.get_field_index(name)
+    first = pa.array([[*(column[0].as_py() or []), *entries]], column.type)
+    return table.set_column(place, table.schema.field(place), pa.concat_arrays([first, *column.slice(1).chunks]))
+
+
+def _charge_start_up(table: pa.Table, stage: str, parts: Mapping[str, float], devices: float, start: int) -> pa.Table:
+    """Returns the block with the worker's start-up seconds on its first row, as cost entries of their own."""
+    entries = [costs.entry(stage, part, spent, device_seconds=spent * devices, start=start) for part, spent in parts.items()]
+    return _append_to_first(table, "costs", entries)
+
+
+def check_border(where: str, found: pa.Schema, wanted: pa.Schema) -> None:
+    """Compares a table's schema with a stage's.
+
+    Args:
+        where: Beginning of the message: the stage, and "was given" or "returned".
+        found: The table's schema.
+        wanted: The stage's schema.
+
+    Raises:
+        ClusterError: They differ; it names the missing and unknown columns, and those of another type.
+    """
+    if found.equals(wanted, check_metadata=False):
+        return
+    missing = [name for name in wanted.names if name not in found.names]
+    extra = [name for name in found.names if name not in wanted.names]
+    other = [f"{n}: {found.field(n).type} instead of {wanted.field(n).type}" for n in wanted.names
+             if n in found.names and found.field(n).type != wanted.field(n).type]  # fmt: skip
+    raise ClusterError(
+        "stage-table",
+        f"{where} a table that is not its schema: missing {missing}, unknown {extra}, of another type {other}, "
+        f"found {found.names}; report it: a stage is at fault",
+    )
