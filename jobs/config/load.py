@@ -92,7 +92,7 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Returns the next node; counts the levels, and the values of aliases, which may repeat aliases."""
         alias = self.check_event(yaml.AliasEvent)
-        mark = self.peek_event().start_mark
+        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
         self._depth += 1
         if self._depth > _MOST_LEVELS:
             raise yaml.composer.ComposerError(None, None, f"more than {_MOST_LEVELS} levels", mark)
