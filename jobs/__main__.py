@@ -17,10 +17,14 @@ import sys
 from collections.abc import Callable, Sequence
 
 from cluster.errors import DmqrError, UnavailableError
-from jobs.cli import verbs
-from jobs.cli.command_line.arguments import parser
-from jobs.cli.refusal import cause, say, system
-from jobs.terminal.logs import tell_failure
+from jobs.cli.refusal import cause, other_python, say, system
+
+try:
+    from jobs.cli import verbs
+    from jobs.cli.command_line.arguments import parser
+    from jobs.terminal.logs import tell_failure
+except ModuleNotFoundError as error:  # as of a submitted job, whose `python` is not that of Ray
+    sys.exit(say("", other_python(error), 2))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,6 +63,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         return say(options.verb, "interrupted; start it again", 130)
     except SystemExit as stop:  # raised by Ray on SIGTERM during its start
         return say(options.verb, "interrupted; start it again", 143) if stop.code == signal.SIGTERM else 1
+    except ModuleNotFoundError as error:
+        return say(options.verb, other_python(error), 2)
     except Exception as error:
         if isinstance(error, BrokenPipeError) and _reader_is_gone():
             raise

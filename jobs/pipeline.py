@@ -39,6 +39,7 @@ from jobs.stages.score import Score, without_scores
 from jobs.stages.write import Write
 from jobs.tables import SHARD
 from retrievers.elastic.settings import ElasticSettings
+from retrievers.hybrid.settings import all_indexed, indexed_identities
 from retrievers.models import at_commit
 from retrievers.settings import EncoderSettings, ServerSettings
 
@@ -104,6 +105,7 @@ def _settings(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> dict
         name: absolute(worker_settings(retriever, prepared.indexes.get(name, {}), workers))
         for name, retriever in config.retrieve.retrievers.items()
     }
+    documents = next(iter(all_indexed(retrievers).items()))
     settings: dict[str, dict[str, Any]] = {
         "read": {"run": run},
         "rewrite": {
@@ -127,15 +129,15 @@ def _settings(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> dict
             "cuts": prepared.rewriting.cuts,
             "typos": config.retrieve.typos,
         },
-        "fuse": {"settings": config.fuse, "documents": next(iter(retrievers.items()))},
+        "fuse": {"settings": config.fuse, "documents": documents},
         "order": {"combine": config.rerank.combine, "keep": config.rerank.keep},
         "write": {"run": run, "planned": len(config.rewrite.planned), "start": start},
     }
     if config.rerank.kind != "none":
         settings["score"] = {
             "settings": absolute(reranker_settings(config.reranking, workers)),
-            "documents": next(iter(retrievers.items())),
-            "corpus": prepared.indexes.get(next(iter(retrievers)), {}).get("corpus"),
+            "documents": documents,
+            "corpus": indexed_identities(prepared.indexes).get(documents[0], {}).get("corpus"),
             "device": device(pools["rerank"]),
             "typos": config.retrieve.typos,
         }
@@ -168,6 +170,8 @@ def absolute(settings: Model) -> Model:
         value = getattr(settings, name)
         if isinstance(value, BaseModel):
             changed[name] = absolute(value)
+        elif isinstance(value, dict):
+            changed[name] = {key: absolute(one) if isinstance(one, BaseModel) else one for key, one in value.items()}
         elif name in files and value and Path(value).exists():
             changed[name] = str(Path(value).absolute())
         elif name == "model" and _loads(settings):

@@ -21,15 +21,20 @@ from pydantic import Field
 
 from cluster.errors import RetrieverError
 from retrievers.elastic.settings import ElasticSettings
+from retrievers.hybrid.settings import HybridSettings
 from retrievers.local.settings import LocalSettings
 
 FIRST_RANK = 1
 """The rank of the best hit."""
 
-RetrieverSettings = Annotated[LocalSettings | ElasticSettings, Field(discriminator="kind")]
+RetrieverSettings = Annotated[LocalSettings | ElasticSettings | HybridSettings, Field(discriminator="kind")]
 """The settings of a retriever: one model per kind."""
 
-OPENERS = {"local": "retrievers.local.index", "elastic": "retrievers.elastic.retriever"}
+OPENERS = {
+    "local": "retrievers.local.index",
+    "elastic": "retrievers.elastic.retriever",
+    "hybrid": "retrievers.hybrid.retriever",
+}
 """kind -> module with the kind's ``open_retriever``, ``open_documents`` and ``retriever_identity``."""
 
 

@@ -157,7 +157,8 @@ def check_room(pools: Mapping[str, Pool], nodes: Sequence[NodeGroup], has: str) 
         if wanted > number:
             raise ClusterError(
                 "cluster-small",
-                f"cluster: the pools want {wanted:g} {what}, the cluster {has} {number:g} ({described}); "
+                f"cluster: the pools want {wanted:g} {what}, the cluster {has} {number:g} ({described}"
+                f"{f'; {TASK_CPUS} CPUs for the other stages' if what == 'CPUs' else ''}); "
                 f"lower cluster.<stage>.workers or .{what[:-1].lower()}s, or add nodes",
             )
     kinds = ", ".join(map(str, nodes))

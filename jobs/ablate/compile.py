@@ -17,8 +17,9 @@ from jobs.evaluate.looked import cut_from
 from jobs.keys import fingerprint, identity
 from jobs.pools.requested import with_precisions
 from jobs.run import engine
-from jobs.run.changing import SearchedIndex, read_states
-from jobs.run.prepare import check_documents, index_identities, reranking_identity, resolved_rewriting
+from jobs.run.changing import SearchedIndex, read_states, searched_indexes
+from jobs.run.indexes import check_documents, index_identities
+from jobs.run.prepare import reranking_identity, resolved_rewriting
 from jobs.run.rewriting import read_rewriting
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.settings import FuseSettings
@@ -176,8 +177,7 @@ class _Facts:
         """Returns what tells an arm's reranker over the documents of an index from others, and what makes it."""
         settings = config.reranking.model_copy(update={"keep": 10, "combine": "blend"})  # no part of a score
         identified_by = {name: value for name, value in self.reranking(config).items() if name not in ("keep", "combine")}
-        corpus, typos = index.identity.get("corpus"), config.retrieve.typos
-        made = ScoredBy(settings, identified_by, documents, index.texts, corpus, typos)
+        made = ScoredBy(settings, identified_by, documents, index.texts, index.corpus, config.retrieve.typos)
         return made.label, lambda: made
 
     def _resolved(self, config: Config) -> tuple[EngineSettings | None, Rewriting, dict[str, Any]]:
@@ -235,8 +235,9 @@ class _Lists:
         if key not in self.retrievers:
             settings = config.retrieve.retrievers[name].model_copy(update={"together": False})
             identified_by = self._facts.indexes(config)[name]
-            state = self._facts.state(SearchedIndex(name, settings, identified_by))
-            self.retrievers[key] = OpenedBy(name, settings, identified_by, self._depths[key], state)
+            states = {one.place: self._facts.state(one) for one in searched_indexes({name: settings}, {name: identified_by})}
+            changing = {place: state for place, state in states.items() if state is not None}
+            self.retrievers[key] = OpenedBy(name, settings, identified_by, self._depths[key], changing)
         return key
 
     def _key(self, config: Config, name: str) -> str:

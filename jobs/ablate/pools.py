@@ -12,6 +12,7 @@ from jobs.config.config import Config
 from jobs.pools.request_shares import rerankers_of
 from jobs.pools.requested import requested_pools
 from retrievers.elastic.settings import ElasticSettings
+from retrievers.hybrid.settings import all_indexed
 from retrievers.retriever import RetrieverSettings
 from retrievers.settings import RerankSettings
 from rewriters.engines.settings import EngineSettings
@@ -33,7 +34,7 @@ def pooled_config(config: Config, arms: Sequence[Arm], looked: int = CANDIDATES)
     planned = [one.rewrite for one in answered if one.rewrite.planned] or [config.rewrite]
     entries = {json.dumps(entry, sort_keys=True): entry for one in planned for entry in one.strategies}
     rewriting = planned[0].model_copy(update={"strategies": list(entries.values())})  # each worker has their engines
-    read = [next(iter(one.retrieve.retrievers.values())) for one in answered if one.rerank.kind != "none"]
+    read = [next(iter(all_indexed(one.retrieve.retrievers).values())) for one in answered if one.rerank.kind != "none"]
     # rerankers share the requests in flight with the first retriever, if it is of Elasticsearch
     searched: list[RetrieverSettings] = [one for one in read if isinstance(one, ElasticSettings)]
     searched += [one for arm in answered for one in arm.retrieve.retrievers.values()]

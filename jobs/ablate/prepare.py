@@ -89,8 +89,8 @@ def prepare_ablation(config: Config, config_path: str) -> Ablation:
         identity=identified_by,
         run_id=run_id(config, identified_by),
         warnings=prepared.warnings + _warnings(arms),
-        searched=tuple(one.searched for one in opened),
-        states={one.searched.place: one.state for one in opened if one.state is not None},
+        searched=tuple(index for one in opened for index in one.searched),
+        states={place: state for one in opened for place, state in one.states.items()},
         notes={"ablation": {"arms": [_noted(arm, compiled) for arm in arms], "answered": len(answered)}},
     )
     return Ablation(prepared, compiled, pooled)

@@ -11,7 +11,7 @@ from jobs.ablate.compile import Compiled
 from jobs.ablate.needs import KINDS, arm_needs
 from jobs.ablate.requests import at_most
 from jobs.bill.spending import requests_per_query
-from jobs.plan.searches import searches_of_query
+from jobs.plan.searches import all_searches
 from jobs.run.folder import RunFolder
 from jobs.tables import ORIGINAL
 
@@ -62,7 +62,7 @@ def planned_saving(compiled: Compiled, queries: int) -> Saving:
         pool = tuple(strategy for strategy in rewriting.pool if strategy.name in arm.strategies)
         texts = {ORIGINAL: 1} | {strategy.name: strategy.n for strategy in pool}
         naive["requests"] += requests_per_query(replace(rewriting, pool=pool)) if pool else 0
-        naive["searches"] += sum(searches_of_query(arm.config, name, texts) for name in arm.config.retrieve.retrievers)
+        naive["searches"] += sum(all_searches(arm.config, texts).values())
         naive["pairs"] += arm.config.fuse.keep if arm.config.rerank.kind != "none" else 0
     executed = {
         "requests": len({key for reading in work.readings for key in at_most(reading)}),
@@ -76,7 +76,7 @@ def planned_saving(compiled: Compiled, queries: int) -> Saving:
 def _searches(compiled: Compiled) -> int:
     """Returns the distinct searches of a query, by text and retriever."""
     work = compiled.work
-    found: set[tuple[object, ...]] = set()
+    found: set[tuple[Any, ...]] = set()
     for number, search in enumerate(work.searches):
         reading, used = work.readings[search.reading], work.strategies(number)
         typos = search.typos.model_dump_json() if search.typos else ""
@@ -87,4 +87,4 @@ def _searches(compiled: Compiled) -> int:
                 found.add((key, "together", search.reading, search.joined, search.fuse.model_dump_json()))
             else:
                 found |= {(key, *text) for text in texts if name in search.routes.get(str(text[0]), search.retrievers)}
-    return len(found)
+    return sum(len(work.retrievers[key].search_names) for key, *_ in found)

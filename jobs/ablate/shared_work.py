@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from jobs.keys import identity_fields
-from jobs.run.changing import SearchedIndex
+from jobs.run.changing import SearchedIndex, searched_indexes
 from jobs.stages.list_columns import Cuts
 from retrievers.elastic.settings import FOREIGN, ElasticSettings
+from retrievers.hybrid.settings import search_names
 from retrievers.retriever import RetrieverSettings
 from retrievers.settings import FuseSettings, RerankSettings, TypoSettings
 from rewriters.engines.settings import EngineSettings
@@ -129,39 +130,45 @@ class OpenedBy:
         settings: Without `together`, which a search has.
         identity: Of its index.
         depth: Hits that are fetched.
-        state: Of an index that may change in place: its state now; None: it does not change.
+        states: Of its indexes that may change in place: their states now, by place.
     """
 
     name: str
     settings: RetrieverSettings
     identity: Mapping[str, Any]
     depth: int
-    state: Any = None
+    states: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def searched(self) -> SearchedIndex:
-        """Returns what its state is read by."""
-        return SearchedIndex(self.name, self.settings, self.identity)
+    def searched(self) -> tuple[SearchedIndex, ...]:
+        """Returns what its states are read by, that of its documents first."""
+        return searched_indexes({self.name: self.settings}, {self.name: self.identity})
 
     @property
-    def model(self) -> str | None:
-        """Returns the model of its encoder, if it has one."""
-        return self.settings.encoder.model if self.settings.encoder is not None else None
+    def search_names(self) -> dict[str, str | None]:
+        """Returns the names that its searches are counted under, each with the model of its encoder."""
+        return search_names(self.name, self.settings)
 
     @property
     def space(self) -> str:
         """Returns what the lists of this retriever are gathered under."""
         known: dict[str, Any] = {"index": dict(self.identity), "settings": identity_fields(self.settings), "depth": self.depth}
-        return digest(known if self.state is None else known | {"state": self.state})
+        return digest(known | {"states": dict(self.states)} if self.states else known)
 
     @property
     def texts(self) -> str:
         """Returns what tells the texts of its documents from those of other indexes."""
-        corpus = self.identity.get("corpus")
-        if not isinstance(self.settings, ElasticSettings) or not str(corpus).startswith(FOREIGN):
+        documents = self.searched[0]
+        corpus, settings = self.corpus, documents.settings
+        if not isinstance(settings, ElasticSettings) or not str(corpus).startswith(FOREIGN):
             return digest({"corpus": corpus})
-        field = self.settings.searched_field  # which of the fields is the text depends on the retriever
-        return digest({"corpus": corpus, "field": field, "dense": self.settings.encoder is not None, "state": self.state})
+        known = {"corpus": corpus, "field": settings.searched_field}  # which field is the text depends on the retriever
+        return digest(known | {"dense": settings.encoder is not None, "state": self.states.get(documents.place)})
+
+    @property
+    def corpus(self) -> str | None:
+        """Returns the identity of its documents as their index has it."""
+        return self.searched[0].identity.get("corpus")
 
     @property
     def encoder_space(self) -> str:

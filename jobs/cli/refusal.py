@@ -6,7 +6,7 @@ import errno
 import re
 import sys
 
-from cluster.errors import DmqrError, UnavailableError
+from cluster.errors import ConfigError, DmqrError, UnavailableError
 
 _ANOTHER = "correct the path, or name another"
 _REMEDIES = {
@@ -25,8 +25,17 @@ _PACKAGES = ("jobs.", "rewriters.", "retrievers.", "cluster.")
 def say(verb: str, words: object, code: int) -> int:
     """Writes the line, with the code of an error that has one; returns the exit code."""
     known = f" [{words.code}]" if isinstance(words, DmqrError) else ""
-    print(f"dmqr {verb}: {words}{known}", file=sys.stderr)
+    print(f"{f'dmqr {verb}'.rstrip()}: {words}{known}", file=sys.stderr)
     return code
+
+
+def other_python(error: ModuleNotFoundError) -> ConfigError:
+    """Returns the refusal of an interpreter that lacks a package, which is hardly the one that was meant."""
+    return ConfigError(
+        "package-missing",
+        f"{sys.executable}: has no package {(error.name or str(error)).partition('.')[0]}; run the Python that this project is "
+        "installed in; for a submitted job activate its environment before `ray start` on every node, or submit with --pip",
+    )
 
 
 def system(error: OSError) -> str:

@@ -6,6 +6,7 @@ current folder.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
@@ -17,6 +18,7 @@ from jobs.config.fields import FROZEN, NOT_IDENTITY
 from jobs.evaluate.judgements import Key
 from jobs.log.settings import LogSettings
 from retrievers.elastic.settings import ElasticSettings
+from retrievers.hybrid.settings import HybridSettings, all_indexed
 from retrievers.lists import TOGETHER
 from retrievers.retriever import RetrieverSettings
 from retrievers.settings import (
@@ -131,8 +133,9 @@ class RetrieveSettings(BaseModel):
     def _routes_lead_somewhere(self) -> RetrieveSettings:
         if not self.retrievers:
             raise ValueError("retrievers is empty; name at least one")
-        if self.depth > 10_000 and any(isinstance(one, ElasticSettings) for one in self.retrievers.values()):
-            raise ValueError(f"depth {self.depth} is more than the 10,000 hits that Elasticsearch gives; lower it")
+        for where, depth, searched in (("depth", self.depth, self.retrievers), *self._hybrids()):
+            if depth > 10_000 and any(isinstance(one, ElasticSettings) for one in searched.values()):
+                raise ValueError(f"{where} {depth} is more than the 10,000 hits that Elasticsearch gives; lower it")
         if self.routes.get("original") == []:
             raise ValueError("routes.original is empty, but the original is always retrieved; set fuse.weights.original to 0 "
                              "to keep it out of the results")  # fmt: skip
@@ -141,6 +144,11 @@ class RetrieveSettings(BaseModel):
                 if name not in self.retrievers:
                     raise ValueError(f"routes.{strategy}: no retriever {name!r}{nearest(name, self.retrievers)}")
         return self
+
+    def _hybrids(self) -> Iterator[tuple[str, int, Mapping[str, Any]]]:
+        for name, one in self.retrievers.items():
+            if isinstance(one, HybridSettings):
+                yield f"retrievers.{name}.depth", one.depth, one.of
 
     def route(self, strategy: str) -> list[str]:
         """Returns the names of the retrievers that search a strategy's texts."""
@@ -299,7 +307,7 @@ class Config(BaseModel):
     @property
     def model_servers(self) -> list[ServerSettings]:
         """Returns the encoders and the reranker that are at a server."""
-        encoders = [*(one.encoder for one in self.retrieve.retrievers.values()), self.reranking.encoder]
+        encoders = [*(one.encoder for one in all_indexed(self.retrieve.retrievers).values()), self.reranking.encoder]
         found: list[ServerSettings] = [one for one in encoders if isinstance(one, OpenaiEncoderSettings)]
         return [*found, self.rerank] if self.rerank.kind == "server" else found
 

@@ -9,6 +9,7 @@ from jobs.evaluate.judgements import Judgements
 from jobs.index.opening import open_documents
 from jobs.pools.request_shares import worker_settings
 from jobs.run.folder import RunFolder
+from retrievers.hybrid.settings import all_indexed, indexed_identities
 
 MOST = 10_000  # judged documents that are looked up: 20 requests to Elasticsearch
 
@@ -48,8 +49,8 @@ def unknown_documents(run: RunFolder, judgements: Judgements) -> UnknownDocument
     asked = judged[:: max(1, -(-len(judged) // MOST))]
     left, looked = asked, dict[str, None]()
     try:
-        for name, retriever in run.config.retrieve.retrievers.items():
-            index = (run.record.get("indexes") or {}).get(name)
+        for name, retriever in all_indexed(run.config.retrieve.retrievers).items():
+            index = indexed_identities(run.record.get("indexes") or {}).get(name)
             if index is None:
                 return None
             place = str(index.get("index") or retriever.index)

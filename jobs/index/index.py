@@ -15,6 +15,7 @@ from jobs.terminal.live_display import LiveDisplay
 from retrievers.corpora.files import Source
 from retrievers.elastic.build import ElasticSummary, build_elastic_index
 from retrievers.elastic.fields import elastic_indexes
+from retrievers.hybrid.settings import all_indexed
 from retrievers.local.build import IndexSummary, build_local_index, local_indexes
 from retrievers.settings import EncoderSettings
 
@@ -34,7 +35,7 @@ def index(config: Config, corpus: Sequence[str], progress: LiveDisplay) -> list[
     Raises:
         RetrieverError: the corpus cannot be read, or an index cannot be built.
     """
-    retrievers = config.retrieve.retrievers
+    retrievers = all_indexed(config.retrieve.retrievers)
     local, elastic = local_indexes(retrievers), elastic_indexes(retrievers)  # refuse contradictions before any work
     sources = [source for path in corpus for source in (corpus_objects(path) if remote(path) else [path])]
     result = []

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -16,6 +17,8 @@ from cluster.storage import remote
 from cluster.storage.copies import TRIES, copied, naming, retry_if_replaced
 from cluster.storage.s3 import S3Storage
 from retrievers import retriever
+from retrievers.hybrid.retriever import hybrid_facts, hybrid_identity
+from retrievers.hybrid.settings import HybridSettings, Indexed, indexed, part_name, with_indexed
 from retrievers.local.index import BUILD, INDEX, find_damage, index_facts, index_identity, parse_index
 from retrievers.local.settings import LocalSettings
 from retrievers.retriever import DocumentStore, Retriever, RetrieverSettings
@@ -25,11 +28,17 @@ def open_retriever(
     name: str, settings: RetrieverSettings, device: str = "cpu", expect_identity: Mapping[str, Any] | None = None
 ) -> Retriever:
     """Opens a retriever like `retrievers.retriever.open_retriever`, with a local copy of an index on S3."""
-    if not _on_s3(settings):
-        return retriever.open_retriever(name, settings, device=device, expect_identity=expect_identity)
-    folder = _local_copy(settings.index)
-    with naming(settings.index, folder):
-        return retriever.open_retriever(name, _with_folder(settings, folder), device=device, expect_identity=expect_identity)
+    with ExitStack() as names:
+
+        def with_copy(_: str, one: Indexed) -> Indexed:
+            if not _on_s3(one):
+                return one
+            folder = _local_copy(one.index)
+            names.enter_context(naming(one.index, folder))
+            return _with_folder(one, folder)
+
+        copied_here = with_indexed(name, settings, with_copy)
+        return retriever.open_retriever(name, copied_here, device=device, expect_identity=expect_identity)
 
 
 def open_documents(
@@ -43,15 +52,19 @@ def open_documents(
         cached_only: raise RetrieverError if an index on S3 has no local copy yet, instead of making one.
         patient: whether to wait for an unavailable server, as a worker does.
     """
-    if not _on_s3(settings):
-        return retriever.open_documents(name, settings, patient=patient)
-    folder = _local_copy(settings.index, cached_only=cached_only)
-    with naming(settings.index, folder):
-        return retriever.open_documents(name, _with_folder(settings, folder))
+    name, first = next(iter(indexed(name, settings).items()))
+    if not _on_s3(first):
+        return retriever.open_documents(name, first, patient=patient)
+    folder = _local_copy(first.index, cached_only=cached_only)
+    with naming(first.index, folder):
+        return retriever.open_documents(name, _with_folder(first, folder))
 
 
 def retriever_identity(name: str, settings: RetrieverSettings) -> dict[str, Any]:
     """Returns `retrievers.retriever.retriever_identity`, of an index on S3 without copying it."""
+    if isinstance(settings, HybridSettings):
+        of = {part: retriever_identity(part_name(name, part), one) for part, one in settings.of.items()}
+        return hybrid_identity(settings, of)
     if not _on_s3(settings):
         return retriever.retriever_identity(name, settings)
     return index_identity(name, settings, stored_index(S3Storage(settings.index))[0])
@@ -59,6 +72,8 @@ def retriever_identity(name: str, settings: RetrieverSettings) -> dict[str, Any]
 
 def retriever_facts(name: str, settings: RetrieverSettings, identity: Mapping[str, Any]) -> dict[str, Any]:
     """Returns `retrievers.retriever.retriever_facts`, of an index on S3 without copying it."""
+    if isinstance(settings, HybridSettings):
+        return hybrid_facts(settings, identity, lambda part, *of: retriever_facts(part_name(name, part), *of))
     if not _on_s3(settings):
         return retriever.retriever_facts(name, settings, identity)
     return index_facts(stored_index(S3Storage(settings.index))[0])
@@ -87,7 +102,7 @@ def _on_s3(settings: RetrieverSettings) -> TypeGuard[LocalSettings]:
     return isinstance(settings, LocalSettings) and remote(settings.index)
 
 
-def _with_folder(settings: RetrieverSettings, folder: Path) -> RetrieverSettings:
+def _with_folder(settings: LocalSettings, folder: Path) -> LocalSettings:
     return settings.model_copy(update={"index": str(folder)})
 
 

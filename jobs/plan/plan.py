@@ -25,7 +25,7 @@ from jobs.config.config import Config
 from jobs.log.dedup import dedup
 from jobs.pipeline import package_folders
 from jobs.plan.estimate import SAMPLE, estimate
-from jobs.plan.searches import searches_of_query
+from jobs.plan.searches import all_searches
 from jobs.pools.sizes import CALIBRATION, has_auto, known_seconds, seconds_words, with_seconds
 from jobs.run.finish import unwritten_tables
 from jobs.run.prepare import Prepared
@@ -80,7 +80,7 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Ablation | None = 
     left = counts["queries"] - sum(manifest.counts["queries"] for manifest in done)
     calls = requests_per_query(prepared.rewriting)
     texts_of = {ORIGINAL: 1} | {strategy.name: strategy.n for strategy in prepared.rewriting.pool}
-    searches = {name: searches_of_query(config, name, texts_of) for name in config.retrieve.retrievers}
+    searches = all_searches(config, texts_of)
     some = expected_requests(prepared.rewriting, texts)
     expected = estimate(prepared, left, done, texts, searches)
     tables = len(SHARD_TABLES) - len(unwritten_tables(config))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from jobs.config.config import Config
 from jobs.tables import ORIGINAL
+from retrievers.hybrid.settings import search_names
 
 
 def searches_of_query(config: Config, retriever: str, texts: Mapping[str, int]) -> int:
@@ -21,3 +22,17 @@ def searches_of_query(config: Config, retriever: str, texts: Mapping[str, int]) 
         return sum(texts[strategy] for strategy in routed)
     # where its texts as one have no hit, the original is searched by itself
     return min(len(routed), 2 if ORIGINAL in routed and retriever in config.joining else 1)
+
+
+def all_searches(config: Config, texts: Mapping[str, int]) -> dict[str, int]:
+    """Returns the most searches of a query by the name that they are counted under: a hybrid's are counted apart.
+
+    Args:
+        config: the job's config.
+        texts: strategy -> its texts of a query, at most.
+    """
+    return {
+        counted: searches_of_query(config, name, texts)
+        for name, settings in config.retrieve.retrievers.items()
+        for counted in search_names(name, settings)
+    }

@@ -15,6 +15,7 @@ from cluster.errors import ConfigError
 from cluster.run.pools import AUTO, Pool, PoolRequest
 from jobs.config.config import Config
 from retrievers.elastic.settings import ElasticSettings
+from retrievers.hybrid.settings import Indexed, all_indexed, indexed_identities, with_indexed
 from retrievers.retriever import RetrieverSettings
 from retrievers.settings import OpenaiEncoderSettings, RerankSettings, ServerSettings
 
@@ -40,6 +41,12 @@ def worker_settings(retriever: RetrieverSettings, index: Mapping[str, Any], work
         index: the identity of the index at planning; empty: not resolved yet.
         workers: number of workers that share the requests in flight.
     """
+    of = indexed_identities({"": index})
+    return with_indexed("", retriever, lambda key, one: indexed_settings(one, of.get(key, {}), workers))
+
+
+def indexed_settings(retriever: Indexed, index: Mapping[str, Any], workers: Workers) -> Indexed:
+    """Returns `worker_settings` of a retriever with an index of its own."""
     if isinstance(retriever.encoder, OpenaiEncoderSettings):
         retriever = retriever.model_copy(update={"encoder": shared(retriever.encoder, workers)})
     if not isinstance(retriever, ElasticSettings):
@@ -91,7 +98,7 @@ def shared_limits(config: Config, rerankers: Sequence[RerankSettings] | None = N
 
 def _senders(config: Config, rerankers: Sequence[RerankSettings]) -> Iterator[tuple[str | None, str, int]]:
     """Every server with a pool whose workers send to it, and the limit of its requests in flight."""
-    retrievers = list(config.retrieve.retrievers.values())
+    retrievers = list(all_indexed(config.retrieve.retrievers).values())
     for one in retrievers:
         if isinstance(one, ElasticSettings):
             yield None, "retrieve", one.max_in_flight

@@ -13,6 +13,7 @@ from cluster.run.pools import AUTO, Pool, PoolRequest, in_process_pools, local_p
 from cluster.run.session import IN_PROCESS, usable_gpus
 from jobs.config.config import Config
 from jobs.pools.request_shares import limit_workers, rerankers_of
+from retrievers.hybrid.settings import Indexed, all_indexed, with_indexed
 from retrievers.models import resolved_dtype
 from retrievers.settings import AnyEncoderSettings, EncoderSettings, RerankSettings
 from rewriters.engines.settings import EngineSettings, OpenaiSettings, VllmSettings
@@ -29,7 +30,8 @@ def requested_pools(config: Config, rerankers: Sequence[RerankSettings] | None =
         rerankers: that each reranking worker has; None: the config's own.
     """
     rerankers = rerankers_of(config) if rerankers is None else rerankers
-    encodes = any(isinstance(one.encoder, EncoderSettings) for one in config.retrieve.retrievers.values())
+    searched = all_indexed(config.retrieve.retrievers).values()
+    encodes = any(isinstance(one.encoder, EncoderSettings) for one in searched)
     pools = {"retrieve": config.cluster.retrieve.pool_request(can_use_gpu=encodes)}
     if config.rewrite.planned:
         pools = {"rewrite": _rewriting(config)} | pools
@@ -60,10 +62,11 @@ def with_precisions(config: Config) -> Config:
         devices = {name: device(pool) for name, pool in sized(requested, usable_gpus(requested)).items()}
     else:
         devices = {name: "cuda:0" if pool.gpus else "cpu" for name, pool in requested.items()}
-    retrievers = {
-        name: one.model_copy(update={"encoder": _encoder(one.encoder, devices["retrieve"])}) if one.encoder else one
-        for name, one in config.retrieve.retrievers.items()
-    }
+
+    def with_precision(_: str, one: Indexed) -> Indexed:
+        return one.model_copy(update={"encoder": _encoder(one.encoder, devices["retrieve"])}) if one.encoder else one
+
+    retrievers = {name: with_indexed(name, one, with_precision) for name, one in config.retrieve.retrievers.items()}
     rerank = config.rerank
     if rerank.kind == "cross_encoder":
         rerank = _resolved(rerank, devices["rerank"])

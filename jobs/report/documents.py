@@ -8,14 +8,15 @@ from cluster.errors import ClusterError, RetrieverError
 from jobs.index.opening import open_documents
 from jobs.pools.request_shares import worker_settings
 from jobs.run.folder import RunFolder
+from retrievers.hybrid.settings import all_indexed, indexed_identities
 
 
 def texts_of(run: RunFolder, doc_ids: Sequence[str]) -> tuple[dict[str, str], str | None]:
     """Returns doc_id -> text, and the reason if the texts cannot be read: the index is gone or replaced."""
     if not doc_ids:
         return {}, None
-    name, retriever = next(iter(run.config.retrieve.retrievers.items()))
-    index = run.record["indexes"].get(name, {})
+    name, retriever = next(iter(all_indexed(run.config.retrieve.retrievers).items()))
+    index = indexed_identities(run.record["indexes"]).get(name, {})
     try:
         documents = open_documents(name, worker_settings(retriever, index, {}), cached_only=True)
         corpus = index.get("corpus")

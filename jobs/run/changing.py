@@ -10,6 +10,7 @@ from jobs.index.opening import retriever_facts
 from jobs.pools.request_shares import worker_settings
 from jobs.terminal.logs import event
 from retrievers.elastic.settings import ElasticSettings
+from retrievers.hybrid.settings import Indexed, all_indexed, indexed_identities
 from retrievers.retriever import RetrieverSettings
 
 States = Mapping[str, Any]
@@ -17,10 +18,10 @@ States = Mapping[str, Any]
 
 
 class SearchedIndex(NamedTuple):
-    """A retriever of a job, with the identity of its index."""
+    """A retriever of a job with an index of its own, and the identity of the index."""
 
     name: str
-    settings: RetrieverSettings
+    settings: Indexed
     identity: Mapping[str, Any]
 
     @property
@@ -28,6 +29,19 @@ class SearchedIndex(NamedTuple):
         """Returns the name of its index, with the filter of its searches."""
         only = self.identity.get("filter")
         return f"{self.identity.get('index', self.settings.index)}" + ("" if only is None else f" where {only}")
+
+
+def searched_indexes(
+    retrievers: Mapping[str, RetrieverSettings], indexes: Mapping[str, Mapping[str, Any]]
+) -> tuple[SearchedIndex, ...]:
+    """Returns the indexes that retrievers search.
+
+    Args:
+        retrievers: name -> settings.
+        indexes: name -> identity.
+    """
+    identities = indexed_identities(indexes)
+    return tuple(SearchedIndex(name, one, identities[name]) for name, one in all_indexed(retrievers).items())
 
 
 def read_states(searched: Iterable[SearchedIndex]) -> dict[str, Any]:

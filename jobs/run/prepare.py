@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,18 +15,18 @@ from jobs.compare.measures import named_judgements
 from jobs.config.config import Config
 from jobs.evaluate.answers import read_answers
 from jobs.evaluate.evaluate import Judgements
-from jobs.index.opening import open_documents, retriever_facts, retriever_identity
+from jobs.index.opening import retriever_facts
 from jobs.keys import identity
 from jobs.log.check import LogColumns, check_log
 from jobs.log.files import LogFile
 from jobs.log.ubi import log_files
-from jobs.pools.request_shares import worker_settings
 from jobs.pools.requested import with_precisions
 from jobs.run import engine
-from jobs.run.changing import SearchedIndex, States
+from jobs.run.changing import SearchedIndex, States, searched_indexes
 from jobs.run.folder import run_id
+from jobs.run.indexes import check_documents, index_identities
 from jobs.run.rewriting import config_error, read_rewriting
-from retrievers.elastic.settings import ElasticSettings
+from retrievers.hybrid.settings import indexed_identities
 from retrievers.reranker import reranker_identity
 from rewriters.engines.settings import EngineSettings, OpenaiSettings
 from rewriters.rewriter import Rewriter, Rewriting
@@ -111,7 +110,8 @@ def _prepare(
     if config.reads_texts:
         check_documents(config, indexes)
     facts = {name: retriever_facts(name, one, indexes[name]) for name, one in config.retrieve.retrievers.items()}
-    searched = tuple(SearchedIndex(name, one, indexes[name]) for name, one in config.retrieve.retrievers.items())
+    searched = searched_indexes(config.retrieve.retrievers, indexes)
+    noted = {name: one.get("state") for name, one in indexed_identities(facts).items()}
     engine_settings, rewriting, rewriting_identity, warnings = resolved_rewriting(config, rewriting)
     identified_by = identity(config, indexes, rewriting_identity, reranking_identity(config))
     name = run_id(config, identified_by)
@@ -133,7 +133,7 @@ def _prepare(
         warnings + unpriced_models(config, prices),
         prices_file=prices_file,
         searched=searched,
-        states={one.place: facts[one.name]["state"] for one in searched if facts[one.name].get("state") is not None},
+        states={one.place: noted[one.name] for one in searched if noted[one.name] is not None},
     )
 
 
@@ -179,41 +179,6 @@ def check_engine(prepared: Prepared) -> None:
     for settings in (prepared.engine, *(strategy.engine for strategy in prepared.rewriting.pool)):
         if settings is not None:
             engine.check(settings, prepared.config.cluster.address in ("local", IN_PROCESS))
-
-
-def index_identities(config: Config) -> dict[str, dict[str, Any]]:
-    """Returns retriever -> identity of its index.
-
-    Each alias is resolved once: retrievers that share it search the same index, even if it is moved meanwhile.
-    """
-    found: dict[str, dict[str, Any]] = {}
-    known: dict[tuple[str | None, str, str], dict[str, Any]] = {}
-    for name, retriever in config.retrieve.retrievers.items():
-        place = getattr(retriever, "url_env", None), retriever.index, json.dumps(getattr(retriever, "filter", None))
-        found[name] = retriever_identity(name, worker_settings(retriever, known.get(place, {}), {}))
-        known.setdefault(place, found[name])
-    return found
-
-
-def check_documents(config: Config, indexes: Mapping[str, Mapping[str, Any]]) -> None:
-    """Checks that the texts of a config's documents can be read, and are those of what all its retrievers find.
-
-    Args:
-        config: that reads texts.
-        indexes: retriever -> identity of its index.
-
-    Raises:
-        ConfigError, RetrieverError: the indexes are of several corpora, or the first one has no texts.
-    """
-    if len({index.get("corpus") for index in indexes.values()}) > 1:
-        raise ConfigError(
-            "index-shared",
-            f"retrieve.retrievers: {', '.join(indexes)} search indexes of different corpora, but texts are taken from one; "
-            "build all from one corpus for all, or set rerank.kind: none and fuse.duplicates: keep",
-        )
-    name, first = next(iter(config.retrieve.retrievers.items()))
-    if isinstance(first, ElasticSettings):  # refuses an index without texts
-        open_documents(name, worker_settings(first, indexes[name], {}))
 
 
 def reranking_identity(config: Config) -> dict[str, Any]:

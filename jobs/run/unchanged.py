@@ -13,6 +13,7 @@ from cluster.run.shards import SUCCESS
 from jobs.config.config import Config
 from jobs.run.folder import find_runs
 from jobs.run.prepare import Prepared
+from retrievers.hybrid.settings import indexed_identities
 from retrievers.models import at_commit
 
 _COMMIT = re.compile(r"commit:.+")
@@ -56,14 +57,15 @@ def _index_overrides(before: dict[str, dict[str, Any]], now: dict[str, dict[str,
 
     Elasticsearch keeps an index when its alias is moved; a local index is replaced.
     """
-    moved = [name for name in now if before[name] != now[name]]
-    if any(now[name].get("kind") != "elastic" or before[name]["index"] == now[name]["index"] for name in moved):
+    then, new = indexed_identities(before), indexed_identities(now)
+    moved = [name for name in new if then[name] != new[name]]
+    if any(new[name].get("kind") != "elastic" or then[name]["index"] == new[name]["index"] for name in moved):
         return ""
     found = []
     for name in moved:
-        found.append(f"--set retrieve.retrievers.{name}.index={before[name]['index']}")
-        if "filter" in before[name]:  # of the alias, which this name is not
-            only = shlex.quote(f"retrieve.retrievers.{name}.filter={json.dumps(before[name]['filter'])}")
+        found.append(f"--set retrieve.retrievers.{name}.index={then[name]['index']}")
+        if "filter" in then[name]:  # of the alias, which this name is not
+            only = shlex.quote(f"retrieve.retrievers.{name}.filter={json.dumps(then[name]['filter'])}")
             found.append(f"--set {only}")
     return " ".join(found)
 
@@ -74,7 +76,7 @@ def _without_indexes(identified_by: dict[str, Any]) -> str:
         name: {key: value for key, value in index.items() if key not in _CONTENT_KEYS}
         if index.get("kind") == "elastic"
         else None
-        for name, index in identified_by["indexes"].items()
+        for name, index in indexed_identities(identified_by["indexes"]).items()
     }
     return json.dumps({**identified_by, "indexes": searched}, sort_keys=True)
 

@@ -23,6 +23,8 @@ from jobs.stages.list_columns import Cuts, FlatLists, Found, flat_lists, runs_co
 from jobs.stages.search_texts import Text, block_texts, joined
 from jobs.tables import FILE, ORIGINAL, RUN, nested, with_appended, with_failure
 from retrievers.fusion import takes_part
+from retrievers.hybrid.retriever import search_shares
+from retrievers.hybrid.settings import search_names
 from retrievers.ranking import offsets_of
 from retrievers.retriever import (
     Embedder,
@@ -88,7 +90,7 @@ class Retrieve:
         self._routes, self._depth, self._dense = routes, depth, dense
         self._fuse, self._cuts, self._typos = fuse, cuts or {}, typos
         self._together = {name for name, one in retrievers.items() if one.together}
-        self._models = {name: one.encoder.model if one.encoder else None for name, one in retrievers.items()}
+        self._searched_as = {name: search_names(name, one) for name, one in retrievers.items()}
         self._storage = None if run is None else open_storage(run)
 
     def __call__(self, table: pa.Table) -> pa.Table:
@@ -155,10 +157,11 @@ class Retrieve:
             searches[text.row] += number not in seen
             saved[text.row] += text.texts - (number not in seen)
             seen.add(number)
-        each = seconds / max(1, len(seen))
-        for row, count in searches.items():
-            model = self._models[name]
-            spent[row].append(costs.entry("retrieve", name, each * count, model=model, searches=count, saved=saved[row]))
+        shares = search_shares(self._retrievers[name])
+        for (counted, model), share in zip(self._searched_as[name].items(), shares, strict=True):
+            each = seconds * share / max(1, len(seen))
+            for row, count in searches.items():
+                spent[row].append(costs.entry("retrieve", counted, each * count, model=model, searches=count, saved=saved[row]))
 
     def _to_fuse(self, flat: FlatLists) -> np.ndarray:
         """Returns which lists are fused, shape (lists,): those of weight above 0, and the original's."""

@@ -10,6 +10,7 @@ from cluster.storage import remote
 from jobs.config.config import Config
 from jobs.pools.requested import engines_of_strategies
 from retrievers.elastic.settings import ElasticSettings
+from retrievers.hybrid.settings import all_indexed
 from retrievers.local.settings import LocalSettings
 from retrievers.settings import EncoderSettings, ServerSettings
 from rewriters.engines.settings import OpenaiSettings, RecordedSettings, VllmSettings
@@ -35,7 +36,7 @@ def unseen_paths(*configs: Config, sent: Collection[str] = ()) -> list[str]:
 def unset_variables(config: Config, *arms: Config) -> list[str]:
     """Returns the environment variables that the config and its arms name and `cluster.kubernetes` does not set."""
     names: list[str | None] = []
-    for one in (one for each in (config, *arms) for one in each.retrieve.retrievers.values()):
+    for one in (one for each in (config, *arms) for one in all_indexed(each.retrieve.retrievers).values()):
         if isinstance(one, ElasticSettings):
             names += [one.url_env, one.api_key_env, one.user_env, one.password_env]
     names += [server.api_key_env for server in servers(config, *arms)]
@@ -97,7 +98,7 @@ def _paths(config: Config) -> Iterator[tuple[str, str | None]]:
     yield "rewrite.guards.overrides", rewrite.guards.overrides
     if rewrite.guards.vocabulary is not None:
         yield "rewrite.guards.vocabulary.path", rewrite.guards.vocabulary.path
-    for name, one in config.retrieve.retrievers.items():
+    for name, one in all_indexed(config.retrieve.retrievers).items():
         if isinstance(one, LocalSettings):
             yield f"retrieve.retrievers.{name}.index", one.index
         else:
@@ -114,7 +115,7 @@ def _models(config: Config) -> Iterator[tuple[str, str | None]]:
         yield "rewrite.engine.lora", engine.lora
     if isinstance(engine, OpenaiSettings):
         yield "rewrite.engine.tokenizer", engine.tokenizer
-    for name, one in config.retrieve.retrievers.items():
+    for name, one in all_indexed(config.retrieve.retrievers).items():
         if isinstance(one.encoder, EncoderSettings):
             yield f"retrieve.retrievers.{name}.encoder.model", one.encoder.model
     if config.rerank.kind == "cross_encoder":

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from cluster.storage import remote
 from jobs.config.config import Config
+from retrievers.hybrid.settings import all_indexed
 from retrievers.local.settings import LocalSettings
 from rewriters.pool import is_path
 
@@ -128,11 +129,11 @@ class _Paths:
             return self._text(value)
         if key in _PATHS:
             return self._other(value)
-        if key[:2] == _RETRIEVERS and len(key) == 4 and self._is_path(*key[2:]):
+        if key[:2] == _RETRIEVERS and self._is_path(".".join(key[2:-1]), key[-1]):
             return self._other(value)
         return self._other(value) if key[-1] in _MODELS and Path(value).is_dir() else value
 
     def _is_path(self, retriever: str, name: str) -> bool:
         """Returns whether a key of a retriever holds a path: an index of Elasticsearch is a name."""
-        settings = self._config.retrieve.retrievers.get(retriever)
+        settings = all_indexed(self._config.retrieve.retrievers).get(retriever)
         return name == "ca_file" or (name == "index" and isinstance(settings, LocalSettings))

@@ -35,6 +35,7 @@ from jobs.tables import LOST, ORIGINAL, QUERIES
 from jobs.terminal.formats import unpriced
 from jobs.try_one.given import NOTHING, Given, check_utf8
 from jobs.try_one.trial import Row, Trial, document_counts
+from retrievers.hybrid.settings import all_indexed, indexed_identities
 from retrievers.retriever import DocumentStore
 from rewriters.engines.recorded import RecordedEngine
 from rewriters.normalise import normalise
@@ -213,8 +214,8 @@ class LoadedConfig:
 
     @cached_property
     def _documents(self) -> DocumentStore:
-        name, retriever = next(iter(self.config.retrieve.retrievers.items()))
-        return open_documents(name, worker_settings(retriever, self._prepared.indexes[name], {}))
+        name, retriever = next(iter(all_indexed(self.config.retrieve.retrievers).items()))
+        return open_documents(name, worker_settings(retriever, indexed_identities(self._prepared.indexes)[name], {}))
 
     def _requests(self, row: Row) -> list[Row]:
         """Returns each request with its prompt and its raw answer, or the error in place of one; in the order of the costs."""

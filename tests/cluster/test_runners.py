@@ -62,11 +62,12 @@ def begin(runner: Runner, shards: int = SHARDS) -> tuple[threading.Thread, list[
 def test_progress_while_blocks_are_under_way_and_at_the_end(ray_session: None, tmp_path: Path) -> None:
     runner = RayRunner(stages(tmp_path, POOL, deaths=1, blocks=2), start=1)
     reader, found = begin(runner)
-    # three shards are admitted: two are under way in one worker, on threads of their own, one waits
-    pages = wait_for(runner, lambda pages: pages["slow"].done >= EACH // 4 + EACH // 2 and pages["slow"].waiting > 0)
+    # three shards are admitted: the worker died with one or two of them, which it is now given one at a time
+    pages = wait_for(runner, lambda pages: pages["slow"].done > 0 and pages["slow"].waiting == 2 * EACH)
     assert list(tmp_path.glob("died-*"))
     assert pages["grow"][:3] == (3 * EACH, 0, 0)
-    assert pages["slow"][:3] == (6, 10, EACH)  # the heartbeat from elsewhere was not heard, the death counted nothing twice
+    assert sum(pages["slow"][:3]) == 3 * EACH  # the death counted nothing twice
+    assert pages["slow"].done in (EACH // 4, EACH // 2)  # the heartbeat from elsewhere was not heard
     assert pages["slow"].ready_workers == pages["slow"].workers == 1
     assert pages["slow"].spent == {}
     assert runner.in_flight() == 3

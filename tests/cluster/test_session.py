@@ -212,7 +212,10 @@ def test_a_cluster_without_gpus_that_may_scale_to_one_is_not_refused() -> None:
     ("pool_request", "said"),
     [
         (PoolRequest(workers=3, gpus=1), "the pools want 3 GPUs, the cluster may scale to 2 (rewrite 3 x (1 CPU, 1 GPU))"),
-        (PoolRequest(workers=2, cpus=40), "the pools want 82 CPUs, the cluster may scale to 40 "),
+        (
+            PoolRequest(workers=2, cpus=40),
+            "the pools want 82 CPUs, the cluster may scale to 40 (rewrite 2 x (40 CPU, 0 GPU); 2 CPUs for the other stages)",
+        ),
         (
             PoolRequest(workers=1, gpus=2),
             "of rewrite, each 1 CPU and 2 GPU; the cluster may scale to 1 x (8 CPU, 0 GPU), 2 x (16 CPU, 1 GPU); lower",

@@ -14,6 +14,7 @@ from refusals import Values, Write, put, refusal
 from cluster.errors import ConfigError
 from jobs.config.config import Config
 from jobs.config.load import load_config
+from retrievers.hybrid.settings import HybridSettings
 
 # ---------------------------------------------------------------- what is taken
 
@@ -95,8 +96,11 @@ def test_every_config_of_the_project_loads() -> None:
 def test_the_paper_s_setting_reranks_the_whole_union() -> None:
     config = load_config(str(Path(__file__).parents[2] / "configs" / "paper.yaml"))
     depth, lists = config.retrieve.depth, (1 + len(config.rewrite.planned)) * len(config.retrieve.retrievers)
+    assert lists * depth == 50
     assert (depth, config.rewrite.calls, len(config.rewrite.planned)) == (10, "joint", 4)
-    assert {retriever.encoder is None for retriever in config.retrieve.retrievers.values()} == {True, False}
+    (hybrid,) = config.retrieve.retrievers.values()  # one list of ten documents per text
+    assert isinstance(hybrid, HybridSettings)
+    assert {retriever.encoder is None for retriever in hybrid.of.values()} == {True, False}
     assert config.fuse.depth >= depth
     assert config.fuse.keep >= depth * lists
     assert (config.fuse.weights, config.fuse.redundancy) == ({}, "none")

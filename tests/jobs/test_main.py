@@ -325,3 +325,13 @@ def test_the_program_is_named_as_it_was_called(tmp_path: Path, monkeypatch: pyte
     assert program() == "python -m jobs"
     monkeypatch.setattr("sys.argv", [str(tmp_path / "bin/dmqr")])
     assert program() == "dmqr"
+
+
+def test_an_interpreter_without_our_packages_says_so_in_one_line(tmp_path: Path) -> None:
+    root = str(Path(__file__).parents[2])
+    bare = [sys.executable, "-S", "-m", "jobs", "run", "config.yaml"]  # as `python` of a node whose environment is not active
+    done = subprocess.run(bare, cwd=root, capture_output=True, text=True, check=False, env={"PATH": ""})
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"dmqr: {sys.executable}: has no package ")
+    assert line.endswith("or submit with --pip [package-missing]")

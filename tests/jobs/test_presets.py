@@ -68,7 +68,8 @@ def job(tmp_path: Path, bm25: dict[str, Any], served_dense: dict[str, Any], monk
         recorded.write_text("".join(json.dumps(line) + "\n" for line in lines))
         path = f"configs/{preset}.yaml"
         named = yaml.safe_load(Path(path).read_text())["retrieve"]["retrievers"]
-        blocks = {name: served_dense if one.get("encoder") else bm25 for name, one in named.items()}
+        named |= {f"{name}.of.{part}": one for name in list(named) for part, one in named[name].get("of", {}).items()}
+        blocks = {name: served_dense if one.get("encoder") else bm25 for name, one in named.items() if one["kind"] != "hybrid"}
         indexes = [
             f"retrieve.retrievers.{name}.{key}={json.dumps(block[key])}"
             for name, block in blocks.items()
@@ -114,6 +115,35 @@ def test_the_paper_s_four_in_one_call(job: Run) -> None:
     folder, _ = job("paper")
     assert sorted(texts(folder)) == FOUR
     assert calls(folder) == {"dmqr": 3}
+
+
+def test_in_the_paper_s_setting_each_text_retrieves_ten_documents(job: Run) -> None:
+    folder, config = job("paper", "retrieve.depth=3", "fuse.depth=3")  # of a corpus of eight
+    lists = Counter((row["query_id"], row["strategy"], row["retriever"]) for row in rows(folder, "runs"))
+    assert {retriever for _, _, retriever in lists} == {"hybrid"}
+    assert {strategy for _, strategy, _ in lists} == {"original", *FOUR}
+    assert set(lists.values()) == {3}
+    of_query = Counter(row["query_id"] for row in rows(folder, "results"))
+    found = {query: len({row["doc_id"] for row in rows(folder, "runs") if row["query_id"] == query}) for query in of_query}
+    assert of_query == found  # the whole union
+    searches = Counter[str]()
+    for row in rows(folder, "costs"):
+        if row["stage"] == "retrieve" and row["query_id"]:
+            searches[row["component"]] += row["searches"]
+            assert (row["model"] is not None) == (row["component"] == "hybrid/dense")
+    assert searches["hybrid/bm25"] == searches["hybrid/dense"] > 3
+    index = json.loads((folder / "run.json").read_text())["indexes"]["hybrid"]
+    assert {name: one["documents"] for name, one in index["of"].items()} == {"bm25": 8, "dense": 8}
+    assert config.fuse.keep == 50
+
+
+def test_the_two_nights_differ_in_their_strategies_alone() -> None:
+    four, two = (yaml.safe_load((ROOT / f"configs/{name}.yaml").read_text()) for name in ("nightly", "nightly-two"))
+    assert (four.pop("name"), two.pop("name")) == ("nightly", "nightly-two")
+    first, second = four.pop("rewrite"), two.pop("rewrite")
+    assert (sorted(first.pop("strategies")), first.pop("calls")) == (FOUR, "joint")
+    assert second.pop("strategies") == ["rag_fusion", "hyde"]
+    assert (four, first) == (two, second)
 
 
 def test_adaptive_selection_keeps_what_the_llm_chose_and_why(job: Run) -> None:

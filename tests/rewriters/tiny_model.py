@@ -3,7 +3,8 @@
     python tests/rewriters/tiny_model.py FOLDER
 
 It writes nonsense, but as a model does: token by token, the same for the same prompt at temperature 0. The end-of-text
-token is never likeliest, so free text has as many tokens as are asked for.
+token is never likeliest, so free text has as many tokens as are asked for. With `quotes` it closes the strings of a JSON
+object, as a trained model does, and its answers hang on the whole prompt, although every request has the same seed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import json
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 CHAT = (
     "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}<|end|>{% endfor %}"
@@ -24,8 +26,13 @@ CHAT = (
 SPECIAL = ["<|end|>", "<|pad|>", "<|system|>", "<|user|>", "<|assistant|>", "<think>", "</think>"]
 
 
-def make_model(folder: Path, seed: int = 0, hidden: int = 128, layers: int = 2, vocabulary: int = 1536) -> Path:
-    """A Llama with a byte-level BPE, in `folder`."""
+def make_model(
+    folder: Path, seed: int = 0, hidden: int = 128, layers: int = 2, vocabulary: int = 1536, quotes: bool = False
+) -> Path:
+    """A Llama with a byte-level BPE, in `folder`.
+
+    With `quotes` a quotation mark has, at temperature 1, about one chance in fifteen after any token.
+    """
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -41,8 +48,30 @@ def make_model(folder: Path, seed: int = 0, hidden: int = 128, layers: int = 2, 
     with torch.no_grad():
         model.lm_head.weight.mul_(8)  # logits far apart: which token is likeliest does not hang on the last bit
         model.lm_head.weight[: len(SPECIAL)] = 0  # of hundreds of others one is always above zero
+        if quotes:
+            _close_strings(model, _vocabulary(folder)['"'])
     model.save_pretrained(folder)
     return folder
+
+
+def _close_strings(model: Any, quote: int) -> None:
+    """Gives a quotation mark a steady chance, and lets attention pick single tokens, which differ from prompt to prompt."""
+    model.model.embed_tokens.weight[:, 0] = 0.1  # the same in every token, so a weight of it is a bias
+    model.lm_head.weight[:, 0] = 0
+    model.lm_head.weight[quote, 0] = 13
+    for layer in model.model.layers:
+        attention = layer.self_attn
+        for projection, factor in ((attention.q_proj, 12), (attention.k_proj, 12), (attention.o_proj, 4)):
+            projection.weight.mul_(factor)
+        for into in (attention.q_proj, attention.k_proj):
+            into.weight[:, 0] = 0
+        for out in (attention.o_proj, layer.mlp.down_proj):
+            out.weight[0] = 0
+
+
+def _vocabulary(folder: Path) -> dict[str, int]:
+    found: dict[str, int] = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
+    return found
 
 
 def make_lora(folder: Path, model: Path, seed: int = 1, rank: int = 4) -> Path:

@@ -25,6 +25,7 @@ from jobs.stages.list_columns import FlatLists, Found, flat_lists, fusion_lists,
 from jobs.stages.retrieve import similarity
 from jobs.stages.search_texts import Text, joined, originals
 from jobs.tables import FILE, ORIGINAL, with_appended, with_failure
+from retrievers.hybrid.retriever import search_shares
 from retrievers.lists import TOGETHER
 from retrievers.retriever import (
     Embedder,
@@ -229,8 +230,8 @@ class RetrieveArms:
             places = np.array([place[one] for one in [*(text.search for text in texts), *stood_in[number]]], dtype=np.int64)
             for strategies, arms in self._arms[number].items() if len(places) else ():
                 users.add(arms, np.unique(places[np.isin(strategy, [*strategies, ORIGINAL, TOGETHER])]))
-        opened = self._work.retrievers[key]
-        return users.counts(f"searches/{opened.name}@{opened.model or ''}")
+        named = self._work.retrievers[key].search_names.items()
+        return sum((users.counts(f"searches/{counted}@{model or ''}") for counted, model in named), Counter())
 
     def _charge(
         self,
@@ -246,14 +247,12 @@ class RetrieveArms:
         rows = {query_id: row for row, query_id in enumerate(query_ids)}
         searches = Counter(rows[one.query_id] for one in wanted if one in made)
         reused = Counter(rows[one.query_id] for one in wanted if one not in made)
-        each = seconds / max(1, len(made))
-        for row in searches.keys() | reused.keys():
-            spent[row].append(
-                costs.entry(
-                    "retrieve", opened.name, each * searches[row], model=opened.model, searches=searches[row],
-                    reused=reused[row],
-                )
-            )  # fmt: skip
+        shares = search_shares(self._retrievers[key])
+        for (counted, model), share in zip(opened.search_names.items(), shares, strict=True):
+            each = seconds * share / max(1, len(made))
+            for row in searches.keys() | reused.keys():
+                n, old = searches[row], reused[row]
+                spent[row].append(costs.entry("retrieve", counted, each * n, model=model, searches=n, reused=old))
 
     def _vectors(self, query_ids: Sequence[str], texts: Sequence[Sequence[Text]]) -> dict[str, dict[Wanted, np.ndarray]]:
         """Returns the vectors of texts, shape (dim,), by key of the retriever, where an arm weighs lists by cosines."""

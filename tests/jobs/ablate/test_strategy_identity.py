@@ -211,3 +211,24 @@ def test_samples_that_cannot_differ_are_refused(make: Make, tmp_path: Path) -> N
     make({"samples": 2}, warm)
     make({"samples": 2}, {"strategies": [{"general": {"temperature": 1}}]})
     make({"samples": 1})
+
+
+def test_what_a_strategys_own_engine_resolves_to_is_in_the_fingerprint(
+    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(pa.table({"query": QUERIES}), "log.parquet")
+    for name, text in (("a", "bread"), ("same", "bread"), ("b", "moon")):
+        line = {"query": "yeast", "completions": {"general": text}}
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(line) + "\n")
+    values["retrieve"] |= {"retrievers": {"bm25": bm25}}
+    values |= {"rerank": {"kind": "none"}, "cluster": {"address": "none"}}
+
+    def fingerprint(path: str) -> str:
+        own = {"kind": "recorded", "path": path}
+        rewrite = {"engine": {"kind": "recorded", "path": "a.jsonl"}, "strategies": [{"general": {"engine": own}}]}
+        config = config_file(values | {"rewrite": rewrite})
+        return prepare(load_config(config), config).run_id
+
+    assert fingerprint("a.jsonl") == fingerprint("same.jsonl") != fingerprint("b.jsonl")

@@ -1,0 +1,60 @@
+"""The indexes that a config searches: their identities, and the texts of their documents."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from cluster.errors import ConfigError
+from jobs.config.config import Config
+from jobs.index.opening import open_documents, retriever_identity
+from jobs.pools.request_shares import indexed_settings, worker_settings
+from retrievers.elastic.settings import ElasticSettings
+from retrievers.hybrid.retriever import hybrid_identity
+from retrievers.hybrid.settings import HybridSettings, Indexed, all_indexed, indexed_identities, part_name
+
+
+def index_identities(config: Config) -> dict[str, dict[str, Any]]:
+    """Returns retriever -> identity of its index.
+
+    Each alias is resolved once: retrievers that share it search the same index, even if it is moved meanwhile.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    known: dict[tuple[str | None, str, str], dict[str, Any]] = {}
+
+    def identity_of(name: str, retriever: Indexed) -> dict[str, Any]:
+        place = getattr(retriever, "url_env", None), retriever.index, json.dumps(getattr(retriever, "filter", None))
+        made = retriever_identity(name, indexed_settings(retriever, known.get(place, {}), {}))
+        known.setdefault(place, made)
+        return made
+
+    for name, retriever in config.retrieve.retrievers.items():
+        if isinstance(retriever, HybridSettings):
+            of = {part: identity_of(part_name(name, part), one) for part, one in retriever.of.items()}
+            found[name] = hybrid_identity(retriever, of)
+        else:
+            found[name] = identity_of(name, retriever)
+    return found
+
+
+def check_documents(config: Config, indexes: Mapping[str, Mapping[str, Any]]) -> None:
+    """Checks that the texts of a config's documents can be read, and are those of what all its retrievers find.
+
+    Args:
+        config: that reads texts.
+        indexes: retriever -> identity of its index.
+
+    Raises:
+        ConfigError, RetrieverError: the indexes are of several corpora, or the first one has no texts.
+    """
+    searched = indexed_identities(indexes)
+    if len({index.get("corpus") for index in searched.values()}) > 1:
+        raise ConfigError(
+            "index-shared",
+            f"retrieve.retrievers: {', '.join(searched)} search indexes of different corpora, but texts are taken from one; "
+            "build all from one corpus for all, or set rerank.kind: none and fuse.duplicates: keep",
+        )
+    name, first = next(iter(all_indexed(config.retrieve.retrievers).items()))
+    if isinstance(first, ElasticSettings):  # refuses an index without texts
+        open_documents(name, worker_settings(first, searched[name], {}))

@@ -1,0 +1,176 @@
+"""Retrievers of ``kind: hybrid``: several retrievers search each text, and their lists are fused into one.
+
+`retrieve.retrievers` fuses all lists of a query; a hybrid fuses those of one text, before anything else. To every stage it is
+one retriever with one list per text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cluster.errors import RetrieverError
+from retrievers import retriever
+from retrievers.fusion import FUSION_VERSION, fuse
+from retrievers.hybrid.settings import HybridSettings, Indexed, part_name
+from retrievers.lists import ORIGINAL, Lists, by_document
+from retrievers.local.index import identity_differences
+from retrievers.retriever import (
+    Alive,
+    DocumentStore,
+    Embedder,
+    JoinedText,
+    RankedLists,
+    Retriever,
+    SearchText,
+    no_heartbeat,
+)
+from retrievers.settings import FuseSettings
+
+
+class Hybrid:
+    """Several retrievers as one; implements `retrievers.retriever.Retriever`."""
+
+    def __init__(self, settings: HybridSettings, parts: Mapping[str, Retriever], identity: dict[str, Any]) -> None:
+        """Takes the open retrievers of ``settings.of``."""
+        self._settings, self._parts, self._identity = settings, parts, identity
+        self._seconds = dict.fromkeys(parts, 0.0)
+
+    def identity(self) -> dict[str, Any]:
+        """Returns the identities of its retrievers and how their lists are fused."""
+        return self._identity
+
+    def search(self, texts: Sequence[SearchText | JoinedText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
+        """Returns the ``depth`` best documents of each text by the fused scores."""
+        lists = []
+        for name, part in self._parts.items():
+            began = perf_counter()
+            lists.append(part.search(texts, self._settings.depth, alive))
+            self._seconds[name] += perf_counter() - began
+        return fused_lists(lists, self._settings.fusion, depth)
+
+    def take_seconds(self) -> dict[str, float]:
+        """Returns the seconds that each of its retrievers has searched since the last call."""
+        taken, self._seconds = self._seconds, dict.fromkeys(self._parts, 0.0)
+        return taken
+
+
+def search_shares(opened: Retriever) -> list[float]:
+    """Returns the share of each of a hybrid's retrievers in the time of its searches since the last call; [1] of another."""
+    if not isinstance(opened, Hybrid):
+        return [1.0]
+    seconds = list(opened.take_seconds().values())
+    return [one / sum(seconds) for one in seconds] if sum(seconds) else [1 / len(seconds)] * len(seconds)
+
+
+class DenseHybrid(Hybrid):
+    """A hybrid with a dense retriever; implements `retrievers.retriever.Embedder`, too."""
+
+    def embed(self, texts: Sequence[SearchText]) -> np.ndarray:
+        """Returns the vectors of its first dense retriever."""
+        return next(part for part in self._parts.values() if isinstance(part, Embedder)).embed(texts)
+
+
+def fused_lists(lists: Sequence[RankedLists], settings: FuseSettings, depth: int) -> RankedLists:
+    """Returns one list per text, best first, equal scores by doc_id.
+
+    Args:
+        lists: Of each retriever, those of the same texts.
+        settings: How they are fused.
+        depth: Most hits of a list.
+    """
+    count = len(lists[0].offsets) - 1
+    every = count * len(lists)
+    bases = np.cumsum([0, *(len(one.scores) for one in lists)])
+    flat = Lists(
+        query=np.tile(np.arange(count), len(lists)),
+        strategy=pa.array([ORIGINAL] * every, pa.string()),
+        position=np.ones(every, dtype=np.int64),
+        retriever=pa.array(np.repeat([f"{place:03d}" for place in range(len(lists))], count), pa.string()),
+        text=np.zeros(every, dtype=np.int32),
+        weight=np.ones(every),
+        position_weight=np.ones(every),
+        offsets=np.concatenate([[0], *(one.offsets[1:] + base for one, base in zip(lists, bases, strict=False))]),
+        doc_ids=pa.concat_arrays([one.doc_ids for one in lists]),
+        scores=np.concatenate([one.scores for one in lists]),
+    )
+    fused = fuse(by_document(flat, count), settings.model_copy(update={"keep": depth}))
+    return RankedLists(fused.offsets, fused.doc_ids, fused.scores)
+
+
+def open_retriever(
+    name: str, settings: HybridSettings, device: str = "cpu", expect_identity: Mapping[str, Any] | None = None
+) -> Retriever:
+    """Opens every retriever of a hybrid; see `retrievers.retriever.open_retriever`.
+
+    Raises:
+        RetrieverError: One of them cannot be opened, or has another identity.
+    """
+    of = (expect_identity or {}).get("of", {})
+    parts = {
+        part: retriever.open_retriever(part_name(name, part), one, device=device, expect_identity=of.get(part))
+        for part, one in settings.of.items()
+    }
+    identity = hybrid_identity(settings, {part: one.identity() for part, one in parts.items()})
+    if expect_identity is not None and dict(expect_identity) != identity:
+        raise RetrieverError(
+            "index-replaced",
+            f"retrieve.retrievers.{name}: an index was replaced since this run was planned "
+            f"({identity_differences(expect_identity, identity)}); start a new run, or put the old index back",
+        )
+    return (Hybrid if settings.encoder is None else DenseHybrid)(settings, parts, identity)
+
+
+def open_documents(name: str, settings: HybridSettings, *, patient: bool = False) -> DocumentStore:
+    """Opens the documents of the first of its retrievers; see `retrievers.retriever.open_documents`."""
+    part, first = next(iter(settings.of.items()))
+    return retriever.open_documents(part_name(name, part), first, patient=patient)
+
+
+def retriever_identity(name: str, settings: HybridSettings) -> dict[str, Any]:
+    """Returns the identity without loading a model; see `retrievers.retriever.retriever_identity`."""
+    of = {part: retriever.retriever_identity(part_name(name, part), one) for part, one in settings.of.items()}
+    return hybrid_identity(settings, of)
+
+
+def retriever_facts(name: str, settings: HybridSettings, identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the facts of each of its retrievers beside its identity; see `retrievers.retriever.retriever_facts`."""
+    return hybrid_facts(settings, identity, lambda part, *of: retriever.retriever_facts(part_name(name, part), *of))
+
+
+def hybrid_facts(
+    settings: HybridSettings,
+    identity: Mapping[str, Any],
+    facts_of: Callable[[str, Indexed, Mapping[str, Any]], Mapping[str, Any]],
+) -> dict[str, Any]:
+    """Returns the facts of each of a hybrid's retrievers beside its identity.
+
+    Args:
+        settings: Its settings.
+        identity: Of the hybrid.
+        facts_of: Returns the facts of one of its retrievers, by name, settings and identity.
+    """
+    of = identity["of"]
+    return {"of": {part: of[part] | facts_of(part, one, of[part]) for part, one in settings.of.items()}}
+
+
+def hybrid_identity(settings: HybridSettings, identities: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns the identity of a hybrid; with a dense retriever it has the first one's ``encoder``.
+
+    Args:
+        settings: Its settings.
+        identities: Of its retrievers, by name.
+    """
+    of = {part: dict(identities[part]) for part in settings.of}
+    encoder = next((one["encoder"] for one in of.values() if one.get("encoder")), None)
+    return {
+        "kind": "hybrid",
+        "of": of,
+        "order": list(of),
+        "fusion": {"version": FUSION_VERSION, "method": settings.method, "k": settings.k, "depth": settings.depth},
+        **({"encoder": encoder} if encoder else {}),
+    }
