@@ -6,6 +6,7 @@ Counts in the manifests, of each arm but oracles:
     arm/<arm>/searches/<retriever>@<model>    distinct searches of a block's texts; the model is its encoder's, or empty
     arm/<arm>/pairs/<kind>@<model>            pairs of query and document that it has scored
     arm/<arm>/alone/...                       of each, those that no other arm needs: they would not be made without the arm
+    made/requests/<request>@<model>           distinct requests that were made here, each once for all attempts at it
 
 An ablation without an arm makes (or takes from earlier ones) fewer requests, searches and pairs by just its `alone` counts. Two
 arms may share what no third needs: what leaving out both saves is more than the sum.

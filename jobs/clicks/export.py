@@ -108,7 +108,9 @@ FROM ({rows})
 _ROBOTS = """
 CREATE TEMP TABLE robots AS
 SELECT DISTINCT client
-FROM (SELECT client, time::DATE AS day, count(*) AS n FROM responses WHERE client <> '' GROUP BY client, day) WHERE n > $most
+FROM (
+    SELECT client, time::DATE AS day, count(DISTINCT ubi_id) AS n FROM responses WHERE client <> '' GROUP BY client, day
+) WHERE n > $most
 """
 # min and max in place of count(DISTINCT), whose state grows
 _SEARCHES = """

@@ -2,10 +2,10 @@
 
 An ablation does the work of all arms once, so no arm's cost is measured by itself. It is the number of requests, searches and
 pairs that the arm needs (`jobs.ablate.needs`), times what one of that kind cost in this ablation: the seconds, accelerator
-seconds and tokens of a component (`RunFolder.spent`) over the number that was made. What was reused from an earlier ablation is
-no part of either; a component of which nothing was made here has no known cost, nor has an arm that needs it. Fusing, ordering,
-writing, the start-up of workers, the driver and nodes without work are not divided among arms: they are no part of these
-costs.
+seconds and tokens of a component (`RunFolder.spent`) over the number that was made, each with all attempts at it. What was
+reused from an earlier ablation is no part of either; a component of which nothing was made here has no known cost, nor has an
+arm that needs it. Fusing, ordering, writing, the start-up of workers, the driver and nodes without work are not divided among
+arms: they are no part of these costs.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def arm_costs(run: RunFolder, prices: Prices | None, gains: Mapping[str, float])
     billed = None if prices is None else run.bill(prices)
     found = []
     for arm, needs in arm_needs(run.counts, arms).items():
-        cost = _cost(run.spent, needs.whole)
+        cost = _cost(run, needs.whole)
         sums = None if cost is None else stage_sums(cost)
         whole, alone = _amounts(needs.whole), _amounts(needs.alone)
         usd = _usd(billed, cost)
@@ -74,7 +74,7 @@ def arm_costs(run: RunFolder, prices: Prices | None, gains: Mapping[str, float])
                 alone_searches=alone["searches"],
                 alone_pairs=alone["pairs"],
                 standalone_usd=usd,
-                marginal_usd=_usd(billed, _cost(run.spent, needs.alone)),
+                marginal_usd=_usd(billed, _cost(run, needs.alone)),
                 gain_per_usd=gains[arm] / usd if usd and arm in gains else None,
             )
         )
@@ -85,14 +85,16 @@ def _amounts(needs: Sequence[Need]) -> dict[str, int]:
     return {quantity: sum(need.amount for need in needs if need.quantity == quantity) for quantity in KINDS}
 
 
-def _cost(spent: Totals, needs: Sequence[Need]) -> Totals | None:
+def _cost(run: RunFolder, needs: Sequence[Need]) -> Totals | None:
     """Returns what is needed at its measured cost; None if that of a part is not known."""
     cost: Totals = {}
     for need in needs:
-        sums = spent.get(KINDS[need.quantity], {}).get(need.component, {})
+        sums = run.spent.get(KINDS[need.quantity], {}).get(need.component, {})
         if need.amount and not sums.get(need.quantity):
             return None
-        share = need.amount / sums[need.quantity] if need.amount else 0.0
+        # costs count attempts at a request, and an arm needs it once, at what all of them cost
+        made = run.counts[f"made/{need.quantity}/{need.component}"] or sums.get(need.quantity, 0)
+        share = need.amount / made if need.amount else 0.0
         of = {name: value * share for name, value in sums.items()}
         add_totals(cost, {KINDS[need.quantity]: {need.component: of}})
     return cost

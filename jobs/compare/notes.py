@@ -102,6 +102,11 @@ def _tested(comparison: Comparison) -> list[str]:
     ]
     left_out = {comparison.baseline, *comparison.oracles, *comparison.untested}
     tested = [one for one in found if one.arm not in left_out]
+    untested = [one for one in tested if math.isnan(one.p)]
+    if untested:
+        named = and_more([f"{one.arm} by {one.measure}" for one in untested])
+        notes.append(f"no test: every cluster differs by the same, which tells no variance: {named}")
+    tested = [one for one in tested if not math.isnan(one.p)]
     apart = sum((one.p < ALPHA) != (one.p_randomised < ALPHA) for one in tested)
     exact = 2**frame.drawn <= DRAWS
     notes.append(

@@ -28,7 +28,11 @@ _MOST_NEEDED = 1e12
 
 @dataclass(frozen=True)
 class PairedTest:
-    """Mean differences of several series, their intervals and the t-test against zero; NaN with fewer than two clusters."""
+    """Mean differences of several series, their intervals and the t-test against zero.
+
+    NaN with fewer than two clusters, and where all clusters differ by the same, but not by 0: a variance of 0 in a sample says
+    that the measure is coarse and the sample small, not that there is no variance.
+    """
 
     mean: Floats
     """(series,): over keys."""
@@ -94,6 +98,7 @@ def paired_test(series: Floats, clusters: Numbers) -> PairedTest:
     error = np.sqrt(residuals**2 @ correction) / keys
     apart = correction * sizes**2
     freedom = keys**2 / ((sizes**2).sum() + (apart.sum() ** 2 - (apart**2).sum()) / keys**2)
+    error[(error <= TIE) & (np.abs(mean) > TIE)] = np.nan
     reach = stats.t.ppf((1 + LEVEL) / 2, freedom) * error
     p = 2 * stats.t.sf(np.abs(_ratio(mean, error)), freedom)
     return PairedTest(mean, error, mean - reach, mean + reach, p, float(freedom))

@@ -6,13 +6,14 @@ and where each cluster is one query it is scipy's `ttest_rel`.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from jobs.compare.significance import paired_test
-from jobs.evaluate.intervals import Floats
+from jobs.evaluate.intervals import LEVEL, Floats
 
 
 class Gap(NamedTuple):
@@ -40,9 +41,30 @@ def gap(differences: Floats, clusters: npt.NDArray[np.int64]) -> Gap:
     used = np.unique(clusters, return_inverse=True)[1]
     if np.ptp(differences) <= 1e-12 and np.ptp(used):  # every query moved alike, above all by nothing: rounding has no p
         mean = float(differences.mean())
-        return Gap(mean, 0.0, mean, mean, 1.0 if abs(mean) <= 1e-12 else 0.0)
+        unknown = math.nan  # a variance of 0 in a sample says that the measure is coarse, not that there is none
+        return Gap(0.0, 0.0, 0.0, 0.0, 1.0) if abs(mean) <= 1e-12 else Gap(mean, unknown, unknown, unknown, unknown)
     test = paired_test(differences[None], used)
     return Gap(*(float(value[0]) for value in (test.mean, test.error, test.low, test.high, test.p)))
+
+
+def gap_of_the_best(differences: Floats, clusters: npt.NDArray[np.int64], of: int) -> Gap:
+    """Returns `gap` of an option that was chosen as the best of several by these values: interval and p by Bonferroni's method.
+
+    Where each fold's queries are measured by the option that the others chose, the mean has no bias, but the test found a
+    difference in 6 of 100 simulated cases without one, as without a correction: folds share choices.
+
+    Args:
+        differences: Of each query, shape (queries,).
+        clusters: Of each query, from 0, shape (queries,).
+        of: Number of options.
+    """
+    from scipy import stats
+
+    found, used = gap(differences, clusters), np.unique(clusters, return_inverse=True)[1]
+    if not found.error > 0:
+        return found
+    reach = found.error * float(stats.t.ppf(1 - (1 - LEVEL) / 2 / of, paired_test(differences[None], used).freedom))
+    return Gap(found.mean, found.error, found.mean - reach, found.mean + reach, min(1.0, of * found.p))
 
 
 def as_good_as_the_best(values: Floats, clusters: npt.NDArray[np.int64], errors: float = 1.0) -> int:

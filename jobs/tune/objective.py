@@ -30,11 +30,13 @@ class Weighting(NamedTuple):
         strategies: (Strategy, what its own weight is multiplied by), sorted; also `original`.
         retrievers: (Retriever, its weight), sorted.
         redundancy: Of fusion.
+        given: (Strategy whose own weight is 0, its weight): what is multiplied stays 0.
     """
 
     strategies: tuple[tuple[str, float], ...]
     retrievers: tuple[tuple[str, float], ...]
     redundancy: str
+    given: tuple[tuple[str, float], ...] = ()
 
     def with_strategies(self, ratios: Mapping[str, float]) -> Weighting:
         """Returns these weights with others for the strategies."""
@@ -58,7 +60,7 @@ def fuse_settings(base: FuseSettings, weighting: Weighting, own_weights: Mapping
         weighting: The weights.
         own_weights: Strategy -> the weight that its file gives it.
     """
-    weights = {name: ratio * (own_weights.get(name) or 1.0) for name, ratio in weighting.strategies}
+    weights = {name: ratio * own_weights.get(name, 1.0) for name, ratio in weighting.strategies} | dict(weighting.given)
     changed = {"weights": weights, "retriever_weights": dict(weighting.retrievers), "redundancy": weighting.redundancy}
     return base.model_copy(update=changed)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -11,8 +12,8 @@ from rich.text import Text
 
 from jobs.evaluate.evaluate import figure
 from jobs.evaluate.intervals import LEVEL
-from jobs.tune.gaps import Gap
-from jobs.tune.steps import ALONE, EQUAL, Setting
+from jobs.tune.gaps import Gap, gap_of_the_best
+from jobs.tune.steps import ALONE, EQUAL, Setting, TuningStep
 from jobs.tune.tune import Tuning
 
 
@@ -35,25 +36,37 @@ def tuning_page(tuning: Tuning, written: str) -> RenderableType:
 
 
 def conclusions(tuning: Tuning) -> list[str]:
-    """Returns what rewriting and what tuning are worth, a sentence each."""
+    """Returns what rewriting and what tuning are worth, a sentence each; the best of several is tested as that."""
     found = []
     equal, alone = tuning.step(EQUAL), tuning.step(ALONE)
     learnt = [step for step in tuning.steps if step.learnt]
     if equal is not None and alone is not None:
-        best = max((one for one in tuning.steps if one is not alone), key=lambda one: one.mean)
-        for one in dict.fromkeys((equal.name, best.name)):
-            found.append(_compared(tuning, "rewriting", one, ALONE, "never rewriting"))
-    if learnt:
-        best = max(learnt, key=lambda one: one.mean)
-        found.append(_compared(tuning, "tuning", best.name, EQUAL, EQUAL))
+        others = [step for step in tuning.steps if step is not alone]
+        found.append(_compared("rewriting", EQUAL, tuning.against(equal, ALONE), "never rewriting"))
+        if _best(others) is not equal:
+            found.append(_best_compared(tuning, "rewriting", others, alone, "never rewriting"))
+    if learnt and equal is not None:
+        found.append(_best_compared(tuning, "tuning", learnt, equal, EQUAL))
     return found
+
+
+def _best(steps: Sequence[TuningStep]) -> TuningStep:
+    return max(steps, key=lambda one: one.mean)
+
+
+def _best_compared(tuning: Tuning, what: str, steps: Sequence[TuningStep], other: TuningStep, words: str) -> str:
+    found = gap_of_the_best(_best(steps).values - other.values, tuning.clusters, len(steps))
+    several = f", as the best of {len(steps)}" if len(steps) > 1 else ""
+    return _compared(what, f"{_best(steps).name}{several}", found, words)
 
 
 def conclusion_written(tuning: Tuning, written: str) -> str:
     """Returns which step is written, and why it."""
     chosen, best = tuning.chosen, tuning.best
     why = "the best" if chosen is best else f"the simplest within one standard error of the best, {best.name}"
-    return f"written to {written}: {chosen.name}, {why}"
+    mean = figure(float(tuning.written.mean()))
+    own = f"its row is too good by being chosen: chosen without each fold, it has a mean of {mean}"
+    return f"written to {written}: {chosen.name}, {why}; {own}"
 
 
 def choices(tuning: Tuning) -> list[str]:
@@ -79,8 +92,8 @@ def tuning_notes(tuning: Tuning) -> list[str]:
     clusters = int(tuning.clusters.max()) + 1
     of = "" if clusters == tuning.queries else f" in {clusters:,} clusters"
     notes = [
-        f"{tuning.queries:,} judged queries{of}, {tuning.folds} folds; every value is of a query with no part in the choice",
-        f"p: paired t-test, of each row alone; {tuning.settings_tried:,} settings were tried",
+        f"{tuning.queries:,} judged queries{of}, {tuning.folds} folds; no query's value is by a setting that it had a part in",
+        f"p: paired t-test of each row alone; the best of several by Bonferroni; {tuning.settings_tried:,} settings were tried",
     ]
     return notes + list(tuning.notes)
 
@@ -103,6 +116,7 @@ def tuning_values(tuning: Tuning, written: str) -> dict[str, Any]:
     return {
         "measure": tuning.measure, "queries": tuning.queries, "clusters": int(tuning.clusters.max()) + 1,
         "folds": tuning.folds, "steps": steps, "best": tuning.best.name, "chosen": tuning.chosen.name, "written": written,
+        "chosen_without_each_fold": float(tuning.written.mean()),
         "settings_tried": tuning.settings_tried, "conclusions": said, "notes": tuning_notes(tuning),
     }  # fmt: skip
 
@@ -111,16 +125,15 @@ def setting_values(setting: Setting) -> dict[str, Any]:
     """Returns a setting as JSON-able values."""
     return {
         "strategy_ratios": dict(setting.weighting.strategies),
+        "strategy_weights": dict(setting.weighting.given),
         "retriever_weights": dict(setting.weighting.retrievers),
         "redundancy": setting.weighting.redundancy,
         "selection": {name: list(kept) for name, kept in setting.policy},
     }
 
 
-def _compared(tuning: Tuning, what: str, name: str, other: str, words: str) -> str:
-    """Returns whether the step `name` beats the step `other`, and by how much."""
-    step = tuning.step(name)
-    found = None if step is None else tuning.against(step, other)
+def _compared(what: str, name: str, found: Gap | None, words: str) -> str:
+    """Returns whether one step beats another, and by how much."""
     if found is None:
         return f"{what}: there is nothing to compare {name} with"
     verb = "beats" if found.won else "is worse than" if found.high < 0 else "does not beat"

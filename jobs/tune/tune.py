@@ -15,12 +15,14 @@ import numpy as np
 from cluster.errors import ConfigError, RewriterError
 from jobs.compare.clusters import query_clusters
 from jobs.evaluate.evaluate import FEW_QUERIES
+from jobs.evaluate.intervals import Floats
 from jobs.evaluate.judgements import Judgements
 from jobs.run.folder import RunFolder
 from jobs.run.rewriting import read_text
 from jobs.tune.folds import draw_folds
 from jobs.tune.gaps import Gap, as_good_as_the_best, gap
 from jobs.tune.gathered import GatheredQueries, gather
+from jobs.tune.nested import chosen_values
 from jobs.tune.objective import Objective, Weighting, equal_weights
 from jobs.tune.search import Rows
 from jobs.tune.steps import (
@@ -66,6 +68,8 @@ class Tuning:
     settings_tried: int
     notes: tuple[str, ...]
     """What the figures include, leave out and assume, a sentence each."""
+    written: Floats
+    """Value of each query by the step that is written where its fold has no part in choosing it."""
 
     def step(self, name: str) -> TuningStep | None:
         """Returns the step of this name, if there is one."""
@@ -139,6 +143,7 @@ def tune_lists(
         gathered.own_weights,
         objective.settings_tried,
         (*gathered.notes, *missing, *_notes(run, gathered, clusters)),
+        chosen_values(values, sample.folds, clusters, as_good_as_the_best),
     )
 
 
@@ -159,9 +164,11 @@ def _fixed_steps(run: RunFolder, objective: Objective) -> list[TuningStep]:
 def _configured(run: RunFolder, objective: Objective, equal: Weighting) -> Weighting:
     """Returns the config's own weights; those of a strategy and retriever together are no ratio, and count as they are."""
     own = objective.gathered.own_weights
-    ratios = {name: weight / (own.get(name) or 1.0) for name, weight in run.config.fuse.weights.items()}
+    of_own = {name: weight for name, weight in run.config.fuse.weights.items() if own.get(name, 1.0)}
+    ratios = {name: weight / own.get(name, 1.0) for name, weight in of_own.items()}
+    given = tuple((name, weight) for name, weight in run.config.fuse.weights.items() if name not in of_own)
     weights = dict.fromkeys(run.config.retrieve.retrievers, 1.0) | run.config.fuse.retriever_weights
-    return equal.with_strategies(ratios).with_retrievers(weights)
+    return equal.with_strategies(ratios).with_retrievers(weights)._replace(given=given)
 
 
 def _types(run: RunFolder, gathered: GatheredQueries) -> tuple[Rules, list[str] | None, str | None]:
@@ -211,6 +218,8 @@ def _notes(run: RunFolder, gathered: GatheredQueries, clusters: Rows) -> list[st
         notes.append(f"redundancy is by overlap, not cosine: {gathered.no_cosine}")
     elif gathered.no_cosine is not None:
         notes.append(f"no redundancy cosine: {gathered.no_cosine}")
+    if uneven := [f"{name} {weight:g}" for name, weight in gathered.own_weights.items() if weight != 1]:
+        notes.append(f"equal weights are each strategy's own: {', '.join(uneven)}, the others 1")
     if config.fuse.duplicates == "drop":
         notes.append("documents with equal texts are not dropped here")
     if len(clusters) < FEW_QUERIES:

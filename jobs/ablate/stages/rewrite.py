@@ -118,7 +118,7 @@ class RewriteArms:
         texts, selections, errors = self._read(queries, requests, chosen, made)
         spent = [self._costs(row, requests, chosen, made, own, shared) for row in range(len(queries))]
         table = with_appended(with_appended(table, "errors", errors), "costs", spent)
-        counts = [{"name": name, "count": n} for name, n in self._counts(requests, chosen, made).items()]
+        counts = [{"name": name, "count": n} for name, n in self._counts(requests, chosen, made, shared).items()]
         counted = [counts, *[[]] * (len(queries) - 1)]
         for field, values in zip(RewriteArms.ADDS, (texts, selections, counted), strict=True):
             if field.name in table.column_names:
@@ -190,8 +190,9 @@ class RewriteArms:
         requests: Sequence[Sequence[Sequence[Request]]],
         chosen: Sequence[Sequence[_Chosen]],
         made: Answered,
+        shared: GatheredCompletions,
     ) -> Counter[str]:
-        """Returns how many requests each arm needs an answer of, and those that only it needs, by request and model."""
+        """Returns how many requests each arm needs, how many only it needs, and how many were made, by request and model."""
         components: dict[str, dict[Key, int]] = {}  # request@model -> the requests, numbered
         needed: dict[tuple[str, frozenset[str]], list[int]] = {}  # component, arms -> their requests
         samples = cache(lambda place, texts: self._needs(place, dict(texts)))
@@ -215,6 +216,8 @@ class RewriteArms:
         counts: Counter[str] = Counter()
         for component, of in users.items():
             counts.update(of.counts(f"requests/{component}"))
+            # costs count attempts, and what a request cost is all of its attempts
+            counts[f"made/requests/{component}"] += sum(key not in shared.reused for key in components[component])
         return counts
 
     def _needs(self, place: int, texts: Mapping[str, int | None]) -> dict[tuple[str, int], frozenset[str]]:

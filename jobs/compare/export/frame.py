@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from jobs.compare.comparison import Comparison
 
 MOST_ROWS = 50
+_KEYS = {"log_id": "log rows", "query_id": "queries", "query": "queries"}
 _SPECIAL = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
@@ -81,7 +82,7 @@ def _caption(found: Standing, left_out: int) -> str:
     corrections = [f"Holm's correction within the family of {_and(holm)}"] * bool(holm)
     corrections += ["Benjamini-Hochberg $q$ within the family grid"] * ("grid" in families)
     said = [
-        f"Means over {len(comparison.frame.keys):,} judged queries; queries without results count zero",
+        f"Means over {len(comparison.frame.keys):,} judged {_KEYS[comparison.frame.key]}; queries without results count zero",
         f"Best in bold, second best underlined. {levels} against {latex(comparison.baseline)}: paired $t$-test, "
         + "; ".join(corrections),
     ]

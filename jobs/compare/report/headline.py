@@ -78,7 +78,9 @@ def lead(found: Standing) -> str:
     word, _, limit = verdict(difference, found.comparison.min_effect).partition(",")
     known = {"better": "is better than", "worse": "is worse than", "equivalent": "is equivalent to"}.get(word)
     named = "q" if difference.p_holm is None else "corrected p"
-    interval = "" if isnan(difference.low) else f", 95 % interval {signed(difference.low)} to {signed(difference.high)}"
+    interval = (
+        "" if isnan(difference.low) else f", 95 % interval {signed(difference.low)} to {signed(difference.high)}, unadjusted"
+    )
     return (
         f"The best arm, {best}, {known or 'is not clearly different from'} {baseline}{',' * bool(limit)}{limit}: {found.first} "
         f"{signed(difference.difference)}{interval}" + ("." if p is None else f", {named} {p_words(p)}.")

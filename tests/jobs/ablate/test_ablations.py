@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fake_server import Body, FakeServer
+from fake_server import Body, FakeServer, Reply, refusal
 from whole_runs import rows
 
 from cluster.costs import stage_sums
@@ -22,6 +22,7 @@ from cluster.run.snapshot import BlockTotals
 from jobs.ablate.prepare import Ablation, prepare_ablation
 from jobs.ablate.saving import saved
 from jobs.ablate.stages.write import WriteArms
+from jobs.compare.arm_costs import arm_costs
 from jobs.config.load import load_config
 from jobs.plan.plan import plan
 from jobs.run.folder import open_run
@@ -282,6 +283,25 @@ def test_two_ablations_of_the_same_arms_are_one(make: Make) -> None:
     assert make({"grid": {"fuse.k": [10, 61]}}).prepared.run_id != first.prepared.run_id
     assert make({"grid": {"fuse.k": [10, 60]}, "keep": 3}).prepared.run_id != first.prepared.run_id
     assert done(make({"grid": {"fuse.k": [10, 60]}})) == Path(first.prepared.storage.root)  # finished: nothing is done
+
+
+def test_what_all_attempts_cost_is_what_the_arms_cost(make: Make) -> None:
+    seen: Counter[str] = Counter()
+
+    def at_the_second_attempt(body: Body) -> Reply | None:
+        prompt = json.dumps(body["messages"])
+        seen[prompt] += 1
+        return refusal(500, "the engine fell over") if seen[prompt] == 1 else None
+
+    with FakeServer(["m"], answer=at_the_second_attempt, text=lambda _: answers("moon and tides")) as server:
+        live = f"rewrite.engine={{kind: openai, base_url: '{server.address}', model: m}}"
+        folder = open_run(str(done(make({}, live))))
+    spent = stage_sums(folder.spent, "rewrite")
+    assert spent["requests"] == 2 * len(QUERIES)
+    full = next(one for one in arm_costs(folder, None, {}) if one.arm == "full")
+    assert full.requests == len(QUERIES)
+    assert full.prompt_tokens == pytest.approx(spent["prompt_tokens"])
+    assert full.completion_tokens == pytest.approx(spent["completion_tokens"])
 
 
 def test_samples_are_answers_of_their_own_with_their_own_seeds(make: Make) -> None:

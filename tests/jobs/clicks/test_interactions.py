@@ -128,6 +128,12 @@ def test_robots_are_counted_by_day_and_nobody_is_one_without_a_client(tmp_path: 
     assert found(config, most_queries=8).used == 2
 
 
+def test_pages_of_a_search_are_no_searches_of_a_robot(tmp_path: Path) -> None:
+    pages = [search(f"q{n}", "x", ["a", "b"], client="pages", second=page) for n in range(4) for page in range(3)]
+    seen = found(write_export(tmp_path, pages, [event(f"q{n}", "b") for n in range(4)]), most_queries=8)
+    assert (seen.left_out, seen.used) == ({}, 4)
+
+
 def test_answers_to_one_search_are_its_pages_in_order_of_time(tmp_path: Path) -> None:
     pages = [
         search("q1", "x", ["c", "d"], second=5), search("q1", "x", ["a", "b"], second=1),

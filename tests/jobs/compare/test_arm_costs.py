@@ -56,6 +56,12 @@ def test_what_an_arm_needs_at_the_price_of_its_components(tmp_path: Path) -> Non
     assert (found["original"].gain_per_usd, found["a/b"].gain_per_usd) == (0.0, None)
 
 
+def test_a_request_costs_all_of_its_attempts(tmp_path: Path) -> None:
+    counts = COUNTS | {"arm/full/requests/dmqr@writer": 5, "made/requests/dmqr@writer": 5}  # 10 attempts at 5 requests
+    full = costs(tmp_path, counts)["full"]
+    assert (full.requests, full.prompt_tokens, full.completion_tokens) == (5, 1000, 50)
+
+
 def test_a_name_with_a_slash_is_read_as_one(tmp_path: Path) -> None:
     assert costs(tmp_path)["a/b"].searches == 8
 

@@ -69,6 +69,11 @@ def test_the_table_has_the_means_with_best_second_and_daggers() -> None:
         assert words in table
 
 
+def test_means_over_log_rows_are_said_to_be() -> None:
+    keyed = comparison_of(ARMS, values_of(ARMS, 20), key="log_id")
+    assert "Means over 20 judged log rows" in latex_table(keyed)
+
+
 def test_more_rows_than_asked_for_are_counted_in_the_caption() -> None:
     table = latex_table(comparison_of(ARMS, values_of(ARMS, 20)), rows=4)
     assert f"{len(ARMS) - 4} arms with lower nDCG@10 are left out" in table

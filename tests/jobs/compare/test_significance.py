@@ -185,6 +185,13 @@ def test_effect_is_the_mean_over_the_deviation() -> None:
     assert effects(differences[None])[0] == pytest.approx(differences.mean() / differences.std(ddof=1))
 
 
+def test_clusters_that_all_differ_alike_are_no_test() -> None:
+    test = paired_test(np.array([[1.0, 1.0, 1.0], [0.2, 0.2, 0.2], [0.0, 0.0, 0.0], [0.1, 0.2, 0.3]]), np.arange(3))
+    assert np.isnan(test.p).tolist() == np.isnan(test.low).tolist() == [True, True, False, False]
+    assert test.mean.tolist() == pytest.approx([1, 0.2, 0, 0.2])
+    assert np.isnan(equivalence_p(test, 0.01)).tolist() == [True, True, False, False]
+
+
 def test_an_arm_that_equals_the_baseline() -> None:
     found = paired_test(np.zeros((1, 20)), alone(20))
     assert (found.p[0], found.low[0], found.high[0]) == (1, 0, 0)

@@ -26,6 +26,13 @@ def test_it_is_scipys_paired_test_where_queries_are_alone(values: list[float], s
     assert found.error == pytest.approx(stats.sem(one - other))
 
 
+def test_a_few_queries_that_moved_alike_are_no_test() -> None:
+    found = gap(np.array([0.2, 0.2]), np.arange(2))
+    assert found.mean == pytest.approx(0.2)
+    assert np.isnan([found.p, found.low, found.high]).all()
+    assert not found.won
+
+
 def test_repeated_queries_add_no_certainty() -> None:
     difference = np.random.default_rng(1).normal(0.1, 1, 40)
     once = gap(difference, np.arange(40))

@@ -61,7 +61,7 @@ def test_a_retriever_of_noise_loses_its_weight(noisy: Judged) -> None:
     assert found.won
     assert found.p < 0.01
     assert tuning.chosen.name == RETRIEVERS
-    assert "tuning beats equal weights: retriever weights +" in "\n".join(conclusions(tuning))
+    assert "tuning beats equal weights: retriever weights" in "\n".join(conclusions(tuning))
 
 
 def test_where_lists_are_alike_equal_weights_stay(alike: Judged) -> None:

@@ -1,0 +1,60 @@
+"""Choosing among steps, by no query that measures the choice: without a true effect nothing beats anything too often."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from jobs.tune.folds import draw_folds
+from jobs.tune.gaps import gap, gap_of_the_best
+from jobs.tune.nested import chosen_values
+from jobs.tune.objective import Weighting, fuse_settings
+from retrievers.settings import FuseSettings
+
+QUERIES, STEPS, TUNINGS = 100, 6, 1500
+
+
+def simulated(number: int) -> tuple[np.ndarray, np.ndarray]:
+    """Never rewriting, and steps, all of independent noise: the unfavourable case."""
+    values = np.random.default_rng(number).random((STEPS + 1, QUERIES))
+    return values[0], values[1:]
+
+
+def best(values: np.ndarray, clusters: np.ndarray) -> int:
+    return int(np.argmax(values.mean(axis=1)))
+
+
+def test_without_an_effect_the_best_of_several_beats_nothing_too_often() -> None:
+    clusters, corrected, alone_tested = np.arange(QUERIES), 0, 0
+    for number in range(TUNINGS):
+        alone, steps = simulated(number)
+        differences = steps[best(steps, clusters)] - alone
+        corrected += gap_of_the_best(differences, clusters, STEPS).won
+        alone_tested += gap(differences, clusters).won
+    assert corrected / TUNINGS < 0.035  # 0.025 is nominal; standard error 0.004
+    assert alone_tested / TUNINGS > 0.05  # as it was tested
+
+
+def test_what_choosing_is_worth_has_no_bias() -> None:
+    clusters, found, maximum = np.arange(QUERIES), [], []
+    for number in range(TUNINGS):
+        alone, steps = simulated(number)
+        chosen = chosen_values(steps, draw_folds(clusters, 5, number), clusters, best)
+        found.append((chosen - alone).mean())
+        maximum.append((steps[best(steps, clusters)] - alone).mean())
+    error = np.std(found) / np.sqrt(TUNINGS)
+    assert abs(np.mean(found)) < 3 * error
+    assert np.mean(maximum) > 10 * error
+
+
+def test_a_true_best_step_is_found() -> None:
+    values = np.random.default_rng(1).random((3, QUERIES)) + np.array([[0.0], [0.0], [0.5]])
+    clusters = np.arange(QUERIES)
+    assert np.array_equal(chosen_values(values, draw_folds(clusters, 5, 0), clusters, best), values[2])
+
+
+def test_a_ratio_leaves_a_weight_of_nothing_at_nothing() -> None:
+    base, own = FuseSettings(), {"general": 0.0, "keyword": 2.0}
+    of = fuse_settings(base, Weighting((("general", 0.5), ("keyword", 0.5)), (), "none"), own)
+    assert of.weights == {"general": 0.0, "keyword": 1.0}
+    given = fuse_settings(base, Weighting((), (), "none", (("general", 0.5),)), own)
+    assert given.weights == {"general": 0.5}
