@@ -48,6 +48,7 @@ COST = pa.struct(
         ("usage", pa.string()),  # who counted the tokens: "reported" by the engine, or "counted" here
         ("error", pa.string()),
         ("start", pa.int32()),  # number of the run's start, from 1; 0: not settled yet
+        ("provider", pa.string()),  # host of the server that did the work
     ]
 )
 COSTS = pa.list_(COST)
@@ -72,6 +73,7 @@ def entry(stage: str, component: str, seconds: float = 0.0, **values: Any) -> di
         "usage": None,
         "error": None,
         "start": 0,
+        "provider": None,
     }
     quantities = dict.fromkeys(QUANTITIES, 0)
     return {"stage": stage, "component": component, "seconds": seconds} | empty | quantities | values

@@ -100,6 +100,7 @@ class Completer:
         placed = on_devices(engines.values(), gpus)
         self._opened = {key: open_worker_engine(settings) for key, settings in placed.items()}  # equal ones once
         self._engines = {name: self._opened[settings.model_dump_json()] for name, settings in engines.items()}
+        self._providers = {name: getattr(settings, "provider", None) for name, settings in engines.items()}
         self.start_up: dict[str, float] = {}
         for one in self._opened.values():
             for step, seconds in one.start().items():
@@ -146,13 +147,16 @@ class Completer:
             "rewrite", request.name, c.seconds, engine=self._engines[request.engine].kind, model=c.model, attempt=c.attempts,
             requests=c.attempts, prompt_tokens=c.prompt_tokens, cached_tokens=c.cached_tokens,
             completion_tokens=c.completion_tokens, usage=c.usage, error=c.error_reason, start=made.start,
-            device_seconds=made.device_seconds,
+            device_seconds=made.device_seconds, provider=self._providers[request.engine],
         )  # fmt: skip
 
     def lost(self, request: Request, requests: int) -> dict[str, Any]:
         """Returns the cost of requests whose answers a kill has lost; their tokens are not known."""
         engine = self._engines[request.engine].kind
-        return entry("rewrite", request.name, engine=engine, attempt=requests, requests=requests, error=LOST, start=self._start)
+        return entry(
+            "rewrite", request.name, engine=engine, attempt=requests, requests=requests, error=LOST, start=self._start,
+            provider=self._providers[request.engine],
+        )  # fmt: skip
 
     def _complete(
         self, requests: Mapping[Key, Request], store: Completions, missing: list[Key]

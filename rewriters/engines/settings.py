@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -73,6 +74,11 @@ class OpenaiSettings(BaseModel):
     """Counts the tokens where the server does not: folder, hub name or `package:NAME`; null: the model's own, if it is here."""
     args: dict[str, Any] = {}
     """More keys of the request's body."""
+
+    @property
+    def provider(self) -> str | None:
+        """Returns the host of the server, with its port where the URL names one; without user and password."""
+        return urlsplit(self.base_url).netloc.rpartition("@")[2] or None
 
     @model_validator(mode="after")
     def _one_key(self) -> OpenaiSettings:

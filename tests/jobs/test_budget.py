@@ -144,6 +144,10 @@ def test_a_quarter_of_the_money_pays_for_a_quarter_of_the_requests(night: Callab
         assert sum(server.sends.values()) == COUNT  # nothing is paid for twice
     spent = json.loads(prepared.storage.get("run.json") or b"")["costs"]["rewrite"]["keyword@tiny"]
     assert (spent["requests"], spent["completion_tokens"]) == (COUNT, COUNT * TOKENS)
+    rows = pq.read_table(Path(prepared.storage.root, "costs")).to_pylist()
+    host = server.address.split("/")[2]
+    assert {row["provider"] for row in rows if row["component"] == "keyword"} == {host}
+    assert {row["provider"] for row in rows if row["stage"] == "retrieve"} == {None}
 
 
 def test_what_the_calibration_of_the_pools_has_spent_is_not_granted_again(

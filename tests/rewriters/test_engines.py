@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rewriters.engines import Completion, Engine, Request, open_engine
-from rewriters.engines.settings import RecordedSettings
+from rewriters.engines.settings import OpenaiSettings, RecordedSettings
 
 
 def _recorded(folder: Path) -> Engine:
@@ -93,3 +93,8 @@ class TestEveryEngine:
 
 def test_a_completion_says_nothing_unless_told() -> None:
     assert Completion("x", "stop", "m") == Completion("x", "stop", "m", 0, 0, 0, None, 0.0, 1, None, None)
+
+
+def test_the_provider_is_the_host_without_credentials() -> None:
+    settings = {"kind": "openai", "model": "m", "base_url": "https://user:secret@api.example.org:8443/v1"}
+    assert OpenaiSettings.model_validate(settings).provider == "api.example.org:8443"
