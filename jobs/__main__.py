@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import select
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -41,6 +42,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
 
 
+def _reader_is_gone() -> bool:
+    """Returns whether it is standard output's pipe that is broken, not that of a socket or a worker."""
+    try:
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), select.POLLOUT)
+        return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
+    except (OSError, ValueError):  # closed, or no file
+        return False
+
+
 def _run(arguments: Sequence[str] | None) -> int:
     options = parser().parse_args(arguments)
     try:
@@ -52,11 +63,11 @@ def _run(arguments: Sequence[str] | None) -> int:
         return say(options.verb, "interrupted; start it again", 130)
     except SystemExit as stop:  # raised by Ray on SIGTERM during its start
         return say(options.verb, "interrupted; start it again", 143) if stop.code == signal.SIGTERM else 1
-    except BrokenPipeError:
-        raise
     except ModuleNotFoundError as error:
         return say(options.verb, other_python(error), 2)
     except Exception as error:
+        if isinstance(error, BrokenPipeError) and _reader_is_gone():
+            raise
         return say(options.verb, _failure(options.verb, error), 1)
 
 

@@ -26,6 +26,7 @@ _CODES = {
     "missing": "config-missing",
     "union_tag_not_found": "config-missing",
 }
+_MOST_LEVELS, _MOST_ALIASED = 100, 10_000  # far more than a config has
 _GIVE = "give a YAML file like configs/quickstart.yaml"
 
 
@@ -84,7 +85,38 @@ def yesterday() -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """A YAML loader that refuses duplicate keys (PyYAML silently takes the last)."""
+    """A YAML loader that refuses duplicate keys (PyYAML silently takes the last) and what would take minutes to read."""
+
+    _depth = _expanded = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Returns the next node; counts the levels, and the values of aliases, which may repeat aliases."""
+        alias = self.check_event(yaml.AliasEvent)
+        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+        self._depth += 1
+        if self._depth > _MOST_LEVELS:
+            raise yaml.composer.ComposerError(None, None, f"more than {_MOST_LEVELS} levels", mark)
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self._depth -= 1
+        if alias and node is not None:
+            self._expanded += _values_in(node, _MOST_ALIASED)
+            if self._expanded > _MOST_ALIASED:
+                what = f"its aliases repeat more than {_MOST_ALIASED:,} values"
+                raise yaml.composer.ComposerError(None, None, what, mark)
+        return node
+
+
+def _values_in(node: yaml.Node, most: int) -> int:
+    """Returns the number of values in a node, or `most` + 1 if there are more."""
+    found, left = 0, [node]
+    while left and found <= most:
+        here = left.pop()
+        found += 1
+        if isinstance(here, yaml.MappingNode):
+            left += [one for pair in here.value for one in pair]
+        elif isinstance(here, yaml.SequenceNode):
+            left += here.value
+    return found
 
 
 def _unique_keys(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from cluster.errors import LogError, UnavailableError, nearest
 from cluster.storage import open_file, remote
 from cluster.storage.ahead import ahead
-from jobs.log.files import LogFile
+from jobs.log.files import LogFile, unchanged
 from jobs.log.json_lines import BYTES_PER_ROW, check_fields, json_fields
 
 _REMEDY = "convert it, or name another column"
@@ -111,7 +111,7 @@ def open_log_file(file: LogFile, columns: LogColumns) -> pq.ParquetFile:
     """
     try:
         source = open_file(file.path, file.etag) if remote(file.path) else file.path
-        if isinstance(source, str) and os.stat(source).st_size != file.size:
+        if isinstance(source, str) and not unchanged(file):
             raise OSError(errno.ESTALE, "was replaced", source)
         parquet = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
     except UnavailableError:

@@ -65,6 +65,16 @@ class LogFile:
         return {"path": self.path, "size": self.size, **changed}
 
 
+def unchanged(file: LogFile) -> bool:
+    """Returns whether a local file is still the one that was listed.
+
+    Raises:
+        OSError: there is no such file.
+    """
+    stat = os.stat(file.path)
+    return (stat.st_size, stat.st_mtime_ns) == (file.size, file.mtime_ns)
+
+
 def find_log_files(path: str | Sequence[str], date: str | None = None, wanted: Wanted = PARQUET) -> list[LogFile]:
     """Returns the files of a log, sorted by name; a file found twice is listed once.
 

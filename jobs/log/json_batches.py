@@ -17,7 +17,7 @@ import pyarrow as pa
 from cluster.errors import LogError
 from cluster.storage import object_at, remote
 from cluster.storage.s3_duckdb import attach, reason
-from jobs.log.files import LogFile
+from jobs.log.files import LogFile, unchanged
 from jobs.log.json_lines import LineFields, json_fields
 from jobs.log.task import MEMORY, connect
 
@@ -81,7 +81,7 @@ def check_version(file: LogFile) -> None:
         entry = object_at(file.path)
         same = entry is not None and entry.etag == file.etag
     else:
-        same = os.path.exists(file.path) and os.stat(file.path).st_size == file.size
+        same = os.path.exists(file.path) and unchanged(file)
     if not same:
         raise LogError("log-changed", f"log file {file.path}: was replaced since it was listed; start again")
 

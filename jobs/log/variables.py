@@ -53,7 +53,9 @@ def values(column: pa.Array) -> pa.StringArray:
 def _joined(lists: pa.Array, separator: str) -> pa.BinaryArray:
     """Returns the items of each list joined; null items are left out, and a list without items is null."""
     own, number = np.flatnonzero(lists.is_valid()), len(lists)
-    lists = lists.cast(pa.large_list(lists.type.value_type)).take(pa.array(own))  # of any kind; a null list may span items
+    inside = lists.type.value_type
+    inside = pa.string() if pa.types.is_string_view(inside) else inside  # as Polars writes them; Arrow takes no views
+    lists = lists.cast(pa.large_list(inside)).take(pa.array(own))  # of any kind; a null list may span items
     items, rows = lists.flatten().cast(pa.string()).cast(pa.binary()), pc.list_parent_indices(lists)
     items, rows = items.filter(items.is_valid()), rows.filter(items.is_valid())
     lengths = np.bincount(own[rows.to_numpy()], minlength=number)

@@ -28,8 +28,9 @@ from jobs.plan.estimate import SAMPLE, estimate
 from jobs.plan.searches import all_searches
 from jobs.pools.sizes import CALIBRATION, has_auto, known_seconds, seconds_words, with_seconds
 from jobs.run.finish import unwritten_tables
-from jobs.run.prepare import Prepared, check_indexes_unchanged
+from jobs.run.prepare import Prepared
 from jobs.run.tally import summed
+from jobs.run.unchanged import check_indexes_unchanged
 from jobs.run.work import RUN
 from jobs.tables import ORIGINAL
 from jobs.terminal.formats import clock, money, unpriced

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from cluster.costs import Prices, load_prices, prices_version
-from cluster.errors import ClusterError, ConfigError, RetrieverError, RewriterError, nearest
+from cluster.errors import ConfigError, RetrieverError, RewriterError, nearest
 from cluster.run.session import IN_PROCESS
-from cluster.run.shards import SUCCESS
 from cluster.storage import Storage, check_writable, open_storage
 from jobs.compare.measures import named_judgements
 from jobs.config.config import Config
@@ -26,7 +23,7 @@ from jobs.log.ubi import log_files
 from jobs.pools.requested import with_precisions
 from jobs.run import engine
 from jobs.run.changing import SearchedIndex, States, searched_indexes
-from jobs.run.folder import find_runs, run_id
+from jobs.run.folder import run_id
 from jobs.run.indexes import check_documents, index_identities
 from jobs.run.rewriting import config_error, read_rewriting
 from retrievers.hybrid.settings import indexed_identities
@@ -36,7 +33,6 @@ from rewriters.rewriter import Rewriter, Rewriting
 from rewriters.settings import SelectClassified
 
 Resolved = tuple[EngineSettings, dict[str, Any]]
-_CONTENT_KEYS = ("index", "uuid", "mapping", "corpus")  # identity keys of an Elasticsearch index that differ between indexes
 
 
 @dataclass(frozen=True)
@@ -174,32 +170,6 @@ def log_columns(config: Config, rewriting: Rewriting) -> LogColumns:
     )
 
 
-def check_indexes_unchanged(prepared: Prepared) -> None:
-    """Checks that no unfinished run of the same config and label used other indexes.
-
-    Raises:
-        ClusterError: there is one, and it cannot be resumed with the current indexes.
-    """
-    mine = _without_indexes(prepared.identity)
-    before_fingerprint = prepared.run_id.rpartition("-")[0]
-    for folder, record in find_runs(prepared.output, prepared.config.name):
-        other = record.get("identity") or {}
-        if folder == prepared.run_id or folder.rpartition("-")[0] != before_fingerprint:
-            continue
-        if "indexes" not in other or _without_indexes(other) != mine:
-            continue
-        if prepared.output.stat(f"{folder}/{SUCCESS}") is None:
-            where = f"{prepared.output.url(folder)} was started with another index"
-            anew = "remove that folder (or take another name) to start anew"
-            if overrides := _index_overrides(other["indexes"], prepared.indexes):
-                raise ClusterError(
-                    "run-changed", f"{where}, and is not finished; {anew}, or go on with: the same command and {overrides}"
-                )
-            raise ClusterError(
-                "run-changed", f"{where}, which has been replaced since, and is not finished; put the index back, or {anew}"
-            )
-
-
 def check_engine(prepared: Prepared) -> None:
     """Checks the engine, which may send a request to its server.
 
@@ -266,32 +236,3 @@ def resolved_rewriting(
         for name in rewriter.unsent_prompts()
     ]
     return settings, replace(rewriting, pool=pool), identities, tuple(warnings)
-
-
-def _index_overrides(before: dict[str, dict[str, Any]], now: dict[str, dict[str, Any]]) -> str:
-    """Returns the `--set` overrides that select the earlier indexes, or "" if there are none.
-
-    Elasticsearch keeps an index when its alias is moved; a local index is replaced.
-    """
-    then, new = indexed_identities(before), indexed_identities(now)
-    moved = [name for name in new if then[name] != new[name]]
-    if any(new[name].get("kind") != "elastic" or then[name]["index"] == new[name]["index"] for name in moved):
-        return ""
-    found = []
-    for name in moved:
-        found.append(f"--set retrieve.retrievers.{name}.index={then[name]['index']}")
-        if "filter" in then[name]:  # of the alias, which this name is not
-            only = shlex.quote(f"retrieve.retrievers.{name}.filter={json.dumps(then[name]['filter'])}")
-            found.append(f"--set {only}")
-    return " ".join(found)
-
-
-def _without_indexes(identified_by: dict[str, Any]) -> str:
-    """Returns the identity as JSON without the contents of the indexes; local indexes are left out whole."""
-    searched = {
-        name: {key: value for key, value in index.items() if key not in _CONTENT_KEYS}
-        if index.get("kind") == "elastic"
-        else None
-        for name, index in indexed_identities(identified_by["indexes"]).items()
-    }
-    return json.dumps({**identified_by, "indexes": searched}, sort_keys=True)

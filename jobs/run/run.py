@@ -25,13 +25,14 @@ from jobs.metrics.driver import DriverGauges, tracked_metrics
 from jobs.pipeline import package_folders
 from jobs.pools.sizes import PoolSizes
 from jobs.run.finish import finish, put_latest
-from jobs.run.prepare import Prepared, check_indexes_unchanged
+from jobs.run.prepare import Prepared
 from jobs.run.progress_file import ProgressFile
 from jobs.run.record import Record
 from jobs.run.stopping import Signals, Stall, Sums, limit, outcome
 from jobs.run.stream import Results, Runner, next_result, stream
 from jobs.run.tally import Tally, tally_of
 from jobs.run.traces import Traces, traced
+from jobs.run.unchanged import check_indexes_unchanged
 from jobs.run.work import RUN, Work
 from jobs.terminal.commit_log import log_commit
 from jobs.terminal.formats import queries

@@ -209,13 +209,23 @@ class LoadedConfig:
         ]
 
     def _texts(self, row: Row) -> dict[str, str]:
-        doc_ids = [hit["doc_id"] for hit in row["hits"]]
-        return dict(zip(doc_ids, self._documents.texts(doc_ids), strict=True))
+        """Returns the text of each result, of several corpora from the first that has it."""
+        left, found = [hit["doc_id"] for hit in row["hits"]], dict[str, str]()
+        *others, last = self._documents
+        for documents in others:
+            there = [doc_id for doc_id, known in zip(left, documents.known(left), strict=True) if known]
+            found |= zip(there, documents.texts(there), strict=True)
+            left = [doc_id for doc_id in left if doc_id not in found]
+        return found | dict(zip(left, last.texts(left), strict=True))
 
     @cached_property
-    def _documents(self) -> DocumentStore:
-        name, retriever = next(iter(all_indexed(self.config.retrieve.retrievers).items()))
-        return open_documents(name, worker_settings(retriever, indexed_identities(self._prepared.indexes)[name], {}))
+    def _documents(self) -> list[DocumentStore]:
+        """The documents of each corpus, in order of the retrievers."""
+        retrievers, indexes = all_indexed(self.config.retrieve.retrievers), indexed_identities(self._prepared.indexes)
+        names = dict[str | None, str]()
+        for name in retrievers:
+            names.setdefault(indexes[name].get("corpus"), name)
+        return [open_documents(name, worker_settings(retrievers[name], indexes[name], {})) for name in names.values()]
 
     def _requests(self, row: Row) -> list[Row]:
         """Returns each request with its prompt and its raw answer, or the error in place of one; in the order of the costs."""

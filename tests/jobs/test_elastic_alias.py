@@ -26,7 +26,8 @@ from jobs.report.failures import failures
 from jobs.report.figures import Figures
 from jobs.report.samples import samples
 from jobs.run import prepare as preparing
-from jobs.run.prepare import Prepared, check_indexes_unchanged, prepare
+from jobs.run.prepare import Prepared, prepare
+from jobs.run.unchanged import check_indexes_unchanged
 from jobs.terminal.live_display import LiveDisplay
 from jobs.try_one.loaded import LoadedConfig
 from retrievers.elastic.build import build_elastic_index

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shlex
@@ -132,6 +133,15 @@ def test_a_reader_that_goes_away_early_is_no_fault(arguments: list[str]) -> None
         command = [sys.executable, "-m", "jobs", *arguments]
         done = subprocess.run(command, cwd=ROOT, stdout=closed, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_pipe_that_breaks_elsewhere_is_a_failure(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    def broken(_: object) -> int:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr("jobs.cli.verbs.plan", broken)
+    assert main(["plan", "job.yaml"]) == 1
+    assert capfd.readouterr().err.startswith("dmqr plan: Broken pipe; what stood at the other end")
 
 
 def test_help_names_the_verbs(capfd: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +20,9 @@ from cluster.costs import Prices
 from cluster.errors import ClusterError, ConfigError
 from jobs.config.config import Config
 from jobs.config.load import load_config
-from jobs.run.prepare import Prepared, check_indexes_unchanged, prepare, unpriced_models
+from jobs.run.prepare import Prepared, prepare, unpriced_models
+from jobs.run.unchanged import check_indexes_unchanged
+from retrievers import models
 from retrievers.local.build import build_local_index
 from rewriters.joint import JOINT_PROMPT
 
@@ -233,6 +236,32 @@ def test_an_unfinished_run_whose_index_was_replaced_is_refused(job: Values) -> N
         check_indexes_unchanged(after)
     assert before.storage.root in str(refused.value)
     assert "another index, which has been replaced since" in str(refused.value)
+
+
+def test_an_unfinished_run_whose_hub_has_moved_is_refused(job: Values, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = {"main": "a" * 40}
+
+    def model_info(_: object, repo: str, revision: str | None = None, **__: object) -> SimpleNamespace:
+        return SimpleNamespace(sha=hub.get(revision or "main", revision), siblings=[])
+
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", model_info)
+    models._commit.cache_clear()
+    job["rewrite"]["engine"] = {"kind": "vllm", "model": "somebody/model"}
+    before = prepared(job)
+    begin(before)
+    hub["main"] = "b" * 40  # somebody has corrected its README
+    models._commit.cache_clear()  # as in another process
+    after = prepared(job)
+    assert after.run_id != before.run_id
+    with pytest.raises(ClusterError, match="was started with another commit of a hub's model") as refused:
+        check_indexes_unchanged(after)
+    assert refused.value.code == "run-changed"
+    assert str(refused.value).endswith(f"the same command and --set rewrite.engine.revision={'a' * 40}")
+    put("rewrite.engine.revision", "a" * 40)(job)
+    pinned = prepared(job)
+    assert pinned.run_id == before.run_id  # goes on
+    check_indexes_unchanged(pinned)
+    models._commit.cache_clear()
 
 
 def test_the_same_run_and_finished_ones_and_other_configs_are_no_obstacle(job: Values) -> None:

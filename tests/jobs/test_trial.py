@@ -11,7 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from blocks import index_fields
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -25,6 +28,7 @@ from jobs.stages.rewrite import Rewrite
 from jobs.try_one.loaded import LoadedConfig
 from jobs.try_one.page import page
 from jobs.try_one.trial import Trial, document_counts
+from retrievers.local.build import build_local_index
 from rewriters.strategy import template_hash
 
 Values = dict[str, Any]
@@ -471,3 +475,12 @@ def test_a_joint_prompt_of_one_s_own_reaches_the_worker(job: Callable[..., str],
     (tmp_path / "prompt.txt").write_text("Go: {query}\n")
     row = tried(job(rewrite=values["rewrite"] | {"joint_prompt": str(tmp_path / "prompt.txt")})).row
     assert {rewrite["prompt_hash"] for rewrite in row["rewrites"]} == {template_hash("Go: {query}")}
+
+
+def test_results_of_two_corpora_have_their_texts(job: Callable[..., str], bm25: Values, tmp_path: Path) -> None:
+    more = {"x1": "a lamp of another lighthouse", "x2": "a lens of another lamp"}
+    pq.write_table(pa.table({"doc_id": list(more), "text": list(more.values())}), tmp_path / "more.parquet")
+    build_local_index(tmp_path / "more", tmp_path / "more.parquet", index_fields("english"))
+    found = tried(job(retrieve={"retrievers": {"bm25": bm25, "more": bm25 | {"index": str(tmp_path / "more")}}}))
+    assert more.items() <= found.texts.items()
+    assert any(doc_id.startswith("d") for doc_id in found.texts)

@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import fmean
 
-from jobs.compare.significance import TIE
+import numpy as np
+
+from jobs.compare.significance import TIE, holm, paired_test
 from jobs.compare.standing import Standing
 
 WHOLE = "full"
@@ -29,6 +31,8 @@ class LeftOutRow:
     worse: int
     same: int
     better: int
+    p: float
+    """Of the paired t-test against the whole by the first measure, adjusted by Holm's method over the rows; NaN: no test."""
 
     @property
     def average(self) -> float:
@@ -55,11 +59,15 @@ def left_out(found: Standing) -> LeftOut | None:
         return None
     whole = [found.means[WHOLE][measure] for measure in frame.measures]
     rows = []
-    for arm in arms:
+    p = paired_test(frame.values[[number[arm] for arm in arms], 0] - frame.values[number[WHOLE], 0], frame.clusters).p
+    p[np.isfinite(p)] = holm(p[np.isfinite(p)])
+    for place, arm in enumerate(arms):
         means = [found.means[arm][measure] for measure in frame.measures]
         moved = frame.values[number[arm], 0] - frame.values[number[WHOLE], 0]
         losses = [all_of_them - mean for all_of_them, mean in zip(whole, means, strict=True)]
         worse, better = int((moved < -TIE).sum()), int((moved > TIE).sum())
-        rows.append(LeftOutRow(arm.removeprefix(WITHOUT), means, losses, worse, len(moved) - worse - better, better))
+        rows.append(
+            LeftOutRow(arm.removeprefix(WITHOUT), means, losses, worse, len(moved) - worse - better, better, float(p[place]))
+        )
     rows.sort(key=lambda row: -row.average)
     return LeftOut(whole, rows, max((abs(loss) for row in rows for loss in row.losses), default=0.0) or 1.0)

@@ -36,9 +36,11 @@ from jobs.compare.report import ablation_report
 from jobs.compare.report.arm_rows import arm_rows
 from jobs.compare.report.axes import linear, spanning
 from jobs.compare.report.cost_chart import cost_chart, pareto_front
+from jobs.compare.report.headline import p_words
 from jobs.compare.report.left_out import left_out
 from jobs.compare.report.noise import noise
 from jobs.compare.report.query_chart import main_arms, query_chart
+from jobs.compare.significance import holm, paired_test
 from jobs.compare.standing import corrected, mark, standing, verdict
 from jobs.report.wording import shown, signed
 from retrievers.local.build import build_local_index
@@ -147,7 +149,12 @@ def test_leave_one_out_is_the_loss_to_the_whole(tmp_path: Path) -> None:
     assert "as in Table 4" not in html(tmp_path, comparison)
     cells = page.row("left-out", found.rows[0].strategy)
     assert cells[1] == signed(found.rows[0].losses[0])
-    assert cells[-2] == signed(found.rows[0].average)
+    assert cells[-3] == signed(found.rows[0].average)
+    tested = [paired_test((whole - of)[:1], frame.clusters).p[0] for of in (
+        frame.values[frame.arms.index(f"without {row.strategy}")] for row in found.rows
+    )]  # fmt: skip
+    assert [row.p for row in found.rows] == pytest.approx(holm(np.array(tested)).tolist())
+    assert cells[-2] == p_words(found.rows[0].p).replace("= ", "")
     without_subsets = [arm for arm in ARMS if arm.family != "subsets"]
     assert left_out(standing(compared(without_subsets))) is None
 

@@ -23,6 +23,7 @@ from jobs.log import task as task_module
 from jobs.log.check import LogColumns, check_log
 from jobs.log.dedup import LogSummary, dedup
 from jobs.log.files import find_log_files
+from jobs.log.variables import contexts, values
 from jobs.tables import OPTIONAL_QUERIES, STORED
 from rewriters.normalise import normalise, query_id
 
@@ -273,3 +274,12 @@ def test_columns_that_are_not_there_or_of_another_type(tmp_path: Path, columns: 
     with pytest.raises(Exception, match=r"log file") as refused:
         check_log(find_log_files(str(log)), columns)
     assert said in str(refused.value)
+
+
+def test_lists_of_string_views_are_read_as_lists_of_text() -> None:
+    """Polars writes them; Arrow has no `take` for them."""
+    rows = [["a", "b"], None, ["c", None], []]
+    for kind in (pa.list_, pa.large_list):
+        column = pa.array(rows, kind(pa.string_view()))
+        assert values(column).to_pylist() == values(pa.array(rows, kind(pa.string()))).to_pylist()
+        assert contexts(column, 100).to_pylist() == contexts(pa.array(rows, kind(pa.string())), 100).to_pylist()

@@ -15,7 +15,7 @@ from cluster.errors import LogError
 from cluster.storage import open_storage
 from jobs.log.check import LogColumns, check_log
 from jobs.log.dedup import dedup
-from jobs.log.files import find_log_files
+from jobs.log.files import Wanted, find_log_files
 
 COLUMNS = LogColumns("query")
 ROWS = {"query": ["a", "b"], "row": [1, 2], "user": ["u", "v"]}
@@ -279,3 +279,16 @@ def test_a_log_that_is_replaced_between_check_and_read(tmp_path: Path) -> None:
     write(tmp_path / "log.parquet", ROWS | {"query": ["another", "and one more"]})
     with pytest.raises(LogError, match=r"log.parquet: was replaced since it was listed; start again"):
         dedup(files, COLUMNS, open_storage(str(tmp_path / "out")), 10)
+
+
+@pytest.mark.parametrize("name", ["log.parquet", "log.jsonl"])
+def test_a_file_replaced_by_one_of_the_same_size_is_noticed(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    if name.endswith("parquet"):
+        pq.write_table(pa.table({"query": ["tea"]}), path)
+    else:
+        path.write_text('{"query": "tea"}\n')
+    files = find_log_files(str(path), wanted=Wanted((".parquet", ".jsonl")))
+    os.utime(path, ns=(0, 0))
+    with pytest.raises(LogError, match="was replaced since it was listed; start again"):
+        dedup(files, LogColumns("query"), open_storage(str(tmp_path / "out")), 1000)
