@@ -181,6 +181,7 @@ COMPLETIONS = pa.schema(
         ("sample", pa.int32()),  # from 0, of several answers to one prompt
         ("variables", pa.string()),  # hash of the values of the prompt's variables other than query and context
         ("lost", pa.int32()),  # sends by killed attempts without an answer that was kept; `text` is null if none came later
+        ("latency", pa.float64()),  # seconds from the last send to the answer
     ]
 )
 
