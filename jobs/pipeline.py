@@ -31,6 +31,7 @@ from jobs.run import engine
 from jobs.run.prepare import Prepared
 from jobs.stages.error_counts import added_failures
 from jobs.stages.fuse import Fuse
+from jobs.stages.list_columns import cuts_of
 from jobs.stages.order import Order
 from jobs.stages.read import Read
 from jobs.stages.retrieve import Retrieve, without_lists
@@ -126,7 +127,7 @@ def _settings(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> dict
             "dense": config.dense_retriever if config.used_redundancy == "cosine" else None,
             "device": device(pools["retrieve"]),
             "run": run if config.retrieve.keep_runs else None,
-            "cuts": prepared.rewriting.cuts,
+            "cuts": cuts_of(config, prepared.rewriting.cuts),
             "typos": config.retrieve.typos,
         },
         "fuse": {"settings": config.fuse, "documents": documents},

@@ -156,6 +156,8 @@ class FuseSettings(BaseModel):
     retriever_weights: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = {}
     """retriever -> weight (default 1) by which those of its lists are multiplied; of weighted and best its term in the join of
     the retrievers. 0 leaves its lists out."""
+    original_floor: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    """Hits of the original's lists with a lower score take no part, as a strategy's `score_floor` has it; null: all do."""
     divide: Literal["none", "max"] = "none"
     """Of weighted and best; max: the scores of each list are divided by its highest."""
     duplicates: Literal["keep", "drop"] = "keep"

@@ -21,6 +21,7 @@ from jobs.run.changing import SearchedIndex, read_states, searched_indexes
 from jobs.run.indexes import check_documents, index_identities
 from jobs.run.prepare import reranking_identity, resolved_rewriting
 from jobs.run.rewriting import read_rewriting
+from jobs.stages.list_columns import Cuts, cuts_of
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.settings import FuseSettings
 from rewriters.engines.settings import EngineSettings
@@ -92,7 +93,7 @@ def compile_arms(arms: Sequence[Arm], keep: int, *, sources: bool) -> Compiled:
         cuts = texts.cuts(reading)
         answer = Answer(
             arm.name,
-            lists.search(config, reading, cuts),
+            lists.search(config, reading, cuts_of(config, cuts)),
             frozenset(config.rewrite.planned),
             _fusing(config, max(looked, config.fuse.keep if reranked or arm.name == FULL or drops else 0)),
             documents,
@@ -208,7 +209,7 @@ class _Lists:
                 key = self._key(config, name)
                 self._depths[key] = max(self._depths.get(key, 0), config.retrieve.depth)
 
-    def search(self, config: Config, reading: int, cuts: Any) -> int:
+    def search(self, config: Config, reading: int, cuts: Cuts) -> int:
         """Returns the index of an arm's lists."""
         retrievers = {name: self._open(config, name) for name in config.retrieve.retrievers}
         together = frozenset(name for name, one in config.retrieve.retrievers.items() if one.together)
@@ -217,7 +218,8 @@ class _Lists:
         depth = min(config.fuse.depth, config.retrieve.depth)
         typos = config.retrieve.typos.model_dump() if config.retrieve.typos else None
         key = digest([reading, retrievers, sorted(together), config.retrieve.routes, fuse.model_dump(), depth, typos,
-                      sorted(config.rewrite.planned) if together else None])  # fmt: skip
+                      sorted(config.rewrite.planned) if together else None,
+                      config.fuse.original_floor, cuts.floors])  # fmt: skip
         return self.searches.place(
             key,
             lambda: Search(
@@ -233,7 +235,7 @@ class _Lists:
     def _open(self, config: Config, name: str) -> str:
         key = self._key(config, name)
         if key not in self.retrievers:
-            settings = config.retrieve.retrievers[name].model_copy(update={"together": False})
+            settings = config.retrieve.retrievers[name].model_copy(update={"together": False, "score_floor": None})
             identified_by = self._facts.indexes(config)[name]
             states = {one.place: self._facts.state(one) for one in searched_indexes({name: settings}, {name: identified_by})}
             changing = {place: state for place, state in states.items() if state is not None}
@@ -241,7 +243,7 @@ class _Lists:
         return key
 
     def _key(self, config: Config, name: str) -> str:
-        settings = config.retrieve.retrievers[name].model_copy(update={"together": False})
+        settings = config.retrieve.retrievers[name].model_copy(update={"together": False, "score_floor": None})
         approximate = isinstance(settings, ElasticSettings) and settings.encoder is not None
         depth = config.retrieve.depth if approximate else None  # a deeper search looks at more candidates, and finds others
         return digest([self._facts.indexes(config)[name], settings.model_dump(), depth])

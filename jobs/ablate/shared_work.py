@@ -70,7 +70,7 @@ class Search:
         together: The names that search all texts of a query as one.
         routes: Strategy -> names; default: all.
         fuse: Settings that decide what is joined, where texts are searched together; else the default.
-        cuts: Of strategies that have their own.
+        cuts: Of strategies and retrievers that have their own.
         depth: Hits of a list that take part, at most.
         dense: The name whose vectors give similarities; None: there is none.
         typos: In the originals, as they are searched.
@@ -127,7 +127,7 @@ class OpenedBy:
 
     Attributes:
         name: In the config, for messages.
-        settings: Without `together`, which a search has.
+        settings: Without `together` and `score_floor`, which a search has.
         identity: Of its index.
         depth: Hits that are fetched.
         states: Of its indexes that may change in place: their states now, by place.

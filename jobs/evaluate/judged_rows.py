@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from jobs.evaluate.judgements import Judgements, Key
 from jobs.run.folder import RunFolder
 from jobs.stages.fuse import fuse_original
+from jobs.stages.list_columns import cuts_of
 from jobs.tables import ORIGINAL
 
 BATCH_ROWS = 1 << 14
@@ -81,11 +82,13 @@ def arm_results(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> Iterat
 def originals(connection: duckdb.DuckDBPyConnection, run: RunFolder, kept: int) -> Iterator[tuple[str, list[str]]]:
     """Yields wanted query_ids, and the doc_ids that the original query alone finds, best first.
 
-    Its lists are fused as in the run and cut after `kept` documents, as the results are.
+    Its lists are fused as in the run, without hits below a floor, and cut after `kept` documents, as the results are.
     """
-    settings = run.config.fuse
+    settings, cuts = run.config.fuse, cuts_of(run.config, {})
+    floors = [(name.replace("'", "''"), cuts.of(ORIGINAL, name)[1]) for name in run.config.retrieve.retrievers]
+    above = [f" AND (retriever != '{name}' OR score >= '{floor!r}'::DOUBLE)" for name, floor in floors if floor is not None]
     columns = ("position", "retriever", "doc_id", "score")
-    condition = f"strategy = '{ORIGINAL}' AND rank <= {settings.depth} ORDER BY query_id, retriever, rank"
+    condition = f"strategy = '{ORIGINAL}' AND rank <= {settings.depth}{''.join(above)} ORDER BY query_id, retriever, rank"
     for rows in _rows(connection, run, ("runs",), columns, condition):
         for query_id, doc_ids in fuse_original(rows, settings).items():
             yield query_id, doc_ids[:kept]

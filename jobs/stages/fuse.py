@@ -139,7 +139,7 @@ def _notes(fused: Fused) -> list[list[dict[str, Any]]]:
     for row in np.flatnonzero(fused.stood_in):
         notes[row].append(_note("original_stands_in", "no list of weight above 0 has a hit; the original's are used instead"))
     for row in np.flatnonzero(np.diff(fused.offsets) == 0):
-        notes[row].append(_note("no_hits", "no list has a hit for this query"))
+        notes[row].append(_note("no_hits", "no list has a hit for this query that takes part"))
     return notes
 
 

@@ -3,19 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from jobs.config.config import Config
 from jobs.stages.search_texts import Text
-from jobs.tables import HIT, RUN, STORED, nested
+from jobs.tables import HIT, ORIGINAL, RUN, STORED, nested
 from retrievers.lists import Lists
 from retrievers.ranking import offsets_of, ranges, ranks
 from retrievers.retriever import RankedLists
 
-Cuts = Mapping[str, tuple[int | None, float | None]]
+OwnCuts = Mapping[str, tuple[int | None, float | None]]
 """strategy -> (depth, score floor): of its lists only the first hits with at least this score are fused; None: no such cut."""
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """What cuts lists before fusion, beside `fuse.depth`.
+
+    Attributes:
+        strategies: Those of strategies, and of the original.
+        floors: Retriever -> score floor of its lists.
+    """
+
+    strategies: OwnCuts = field(default_factory=dict)
+    floors: Mapping[str, float] = field(default_factory=dict)
+
+    def of(self, strategy: str, retriever: str) -> tuple[int | None, float | None]:
+        """Returns the depth of a list and the higher of its floors; None: no such cut."""
+        depth, own = self.strategies.get(strategy, (None, None))
+        return depth, max((one for one in (own, self.floors.get(retriever)) if one is not None), default=None)
+
+
+def cuts_of(config: Config, strategies: OwnCuts) -> Cuts:
+    """Returns what cuts the lists of a config before fusion.
+
+    Args:
+        config: With the floors of the original and of retrievers.
+        strategies: The cuts of strategies (`rewriters.rewriter.Rewriting.cuts`).
+    """
+    floor, retrievers = config.fuse.original_floor, config.retrieve.retrievers
+    floors = {name: one.score_floor for name, one in retrievers.items() if one.score_floor is not None}
+    return Cuts({**strategies, ORIGINAL: (None, floor)} if floor is not None else strategies, floors)
 
 
 class Found(NamedTuple):
@@ -79,7 +111,7 @@ def runs_column(rows: int, flat: FlatLists, is_fused: np.ndarray, depth: int, cu
         flat: The lists.
         is_fused: Mask of the lists to pass on, shape (lists,), bool.
         depth: Hits per list, at most.
-        cuts: Those of single strategies.
+        cuts: Those of strategies and retrievers.
     """
     of, sizes, take = _cut(flat, np.flatnonzero(is_fused), depth, cuts)
     hits = pa.StructArray.from_arrays([flat.doc_ids.take(pa.array(take)), pa.array(flat.scores[take])], fields=list(HIT))
@@ -100,7 +132,7 @@ def fusion_lists(flat: FlatLists, depth: int, cuts: Cuts) -> Lists:
     Args:
         flat: The lists.
         depth: Hits per list, at most.
-        cuts: Those of single strategies.
+        cuts: Those of strategies and retrievers.
     """
     of, sizes, take = _cut(flat, np.arange(len(flat.of)), depth, cuts)
     names = _names(of)
@@ -122,7 +154,7 @@ def _cut(flat: FlatLists, kept: np.ndarray, depth: int, cuts: Cuts) -> tuple[lis
     """Returns the kept lists, the number of hits of each that take part, and the indexes of these hits."""
     of = [flat.of[i] for i in kept]
     starts = (np.cumsum(flat.sizes) - flat.sizes)[kept]
-    own = [cuts.get(text.strategy, (None, None)) for text, _ in of]
+    own = [cuts.of(text.strategy, name) for text, name in of]
     depths = np.array([depth if most is None else min(depth, most) for most, _ in own], dtype=np.int64)
     sizes = np.minimum(flat.sizes[kept], depths)
     take = flat.take[ranges(starts, sizes)]

@@ -77,7 +77,7 @@ class Retrieve:
             dense: the retriever whose embeddings give `similarity`; None: no similarity.
             device: the torch device of encoders.
             run: the run's folder; None: lists are not written.
-            cuts: of strategies that have their own.
+            cuts: of strategies and retrievers that have their own.
             typos: in the originals, as they are searched; None: none.
 
         Raises:
@@ -88,7 +88,7 @@ class Retrieve:
             for name, settings in retrievers.items()
         }
         self._routes, self._depth, self._dense = routes, depth, dense
-        self._fuse, self._cuts, self._typos = fuse, cuts or {}, typos
+        self._fuse, self._cuts, self._typos = fuse, cuts or Cuts(), typos
         self._together = {name for name, one in retrievers.items() if one.together}
         self._searched_as = {name: search_names(name, one) for name, one in retrievers.items()}
         self._storage = None if run is None else open_storage(run)

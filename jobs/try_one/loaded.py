@@ -31,6 +31,7 @@ from jobs.pools.requested import requested_pools
 from jobs.run.engine import open_worker_engine
 from jobs.run.prepare import check_engine, prepare_query
 from jobs.stages.completions import Completions, key_of
+from jobs.stages.list_columns import cuts_of
 from jobs.tables import LOST, ORIGINAL, QUERIES
 from jobs.terminal.formats import unpriced
 from jobs.try_one.given import NOTHING, Given, check_utf8
@@ -134,7 +135,7 @@ class LoadedConfig:
             self.config,
             row,
             self._texts(row),
-            document_counts(self.config, row, self._prepared.rewriting.cuts),
+            document_counts(self.config, row, cuts_of(self.config, self._prepared.rewriting.cuts)),
             spent,
             None if prices is None else prices.usd(spent),
             dict(start_up),

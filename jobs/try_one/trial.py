@@ -78,9 +78,9 @@ def document_counts(config: Config, row: Row, cuts: Cuts | None = None) -> dict[
     Args:
         config: the config.
         row: the query after all stages, with its lists.
-        cuts: of strategies that have their own.
+        cuts: of strategies and retrievers that have their own.
     """
-    depth = config.fuse.depth
+    cuts, depth = cuts or Cuts(), config.fuse.depth
     names = ("weight", "position_weight")
     own = {(one["strategy"], one["position"]): [one[name] for name in names] for one in row["rewrites"]}
     found: set[str] = set()
@@ -89,7 +89,7 @@ def document_counts(config: Config, row: Row, cuts: Cuts | None = None) -> dict[
     for run in row["lists"]:
         ids = [hit["doc_id"] for hit in run["hits"]]
         found.update(ids)
-        own_depth, floor = (cuts or {}).get(run["strategy"], (None, None))
+        own_depth, floor = cuts.of(run["strategy"], run["retriever"])
         scores = [hit["score"] for hit in run["hits"]][: min(depth, own_depth or depth)]
         part = [doc_id for doc_id, score in zip(ids, scores, strict=False) if floor is None or score >= floor]
         reached.update(part)
@@ -99,7 +99,9 @@ def document_counts(config: Config, row: Row, cuts: Cuts | None = None) -> dict[
     candidates = {candidate["doc_id"] for candidate in row["candidates"]}
     weighted |= candidates  # if the original stood in
     hits = {hit["doc_id"] for hit in row["hits"]}
-    by = "fuse.depth, or a strategy's depth or score_floor" if cuts else "fuse.depth"
+    by = "fuse.depth"
+    if cuts != Cuts():
+        by = "fuse.depth, a strategy's depth, a score_floor or fuse.original_floor"
     return {
         "found": len(found),
         f"below the first {depth} of every list ({by})": len(found - reached - weighted),

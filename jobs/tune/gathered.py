@@ -21,6 +21,7 @@ from jobs.evaluate.judgements import Judgements
 from jobs.evaluate.per_query import database
 from jobs.run.folder import RunFolder
 from jobs.run.rewriting import read_rewriting
+from jobs.stages.list_columns import Cuts, cuts_of
 from jobs.stages.search_texts import Text, joined
 from jobs.tune.judged_keys import judged_keys
 from jobs.tune.vectors import TextVectors, similarity
@@ -123,7 +124,7 @@ def _gathered(
     pool = read_rewriting(run.config)
     connection.register("wanted", pa.table({"query_id": pa.array(query_ids, pa.string())}))
     asked = _asked(connection, run)
-    _copy_lists(connection, run, pool.cuts)
+    _copy_lists(connection, run, cuts_of(run.config, pool.cuts))
     scored = _copy_scores(connection, run)
     blocks = []
     for begin in range(0, len(query_ids), BLOCK):
@@ -158,18 +159,20 @@ def _asked(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> dict[str, t
     return {query_id: (query, query_type) for query_id, query, query_type in found.fetchall()}
 
 
-def _copy_lists(
-    connection: duckdb.DuckDBPyConnection, run: RunFolder, cuts: Mapping[str, tuple[int | None, float | None]]
-) -> None:
+def _copy_lists(connection: duckdb.DuckDBPyConnection, run: RunFolder, cuts: Cuts) -> None:
     """Copies the hits of the wanted queries that are fused into the table `judged_hits`, which DuckDB spills to disk."""
-    rows = [(name, depth, floor) for name, (depth, floor) in cuts.items()]
+    rows = [(name, depth, floor) for name, (depth, floor) in cuts.strategies.items()]
     columns = {"strategy": pa.string(), "own_depth": pa.int64(), "floor": pa.float64()}
     own = [pa.array([row[place] for row in rows], kind) for place, kind in enumerate(columns.values())]
     connection.register("cuts", pa.table(own, names=list(columns)))
+    floors = [pa.array(cuts.floors.keys(), pa.string()), pa.array(cuts.floors.values(), pa.float64())]
+    connection.register("floors", pa.table(floors, names=["retriever", "retriever_floor"]))
     connection.execute(
         "CREATE TEMP TABLE judged_hits AS SELECT query_id, strategy, position, retriever, doc_id, rank, score"
         " FROM read_parquet($files) SEMI JOIN wanted USING (query_id) LEFT JOIN cuts USING (strategy)"
-        " WHERE rank <= least($depth, coalesce(own_depth, $depth)) AND (floor IS NULL OR score >= floor)",
+        " LEFT JOIN floors USING (retriever)"
+        " WHERE rank <= least($depth, coalesce(own_depth, $depth)) AND (floor IS NULL OR score >= floor)"
+        " AND (retriever_floor IS NULL OR score >= retriever_floor)",
         {"files": run.tables["runs"], "depth": run.config.fuse.depth},
     )
 

@@ -99,6 +99,8 @@ class ElasticSettings(BaseModel):
     """A query of Elasticsearch: only documents that it finds are searched; that of the alias counts beside it."""
     together: bool = False
     """All texts of a query are searched as one: docs/strategies.md."""
+    score_floor: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    """Hits of its lists with a lower score take no part in fusion; null: all do."""
     vector: VectorSettings | None = None
     """Of dense search."""
     num_candidates: Annotated[int, Field(gt=0, le=10_000)] | None = None

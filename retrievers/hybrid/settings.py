@@ -34,6 +34,8 @@ class HybridSettings(BaseModel):
     """How much of each of its lists takes part; the list that they become is cut at `retrieve.depth`."""
     together: bool = False
     """All texts of a query are searched as one: docs/strategies.md."""
+    score_floor: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    """Hits of its lists with a lower score take no part in fusion; null: all do."""
 
     @model_validator(mode="before")
     @classmethod
@@ -48,6 +50,8 @@ class HybridSettings(BaseModel):
         for name, one in self.of.items():
             if one.together:
                 raise ValueError(f"of.{name}.together: texts are searched together by the whole hybrid; set its own together")
+            if one.score_floor is not None:
+                raise ValueError(f"of.{name}.score_floor: a floor is of the hybrid's whole list; set its own score_floor")
         return self
 
     @property

@@ -24,6 +24,8 @@ class LocalSettings(BaseModel):
     """Of dense search."""
     together: bool = False
     """All texts of a query are searched as one: docs/strategies.md."""
+    score_floor: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    """Hits of its lists with a lower score take no part in fusion; null: all do."""
 
     @model_validator(mode="before")
     @classmethod

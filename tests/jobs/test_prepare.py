@@ -114,6 +114,8 @@ DECIDES = {
     "fuse.depth": 3,
     "fuse.keep": 3,
     "fuse.keep_candidates": True,
+    "fuse.original_floor": 0.5,
+    "retrieve.retrievers.bm25.score_floor": 0.5,
     "fuse.weights": {"keyword": 0.5},
     "fuse.redundancy": "none",
 }

@@ -185,7 +185,7 @@ def test_a_strategys_own_depth_and_score_floor_cut_what_takes_part_and_not_what_
     assert len(hits) == 2
     assert hits[0][1] > hits[1][1]
     assert moon[0][1] > moon[1][1]
-    cuts: Cuts = {"keyword": (1, None), "general": (None, hits[0][1]), "core_content": (1, moon[1][1])}
+    cuts = Cuts({"keyword": (1, None), "general": (None, hits[0][1]), "core_content": (1, moon[1][1])})
     result = worker({"bm25": bm25}, run=tmp_path, cuts=cuts)(block(*rows))
     assert result.schema == RETRIEVED
     assert passed(result) == whole | {
@@ -194,7 +194,7 @@ def test_a_strategys_own_depth_and_score_floor_cut_what_takes_part_and_not_what_
         ("sea", "core_content", "bm25"): moon[:1],
     }
     assert written(tmp_path, result) == {of: hits for of, hits in whole.items() if hits}
-    above: Cuts = {"keyword": (None, 1e9)}
+    above = Cuts({"keyword": (None, 1e9)})
     assert passed(worker({"bm25": bm25}, cuts=above)(block(*rows)))["sea", "keyword", "bm25"] == []
 
 

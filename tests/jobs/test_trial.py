@@ -23,6 +23,7 @@ from cluster.errors import ConfigError
 from jobs.__main__ import main
 from jobs.config.config import Config
 from jobs.config.load import load_config
+from jobs.stages.list_columns import Cuts
 from jobs.stages.retrieve import Retrieve
 from jobs.stages.rewrite import Rewrite
 from jobs.try_one.loaded import LoadedConfig
@@ -372,9 +373,11 @@ def test_hits_below_a_strategy_s_depth_or_floor_are_told_as_such(values: dict[st
         "candidates": [{"doc_id": "a"}], "hits": [{"doc_id": "a"}],
     }  # fmt: skip
     for cut, dropped in (((3, None), 1), ((None, 0.4), 1), ((1, 0.1), 3)):
-        counts = document_counts(config, row, {"general": cut})
+        counts = document_counts(config, row, Cuts({"general": cut}))
         (below,) = [count for words, count in counts.items() if "score_floor" in words]
         assert below == dropped
+    counts = document_counts(config, row, Cuts({"general": (None, 0.35)}, {"bm25": 0.45, "dense": 0.95}))
+    assert [count for words, count in counts.items() if "score_floor" in words] == [2]
 
 
 # ---------------------------------------------------------------- the command
