@@ -106,6 +106,7 @@ class Answer:
             candidates, then the fused documents that are none.
         cut_from: A shorter list is whole (`jobs/evaluate/looked.py`).
         candidates: Fused documents that are handed on, as `fuse.keep` has it; the reranker scores these.
+        retrieved: Hits of a list, as `retrieve.depth` has it; other arms may have made the list deeper.
     """
 
     arm: str
@@ -119,6 +120,7 @@ class Answer:
     looked: int
     cut_from: int
     candidates: int
+    retrieved: int
 
 
 @dataclass(frozen=True)
