@@ -162,9 +162,11 @@ class OpenedBy:
         """Returns what tells the texts of its documents from those of other indexes."""
         documents = self.searched[0]
         corpus, settings = self.corpus, documents.settings
+        # read with the filter of the searches: what it leaves out, arms with another filter may find
+        only = {"filter": documents.identity["filter"]} if "filter" in documents.identity else {}
         if not isinstance(settings, ElasticSettings) or not str(corpus).startswith(FOREIGN):
-            return digest({"corpus": corpus})
-        known = {"corpus": corpus, "field": settings.searched_field}  # which field is the text depends on the retriever
+            return digest({"corpus": corpus} | only)
+        known = {"corpus": corpus, "field": settings.searched_field} | only  # which field is the text depends on the retriever
         return digest(known | {"dense": settings.encoder is not None, "state": self.states.get(documents.place)})
 
     @property
