@@ -12,11 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from cluster.costs import Prices
+from cluster.errors import ConfigError, DmqrError
 from jobs.ablate.needs import KINDS
 from jobs.ablate.saving import Saving, saved
+from jobs.clicks.interactions import clicked
 from jobs.compare.arm_costs import ArmCost, arm_costs
 from jobs.compare.comparison import Comparison, compare
 from jobs.compare.export.frame import write_csv, write_latex
+from jobs.compare.export.lists import lists_kept
 from jobs.compare.funnel import Funnel, funnel
 from jobs.compare.report import ablation_report
 from jobs.compare.table import comparison_table, comparison_values
@@ -39,6 +42,8 @@ class ComparedArms:
     comparison: Comparison | None
     funnel: Funnel | None
     worth: Sequence[Worth]
+    no_clicks: str | None
+    """Why `worth` has no click rate though the log is of a format with clicks; None where it has, or the log has none."""
     costs: Sequence[ArmCost]
     judgements: Judgements | None
 
@@ -62,13 +67,15 @@ def compared(
     if comparison is not None:
         first = comparison.frame.measures[0]
         gains = {one.arm: one.difference for one in comparison.differences if one.measure == first}
+    strategies, no_clicks = _worth(folder)
     return ComparedArms(
         folder,
         prices,
         saved(folder),
         comparison,
         None if judgements is None else funnel(folder, judgements),
-        worth(folder) or (),
+        strategies,
+        no_clicks,
         arm_costs(folder, prices, gains),
         judgements,
     )
@@ -87,7 +94,15 @@ def report_of(found: ComparedArms, *, texts: bool, samples: int) -> str:
     """Returns the page of an ablation; without `texts` it has no query, no rewrite and no document's text."""
     grades = None if found.judgements is None else found.judgements.grades
     return ablation_report(
-        found.folder, found.comparison, found.funnel, found.worth, found.costs, grades, texts=texts, samples=samples
+        found.folder,
+        found.comparison,
+        found.funnel,
+        found.worth,
+        found.costs,
+        grades,
+        no_clicks=found.no_clicks,
+        texts=texts,
+        samples=samples,
     )
 
 
@@ -107,6 +122,8 @@ def closing_page(found: ComparedArms) -> RenderableType:
             table.add_row(kind, f"{executed:,} in place of {naive:,} ({times}){again}")
     for name, words in spending_rows(folder, found.prices):
         table.add_row(name, words)
+    if found.no_clicks is not None:
+        table.add_row("clicks", Text(f"no click hit rate: {found.no_clicks}"))
     if folder.storage.get(REPORT) is not None:
         table.add_row("report", Text(folder.storage.url(REPORT), overflow="fold"))
     if found.comparison is None:
@@ -122,8 +139,27 @@ def closing_values(found: ComparedArms) -> dict[str, Any]:
         "arms": found.folder.record["ablation"]["arms"],
         "work": found.saving.values(),
         "costs": [_known(vars(one)) for one in found.costs],
+        "worth": [_known(vars(one)) for one in found.worth],
+        "no_clicks": found.no_clicks,
         "comparison": None if found.comparison is None else comparison_values(found.comparison),
     }
+
+
+def _worth(folder: RunFolder) -> tuple[Sequence[Worth], str | None]:
+    """Returns the worth of each strategy, by the clicks of the log, too, and why it is without them where it could have them.
+
+    The log may have been moved or deleted since the ablation; then all else is known without it.
+    """
+    if folder.config.log.format != "ubi" or not lists_kept(folder):
+        return worth(folder) or (), None
+    try:
+        found = worth(folder, clicked(folder.config)) or ()
+    except (DmqrError, OSError) as error:
+        if isinstance(error, ConfigError):  # of the ablation's own files
+            raise
+        return worth(folder) or (), " ".join(str(error).split())
+    none = all(one.click_rate is None for one in found)
+    return found, "no query of the ablation has a click in the log's events" if none else None
 
 
 def _known(values: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, get_args
 
 from cluster.errors import ConfigError
@@ -25,6 +25,7 @@ VERBS: tuple[Verb, ...] = get_args(Verb)
 _NAME, _LABEL, _OUTPUT = "dmqr_name", "dmqr_label", "dmqr_output"
 _ATTEMPT = re.compile(r"(?P<base>.+-[0-9a-f]{12})(-(?P<attempt>[2-9]|[1-9]\d+))?")
 _FINGERPRINT = "[0-9a-f]{12}"
+_LOOKED_UP = ("model", "revision", "lora", "index", "path", "tokenizer")  # whose content is of a run's identity, not the name
 
 
 def submission_id(config: Config, rewriting: Mapping[str, Any], verb: Verb) -> str:
@@ -38,12 +39,24 @@ def submission_id(config: Config, rewriting: Mapping[str, Any], verb: Verb) -> s
     known = {
         "verb": verb,
         "identity": identity(config, {}, rewriting, {}),
+        "looked_up": [
+            list(_looked_up(part.model_dump(mode="json"))) for part in (config.rewrite, config.retrieve, config.rerank)
+        ],
         "log": config.log.model_dump(mode="json"),
         "output": config.output,
         "ablate": config.ablate.model_dump(mode="json") if verb == "ablate" else None,
     }
     digest = hashlib.sha256(json.dumps(known, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:12]
     return "-".join(part for part in (config.name, config.shown_label, digest) if part)
+
+
+def _looked_up(values: Any) -> Iterator[list[Any]]:
+    """Yields the names of models, indexes and recordings in a section of the config, with their keys."""
+    of = values.items() if isinstance(values, dict) else enumerate(values) if isinstance(values, list) else ()
+    for key, value in of:
+        if key in _LOOKED_UP:
+            yield [key, value]
+        yield from _looked_up(value)
 
 
 def metadata(config: Config, command: str) -> dict[str, str]:

@@ -25,7 +25,7 @@ from jobs.index.index import index
 from jobs.report.failures import failures
 from jobs.report.figures import Figures
 from jobs.report.samples import samples
-from jobs.run import prepare as preparing
+from jobs.run import indexes as preparing
 from jobs.run.prepare import Prepared, prepare
 from jobs.run.unchanged import check_indexes_unchanged
 from jobs.terminal.live_display import LiveDisplay

@@ -48,6 +48,7 @@ def ablation_report(
     costs: Sequence[ArmCost],
     grades: Mapping[str, Mapping[str, int]] | None = None,
     *,
+    no_clicks: str | None = None,
     texts: bool = True,
     samples: int = 20,
 ) -> str:
@@ -60,6 +61,7 @@ def ablation_report(
         worth: what each strategy brought without judgements; None where that is not known.
         costs: of each arm.
         grades: of the judgements, key -> doc_id -> grade; None: documents are not marked.
+        no_clicks: why the worth has no click rate, where the log could have clicks.
         texts: False leaves out every query, rewrite and text of a document; ids, names and numbers stay.
         samples: the most queries of those that gained and lost most.
 
@@ -67,7 +69,7 @@ def ablation_report(
         ConfigError: the ablation's tables cannot be read.
     """
     try:
-        values = _values(run, comparison, funnel, worth, costs, grades or {}, texts, samples)
+        values = _values(run, comparison, funnel, worth, costs, grades or {}, no_clicks, texts, samples)
     except (duckdb.Error, pa.ArrowException, OSError) as error:
         where = f"{run.storage.root}: the ablation's tables cannot be read"
         raise ConfigError("run-damaged", f"{where} ({reason(error)}); put back what was changed there") from error
@@ -81,6 +83,7 @@ def _values(
     worth: Sequence[Worth] | None,
     costs: Sequence[ArmCost],
     grades: Mapping[str, Mapping[str, int]],
+    no_clicks: str | None,
     texts: bool,
     samples: int,
 ) -> dict[str, Any]:
@@ -101,6 +104,7 @@ def _values(
         "notices": headline.ablation_notices(run, comparison, found),
         "work": headline.work_rows(run),
         "strategies": strategies(funnel, worth or ()),
+        "no_clicks": None if no_clicks is None else wording.masked(no_clicks),
         "costs": costs,
         "config": yaml.safe_dump(wording.masked(run.record["config"]), sort_keys=False, allow_unicode=True, width=100),
         "root": wording.masked(run.storage.root),

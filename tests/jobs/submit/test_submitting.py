@@ -147,7 +147,8 @@ def test_after_its_end_a_job_is_submitted_again_under_the_next_number(server: Fa
 @pytest.mark.parametrize(
     "change",
     [("--label", "b"), ("--set", "name=other"), ("--set", "output=elsewhere"), ("--set", "fuse.k=9"), ("--ablate",),
-     ("--set", "log.path=other.parquet")],
+     ("--set", "log.path=other.parquet"), ("--set", "rerank.kind=cross_encoder", "--set", "rerank.model=org/other"),
+     ("--set", "rewrite.engine.path=other.jsonl")],
 )  # fmt: skip
 def test_another_job_has_another_id(server: FakeJobServer, job: str, change: tuple[str, ...]) -> None:
     assert submitted(server, job, "--detach") == submitted(server, job, "--detach", *change) == 0
