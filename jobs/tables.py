@@ -143,6 +143,9 @@ STORED: dict[str, pa.Schema] = {
             ("score", pa.float64()),
         ]
     ),
+    "candidates": pa.schema(
+        [("query_id", pa.string()), ("rank", pa.int32()), ("doc_id", pa.string()), ("score", pa.float64())]
+    ),
     "results": pa.schema(
         [
             ("query_id", pa.string()),
