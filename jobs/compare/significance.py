@@ -102,7 +102,7 @@ def paired_test(series: Floats, clusters: Numbers, weights: Floats | None = None
         unknown = np.full(len(series), np.nan)
         return PairedTest(mean, unknown, unknown, unknown, unknown, 0.0)
     each = np.full(keys, 1 / keys) if weights is None else weights
-    total, own = np.bincount(clusters, each), np.bincount(clusters, each**2)
+    total, own = np.bincount(clusters, each).astype(np.float64), np.bincount(clusters, each**2).astype(np.float64)
     correction = 1 / (1 - 2 * total + total**2 * own.sum() / own)
     residuals = cluster_sums((series - mean[:, None]) * each, clusters)
     error = np.sqrt(residuals**2 @ correction)
