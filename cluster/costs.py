@@ -49,6 +49,7 @@ COST = pa.struct(
         ("error", pa.string()),
         ("start", pa.int32()),  # number of the run's start, from 1; 0: not settled yet
         ("provider", pa.string()),  # host of the server that did the work
+        ("latency", pa.float64()),  # seconds in flight of the request's last send; those of concurrent requests overlap
     ]
 )
 COSTS = pa.list_(COST)
@@ -74,6 +75,7 @@ def entry(stage: str, component: str, seconds: float = 0.0, **values: Any) -> di
         "error": None,
         "start": 0,
         "provider": None,
+        "latency": None,
     }
     quantities = dict.fromkeys(QUANTITIES, 0)
     return {"stage": stage, "component": component, "seconds": seconds} | empty | quantities | values

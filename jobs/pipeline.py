@@ -131,7 +131,12 @@ def _settings(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> dict
         },
         "fuse": {"settings": config.fuse, "documents": documents},
         "order": {"combine": config.rerank.combine, "keep": config.rerank.keep},
-        "write": {"run": run, "planned": len(config.rewrite.planned), "start": start},
+        "write": {
+            "run": run,
+            "planned": len(config.rewrite.planned),
+            "start": start,
+            "keep_candidates": config.fuse.keep_candidates,
+        },
     }
     if config.rerank.kind != "none":
         settings["score"] = {

@@ -40,6 +40,9 @@ ERROR = pa.struct(
 )
 # Reasons in errors/ that are notes, not failures: the query was answered as well as possible.
 NOTES = ("no_hits", "original_stands_in", "texts_dropped", "not_classified", "wrong_cell", FELL_BACK, MASKED, *GUARDED)
+# Reasons in errors/ of queries on which a stage's worker raised, or under which its workers died: its fallback stands in.
+FAILED, KILLED = "failed", "killed_worker"
+BY_FALLBACK = (FAILED, KILLED)
 
 REWRITE = pa.struct(
     [
@@ -140,6 +143,9 @@ STORED: dict[str, pa.Schema] = {
             ("score", pa.float64()),
         ]
     ),
+    "candidates": pa.schema(
+        [("query_id", pa.string()), ("rank", pa.int32()), ("doc_id", pa.string()), ("score", pa.float64())]
+    ),
     "results": pa.schema(
         [
             ("query_id", pa.string()),
@@ -181,6 +187,7 @@ COMPLETIONS = pa.schema(
         ("sample", pa.int32()),  # from 0, of several answers to one prompt
         ("variables", pa.string()),  # hash of the values of the prompt's variables other than query and context
         ("lost", pa.int32()),  # sends by killed attempts without an answer that was kept; `text` is null if none came later
+        ("latency", pa.float64()),  # seconds from the last send to the answer
     ]
 )
 
@@ -205,7 +212,7 @@ def with_appended(table: pa.Table, column: str, more: Sequence[Sequence[Mapping[
 def failed(stage: str, error: Exception) -> dict[str, object]:
     """Returns the ERROR of a query for which a stage's worker raised."""
     message = encodable(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
-    reason = "killed_worker" if isinstance(error, KilledWorkerError) else "failed"
+    reason = KILLED if isinstance(error, KilledWorkerError) else FAILED
     return {"stage": stage, "component": None, "reason": reason, "message": message, "raw": None, "attempts": 1}
 
 

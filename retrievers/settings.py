@@ -148,6 +148,8 @@ class FuseSettings(BaseModel):
     """How much of each list takes part."""
     keep: Annotated[int, Field(gt=0)] = 50
     """Candidates handed on."""
+    keep_candidates: bool = False
+    """Write them to candidates/, before reranking; an ablation always does, of its arm `full`."""
     weights: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = {}
     """strategy (also original, together) or strategy/retriever (which wins) -> weight, in place of the strategy's own; 0 leaves
     the list out. Only where nothing else is left do the original's lists stand in."""

@@ -69,12 +69,13 @@ class Meter:
         if table.num_rows == 0:
             return stage.produces.empty_table()
         check_border(f"{stage.name} was given", table.schema, stage.consumes)
+        budget = [max(1, table.num_rows // 20)]  # rows on which the worker may raise, in whatever parts they are
         with self._busy.share() as share:
             if isolation is None or stage.pool is None:
-                result = self._call_worker(table)
+                result = self._call_worker(table, budget)
             else:
                 parts = isolation.parts(table.num_rows, stage.retries)
-                result = pa.concat_tables([self._run_part(table, part, isolation, part_started) for part in parts])
+                result = pa.concat_tables([self._run_part(table, part, isolation, part_started, budget) for part in parts])
             seconds = share()
         check_border(f"{stage.name} returned", result.schema, stage.produces)
         if "costs" not in result.column_names:
@@ -93,7 +94,12 @@ class Meter:
             self._worker.close()
 
     def _run_part(
-        self, table: pa.Table, part: tuple[int, int], isolation: Isolation, part_started: Callable[[int, int], object]
+        self,
+        table: pa.Table,
+        part: tuple[int, int],
+        isolation: Isolation,
+        part_started: Callable[[int, int], object],
+        budget: list[int],
     ) -> pa.Table:
         """Returns the output of some rows of a block; a row that is left out has the stage's fallback."""
         first, end = part
@@ -101,7 +107,7 @@ class Meter:
         if first not in isolation.left_out:
             if rows.num_rows < table.num_rows:
                 part_started(first, end)
-            return self._call_worker(rows)
+            return self._call_worker(rows, budget)
         if self.stage.fallback is None:
             raise ClusterError(
                 "worker-died",
@@ -110,7 +116,7 @@ class Meter:
             )
         return self.stage.fallback(rows, KilledWorkerError(f"workers of {self.stage.name} died under this query alone"))
 
-    def _call_worker(self, table: pa.Table) -> pa.Table:
+    def _call_worker(self, table: pa.Table, budget: list[int]) -> pa.Table:
         try:
             return self._worker(table)
         except _NOT_OF_A_ROW:
@@ -118,7 +124,7 @@ class Meter:
         except Exception as error:
             if self.stage.fallback is None:
                 raise
-            return self._isolate(table, error, [max(1, table.num_rows // 20)])
+            return self._isolate(table, error, budget)
 
     def _isolate(self, table: pa.Table, error: Exception, budget: list[int]) -> pa.Table:
         """Returns the output block with the stage's fallback in place of the rows on which the worker raises.

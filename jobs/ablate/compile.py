@@ -102,6 +102,7 @@ def compile_arms(arms: Sequence[Arm], keep: int, *, sources: bool) -> Compiled:
             looked,
             min(looked, cut_from(config, cuts)),
             config.fuse.keep,
+            config.retrieve.depth,
         )
         if not distinct.add(arm, system(config, facts.rewriting(config)[1], answer)):
             continue
@@ -249,5 +250,6 @@ class _Lists:
 
 def _fusing(config: Config, keep: int) -> FuseSettings:
     """Returns the fusion of an arm over the lists of all strategies that share them."""
-    changed = {"keep": keep, "depth": min(config.fuse.depth, config.retrieve.depth), "redundancy": config.used_redundancy}
+    changed = {"keep": keep, "depth": min(config.fuse.depth, config.retrieve.depth), "redundancy": config.used_redundancy,
+               "keep_candidates": False}  # fmt: skip
     return config.fuse.model_copy(update=changed)

@@ -59,7 +59,7 @@ def system(config: Config, rewriting: Rewriting, answer: Answer) -> Hashable:
         answer: How it is answered.
     """
     fuse = config.fuse
-    unused = {"weights", "retriever_weights", "redundancy", "depth"}
+    unused = {"weights", "retriever_weights", "redundancy", "depth", "keep_candidates"}
     unused |= {"rrf": {"divide"}, "minmax": {"k", "divide"}}.get(fuse.method, set())
     unused |= {"duplicate_chars"} if fuse.duplicates == "keep" else set()
     unused |= {"keep"} if fuse.duplicates == "keep" and answer.reranker is None else set()  # `answer.keep` says how many count

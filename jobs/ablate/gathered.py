@@ -101,7 +101,7 @@ class GatheredCompletions:
             key = Key(**{name: row.pop(name) for name in Key._fields})
             if key in wanted:
                 prompt = row.pop("prompt")
-                del row["device_seconds"]
+                del row["device_seconds"], row["latency"]
                 free = {"seconds": 0.0, "prompt_tokens": 0, "cached_tokens": 0, "completion_tokens": 0, "attempts": 0}
                 found[key] = CompletionRecord(Completion(**row | free), prompt, -1)
         self.reused |= found.keys()

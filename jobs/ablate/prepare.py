@@ -25,6 +25,7 @@ from jobs.run.finish import log_balances
 from jobs.run.folder import run_id
 from jobs.run.prepare import Prepared, log_columns, prepare
 from jobs.run.work import Balances, Work
+from jobs.tables import BY_FALLBACK
 from rewriters.engines.settings import RecordedSettings
 from rewriters.rewriter import Rewriting
 
@@ -167,7 +168,7 @@ def _balances(
 ) -> Balances:
     """Returns the counts that must be equal: of the log, and that every arm answered every query."""
     rows = {table: sum(file.rows for file in files) for table, files in tables.items()}
-    queries, failed = plan.counts["queries"], counts.get("error_queries/retrieve/failed", 0)
+    queries, failed = plan.counts["queries"], sum(counts.get(f"error_queries/retrieve/{one}", 0) for one in BY_FALLBACK)
     found = [
         *log_balances(plan, counts, rows),
         ("rewrites committed", counts.get("rewrites", 0), "rows of rewrites", rows["rewrites"]),

@@ -22,9 +22,6 @@ ARM_COUNT = pa.struct([("name", pa.string()), ("count", pa.int64())])  # of the 
 ARM_STORED: dict[str, pa.Schema] = STORED | {
     "rewrites": STORED["rewrites"].append(pa.field("arm", pa.string())),
     "selections": pa.schema([("query_id", pa.string()), *ARM_SELECTION]),
-    "candidates": pa.schema(
-        [("query_id", pa.string()), ("rank", pa.int32()), ("doc_id", pa.string()), ("score", pa.float64())]
-    ),
     # which reranker, of several with the same model: as `ablation.arms[].reranker` of run.json names it
     "scores": STORED["scores"].append(pa.field("reranker", pa.string())),
     # behind the results of an arm, for measures that read deeper: `rank` goes on where the results end

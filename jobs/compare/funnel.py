@@ -189,10 +189,10 @@ def _count_pairs(connection: duckdb.DuckDBPyConnection, run: RunFolder, portion:
 def _candidates(run: RunFolder, portion: Portion) -> tuple[str, dict[str, object]]:
     """Returns the SQL of the fused candidates of the portion's queries, and its parameters.
 
-    An ablation stores them. Of a plain run those that were scored are known, and the results: all candidates without a
-    reranker, and the first of them where it failed on the query.
+    An ablation stores them, and a run with `fuse.keep_candidates`. Of another run those that were scored are known, and the
+    results: all candidates without a reranker, and the first of them where it failed on the query.
     """
-    tables = ["candidates", "results"] if run.is_ablation else ["scores", "results"]
+    tables = ["candidates", "results"] if run.is_ablation or run.config.fuse.keep_candidates else ["scores", "results"]
     conditions = {"results": " WHERE arm = $arm"}
     given: dict[str, object] = {}
     parts = []

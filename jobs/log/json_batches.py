@@ -1,15 +1,18 @@
 """Reader of lines of JSON by DuckDB: in order, as a stream, the fields that are wanted.
 
 DuckDB takes a number where text is wanted, reads packed files, and holds some ten MB of a file of any size. A file is read
-from its start to its end by one worker.
+from its start to its end by one worker. From a row on that DuckDB refuses, since a text in it is not UTF-8, Python reads.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
+from itertools import accumulate, islice
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -18,7 +21,7 @@ from cluster.errors import LogError
 from cluster.storage import object_at, remote
 from cluster.storage.s3_duckdb import attach, reason
 from jobs.log.files import LogFile, unchanged
-from jobs.log.json_lines import LineFields, json_fields
+from jobs.log.json_lines import LineFields, json_fields, objects_from, raw
 from jobs.log.task import MEMORY, connect
 
 
@@ -43,15 +46,51 @@ def json_batches(file: LogFile, texts: Sequence[str], lists: Sequence[str], rows
     columns = ", ".join(f"{expression} AS {_quoted(name)}" for name, expression in expressions.items())
     # a row per object even where all columns come from partitions
     select = f"SELECT {columns or 'NULL AS nothing'} FROM {objects([file.path], fields, named)}"
+    read = 0
     with tempfile.TemporaryDirectory(prefix="dmqr-log-") as temp, connect(MEMORY, 1, Path(temp)) as connection:
         try:
             attach(connection)
             connection.execute("SET preserve_insertion_order = true")
-            yield from connection.sql(select).to_arrow_reader(rows)
+            for batch in connection.sql(select).to_arrow_reader(rows):
+                yield batch
+                read += len(batch)
+            return
         except (duckdb.Error, OSError, pa.ArrowException) as error:
-            raise LogError(
-                "log-unreadable", f"log file {file.path}: {reason(error)}; correct it, or export it again"
-            ) from error
+            if "Invalid Input Error: " not in str(error):  # Arrow's reader passes DuckDB's errors on as its own
+                raise _unreadable(file, error) from error
+            failed = error
+    # One text that is not UTF-8, or a key twice, and DuckDB reads no further; with ignore_errors it drops rows uncounted.
+    try:
+        found = objects_from(file, read, fields)
+        while some := list(islice(found, rows)):
+            yield _batch(some, {name: name in lists for name in named})
+    except ValueError as error:
+        raise _unreadable(file, failed) from error
+
+
+def _batch(found: Sequence[dict[str, Any]], named: dict[str, bool]) -> pa.RecordBatch:
+    """Returns columns (name -> whether it is read as lists) of objects, in which text may not be UTF-8, as DuckDB has them."""
+    columns = {"nothing": pa.nulls(len(found))} if not named else {}
+    for name, is_list in named.items():
+        values = [one.get(name) for one in found]
+        if not is_list:
+            columns[name] = pa.array(map(_text, values), pa.binary()).view(pa.string())
+            continue
+        items = [value if isinstance(value, list) else [value] for value in values]
+        offsets = pa.array(accumulate(map(len, items), initial=0), pa.int32())
+        texts = pa.array((_text(item) for of in items for item in of), pa.binary())
+        columns[name] = pa.ListArray.from_arrays(offsets, texts.view(pa.string()))
+    return pa.record_batch(columns)
+
+
+def _text(value: object) -> bytes | None:
+    if value is None:
+        return None
+    return raw(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def _unreadable(file: LogFile, error: Exception) -> LogError:
+    return LogError("log-unreadable", f"log file {file.path}: {reason(error)}; correct it, or export it again")
 
 
 def objects(paths: Sequence[str], fields: LineFields, names: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from cluster.storage import open_file
 from jobs.log.files import LogFile
 
 HEAD_OBJECTS, HEAD_BYTES = 1000, 1 << 20  # of a file, whose fields tell what it holds
+LINE_BYTES = 1 << 24  # of a line, as for DuckDB
 BYTES_PER_ROW = 1 << 10  # about as many as a query of UBI with ten hits takes; for the size of parts only
 _PACKED = {".gz": "gzip", ".zst": "zstd"}
 _BULK = {"index", "create", "update", "delete"}  # the actions of the bulk API
@@ -39,14 +41,14 @@ def json_fields(file: LogFile) -> LineFields | None:
     """
     names: dict[str, None] = {}
     wrapped = None
-    for number, line in enumerate(_head(file), 1):
+    for number, line in enumerate(_lines(file, HEAD_OBJECTS, HEAD_BYTES), 1):
         found = _object(file, number, line)
         inside = isinstance(found.get("_source"), dict)
         if wrapped not in (None, inside):
             where = f"log file {file.path}, line {number}"
             raise LogError("log-ubi", f"{where}: some objects are wrapped in _source, some are not; write all in one way")
         wrapped = inside
-        names |= dict.fromkeys(found["_source"] if inside else found)
+        names |= dict.fromkeys(name.encode("utf-8", "replace").decode() for name in (found["_source"] if inside else found))
     return None if wrapped is None else LineFields(tuple(names), wrapped)
 
 
@@ -70,28 +72,66 @@ def check_fields(file: LogFile, fields: LineFields, columns: Iterable[tuple[str,
             raise LogError("log-column", where + more)
 
 
-def _head(file: LogFile) -> Iterator[bytes]:
-    """Yields the first lines of a file that are not blank."""
+def objects_from(file: LogFile, first: int, fields: LineFields) -> Iterator[dict[str, Any]]:
+    """Yields the objects of a file from that one on, from 0; text that is not UTF-8 has half surrogates (see `raw`).
+
+    Of a key that an object has twice, the last value holds.
+
+    Raises:
+        ValueError: a line is no JSON object, or longer than LINE_BYTES.
+        LogError: the file cannot be read to its end; it was replaced since it was listed.
+    """
+    for line in islice(_lines(file), first, None):
+        found = _loads(line)
+        inside = found.get("_source") if fields.wrapped and isinstance(found, dict) else found
+        inside = {} if inside is None and fields.wrapped else inside
+        if not isinstance(inside, dict):
+            raise ValueError("not an object")
+        yield inside
+
+
+def raw(text: str) -> bytes:
+    """Returns a text of `objects_from` as it is in the file; half a surrogate pair becomes bytes that are not UTF-8."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
+
+
+def _loads(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except UnicodeDecodeError:
+        return json.loads(line.decode("utf-8", "surrogateescape"))
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
+
+
+def _lines(file: LogFile, most: int | None = None, most_bytes: int | None = None) -> Iterator[bytes]:
+    """Yields the lines of a file that are not blank: `most`, of about the first `most_bytes`; None: all."""
     packed = next((name for ending, name in _PACKED.items() if file.path.endswith(ending)), None)
     read = lines = 0
     try:
-        with open_file(file.path, file.etag) as raw:
-            stream: Any = pa.CompressedInputStream(pa.PythonFile(raw, "r"), packed) if packed else raw
-            rest = b""
-            while lines < HEAD_OBJECTS and read < HEAD_BYTES:
+        with open_file(file.path, file.etag) as opened:
+            stream: Any = pa.CompressedInputStream(pa.PythonFile(opened, "r"), packed) if packed else opened
+            rest: list[bytes] = []  # of a line whose end has not been read
+            while (most is None or lines < most) and (most_bytes is None or read < most_bytes):
                 piece = stream.read(1 << 16)
                 read += len(piece)
-                *whole, rest = (rest + piece).split(b"\n")
-                if not piece:
-                    whole, rest = [rest], b""
-                for line in whole:
-                    if line.strip():
-                        lines += 1
-                        yield line
+                first, *more = piece.split(b"\n")
+                rest.append(first)
+                if more or not piece:
+                    for line in (b"".join(rest), *more[:-1]):
+                        if line.strip():
+                            lines += 1
+                            yield line
+                    rest = more[-1:]
                 if not piece:
                     return
+                if sum(map(len, rest)) > LINE_BYTES:
+                    raise ValueError("a line too long")
             if lines == 0:
-                yield rest
+                yield b"".join(rest)
     except UnavailableError:
         raise
     except (OSError, pa.ArrowException) as error:
@@ -104,7 +144,7 @@ def _head(file: LogFile) -> Iterator[bytes]:
 def _object(file: LogFile, number: int, line: bytes) -> dict[str, Any]:
     where = f"log file {file.path}, line {number}"
     try:
-        found = json.loads(line)
+        found = _loads(line)
     except ValueError as error:
         begins = line[:40].decode("utf-8", "replace").strip()
         whole = begins in ("{", "[")

@@ -39,7 +39,7 @@ from retrievers.models import bytes_to_fetch
 
 PLAN_FILES = 3  # least number of files that planning writes: queries, query_map, shards.json
 # A shard writes a file of each that has rows.
-SHARD_TABLES = ("rewrites", "selections", "results", "scores", "costs", "runs", "errors")
+SHARD_TABLES = ("rewrites", "selections", "results", "scores", "costs", "runs", "candidates", "errors")
 
 
 def plan(prepared: Prepared, progress: LiveDisplay, ablation: Ablation | None = None) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from jobs.report.guards import guards
 from jobs.report.judged import Judged
 from jobs.report.lists import lists
 from jobs.report.outcome.by_traffic import by_traffic
+from jobs.report.outcome.latency import latencies
 from jobs.report.outcome.nothing_found import nothing_found
 from jobs.report.outcome.verdict import verdict
 from jobs.report.samples import DOCUMENT_CHARACTERS, samples
@@ -105,6 +106,7 @@ def _values(
         "trend": trend(run, prices, evaluation),
         "stages": stages(figures, spent),
         "spending": spent,
+        "latencies": latencies(figures),
         "storage_quantities": STORAGE,
         "failures": failed,
         "selection": selection(figures, evaluation, texts=texts),

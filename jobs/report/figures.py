@@ -15,7 +15,7 @@ from cluster.run.shards import committed_tables
 from jobs.bill.starts import node_time
 from jobs.run.folder import RunFolder
 from jobs.stages.selection_counts import Selected, selected_by_type
-from jobs.tables import NOTES, ORIGINAL, RUNGS
+from jobs.tables import BY_FALLBACK, NOTES, ORIGINAL, RUNGS
 from retrievers.lists import TOGETHER
 
 
@@ -240,8 +240,8 @@ class Figures:
         return self.queries + self.counts["rewrites"]
 
     def failed_in(self, stage: str) -> int:
-        """Returns the number of queries on which the stage's worker failed."""
-        return sum(one.count for one in self.reasons if one.stage == stage and one.reason == "failed")
+        """Returns the number of queries on which the stage's worker failed, or died."""
+        return sum(one.count for one in self.reasons if one.stage == stage and one.reason in BY_FALLBACK)
 
     @cached_property
     def shard_seconds(self) -> dict[str, tuple[float, float, float]]:

@@ -72,6 +72,7 @@ def unwritten_tables(config: Config) -> set[str]:
     """Returns the tables that a run of this config does not write."""
     kept = {
         "runs": config.retrieve.keep_runs,
+        "candidates": config.fuse.keep_candidates,
         "scores": config.rerank.kind != "none",
         "selections": config.rewrite.selects,
     }

@@ -148,6 +148,7 @@ class Completer:
             requests=c.attempts, prompt_tokens=c.prompt_tokens, cached_tokens=c.cached_tokens,
             completion_tokens=c.completion_tokens, usage=c.usage, error=c.error_reason, start=made.start,
             device_seconds=made.device_seconds, provider=self._providers[request.engine],
+            latency=c.latency,
         )  # fmt: skip
 
     def lost(self, request: Request, requests: int) -> dict[str, Any]:

@@ -31,20 +31,21 @@ ARM = "run"  # the only arm of a plain run
 class Write:
     """A worker of the last stage."""
 
-    NEEDS = ("shard", "query_id", "log_count", "rewrites", "selection", "guarded", "stored", "hits", "costs", "errors",
-             "overhead")  # fmt: skip
+    NEEDS = ("shard", "query_id", "log_count", "rewrites", "selection", "guarded", "stored", "candidates", "hits", "costs",
+             "errors", "overhead")  # fmt: skip
     GIVES = COMMITTED
 
-    def __init__(self, run: str, planned: int, start: int) -> None:
+    def __init__(self, run: str, planned: int, start: int, keep_candidates: bool = False) -> None:
         """Opens the run's folder.
 
         Args:
             run: the run's folder.
             planned: number of planned strategies.
             start: the number of this start of the run, from 1.
+            keep_candidates: whether the fused candidates are written, too.
         """
         self._storage = open_storage(run)
-        self._planned, self._start = planned, start
+        self._planned, self._start, self._keep_candidates = planned, start, keep_candidates
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Writes and commits the shard; returns one row of COMMITTED."""
@@ -52,6 +53,9 @@ class Write:
         shard = shard_of(table)
         files = files_before(table)
         tables = flatten(table)
+        if self._keep_candidates:
+            ids = table.column("query_id").combine_chunks()
+            tables["candidates"] = stored_table(STORED["candidates"], flattened(ids, table, "candidates"))
         for name, rows in tables.items():
             if rows.num_rows:
                 files[name] = [write_table(self._storage, name, shard, rows)]

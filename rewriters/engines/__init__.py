@@ -48,6 +48,7 @@ class Completion:
     finish_reason: "stop", or "length" where the token limit cut the text. cached_tokens: those of prompt_tokens that
     a prefix cache had. usage: who says so, "reported" by the engine or "counted" here with a tokenizer (None: nobody).
     seconds: in flight, over all attempts; those of requests that run together overlap. attempts: how often it was sent.
+    latency: seconds from the last send to its end (None: nothing was sent).
     """
 
     text: str | None
@@ -61,6 +62,7 @@ class Completion:
     attempts: int = 1
     error_reason: str | None = None
     error_message: str | None = None
+    latency: float | None = None
 
 
 class SendGate(Protocol):

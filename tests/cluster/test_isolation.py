@@ -13,6 +13,7 @@ import pytest
 
 from cluster.costs import COSTS
 from cluster.isolation import Isolation
+from cluster.run.meter import Meter
 from cluster.run.pools import Pool, PoolRequest
 from cluster.run.progress import ProgressTracker
 from cluster.run.runner_ray import RayRunner, node_alive, tracker_options
@@ -101,6 +102,28 @@ def test_a_node_that_goes_blames_no_block() -> None:
     tracker.block_started("rewrite", 0, 9, "w", "here")
     tracker.worker_started("rewrite", "w")
     assert tracker.isolation("rewrite", 0) == Isolation(1, (0, 9))
+
+
+def test_a_worker_that_raises_on_all_rows_blames_none_of_them_though_they_are_run_singly() -> None:
+    class Broken:
+        NEEDS, ADDS = ("query_id",), pa.schema([("ok", pa.bool_())])
+
+        def __call__(self, table: pa.Table) -> pa.Table:
+            raise RuntimeError("the accelerator is gone")
+
+    stages = [
+        Stage("grow", Grow, {}),
+        Stage("broken", Broken, {}, pool=Pool(1, 1, 0), fallback=passed),
+        Stage("told", Told, {}),
+    ]
+    grow, broken, _ = link(stages, PLACE)
+    block = Meter(grow, 1)(pa.table({"shard": [0]}, schema=PLACE)).slice(0, 2)
+    with pytest.raises(RuntimeError, match="the accelerator is gone"):
+        Meter(broken, 1)(block, Isolation(3, (0, 2)))
+
+
+def passed(table: pa.Table, error: Exception) -> pa.Table:
+    return table.append_column("ok", pa.array([False]))
 
 
 # ---------------------------------------------------------------- workers of a Ray

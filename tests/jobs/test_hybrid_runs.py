@@ -22,6 +22,8 @@ from jobs.ablate.prepare import prepare_ablation
 from jobs.ablate.saving import planned_saving
 from jobs.config.config import Config
 from jobs.config.load import load_config
+from jobs.evaluate.evaluate import evaluate
+from jobs.evaluate.judgements import Judgements
 from jobs.index.index import index
 from jobs.index.opening import open_documents
 from jobs.keys import fingerprint
@@ -116,6 +118,15 @@ def test_a_run_and_a_trial_find_the_same(path: str) -> None:
         "bm25/bm25@",
         f"bm25/dense@{prepared.config.retrieve.retrievers['bm25'].encoder.model}",
     }  # type: ignore[union-attr]
+
+
+def test_a_measure_knows_how_deep_its_lists_are(path: str) -> None:
+    folder = run_in_process(prepared_job(path, "retrieve.retrievers.bm25.depth=2"))
+    grades = {row["query"]: {"d01": 1} for row in rows(folder, "queries")}
+    found = evaluate(open_run(str(folder)), Judgements("", grades, "query"), ["R@8", "P@2"])
+    assert found.looked["R@8"].reads == 8
+    assert 2 <= found.looked["R@8"].documents <= 4
+    assert "P@2" not in found.looked
 
 
 def test_index_builds_what_it_is_made_of(values: Values, corpus: Path, tmp_path: Path, served_dense: Values) -> None:

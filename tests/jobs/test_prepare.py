@@ -113,6 +113,7 @@ DECIDES = {
     "fuse.k": 1,
     "fuse.depth": 3,
     "fuse.keep": 3,
+    "fuse.keep_candidates": True,
     "fuse.weights": {"keyword": 0.5},
     "fuse.redundancy": "none",
 }

@@ -127,6 +127,15 @@ def test_a_run_comes_to_its_end(make: Make) -> None:
     assert node["idle"] >= 0
 
 
+def test_candidates_beyond_the_results_are_kept_by_choice(make: Make) -> None:
+    assert not (done(make("output=plain")) / "candidates").exists()
+    folder = done(make("fuse.keep_candidates=true", "fuse.keep=4"))
+    order = ("query_id", "rank", "doc_id")
+    kept = sorted(tuple(row[name] for name in (*order, "score")) for row in rows(folder, "candidates"))
+    assert kept == sorted(tuple(row[name] for name in (*order, "fused_score")) for row in rows(folder, "results"))
+    assert max(rank for _, rank, *_ in kept) > 1
+
+
 def test_a_limit_that_holds_no_more_when_all_is_committed_stops_nothing(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     found = [None, Stopped("stopped-errors", "too many errors"), None]  # before the work, at the only commit, at the end
     monkeypatch.setattr("jobs.run.run.limit", lambda *_: found.pop(0))

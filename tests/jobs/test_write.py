@@ -188,6 +188,17 @@ ONE = {
 }  # fmt: skip
 
 
+@given(rows=ROWS)
+@settings(max_examples=10)
+def test_candidates_are_written_where_they_are_to_be_kept(tmp_path_factory: pytest.TempPathFactory, rows: list[Row]) -> None:
+    folder = tmp_path_factory.mktemp("run")
+    Write(str(folder), 2, 3, keep_candidates=True)(block(rows))
+    assert stored(folder, "candidates") == [
+        {"query_id": row["query_id"], "rank": rank, "doc_id": one["doc_id"], "score": one["score"]}
+        for row in rows for rank, one in enumerate(row["candidates"], start=1)
+    ]  # fmt: skip
+
+
 def test_a_shard_that_is_written_twice_counts_once(tmp_path: Path) -> None:
     first = Write(str(tmp_path), 0, 1)(block([ONE]))
     files = sorted(path for path in tmp_path.rglob("*") if path.is_file())

@@ -1,1 +1,1 @@
-"""What came of a run: whether rewriting helps, in words; quality by traffic; the queries that find nothing."""
+"""What came of a run: whether rewriting helps, in words; quality by traffic; queries that find nothing; latencies."""

@@ -45,6 +45,7 @@ class _RequestState:
     sends: int = 0
     attempts_used: int = 0
     seconds: float = 0.0  # in flight
+    latency: float | None = None  # of the last send
     first_sent: float = 0.0
     omitted: set[str] = field(default_factory=set)  # fields that the server rejected in this request
     prompt_tokens: int = 0  # of answers that were no completions: they are billed, too
@@ -177,7 +178,8 @@ class OpenaiEngine:
                     sent = time.monotonic()
                     state.sends, state.first_sent = state.sends + 1, state.first_sent or sent
                     status, headers, content = await self._server.send(protocol.encode(body))
-                    state.seconds += time.monotonic() - sent
+                    state.latency = time.monotonic() - sent
+                    state.seconds += state.latency
                     result = protocol.parse_response(status, headers, content) if isinstance(content, bytes) else content
                     place.outcome = _outcome(result)
             except PatienceExceededError:
@@ -276,6 +278,7 @@ class OpenaiEngine:
             usage="counted" if counted else "reported",
             seconds=state.seconds,
             attempts=state.sends,
+            latency=state.latency,
         )
 
     def _failed(self, failure: RequestFailure, state: _RequestState, suffix: str = "") -> Completion:
@@ -290,6 +293,7 @@ class OpenaiEngine:
             attempts=state.sends,
             error_reason=failure.reason,
             error_message=self._server.redact(failure.message)[: _MAX_MESSAGE - len(suffix)] + suffix,
+            latency=state.latency,
         )
 
 

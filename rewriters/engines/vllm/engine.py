@@ -132,8 +132,7 @@ class VllmEngine:
         try:
             self._event_loop.run(self._load())
             loaded = perf_counter()
-            warm = Request("", "", "warm-up", "Say yes.", "", decoding={"max_tokens": 4})
-            self._event_loop.run(self._generate(warm))
+            self._event_loop.run(self._generate(Request("", "", "warm-up", "Say yes.", "", decoding={"max_tokens": 4})))
         except BaseException:
             self.close()
             raise
@@ -182,24 +181,25 @@ class VllmEngine:
                     gate.sending(request)
                 attempt += 1
                 generation, answers, began = self._generation, self._answers, perf_counter()
-                reason, message, dead = "", "", False
                 try:
                     async with asyncio.timeout(self._timeout):
                         completion = await self._generate(request)
                     self._answers, self._deaths = self._answers + 1, 0
-                    return dataclasses.replace(completion, seconds=seconds + perf_counter() - began, attempts=attempt)
+                    last = perf_counter() - began
+                    return dataclasses.replace(completion, seconds=seconds + last, attempts=attempt, latency=last)
                 except TimeoutError:
                     reason, message = "timeout", f"no answer within {self._timeout:g} s"
                     dead = self._answers == answers  # nor has anyone else had one: it hangs
                 except Exception as error:
                     reason, message, dead = _failure(error)
-                seconds += perf_counter() - began
+                seconds += (last := perf_counter() - began)
             if dead:
                 await self._revive(generation, message)
             if reason == "bad_request" or attempt >= ATTEMPTS:
                 return Completion(
-                    None, None, self._name, seconds=seconds, attempts=attempt, error_reason=reason, error_message=message
-                )
+                    None, None, self._name, seconds=seconds, attempts=attempt, error_reason=reason, error_message=message,
+                    latency=last,
+                )  # fmt: skip
 
     async def _generate(self, request: Request) -> Completion:
         from vllm.inputs import tokens_input

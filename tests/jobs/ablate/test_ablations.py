@@ -17,10 +17,12 @@ from whole_runs import rows
 
 from cluster.costs import stage_sums
 from cluster.errors import RewriterError, Stopped
+from cluster.isolation import KilledWorkerError
 from cluster.run.progress import ProgressTracker
 from cluster.run.snapshot import BlockTotals
 from jobs.ablate.prepare import Ablation, prepare_ablation
 from jobs.ablate.saving import saved
+from jobs.ablate.stages.retrieve import RetrieveArms
 from jobs.ablate.stages.write import WriteArms
 from jobs.compare.arm_costs import arm_costs
 from jobs.config.load import load_config
@@ -261,6 +263,20 @@ def test_every_arm_answers_every_query_or_it_is_not_closed(make: Make, monkeypat
     monkeypatch.setattr(WriteArms, "_write_results", forgets)
     with pytest.raises(Stopped, match="arm 'keyword': queries"):
         done(ablation)
+
+
+def test_an_ablation_is_closed_though_workers_died_under_one_query(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = RetrieveArms.__call__
+
+    def dies(self: RetrieveArms, table: pa.Table) -> pa.Table:
+        if "harbour" in table.column("query").to_pylist():
+            raise KilledWorkerError("workers died under it alone")
+        return whole(self, table)
+
+    monkeypatch.setattr(RetrieveArms, "__call__", dies)
+    folder = done(make())
+    assert ("retrieve", "killed_worker") in {(row["stage"], row["reason"]) for row in rows(folder, "errors")}
+    assert (folder / "_SUCCESS.json").exists()
 
 
 def test_results_are_cut_and_carry_sources_on_demand(make: Make) -> None:

@@ -72,6 +72,7 @@ def test_a_grid_point_that_is_an_arm_already_is_that_arm(make: Make) -> None:
         {"fuse.duplicate_chars": 5},
         {"fuse.divide": "max"},
         {"retrieve.keep_runs": False},
+        {"fuse.keep_candidates": True},
         {"fuse.keep": 40},  # no measure looks as deep, and nothing is reranked
     ],
     ids=str,

@@ -108,6 +108,30 @@ def test_the_order_of_a_large_file_is_kept(tmp_path: Path) -> None:
     assert texts == [f"query {n}" for n in range(60_000)]
 
 
+@pytest.mark.parametrize("before", [0, 3000], ids=["in the head", "later"])
+@pytest.mark.parametrize("wrapped", [False, True], ids=["plain", "hits"])
+def test_text_that_is_not_utf8_is_one_rejected_row(tmp_path: Path, before: int, wrapped: bool) -> None:
+    """Half a surrogate pair is what exporters write of a text that was cut in an emoji; DuckDB refuses such a file."""
+    good = {"tags": ["a", None, 1.5], "size": 42, "all": {"é": [1, True]}}
+    rows = [search(f"q{n}", f"query {n}") | good for n in range(before)]
+    odd = [{"user_query": text, "query_id": f"odd{n}"} | good for n, text in enumerate(("cut %", "caf@", "whole \U0001f600"))]
+    write_lines(tmp_path / "log" / "a.ndjson.gz", [*rows, *odd, search("last", "query 1") | good], wrapped=wrapped)
+    path = tmp_path / "log" / "a.ndjson.gz"
+    lines = gzip.decompress(path.read_bytes()).replace(b"%", b"\\ud83d").replace(b"@", b"\xe9").replace(b"\n", b"\n\n")
+    path.write_bytes(gzip.compress(lines.replace(b'"last"', b'"x", "query_id": "last"')))  # of a key twice, the last holds
+    columns = LogColumns("user_query", "query_id", values=("tags", "size", "all"))
+    found = tables(files_of(tmp_path / "log"), tmp_path / "out", columns)
+    assert sorted((row["reason"], row["message"], row["raw"], row["log_id"]) for row in found["errors"]) == [
+        ("not_utf8", "the query is not UTF-8 (byte 3)", "caf\ufffd", "odd1"),
+        ("not_utf8", "the query is not UTF-8 (byte 4)", "cut \ufffd\ufffd\ufffd", "odd0"),
+    ]
+    assert [row["log_id"] for row in found["query_map"]] == [*(f"q{n}" for n in range(before)), "odd0", "odd1", "odd2", "last"]
+    assert {json.dumps(dict(row["values"]), ensure_ascii=False) for row in found["queries"]} == {
+        json.dumps({"tags": "a; 1.5", "size": "42", "all": '{"é":[1,true]}'}, ensure_ascii=False)
+    }
+    assert "whole \U0001f600" in {row["query"] for row in found["queries"]}
+
+
 def test_which_files_are_queries_and_which_are_events(tmp_path: Path) -> None:
     for name in ("ubi_queries/a.ndjson", "ubi_queries-b.parquet", "ubi_events/a.ndjson", "ubi_events-b.json.gz", "other.json",
                  "notes.txt", "_x.json", ".ubi_queries.json"):  # fmt: skip
