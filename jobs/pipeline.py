@@ -172,6 +172,7 @@ def absolute(settings: Model) -> Model:
     files = {"ca_file"} if isinstance(settings, ElasticSettings) else {"index", "model"}
     if isinstance(settings, ServerSettings) and settings.kind in ("openai", "server"):  # its model is a name
         files = set()
+    files |= {"api_key_file", "password_file"}
     for name in type(settings).model_fields:
         value = getattr(settings, name)
         if isinstance(value, BaseModel):

@@ -1,4 +1,4 @@
-"""A cluster's job server, by Ray's client: submits, lists, follows and stops jobs. Only HTTP goes to the head, port 8265.
+"""A cluster's job server, by Ray's client: submits, lists and stops jobs, reads logs. Only HTTP goes to the head, port 8265.
 
 Token and certificate are read from the environment: RAY_AUTH_MODE=token with RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH, and
 SSL_CERT_FILE for an `https://` address whose authority is not among the system's.
@@ -6,22 +6,20 @@ SSL_CERT_FILE for an `https://` address whose authority is not among the system'
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import functools
 import logging
 import os
 import re
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from cluster.errors import ClusterError, ConfigError, Stopped
+from cluster.errors import ClusterError, ConfigError
 
-POLL_SECONDS = 1.0
-PATIENCE_SECONDS = 120.0  # without an answer of the server, as long as requests to storage are retried
+ANSWER_SECONDS = (10.0, 120.0)  # to connect, and for an answer: without a limit, a machine that is gone is waited for
 STOPPED_CODE = 143  # of a job that was stopped: as a driver says that has received SIGTERM
-_ENDED = {"SUCCEEDED", "FAILED", "STOPPED"}
+_WORKING = {"PENDING", "RUNNING"}
 _EXIT_CODE = re.compile(r"failed with exit code (-?\d+)")
 _QUIET = ("dashboard.modules.dashboard_sdk", "dashboard.modules.job.sdk", "_private.runtime_env.packaging")  # below ray
 
@@ -39,7 +37,7 @@ class SubmittedJob(NamedTuple):
     @property
     def ended(self) -> bool:
         """Returns whether the job works no more."""
-        return self.status in _ENDED
+        return self.status not in _WORKING
 
     @property
     def code(self) -> int:
@@ -83,7 +81,8 @@ class JobServer:
             logging.getLogger(f"ray.{name}").setLevel(logging.WARNING)
         authority = os.environ.get("SSL_CERT_FILE") if self.address.startswith("https:") else None
         with self._told():
-            self._client = JobSubmissionClient(self.address, verify=authority or True)
+            self._client: Any = JobSubmissionClient(self.address, verify=authority or True)
+        self._client._do_request = functools.partial(self._client._do_request, timeout=ANSWER_SECONDS)
 
     def jobs(self) -> list[SubmittedJob]:
         """Returns the submitted jobs that the server knows, the oldest first."""
@@ -126,40 +125,10 @@ class JobServer:
         with self._told():
             return str(self._client.get_job_logs(job_id))
 
-    def follow(self, job_id: str, write: Callable[[str], None], patience: float = PATIENCE_SECONDS) -> SubmittedJob:
-        """Passes on what a job prints, from its beginning, and returns the job when it has ended.
-
-        A connection that breaks is made again, and nothing is passed on twice.
-
-        Args:
-            job_id: Of the job.
-            write: Takes pieces of the text.
-            patience: Seconds for which the server may be away.
-
-        Raises:
-            Stopped: The server is away, or does not know the job any more; the job may work on.
-        """
-        tail = _Tail(self._client, job_id, write)
-        failing: float | None = None  # since when
-        while True:
-            try:
-                asyncio.run(tail.follow())
-                job = self.job(job_id)
-                failing = None
-                if job.ended:
-                    with contextlib.suppress(ClusterError):  # the log's machine may be gone
-                        tail.show_all(self.log(job_id))
-                    return job
-            except _passing_errors() as error:
-                if "404" in str(error) and "does not exist" in str(error):
-                    gone = f"--address {self.address}: the job {job_id} is not known any more: the head was started anew"
-                    raise Stopped("cluster-away", f"{gone}; submit it again") from error
-                if failing is None or tail.heard > failing:
-                    failing = time.monotonic()
-                if time.monotonic() - failing > patience:
-                    away = f"--address {self.address}: no answer for {patience:g} s; the job {job_id} may work on"
-                    raise Stopped("cluster-away", f"{away}; follow it again later, or see dmqr status RUN") from error
-            time.sleep(POLL_SECONDS)
+    def tail(self, job_id: str) -> AsyncIterator[str]:
+        """Yields what a job prints, always from its beginning, until the server ends the connection."""
+        found: AsyncIterator[str] = self._client.tail_job_logs(job_id)
+        return found
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
@@ -182,40 +151,6 @@ class JobServer:
                 f"--address {self.address}: {_reason(error)}; give the address of the head's job server, like "
                 "http://HEAD:8265 (the head needs ray[default])",
             ) from error
-
-
-class _Tail:
-    """The log of a job, as far as it has been passed on."""
-
-    def __init__(self, client: Any, job_id: str, write: Callable[[str], None]) -> None:
-        self._client, self._job_id, self._write = client, job_id, write
-        self._shown = 0  # characters
-        self.heard = time.monotonic()  # the latest text
-
-    async def follow(self) -> None:
-        """Passes on what is new, until the server ends the connection; it always sends the log from its beginning."""
-        seen = 0
-        async for text in self._client.tail_job_logs(self._job_id):
-            self.heard = time.monotonic()
-            new = text[max(0, self._shown - seen) :]
-            seen += len(text)
-            self._pass_on(new)
-
-    def show_all(self, text: str) -> None:
-        """Passes on the rest of the whole text."""
-        self._pass_on(text[self._shown :])
-
-    def _pass_on(self, text: str) -> None:
-        if text:
-            self._shown += len(text)
-            self._write(text)
-
-
-def _passing_errors() -> tuple[type[Exception], ...]:
-    """Returns what is raised while a server is away, or behind a proxy that is."""
-    import aiohttp
-
-    return (ClusterError, OSError, RuntimeError, TimeoutError, aiohttp.ClientError)
 
 
 def _job(details: Any) -> SubmittedJob:

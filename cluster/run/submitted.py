@@ -10,6 +10,7 @@ from typing import Any
 
 COMMAND = "dmqr_command"
 """Key of a submitted job's metadata: the command that submits it again."""
+_ID = "job_submission_id"  # key of the metadata that Ray adds
 _VARIABLE = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # so named by ray/_private/runtime_env/constants.py
 
 
@@ -26,6 +27,12 @@ def submitting_command() -> str | None:
     """Returns the command that submits this job again; None: no `dmqr submit` has submitted it."""
     found = submission()
     return None if found is None else (found.get("metadata") or {}).get(COMMAND)
+
+
+def submission_id() -> str | None:
+    """Returns the id of the submitted job that this process drives, as the job server knows it; None: none."""
+    found = submission()
+    return None if found is None else (found.get("metadata") or {}).get(_ID)
 
 
 def working_folder_has(modules: Sequence[str]) -> bool:

@@ -103,6 +103,7 @@ def compile_arms(arms: Sequence[Arm], keep: int, *, sources: bool) -> Compiled:
             looked,
             min(looked, cut_from(config, cuts)),
             config.fuse.keep,
+            config.retrieve.depth,
         )
         if not distinct.add(arm, system(config, facts.rewriting(config)[1], answer)):
             continue

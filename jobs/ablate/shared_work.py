@@ -106,6 +106,7 @@ class Answer:
             candidates, then the fused documents that are none.
         cut_from: A shorter list is whole (`jobs/evaluate/looked.py`).
         candidates: Fused documents that are handed on, as `fuse.keep` has it; the reranker scores these.
+        retrieved: Hits of a list, as `retrieve.depth` has it; other arms may have made the list deeper.
     """
 
     arm: str
@@ -119,6 +120,7 @@ class Answer:
     looked: int
     cut_from: int
     candidates: int
+    retrieved: int
 
 
 @dataclass(frozen=True)
@@ -160,9 +162,11 @@ class OpenedBy:
         """Returns what tells the texts of its documents from those of other indexes."""
         documents = self.searched[0]
         corpus, settings = self.corpus, documents.settings
+        # read with the filter of the searches: what it leaves out, arms with another filter may find
+        only = {"filter": documents.identity["filter"]} if "filter" in documents.identity else {}
         if not isinstance(settings, ElasticSettings) or not str(corpus).startswith(FOREIGN):
-            return digest({"corpus": corpus})
-        known = {"corpus": corpus, "field": settings.searched_field}  # which field is the text depends on the retriever
+            return digest({"corpus": corpus} | only)
+        known = {"corpus": corpus, "field": settings.searched_field} | only  # which field is the text depends on the retriever
         return digest(known | {"dense": settings.encoder is not None, "state": self.states.get(documents.place)})
 
     @property

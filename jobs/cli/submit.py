@@ -32,6 +32,8 @@ def submit(options: argparse.Namespace) -> int:
     job = submission(load(options), options.config, "ablate" if options.ablate else "run", _command(options), packages)
     server = JobServer(options.address)
     sent = send(server, job)
+    if sent.lost is not None:
+        _note(f"{sent.lost[0]} is said to run, but its driver is gone: the lease of {sent.lost[1]} is stale")
     found = "submitted" if sent.is_new else "is working already"
     print(f"dmqr submit: job {sent.job_id} {found} at {server.address}", file=sys.stderr)
     if not options.detach:
@@ -54,11 +56,12 @@ def follow(server: object, job_id: str, verb: str, *, json: bool = False) -> int
     """
     from cluster.run.job_server import JobServer
     from jobs.submit.followed_log import FollowedLog
+    from jobs.submit.following import follow as follow_job
 
     assert isinstance(server, JobServer)
     log = FollowedLog(output=sys.stderr if json else None)
     try:
-        job = server.follow(job_id, log.write)
+        job = follow_job(server, job_id, log.write, note=lambda words: print(f"dmqr {verb}: {words}", file=sys.stderr))
     except KeyboardInterrupt:
         words = f"the job {job_id} works on; follow it with: {program()} logs {job_id} --address {server.address}"
         return say(verb, f"{words}; stop it with: {program()} stop {job_id} --address {server.address}", 130)

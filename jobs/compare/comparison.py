@@ -87,7 +87,7 @@ def _of_measure(
     base, keys = frame.arms.index(baseline), len(frame.keys)
     values, condensed = frame.values[:, place], frame.condensed[:, place]
     series = values - values[base]
-    test = paired_test(series, frame.clusters)
+    test, by_traffic = paired_test(series, frame.clusters), paired_test(series, frame.clusters, frame.weights)
     known = test.freedom > 0
     randomised = randomised_p(cluster_sums(series, frame.clusters)) if known else test.p
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -106,6 +106,9 @@ def _of_measure(
         "low": test.low,
         "high": test.high,
         "weighted_difference": weighted - weighted[base],
+        "weighted_low": by_traffic.low,
+        "weighted_high": by_traffic.high,
+        "weighted_p": by_traffic.p,
         "condensed_difference": condensed_means - condensed_means[base],
         "effect": effects(series),
         "p": test.p,

@@ -38,6 +38,11 @@ class Difference:
     high: float
     weighted_difference: float
     """Difference of the traffic-weighted means."""
+    weighted_low: float
+    """Lower end of its 95 % interval, over clusters."""
+    weighted_high: float
+    weighted_p: float
+    """Two-sided test of it over clusters; in no family."""
     condensed_difference: float
     """Difference of the condensed means."""
     effect: float

@@ -66,7 +66,7 @@ def cluster_sums(series: Floats, clusters: Numbers) -> Floats:
     return sums
 
 
-def paired_test(series: Floats, clusters: Numbers) -> PairedTest:
+def paired_test(series: Floats, clusters: Numbers, weights: Floats | None = None) -> PairedTest:
     """Returns the mean, its interval and its t-test for each series of differences, robust to clusters.
 
     With n keys of mean difference m, cluster g of n_g keys, r_g the sum over its keys of (difference - m), and the correction
@@ -79,29 +79,56 @@ def paired_test(series: Floats, clusters: Numbers) -> PairedTest:
     one degree of freedom less than clusters, and clusters of one key give the paired t-test. The plain cluster-robust variance
     with that many covered the true mean in 91 instead of 95 % where one of 101 clusters had a third of the keys.
 
+    With weights w that sum to 1, W_g and s_g the sums of w and w^2 in cluster g, S that of all w^2, and r_g the sum of w times
+    (difference - m), the error is sqrt(sum of c_g r_g^2) with c_g = 1 / (1 - 2 W_g + W_g^2 S / s_g), and the degrees of freedom
+    are 2 E^2 / V with E and V the mean and the variance of the sum: as above for keys with one variance that are independent,
+    so that the weights say what counts, not how exact a key is. Equal weights give the formulas above. With 200 keys of weight
+    1 / rank it held the true mean in 99.8 % of simulated experiments with normal differences (2.3 degrees of freedom), and in
+    95 % with skewed ones, where one degree less than keys held it in 93 and 80 %.
+
     As any t interval it is too narrow for very skewed differences: with 100 clusters it held the true mean in 93 to 96 % of
     simulated experiments at a skewness of up to 1, in 92 % at 3.8 (nearly no losses, few large gains).
 
     Args:
         series: (series, keys).
         clusters: (keys,), numbers of clusters from 0, none left out.
+        weights: (keys,), above 0, with a sum of 1; None: all keys count alike.
     """
     from scipy import stats
 
-    keys, sizes = len(clusters), np.bincount(clusters).astype(np.float64)
-    if len(sizes) < 2:
+    keys = len(clusters)
+    mean = np.full(len(series), np.nan) if not keys else series.mean(axis=1) if weights is None else series @ weights
+    if not keys or not clusters.max():
         unknown = np.full(len(series), np.nan)
-        return PairedTest(series.mean(axis=1) if keys else unknown, unknown, unknown, unknown, unknown, 0.0)
-    correction = 1 / (1 - sizes / keys)
-    mean = series.mean(axis=1)
-    residuals = cluster_sums(series - mean[:, None], clusters)
-    error = np.sqrt(residuals**2 @ correction) / keys
-    apart = correction * sizes**2
-    freedom = keys**2 / ((sizes**2).sum() + (apart.sum() ** 2 - (apart**2).sum()) / keys**2)
+        return PairedTest(mean, unknown, unknown, unknown, unknown, 0.0)
+    each = np.full(keys, 1 / keys) if weights is None else weights
+    total, own = np.bincount(clusters, each).astype(np.float64), np.bincount(clusters, each**2).astype(np.float64)
+    correction = 1 / (1 - 2 * total + total**2 * own.sum() / own)
+    residuals = cluster_sums((series - mean[:, None]) * each, clusters)
+    error = np.sqrt(residuals**2 @ correction)
+    freedom = _freedom(total, own, correction)
     error[(error <= TIE) & (np.abs(mean) > TIE)] = np.nan
     reach = stats.t.ppf((1 + LEVEL) / 2, freedom) * error
     p = 2 * stats.t.sf(np.abs(_ratio(mean, error)), freedom)
     return PairedTest(mean, error, mean - reach, mean + reach, p, float(freedom))
+
+
+def _freedom(total: Floats, own: Floats, correction: Floats) -> float:
+    """Returns Satterthwaite's degrees of freedom of the sum of correction x residual^2 over clusters.
+
+    The residuals' covariance is diag(own) - total own' - own total' + S total total', S the sum of own.
+
+    Args:
+        total: (clusters,), sums of weights.
+        own: (clusters,), sums of their squares.
+        correction: (clusters,).
+    """
+    spread = own.sum()
+    crossed = total * (spread * total - 2 * own)  # the diagonal without `own`
+    a, b, c = (correction @ one for one in (own**2, total**2, total * own))
+    products = 2 * a * b + 2 * c**2 + spread * b * (spread * b - 4 * c)
+    above = (correction @ (own + crossed)) ** 2
+    return float(above / (correction**2 @ (own**2 + 2 * own * crossed) + products))
 
 
 def randomised_p(sums: Floats) -> Floats:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from jobs.compare.frame import Frame
+from jobs.compare.significance import false_discovery_rates, paired_test
 from jobs.evaluate.evaluate import FEW_QUERIES
 from jobs.evaluate.intervals import Floats
 from jobs.evaluate.per_query import database
@@ -25,6 +28,17 @@ _ORDER = ("head", "torso", "tail", "hard", "medium", "easy", "1-2", "3-5", "6 an
 _SHOWN = {"language": "script"}  # letters tell the script, not the language
 
 Values = Sequence[str | None]
+Places = npt.NDArray[np.intp]
+
+
+class SliceTest(NamedTuple):
+    """The t-test over clusters of one difference within a slice; NaN with fewer than two clusters."""
+
+    low: float
+    high: float
+    p: float
+    q: float
+    """False discovery rate among all tests of the slices of one property."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +53,8 @@ class Slice:
     """Arm -> mean of the first measure, and its difference to the baseline."""
     few: bool
     """Whether it has so few keys that its means say little."""
+    tests: dict[str, SliceTest] = field(default_factory=dict)
+    """Arm other than the baseline -> test of its difference; empty where the baseline's own value made the slices."""
 
 
 def slices_of(run: RunFolder, frame: Frame, names: Sequence[str], baseline: str) -> tuple[list[Slice], list[str]]:
@@ -62,12 +78,28 @@ def slices_of(run: RunFolder, frame: Frame, names: Sequence[str], baseline: str)
         values, note = _values(run, frame, name, base) if column is None else (column, _of_log(name))
         title = _SHOWN.get(name, name) if column is None else name
         notes += [note] if note else []
-        for value, chosen in _parts(values):
+        parts = _parts(values)
+        tests = [{}] * len(parts) if title == "difficulty" and column is None else _tests(frame, parts, baseline)
+        for (value, chosen), tested in zip(parts, tests, strict=True):
             means = first[:, chosen].mean(axis=1)
             differences = means - base[chosen].mean()
             found = {arm: (float(means[n]), float(differences[n])) for n, arm in enumerate(frame.arms)}
-            slices.append(Slice(title, value, len(chosen), found, few=len(chosen) < FEW_QUERIES))
+            slices.append(Slice(title, value, len(chosen), found, len(chosen) < FEW_QUERIES, tested))
     return slices, notes
+
+
+def _tests(frame: Frame, parts: Sequence[tuple[str, Places]], baseline: str) -> list[dict[str, SliceTest]]:
+    """Returns, for each part, arm -> the test of its difference to the baseline by the first measure."""
+    others = [n for n, arm in enumerate(frame.arms) if arm != baseline]
+    series = frame.values[others, 0] - frame.values[frame.arms.index(baseline), 0]
+    if not others or not parts:
+        return [{} for _ in parts]
+    found = [paired_test(series[:, chosen], np.unique(frame.clusters[chosen], return_inverse=True)[1]) for _, chosen in parts]
+    p = np.array([one.p for one in found])
+    q = np.full(p.shape, np.nan)
+    q[np.isfinite(p)] = false_discovery_rates(p[np.isfinite(p)])
+    columns = [np.stack([one.low, one.high, one.p, rates], axis=1).tolist() for one, rates in zip(found, q, strict=True)]
+    return [{frame.arms[n]: SliceTest(*row) for n, row in zip(others, rows, strict=True)} for rows in columns]
 
 
 def _values(run: RunFolder, frame: Frame, name: str, base: Floats) -> tuple[Values, str | None]:
@@ -80,7 +112,7 @@ def _values(run: RunFolder, frame: Frame, name: str, base: Floats) -> tuple[Valu
     if name == "difficulty":
         return thirds(base), (
             "difficulty: thirds by the baseline's own value, so that gains of hard and losses of easy queries are in part "
-            "regression to the mean"
+            "regression to the mean; not tested"
         )
     if name == "frequency":
         return _frequency(run, frame)
@@ -186,7 +218,7 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _parts(values: Values) -> list[tuple[str, np.ndarray]]:
+def _parts(values: Values) -> list[tuple[str, Places]]:
     """Returns each value and the places of its keys: known values in their order, others the most frequent first."""
     shown = [NONE if value is None else value for value in values]
     counts = Counter(shown)

@@ -70,7 +70,9 @@ def comparison_values(comparison: Comparison) -> dict[str, Any]:
     ]
     counts = {name: getattr(frame, name) for name in ("judged", "missing", "not_committed", "rejected", "depth", "key")}
     slices = [
-        asdict(one) | {"means": {arm: [_known(value) for value in pair] for arm, pair in one.means.items()}}
+        asdict(one)
+        | {"means": {arm: [_known(value) for value in pair] for arm, pair in one.means.items()}}
+        | {"tests": {arm: {k: _known(v) for k, v in test._asdict().items()} for arm, test in one.tests.items()}}
         for one in comparison.slices
     ]
     return {

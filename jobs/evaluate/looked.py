@@ -1,8 +1,8 @@
 """How deep a measure looked: R@100 of a list that was cut after ten documents is R@10 under another name, and is marked.
 
 A list shorter than a measure reads is whole where it is also shorter than everything that could have cut it: the search found
-no more. Else it may have been cut, by `retrieve.depth`, `fuse.depth`, `fuse.keep`, `rerank.keep`, `ablate.keep` or a strategy's
-own depth, and the measure has not looked at what stands behind it.
+no more. Else it may have been cut, by `retrieve.depth`, `fuse.depth`, `fuse.keep`, `rerank.keep`, `ablate.keep` or the depth
+of a strategy or of a hybrid retriever, and the measure has not looked at what stands behind it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jobs.config.config import Config
+from retrievers.hybrid.settings import HybridSettings
 
 MARK = "*"  # of a measure of lists that were cut above its depth, and of a difference between such lists
 Numbers = npt.NDArray[np.int64]
@@ -43,7 +44,8 @@ def cut_from(config: Config, cuts: Mapping[str, tuple[int | None, float | None]]
         cuts: strategy -> its own depth and score floor.
     """
     own = [depth for name, (depth, _) in cuts.items() if depth is not None and name in config.rewrite.planned]
-    return min(config.retrieve.depth, config.fuse.depth, *own) if own else min(config.retrieve.depth, config.fuse.depth)
+    own += [one.depth for one in config.retrieve.retrievers.values() if isinstance(one, HybridSettings)]
+    return min(config.retrieve.depth, config.fuse.depth, *own)
 
 
 def cut_lists(lengths: Numbers, least: Numbers | int, reads: int) -> npt.NDArray[np.bool_]:

@@ -8,6 +8,7 @@ from cluster.errors import ClusterError, RetrieverError
 from jobs.evaluate.judgements import Judgements
 from jobs.index.opening import open_documents
 from jobs.pools.request_shares import worker_settings
+from jobs.run.changing import SearchedIndex
 from jobs.run.folder import RunFolder
 from retrievers.hybrid.settings import all_indexed, indexed_identities
 
@@ -53,7 +54,7 @@ def unknown_documents(run: RunFolder, judgements: Judgements) -> UnknownDocument
             index = indexed_identities(run.record.get("indexes") or {}).get(name)
             if index is None:
                 return None
-            place = str(index.get("index") or retriever.index)
+            place = SearchedIndex(name, retriever, index).place
             if place in looked or not left:
                 continue
             looked[place] = None

@@ -61,7 +61,7 @@ def json_batches(file: LogFile, texts: Sequence[str], lists: Sequence[str], rows
             failed = error
     # One text that is not UTF-8, or a key twice, and DuckDB reads no further; with ignore_errors it drops rows uncounted.
     try:
-        found = objects_from(file, read, fields)
+        found = ({name: one.get(name) for name in named} for one in objects_from(file, read, fields))  # of wide objects little
         while some := list(islice(found, rows)):
             yield _batch(some, {name: name in lists for name in named})
     except ValueError as error:

@@ -13,6 +13,7 @@ from retrievers.elastic.settings import ElasticSettings
 from retrievers.hybrid.settings import Indexed, all_indexed, indexed_identities
 from retrievers.retriever import RetrieverSettings
 
+USUAL_SERVER = ElasticSettings.model_fields["url_env"].default
 States = Mapping[str, Any]
 """Index -> its state; only of those that may change in place."""
 
@@ -26,9 +27,11 @@ class SearchedIndex(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Returns the name of its index, with the filter of its searches."""
+        """Returns the name of its index, with the filter of its searches, and its server where that is not the usual one."""
         only = self.identity.get("filter")
-        return f"{self.identity.get('index', self.settings.index)}" + ("" if only is None else f" where {only}")
+        name = str(self.identity.get("index", self.settings.index)) + ("" if only is None else f" where {only}")
+        server = getattr(self.settings, "url_env", USUAL_SERVER)
+        return name if server == USUAL_SERVER else f"{name} of {server}"
 
 
 def searched_indexes(

@@ -15,7 +15,7 @@ from cluster.storage.s3 import S3Storage
 from retrievers.models import local_folder, model_identity
 from retrievers.retriever import error_context
 from rewriters.engines import Engine, open_engine
-from rewriters.engines.settings import EngineSettings, LocatedVllmSettings, RecordedSettings, VllmSettings
+from rewriters.engines.settings import EngineSettings, LocatedVllmSettings, OpenaiSettings, RecordedSettings, VllmSettings
 
 MAX_BLOCKS = 8  # shards in flight per worker: each is held in memory and delivered by a process
 
@@ -34,6 +34,8 @@ def resolve(engine: EngineSettings) -> tuple[EngineSettings, dict[str, Any]]:
         settings, weights = _located(engine)
     if isinstance(engine, RecordedSettings) and not remote(engine.path):
         settings = engine.model_copy(update={"path": str(Path(engine.path).absolute())})
+    if isinstance(engine, OpenaiSettings) and engine.api_key_file is not None:
+        settings = engine.model_copy(update={"api_key_file": str(Path(engine.api_key_file).absolute())})
     worker_engine = open_worker_engine(settings)
     try:
         return settings, worker_engine.identity() | weights

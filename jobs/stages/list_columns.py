@@ -86,13 +86,17 @@ def flat_lists(found: Mapping[str, Found]) -> FlatLists:
     return FlatLists([of[i] for i in order.tolist()], sizes[order], ranges(begins[order], sizes[order]), doc_ids, scores)
 
 
-def stored_rows(query_ids: pa.Array, flat: FlatLists) -> pa.Table:
-    """Returns the rows of runs/: all hits of all lists.
+def stored_rows(query_ids: pa.Array, flat: FlatLists, depth: int | None = None) -> pa.Table:
+    """Returns the rows of runs/: the hits of all lists.
 
     Args:
         query_ids: Of the rows of the block.
         flat: The lists.
+        depth: Hits per list, at most; None: all.
     """
+    if depth is not None:
+        sizes = np.minimum(flat.sizes, depth)
+        flat = flat._replace(sizes=sizes, take=flat.take[ranges(np.cumsum(flat.sizes) - flat.sizes, sizes)])
     lists = pa.array(np.repeat(np.arange(len(flat.of)), flat.sizes))
     of_lists = _names(flat.of) | {"query_id": query_ids.take(pa.array([text.row for text, _ in flat.of], pa.int64()))}
     columns = {name: values.take(lists) for name, values in of_lists.items()} | {

@@ -34,6 +34,7 @@ _STRATEGIES = ("rewrite", "strategies")
 _PATHS: tuple[Key, ...] = (("output",), ("log", "path"), ("log", "events"), ("rewrite", "engine", "path"))
 _RETRIEVERS = ("retrieve", "retrievers")  # below it the names that the user has chosen
 _MODELS = {"model", "lora", "tokenizer"}  # a folder or a name
+_KEYS = {"api_key_file", "password_file"}  # never sent: they lie on the nodes
 
 
 class SentConfig(NamedTuple):
@@ -127,7 +128,7 @@ class _Paths:
     def _path(self, value: str, key: Key) -> str:
         if key in _TEXTS:
             return self._text(value)
-        if key in _PATHS:
+        if key in _PATHS or key[-1] in _KEYS:
             return self._other(value)
         if key[:2] == _RETRIEVERS and self._is_path(".".join(key[2:-1]), key[-1]):
             return self._other(value)

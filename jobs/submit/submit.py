@@ -19,6 +19,7 @@ from jobs.evaluate.evaluate import read_qrels
 from jobs.run.prepare import read_prices
 from jobs.run.rewriting import config_error, read_rewriting
 from jobs.submit.ids import Verb, attempts, metadata, next_id, submission_id
+from jobs.submit.lost import lost_run
 from jobs.submit.package import write_package
 from jobs.submit.sent_config import SentConfig, named_texts, sent_config
 from rewriters.rewriter import Rewriter
@@ -55,6 +56,8 @@ class Submitted:
     job_id: str
     is_new: bool
     """False: it was there already, and works."""
+    lost: tuple[str, str] | None = None
+    """The job in whose place it was submitted, which the server says works, and its run, whose driver is gone."""
 
 
 def submission(config: Config, config_path: str, verb: Verb, command: str, packages: Mapping[str, Sequence[str]]) -> Submission:
@@ -82,15 +85,18 @@ def submission(config: Config, config_path: str, verb: Verb, command: str, packa
 
 
 def submit(server: JobServer, job: Submission) -> Submitted:
-    """Sends a job, unless one of its attempts works already.
+    """Sends a job, unless one of its attempts works already: by the job server, and by the lease of its run.
 
     Raises:
         ClusterError: The server refuses it.
     """
     for _ in range(_TRIES):
         jobs = server.jobs()
+        lost = None
         if (working := working_attempt(jobs, job.base)) is not None:
-            return Submitted(working.id, is_new=False)
+            if (run := lost_run(working)) is None:
+                return Submitted(working.id, is_new=False)
+            lost = working.id, run
         job_id = next_id(jobs, job.base)
         with tempfile.TemporaryDirectory(prefix="dmqr-submit-") as folder:
             path = Path(job.config_path)
@@ -98,7 +104,7 @@ def submit(server: JobServer, job: Submission) -> Submitted:
             environment = {"working_dir": folder, **{name: list(listed) for name, listed in job.packages.items()}}
             entrypoint = shlex.join(["python", "-m", "jobs", job.verb, place])
             if server.submit(job_id, entrypoint, environment, job.metadata):
-                return Submitted(job_id, is_new=True)
+                return Submitted(job_id, is_new=True, lost=lost)
     raise ConfigError(
         "run-held", f"{job.base}: others submit this job at the same time; follow theirs with: dmqr logs {job.base}"
     )

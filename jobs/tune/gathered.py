@@ -29,6 +29,7 @@ from retrievers.lists import ORIGINAL, TOGETHER, Hits, Lists, by_document
 from retrievers.ranking import offsets_of
 from retrievers.redundancy import Similarity
 from retrievers.retriever import SearchText
+from retrievers.typos import with_typos
 
 FULL = "full"  # the arm of an ablation that is its config, unchanged
 MOST_QUERIES = 5000  # of more judged queries so many are drawn: memory and time are bounded
@@ -191,9 +192,11 @@ def _copy_scores(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> bool:
 
 
 def _texts(connection: duckdb.DuckDBPyConnection, run: RunFolder, asked: Sequence[tuple[str, str]]) -> list[list[Text]]:
-    """Returns the texts of each query of the block: the original, then the rewrites."""
+    """Returns the texts of each query of the block: the original as it was searched, then the rewrites."""
     number = {query_id: row for row, (query_id, _) in enumerate(asked)}
-    texts = [[Text(row, 0, ORIGINAL, 1, 1.0, 1.0, SearchText(query))] for row, (_, query) in enumerate(asked)]
+    typos = run.config.retrieve.typos
+    searched = [query if typos is None else with_typos(query, query_id, typos) for query_id, query in asked]
+    texts = [[Text(row, 0, ORIGINAL, 1, 1.0, 1.0, SearchText(query))] for row, query in enumerate(searched)]
     if "rewrites" not in run.tables:
         return texts
     files = run.tables["rewrites"]

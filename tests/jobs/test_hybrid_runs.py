@@ -22,6 +22,8 @@ from jobs.ablate.prepare import prepare_ablation
 from jobs.ablate.saving import planned_saving
 from jobs.config.config import Config
 from jobs.config.load import load_config
+from jobs.evaluate.evaluate import evaluate
+from jobs.evaluate.judgements import Judgements
 from jobs.index.index import index
 from jobs.index.opening import open_documents
 from jobs.keys import fingerprint
@@ -29,6 +31,7 @@ from jobs.pipeline import absolute
 from jobs.plan.searches import all_searches
 from jobs.pools.request_shares import shared_limits, worker_settings
 from jobs.pools.requested import with_precisions
+from jobs.run.engine import resolve
 from jobs.run.folder import open_run
 from jobs.run.prepare import prepare
 from jobs.run.run import run
@@ -36,7 +39,10 @@ from jobs.submit.reachable import unseen_paths
 from jobs.submit.sent_config import sent_config
 from jobs.terminal.live_display import LiveDisplay
 from jobs.try_one.loaded import LoadedConfig
+from retrievers.elastic.settings import ElasticSettings
 from retrievers.local.build import build_local_index
+from retrievers.settings import RerankSettings
+from rewriters.engines.settings import OpenaiSettings
 
 Values = dict[str, Any]
 ELASTIC = {"kind": "elastic", "index": "docs", "api_key_env": "ES_KEY", "ca_file": "ca.pem", "max_in_flight": 6}
@@ -118,6 +124,15 @@ def test_a_run_and_a_trial_find_the_same(path: str) -> None:
     }  # type: ignore[union-attr]
 
 
+def test_a_measure_knows_how_deep_its_lists_are(path: str) -> None:
+    folder = run_in_process(prepared_job(path, "retrieve.retrievers.bm25.depth=2"))
+    grades = {row["query"]: {"d01": 1} for row in rows(folder, "queries")}
+    found = evaluate(open_run(str(folder)), Judgements("", grades, "query"), ["R@8", "P@2"])
+    assert found.looked["R@8"].reads == 8
+    assert 2 <= found.looked["R@8"].documents <= 4
+    assert "P@2" not in found.looked
+
+
 def test_index_builds_what_it_is_made_of(values: Values, corpus: Path, tmp_path: Path, served_dense: Values) -> None:
     place = str(tmp_path / "built")
     words = {"kind": "local", "index": place}
@@ -158,6 +173,18 @@ def test_paths_are_absolute_for_workers_and_for_what_is_sent(
     unseen = unseen_paths(config)
     assert "retrieve.retrievers.both.of.a.index: index" in unseen
     assert "retrieve.retrievers.both.of.b.ca_file: ca.pem" in unseen
+
+
+def test_files_of_keys_are_absolute_for_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "key").write_text("secret")
+    at_server = {"base_url": "http://host:8000/v1", "model": "m", "api_key_file": "key"}
+    served = RerankSettings.model_validate({"kind": "server", **at_server})
+    elastic = ElasticSettings.model_validate({"kind": "elastic", "index": "docs", "user_env": "U", "password_file": "key"})
+    engine, _ = resolve(OpenaiSettings.model_validate({"kind": "openai", **at_server}))
+    assert (absolute(served).api_key_file, absolute(elastic).password_file) == (f"{tmp_path}/key", f"{tmp_path}/key")
+    assert isinstance(engine, OpenaiSettings)
+    assert engine.api_key_file == f"{tmp_path}/key"
 
 
 def test_precision_is_resolved_in_its_encoders(values: Values) -> None:

@@ -299,7 +299,8 @@ class RetrieveArms:
 
     def _write(self, table: pa.Table, flat: FlatLists, answer: Answer) -> dict[str, Any]:
         """Writes the lists of the full arm; returns the file as an entry of `stored`."""
-        file = write_table(self._storage, "runs", shard_of(table), stored_rows(table.column("query_id").combine_chunks(), flat))
+        of_queries = stored_rows(table.column("query_id").combine_chunks(), flat, answer.retrieved)
+        file = write_table(self._storage, "runs", shard_of(table), of_queries)
         return {"table": "runs"} | file._asdict()
 
 

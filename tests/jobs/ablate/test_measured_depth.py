@@ -136,3 +136,16 @@ def test_keep_ends_all_lists_and_marks_all_measures_that_read_deeper(done: Calla
     assert all(one.looked and one.looked.documents == 3 for one in comparison.differences if one.measure == f"R@{READS}")
     assert not any(one.uneven for one in comparison.differences)  # all end at the same depth
     assert any(f"* R@{READS} looked at 3 of {READS}: every arm" in note for note in comparison.notes)
+
+
+def test_a_deeper_arm_makes_no_list_of_the_config_deeper(done: Callable[..., ComparedArms]) -> None:
+    found = done("retrieve.depth=3", 'ablate.arms={"deep": {"retrieve.depth": 8}}')
+    folder = Path(found.folder.storage.root)
+    alone = prepare(found.folder.config.model_copy(update={"output": "alone"}), "config.yaml")
+    run(alone, LiveDisplay(io.StringIO()))
+
+    def stored(of: Path) -> list[Any]:
+        names = ("query_id", "strategy", "position", "retriever", "rank", "doc_id")
+        return sorted(tuple(row[name] for name in names) for row in rows(of, "runs"))
+
+    assert stored(folder) == stored(Path(alone.storage.root))

@@ -79,6 +79,9 @@ def test_every_figure_is_of_the_frames_values(compared: Compare) -> None:
         assert one.weighted_mean == pytest.approx(np.average(values, weights=frame.counts))
         assert one.difference == pytest.approx((values - base).mean())
         assert one.weighted_difference == pytest.approx(np.average(values - base, weights=frame.counts))
+        if len(set(frame.clusters.tolist())) > 1:
+            assert (one.weighted_low + one.weighted_high) / 2 == pytest.approx(one.weighted_difference)
+            assert 0 <= one.weighted_p <= 1
         assert (one.wins, one.ties, one.losses) == ((values > base).sum(), (values == base).sum(), (values < base).sum())
         if one.arm == "original":
             assert (one.p, one.p_holm, one.q, one.needed, one.effect, one.p_equivalent) == (1, None, None, None, 0, 0)

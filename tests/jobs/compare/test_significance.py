@@ -75,6 +75,50 @@ def test_clusters_of_one_size_are_those_of_a_regression_on_a_constant() -> None:
     assert (found.low[0], found.high[0]) == pytest.approx(tuple(fitted.conf_int()[0]), rel=CLOSE)
 
 
+def test_weighted_clusters_of_one_weight_are_those_of_a_weighted_regression() -> None:
+    sm = pytest.importorskip("statsmodels.api", exc_type=ImportError)
+    order = GENERATOR.permutation(120)
+    clusters, weights = np.repeat(np.arange(30), 4)[order], np.tile([40.0, 9.0, 2.0, 1.0], 30)[order]
+    differences = GENERATOR.normal(0.02, 0.1, 120) + GENERATOR.normal(0, 0.1, 30)[clusters]
+    regression = sm.WLS(differences, np.ones(120), weights=weights)
+    fitted = regression.fit(cov_type="cluster", cov_kwds={"groups": clusters}, use_t=True)
+    found = paired_test(differences[None], clusters, weights / weights.sum())
+    assert found.freedom == pytest.approx(29)
+    assert found.mean[0] == pytest.approx(fitted.params[0], rel=CLOSE)
+    assert found.error[0] == pytest.approx(fitted.bse[0], rel=CLOSE)
+    assert found.p[0] == pytest.approx(fitted.pvalues[0], rel=1e-8)
+    assert (found.low[0], found.high[0]) == pytest.approx(tuple(fitted.conf_int()[0]), rel=CLOSE)
+
+
+def test_weighted_clusters_of_any_sizes_by_matrices() -> None:
+    """Of keys with one variance, the sum has the variance of the mean as its mean, and Satterthwaite's degrees of freedom."""
+    clusters = np.unique(GENERATOR.integers(0, 14, 50), return_inverse=True)[1]
+    weights = 1 / GENERATOR.permutation(np.arange(1.0, 51))
+    weights /= weights.sum()
+    differences = GENERATOR.normal(0.02, 0.1, 50)
+    of_cluster = np.equal.outer(np.arange(clusters.max() + 1), clusters) * weights
+    residuals = of_cluster @ (np.eye(50) - np.outer(np.ones(50), weights))
+    covariance = residuals @ residuals.T
+    correction = (of_cluster**2).sum(axis=1) / np.diag(covariance)
+    found = paired_test(differences[None], clusters, weights)
+    assert found.error[0] ** 2 == pytest.approx(correction @ (residuals @ differences) ** 2, rel=CLOSE)
+    assert correction @ np.diag(covariance) == pytest.approx((weights**2).sum(), rel=CLOSE)
+    scaled = np.sqrt(np.outer(correction, correction)) * covariance
+    assert found.freedom == pytest.approx(np.trace(scaled) ** 2 / (scaled**2).sum(), rel=CLOSE)
+    even = paired_test(differences[None], clusters, np.full(50, 1 / 50))
+    assert even.error[0] == pytest.approx(paired_test(differences[None], clusters).error[0], rel=CLOSE)
+
+
+def test_weighted_intervals_hold_the_true_mean_where_few_queries_have_most_of_the_traffic() -> None:
+    weights = 1 / np.arange(1.0, 201)
+    weights /= weights.sum()
+    generator = np.random.default_rng(2)
+    skewed = generator.exponential(1, (2000, 200)) * (generator.random((2000, 200)) < 0.3) - 0.2
+    for drawn, least in ((generator.normal(0.1, 1, (2000, 200)), 0.95), (skewed, 0.93)):  # both of mean 0.1
+        found = paired_test(drawn, np.arange(200), weights)
+        assert np.mean((found.low <= 0.1) & (found.high >= 0.1)) > least
+
+
 def test_clusters_of_any_sizes_are_the_linearisation_by_its_definition() -> None:
     """With H the hat matrix of a constant: A_g = (I - H_gg)^-1/2, and the degrees of freedom by eigenvalues."""
     clusters = np.unique(GENERATOR.integers(0, 12, 50) // GENERATOR.integers(1, 3, 50), return_inverse=True)[1]

@@ -10,6 +10,7 @@ import io
 import json
 import ssl
 import threading
+import time
 import zipfile
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -31,8 +32,9 @@ class Job:
     log: str = ""
     code: int | None = None
     message: str = ""
+    started: float = field(default_factory=time.time)
 
-    def details(self, number: int) -> Raw:
+    def details(self) -> Raw:
         """What the server says of it."""
         return {
             "type": "SUBMISSION",
@@ -42,7 +44,7 @@ class Job:
             "message": self.message,
             "metadata": self.body.get("metadata"),
             "runtime_env": self.body.get("runtime_env"),
-            "start_time": 1000 * number,
+            "start_time": int(1000 * self.started),
             "driver_exit_code": self.code,
         }
 
@@ -56,6 +58,10 @@ class FakeJobServer:
     tls: ssl.SSLContext | None = None
     cut_after: int | None = None
     """Characters after which the first connection to a log breaks."""
+    machine_gone: bool = False
+    """No log can be had, and the job's status stays as it was."""
+    hangs: bool = False
+    """A log's connection says nothing, and never ends."""
     jobs: dict[str, Job] = field(default_factory=dict)
     packages: dict[str, bytes] = field(default_factory=dict)
     requests: list[tuple[str, str, bytes]] = field(default_factory=list)
@@ -148,15 +154,17 @@ class FakeJobServer:
 
     async def _list(self, request: web.Request) -> web.Response:
         driver = {"type": "DRIVER", "job_id": "01000000", "status": "RUNNING", "entrypoint": "python"}
-        return web.json_response([driver, *(job.details(n) for n, job in enumerate(self.jobs.values(), 1))])
+        return web.json_response([driver, *(job.details() for job in self.jobs.values())])
 
     async def _job(self, request: web.Request) -> web.Response:
         job = self.jobs.get(request.match_info["id"])
         if job is None:
             return web.Response(status=404, text=f"Job {request.match_info['id']} does not exist")
-        return web.json_response(job.details(1))
+        return web.json_response(job.details())
 
     async def _logs(self, request: web.Request) -> web.Response:
+        if self.machine_gone:
+            return web.Response(status=500, text="ClientConnectorError: Cannot connect to host")
         return web.json_response({"logs": self.jobs[request.match_info["id"]].log})
 
     async def _tail(self, request: web.Request) -> web.StreamResponse:
@@ -165,6 +173,13 @@ class FakeJobServer:
         self.tails += 1
         shown = 0
         while True:
+            if self.machine_gone:
+                assert request.transport is not None
+                request.transport.abort()
+                return answer
+            if self.hangs:
+                await asyncio.sleep(0.01)
+                continue
             job = self.jobs.get(request.match_info["id"])
             if job is None:
                 return answer

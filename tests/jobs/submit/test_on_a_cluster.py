@@ -24,6 +24,7 @@ from whole_runs import ROOT, SAMPLE, Done, check_files, check_same_rows, committ
 from cluster.run.job_server import JobServer
 from cluster.storage import open_storage
 from jobs.run.status import read_status
+from jobs.submit.following import follow
 
 pytestmark = pytest.mark.slow
 
@@ -162,7 +163,7 @@ def test_the_nodes_do_not_have_the_project(nodes: Simulated, monkeypatch: pytest
     monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "")
     server, shown = JobServer(nodes.address), list[str]()
     server.submit("probe", f"python -c '{PROBE}'", {}, {})
-    assert server.follow("probe", shown.append).code == 0, "".join(shown)
+    assert follow(server, "probe", shown.append).code == 0, "".join(shown)
     (line,) = (line for line in "".join(shown).splitlines() if line.startswith("found "))
     assert json.loads(line.removeprefix("found ")) == [[str(nodes.python), True]] * 3
 

@@ -17,9 +17,12 @@ import yaml
 from certificates import own_certificate
 from fake_job_server import END, RUN, FakeJobServer, Job
 
+from cluster.errors import Stopped
 from cluster.run import job_server
 from cluster.run.job_server import JobServer
 from jobs.__main__ import main
+from jobs.submit import following
+from jobs.submit.following import follow
 
 SECRET = "s3cr3t-value-of-a-key"
 TABLE = f"queries  2\nreport   {RUN}/report.html\n{RUN}\n"
@@ -27,7 +30,7 @@ TABLE = f"queries  2\nreport   {RUN}/report.html\n{RUN}\n"
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_server, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(following, "POLL_SECONDS", 0.01)
     for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")  # what is given counts, not what Ray would prefer
 
@@ -255,7 +258,7 @@ def test_the_patience_begins_when_the_connection_breaks(server: FakeJobServer, j
 
     threading.Timer(0.6, cut).start()
     shown: list[str] = []
-    assert JobServer(server.address).follow(job_id, shown.append, patience=0.4).code == 0
+    assert follow(JobServer(server.address), job_id, shown.append, patience=0.4).code == 0
     assert "".join(shown) == server.jobs[job_id].log
 
 
@@ -264,8 +267,8 @@ def test_a_server_that_stays_away_ends_the_following(server: FakeJobServer, job:
     client = JobServer(server.address)
     server.__exit__()
     try:
-        with pytest.raises(job_server.Stopped, match="may work on") as stopped:
-            client.follow(next(iter(server.jobs)), lambda text: None, patience=0.2)
+        with pytest.raises(Stopped, match="may work on") as stopped:
+            follow(client, next(iter(server.jobs)), lambda text: None, patience=0.2)
         assert stopped.value.exit_code == 1
     finally:
         server.__enter__()
@@ -273,8 +276,8 @@ def test_a_server_that_stays_away_ends_the_following(server: FakeJobServer, job:
 
 def test_a_head_that_was_started_anew_does_not_know_the_job(server: FakeJobServer, job: str) -> None:
     client = JobServer(server.address)
-    with pytest.raises(job_server.Stopped, match="not known any more"):
-        client.follow("small-0123456789ab", lambda text: None)
+    with pytest.raises(Stopped, match="not known any more"):
+        follow(client, "small-0123456789ab", lambda text: None)
 
 
 # ---------------------------------------------------------------- logs, stop, status

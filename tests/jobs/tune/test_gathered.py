@@ -20,6 +20,8 @@ from jobs.tune.objective import Objective, equal_weights, fuse_settings
 from jobs.tune.vectors import similarity
 from retrievers.fusion import fuse
 from retrievers.retriever import SearchText
+from retrievers.settings import TypoSettings
+from retrievers.typos import with_typos
 
 
 class Letters:
@@ -70,6 +72,25 @@ def test_cuts_of_a_strategy_hold(tmp_path: Path) -> None:
     (block,) = gathered.blocks
     assert block.hits.doc_ids.to_pylist() == ["a", "b", "c"]
     assert gathered.own_weights == {"original": 1.0, "short": 1.0}
+
+
+def test_the_original_is_encoded_as_it_was_searched(tmp_path: Path) -> None:
+    heard: list[str] = []
+
+    class Hearing(Letters):
+        def encode(self, texts: Sequence[SearchText]) -> np.ndarray:
+            heard.extend(one.text for one in texts)
+            return super().encode(texts)
+
+    name, typos = "a lighthouse and its keeper", TypoSettings(rate=1)
+    query = Query(name, {"general": "the lamp"}, hits={("original", "bm25"): ["a"], ("general", "bm25"): ["b"]})
+    retrieve = {"retrievers": {"bm25": {"kind": "local", "index": "nowhere"}}, "typos": typos.model_dump()}
+    run = RunMaker(tmp_path)([query], ("general",), retrieve=retrieve)
+    gathered = gather(run, Judgements("q", {query_id(0): {"a": 1}}, "query_id"), Hearing(), None, 0)
+    searched = with_typos(name, query_id(0), typos)
+    assert searched != name
+    assert heard == [searched, "the lamp"]
+    assert gathered.queries == (name,)
 
 
 def _rewrite(strategies: list[object]) -> dict[str, object]:

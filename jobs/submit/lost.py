@@ -1,0 +1,52 @@
+"""Finds the run of a job whose driver is gone, though the job server, which may never learn of it, says that it works."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from cluster.errors import DmqrError
+from cluster.run.job_server import SubmittedJob
+from cluster.run.lease import holder
+from cluster.storage import open_storage
+from jobs.run.folder import find_runs
+from jobs.submit.ids import run_of
+
+PATIENCE_SECONDS = 10.0  # requests to storage are repeated for minutes
+
+
+def lost_run(job: SubmittedJob, patience: float = PATIENCE_SECONDS) -> str | None:
+    """Returns the folder of a job's run whose lease is stale; None: there is none, or it cannot be seen from here.
+
+    Args:
+        job: That the server says works.
+        patience: Seconds after which it is given up.
+    """
+    found: list[str] = []
+
+    def find() -> None:
+        try:
+            found.extend(_lost_runs(job))
+        except (DmqrError, OSError, ValueError, KeyError):
+            return  # the output is not for this machine to read: what the server says counts
+
+    thread = threading.Thread(target=find, name="lost-run", daemon=True)
+    thread.start()
+    thread.join(patience)
+    return found[0] if found and not thread.is_alive() else None
+
+
+def _lost_runs(job: SubmittedJob) -> list[str]:
+    name, label, place = run_of(job)
+    if not name or not place:
+        return []
+    output, now, found = open_storage(place), time.time(), []
+    for folder, _ in find_runs(output, name, label):
+        last = holder(open_storage(output.url(folder)), now)
+        # a head that was started anew gives ids once more: a lease from before this job is not its own
+        if last is None or last.job != job.id or last.began < job.started:
+            continue
+        if last.alive or last.released:
+            return []
+        found.append(output.url(folder))
+    return found

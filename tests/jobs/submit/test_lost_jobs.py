@@ -1,0 +1,170 @@
+"""Followers of jobs that are lost with their machine or their head, and what is submitted in their place; at the wire."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_job_server import END, RUN, FakeJobServer, Job
+
+from cluster.errors import Stopped
+from cluster.run import job_server
+from cluster.run.job_server import JobServer
+from jobs.__main__ import main
+from jobs.submit import following
+from jobs.submit.following import follow
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(following, "ASK_SECONDS", 0.05)
+    monkeypatch.setattr(following, "LOST_SECONDS", 0.3)
+    monkeypatch.setattr(following, "PATIENCE_SECONDS", 3.0)
+    monkeypatch.setattr(following.follow, "__defaults__", (3.0, lambda words: None))
+
+
+@pytest.fixture
+def server() -> Iterator[FakeJobServer]:
+    with FakeJobServer() as one:
+        yield one
+
+
+@pytest.fixture
+def job(values: dict[str, Any], config_file: Callable[[Any], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    return config_file(values)
+
+
+def submitted(server: FakeJobServer, config: str, *more: str) -> int:
+    return main(["submit", config, "--address", server.address, *more])
+
+
+def detached(server: FakeJobServer, job: str) -> str:
+    assert submitted(server, job, "--detach") == 0
+    return next(reversed(server.jobs))
+
+
+def soon(work: Callable[[], None]) -> None:
+    threading.Timer(0.5, work).start()
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_the_log_of_a_later_job_of_the_same_id_is_never_shown(
+    server: FakeJobServer, job: str, hangs: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def started_anew() -> None:
+        body = server.jobs[job_id].body
+        server.jobs[job_id] = Job(
+            body, log=f"another beginning, as long as the first\n{END}\n{RUN}\n", started=time.time() + 60
+        )
+        server.machine_gone = False
+        server.end(job_id)
+
+    job_id = detached(server, job)
+    server.jobs[job_id].log = "the first beginning\n"
+    if hangs:
+        server.hangs = True
+    else:
+        soon(lambda: setattr(server, "machine_gone", True))
+    threading.Timer(0.6, started_anew).start()
+    following.LOST_SECONDS = 30  # of this test alone: `quick` puts it back
+    capsys.readouterr()
+    assert submitted(server, job) == 1
+    seen = capsys.readouterr()
+    assert seen.out == ""
+    assert "another beginning" not in seen.err
+    assert "is another one now" in seen.err.splitlines()[-1]
+
+
+def test_a_job_that_has_failed_ends_the_following_while_its_log_hangs(
+    server: FakeJobServer, job: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.hangs = True
+    job_id = detached(server, job)
+    soon(lambda: server.end(job_id, "FAILED", None))
+    began = time.monotonic()
+    assert submitted(server, job) == 1
+    assert time.monotonic() - began < 20
+    assert f"job {job_id}: failed" in capsys.readouterr().err
+
+
+def test_a_job_of_an_unknown_status_has_ended(server: FakeJobServer, job: str) -> None:
+    assert job_server.SubmittedJob("a", "UNKNOWN", {}, "", None, 0).ended
+    assert job_server.SubmittedJob("a", "UNKNOWN", {}, "", None, 0).code == 1
+
+
+def test_a_job_whose_machine_gives_no_log_ends_the_following(server: FakeJobServer, job: str) -> None:
+    job_id = detached(server, job)
+    server.jobs[job_id].log = "begins\n"
+    soon(lambda: setattr(server, "machine_gone", True))
+    threading.Timer(0.5, setattr, (server, "cut_after", None)).start()
+    server.cut_after = 7  # the connection breaks
+    with pytest.raises(Stopped, match="gives no log") as stopped:
+        follow(JobServer(server.address), job_id, lambda text: None, patience=60)
+    assert stopped.value.exit_code == 1
+
+
+def test_a_head_that_is_started_anew_ends_the_following_while_the_log_hangs(server: FakeJobServer, job: str) -> None:
+    server.hangs = True
+    job_id = detached(server, job)
+    soon(server.jobs.clear)
+    with pytest.raises(Stopped, match="not known any more"):
+        follow(JobServer(server.address), job_id, lambda text: None, patience=60)
+
+
+def test_that_the_server_is_away_is_said(server: FakeJobServer, job: str, capsys: pytest.CaptureFixture[str]) -> None:
+    job_id = detached(server, job)
+    client = JobServer(server.address)
+    server.__exit__()
+    try:
+        said: list[str] = []
+        with pytest.raises(Stopped, match="may work on"):
+            follow(client, job_id, lambda text: None, patience=0.6, note=said.append)
+        assert said == [f"the job server {server.address} does not answer; it is asked again for 0.6 s"]
+    finally:
+        server.__enter__()
+
+
+# ---------------------------------------------------------------- submitted again
+
+
+def lease(folder: Path, job_id: str, *, beat: float, began: float) -> None:
+    """Writes the lease of a job's driver on another machine."""
+    (folder / "lease").mkdir(parents=True)
+    held = {"job": job_id, "machine": "elsewhere", "host": "elsewhere", "pid": 1, "pid_began": "0", "released": False}
+    (folder / "lease" / "000001.json").write_text(json.dumps(held | {"began": began, "beat": beat}))
+
+
+@pytest.mark.parametrize(
+    ("beat", "began", "is_lost"),
+    [(-400, -500, True), (-5, -500, False), (-4000, -5000, False)],
+    ids=["stale since", "works", "an earlier start's"],
+)
+def test_a_job_that_is_said_to_run_and_whose_lease_is_stale_is_submitted_again(
+    server: FakeJobServer, job: str, tmp_path: Path, beat: float, began: float, is_lost: bool,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    first, now = detached(server, job), time.time()
+    server.jobs[first].started = now - 1000
+    lease(tmp_path / "runs" / "small-0123456789ab", first, beat=now + beat, began=now + began)
+    capsys.readouterr()
+    assert submitted(server, job, "--detach") == 0
+    seen = capsys.readouterr()
+    assert list(server.jobs) == ([first, f"{first}-2"] if is_lost else [first])
+    assert seen.out.strip() == (f"{first}-2" if is_lost else first)
+    assert ("is working already" in seen.err) != is_lost
+    assert (f"{first} is said to run, but its driver is gone" in seen.err) == is_lost
+
+
+def test_a_stale_lease_of_another_job_of_the_name_does_not_count(server: FakeJobServer, job: str, tmp_path: Path) -> None:
+    first, now = detached(server, job), time.time()
+    server.jobs[first].started = now - 1000
+    lease(tmp_path / "runs" / "small-0123456789ab", "small-ba9876543210", beat=now - 400, began=now - 500)
+    assert submitted(server, job, "--detach") == 0
+    assert list(server.jobs) == [first]
