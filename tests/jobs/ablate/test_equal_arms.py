@@ -18,6 +18,7 @@ from jobs.ablate.prepare import Ablation, prepare_ablation
 from jobs.config.config import Config
 from jobs.config.load import load_config
 from jobs.run.run import run
+from jobs.stages.list_columns import Cuts
 from jobs.terminal.live_display import LiveDisplay
 
 Make = Callable[..., Ablation]
@@ -138,7 +139,7 @@ def test_a_deeper_arm_changes_no_approximate_list_of_another(values: dict[str, A
     values["retrieve"] = {"depth": 30, "retrievers": {"dense": dense, "bm25": {"kind": "elastic", "index": "b"}}}
     arms = arms_of(Config.model_validate(values | {"ablate": {"arms": {"deep": {"retrieve.depth": 300}}}}))
     lists = _Lists(Facts(), [(arm, arm.config) for arm in arms])  # type: ignore[arg-type]
-    found = {arm.name: lists.searches.values[lists.search(arm.config, 0, {})] for arm in arms}
+    found = {arm.name: lists.searches.values[lists.search(arm.config, 0, Cuts())] for arm in arms}
     of = {
         name: {retriever: lists.retrievers[key].depth for retriever, key in one.retrievers.items()}
         for name, one in found.items()
