@@ -49,7 +49,7 @@ def _on_ray(function: Callable[[Item], Result], items: Sequence[Item], worked: C
 
     data_context()
     blocks = [pa.table({"number": [number], "value": [pickle.dumps(item)]}) for number, item in enumerate(items)]
-    data = ray.data.from_arrow(blocks).map_batches(
+    data = ray.data.from_blocks(blocks).map_batches(
         _call, fn_args=(function,), batch_size=None, batch_format="pyarrow", compute=TaskPoolStrategy(), num_cpus=1
     )
     results: dict[int, Result] = {}

@@ -1,6 +1,6 @@
 """A report in a real browser: screenshots to look at, and whether what the page does by script works.
 
-    python tests/benchmarks/report_screens.py runs/quickstart-1ba339e5b307/report.html FOLDER
+    python tests/benchmarks/report_screens.py runs/quickstart-a60b6f529ad1/report.html FOLDER
 
 FOLDER gets the first screen and the whole page at 390, 768 and 1280 pixels, light and dark. Exits with 1 where the page is
 wider than the screen, a script fails, a table does not sort or download, or the samples do not follow the order that is
