@@ -54,20 +54,22 @@ def left_out(found: Standing) -> LeftOut | None:
     """Returns the losses of the arms `without X` to the arm `full`; None where there are none."""
     frame = found.comparison.frame
     number = {arm: place for place, arm in enumerate(frame.arms)}
-    arms = [arm for arm in frame.arms if arm.startswith(WITHOUT) and found.comparison.families.get(arm) == "subsets"]
+    families, also = found.comparison.families, found.comparison.also
+    arms = {arm: arm for arm in frame.arms if arm.startswith(WITHOUT) and families.get(arm) == "subsets"}
+    arms |= {name: arm for arm in frame.arms for name in also.get(arm, ()) if name.startswith(WITHOUT)}  # one system, one row
     if WHOLE not in number or not arms:
         return None
     whole = [found.means[WHOLE][measure] for measure in frame.measures]
     rows = []
-    p = paired_test(frame.values[[number[arm] for arm in arms], 0] - frame.values[number[WHOLE], 0], frame.clusters).p
+    p = paired_test(frame.values[[number[arm] for arm in arms.values()], 0] - frame.values[number[WHOLE], 0], frame.clusters).p
     p[np.isfinite(p)] = holm(p[np.isfinite(p)])
-    for place, arm in enumerate(arms):
+    for place, (name, arm) in enumerate(arms.items()):
         means = [found.means[arm][measure] for measure in frame.measures]
         moved = frame.values[number[arm], 0] - frame.values[number[WHOLE], 0]
         losses = [all_of_them - mean for all_of_them, mean in zip(whole, means, strict=True)]
         worse, better = int((moved < -TIE).sum()), int((moved > TIE).sum())
         rows.append(
-            LeftOutRow(arm.removeprefix(WITHOUT), means, losses, worse, len(moved) - worse - better, better, float(p[place]))
+            LeftOutRow(name.removeprefix(WITHOUT), means, losses, worse, len(moved) - worse - better, better, float(p[place]))
         )
     rows.sort(key=lambda row: -row.average)
     return LeftOut(whole, rows, max((abs(loss) for row in rows for loss in row.losses), default=0.0) or 1.0)

@@ -159,6 +159,22 @@ def test_leave_one_out_is_the_loss_to_the_whole(tmp_path: Path) -> None:
     assert left_out(standing(compared(without_subsets))) is None
 
 
+def test_an_arm_that_is_there_under_another_name_keeps_its_row() -> None:
+    comparison = compared()
+    wanted = left_out(standing(comparison))
+    arm = next(one for one in comparison.frame.arms if one.startswith("without "))
+    arms = tuple("mine" if one == arm else one for one in comparison.frame.arms)
+    renamed = replace(
+        comparison,
+        frame=replace(comparison.frame, arms=arms),
+        families={"mine" if one == arm else one: family for one, family in comparison.families.items()} | {"mine": "arms"},
+        differences=tuple(replace(one, arm="mine" if one.arm == arm else one.arm) for one in comparison.differences),
+        also={"mine": (arm,)},
+    )
+    assert wanted is not None
+    assert left_out(standing(renamed)) == wanted
+
+
 def test_the_noise_floor_is_that_of_the_samples() -> None:
     comparison = compared()
     found = noise(standing(comparison))
