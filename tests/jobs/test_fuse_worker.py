@@ -22,6 +22,7 @@ Row = dict[str, Any]
 Hits = list[tuple[str, float]]
 
 RETRIEVED = pa.schema([*QUERIES, *Rewrite.ADDS, *Retrieve.ADDS])
+_NO_FORMULA = {"duplicates", "duplicate_chars", "keep_candidates", "original_floor"}
 FUSED = pa.schema([*(field for field in RETRIEVED if field.name not in Fuse.DROPS), *Fuse.ADDS])
 
 
@@ -71,9 +72,7 @@ def by_hand(row: Row, **options: Any) -> list[Candidate]:
     if row["similarity"] is not None:
         texts = [("original", 1), *((one["strategy"], 1) for one in row["rewrites"])]
         similarity = Similarity(texts, np.array(row["similarity"], dtype=np.float32).reshape(len(texts), len(texts)))
-    return plain(
-        lists, **settings(**options).model_dump(exclude={"duplicates", "duplicate_chars"}), similarity=similarity
-    ).candidates
+    return plain(lists, **settings(**options).model_dump(exclude=_NO_FORMULA), similarity=similarity).candidates
 
 
 def candidates(row: Row) -> list[Candidate]:
@@ -185,10 +184,7 @@ def test_a_strategy_may_give_several_texts() -> None:
         for one in runs for key in [(one["strategy"], one["position"])]
     ]  # fmt: skip
     similarity = Similarity(list(weights), alike.astype(np.float32))
-    assert (
-        candidates(after)
-        == plain(lists, **settings().model_dump(exclude={"duplicates", "duplicate_chars"}), similarity=similarity).candidates
-    )
+    assert candidates(after) == plain(lists, **settings().model_dump(exclude=_NO_FORMULA), similarity=similarity).candidates
 
 
 def test_a_list_whose_text_is_not_in_similarity_is_a_mistake() -> None:
