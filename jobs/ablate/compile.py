@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, Generic, TypeVar
 
 from jobs.ablate.arms import FULL, Arm
-from jobs.ablate.equal_arms import Distinct, system
+from jobs.ablate.equal_arms import DistinctArms, system
 from jobs.ablate.faults import naming
 from jobs.ablate.shared_work import Answer, OpenedBy, ScoredBy, Search, SharedWork, digest
 from jobs.ablate.texts import ArmTexts
@@ -77,7 +77,7 @@ def compile_arms(arms: Sequence[Arm], keep: int, *, sources: bool) -> Compiled:
     texts = ArmTexts(facts.rewriting, configs[FULL])
     lists = _Lists(facts, answered)
     rerankers = _Distinct[ScoredBy]()
-    answers, fingerprints, distinct = [], {}, Distinct()
+    answers, fingerprints, distinct = [], {}, DistinctArms()
     for arm in arms:
         if arm.members:
             distinct.add(arm, None)
@@ -87,6 +87,7 @@ def compile_arms(arms: Sequence[Arm], keep: int, *, sources: bool) -> Compiled:
         identified_by = texts.identity(arm.name, facts.rewriting(config)[2])
         reranked = config.rerank.kind != "none"
         documents = lists.documents(config)
+        scored_by = facts.reranker(config, documents, lists.retrievers[documents]) if reranked else None
         kept = min(keep, config.fuse.keep, config.rerank.keep if reranked else keep)
         drops = config.fuse.duplicates == "drop"  # among the candidates, so that lists end with them
         looked = min(keep, config.fuse.keep) if drops else keep
@@ -97,7 +98,7 @@ def compile_arms(arms: Sequence[Arm], keep: int, *, sources: bool) -> Compiled:
             frozenset(config.rewrite.planned),
             _fusing(config, max(looked, config.fuse.keep if reranked or arm.name == FULL or drops else 0)),
             documents,
-            rerankers.place(*facts.reranker(config, documents, lists.retrievers[documents])) if reranked else None,
+            rerankers.place(scored_by.label, scored_by) if scored_by is not None else None,
             config.rerank.combine,
             kept,
             looked,
@@ -118,17 +119,17 @@ def compile_arms(arms: Sequence[Arm], keep: int, *, sources: bool) -> Compiled:
 
 
 class _Distinct(Generic[Value]):
-    """Values in order of first use, each made once."""
+    """Values in order of first use, each once."""
 
     def __init__(self) -> None:
         self._places: dict[Hashable, int] = {}
         self.values: list[Value] = []
 
-    def place(self, key: Hashable, make: Callable[[], Value]) -> int:
-        """Returns the index of the value of a key."""
+    def place(self, key: Hashable, value: Value) -> int:
+        """Returns the index of the first value of a key."""
         if key not in self._places:
             self._places[key] = len(self.values)
-            self.values.append(make())
+            self.values.append(value)
         return self._places[key]
 
 
@@ -175,12 +176,11 @@ class _Facts:
         """Returns the identity of an arm's reranker."""
         return self._once(digest(["reranking", config.reranking.model_dump()]), lambda: reranking_identity(config))
 
-    def reranker(self, config: Config, documents: str, index: OpenedBy) -> tuple[str, Callable[[], ScoredBy]]:
-        """Returns what tells an arm's reranker over the documents of an index from others, and what makes it."""
+    def reranker(self, config: Config, documents: str, index: OpenedBy) -> ScoredBy:
+        """Returns an arm's reranker over the documents of an index."""
         settings = config.reranking.model_copy(update={"keep": 10, "combine": "blend"})  # no part of a score
         identified_by = {name: value for name, value in self.reranking(config).items() if name not in ("keep", "combine")}
-        made = ScoredBy(settings, identified_by, documents, index.texts, index.corpus, config.retrieve.typos)
-        return made.label, lambda: made
+        return ScoredBy(settings, identified_by, documents, index.texts, index.corpus, config.retrieve.typos)
 
     def _resolved(self, config: Config) -> tuple[EngineSettings | None, Rewriting, dict[str, Any]]:
         return resolved_rewriting(config, read_rewriting(config), self._resolved_engine)[:3]
@@ -221,13 +221,11 @@ class _Lists:
         key = digest([reading, retrievers, sorted(together), config.retrieve.routes, fuse.model_dump(), depth, typos,
                       sorted(config.rewrite.planned) if together else None,
                       config.fuse.original_floor, cuts.floors])  # fmt: skip
-        return self.searches.place(
-            key,
-            lambda: Search(
-                reading, retrievers, together, config.retrieve.routes, fuse, cuts, depth, config.dense_retriever,
-                config.retrieve.typos, frozenset(config.rewrite.planned) if together else None,
-            ),
+        search = Search(
+            reading, retrievers, together, config.retrieve.routes, fuse, cuts, depth, config.dense_retriever,
+            config.retrieve.typos, frozenset(config.rewrite.planned) if together else None,
         )  # fmt: skip
+        return self.searches.place(key, search)
 
     def documents(self, config: Config) -> str:
         """Returns the key of the retriever whose index has the texts of an arm's documents."""

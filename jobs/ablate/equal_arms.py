@@ -19,7 +19,7 @@ from rewriters.rewriter import Rewriting
 GENERATED = ("subsets", "samples", "grid")
 
 
-class Distinct:
+class DistinctArms:
     """Sorts arms into those that are made and other names of these."""
 
     def __init__(self) -> None:

@@ -43,27 +43,6 @@ def one(engine: OpenaiEngine, request: Request) -> Completion:
     return answered
 
 
-@pytest.fixture
-def server() -> Iterator[FakeServer]:
-    with FakeServer() as running:
-        yield running
-
-
-@pytest.fixture
-def opened() -> Iterator[Opened]:
-    """Opens engines for a server, and closes them after the test."""
-    engines: list[OpenaiEngine] = []
-
-    def open_one(server: FakeServer, **changes: Any) -> OpenaiEngine:
-        known = {"model": "tiny", "base_url": server.address, "timeout_seconds": 10, "attempts": 3, "patience_minutes": 0.02}
-        engines.append(OpenaiEngine(**known | changes))
-        return engines[-1]
-
-    yield open_one
-    for engine in engines:
-        engine.close()
-
-
 def test_a_request_says_all_that_was_decided(server: FakeServer, opened: Opened) -> None:
     engine = opened(server, args={"top_k": 1, "top_p": 1.0})
     chat = {"enable_thinking": False}

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,27 +22,6 @@ def ask(prompt: str) -> Request:
 
 def outcome(engine: OpenaiEngine, *prompts: str) -> dict[str, Completion]:
     return {request.prompt: one for request, one in engine.complete([ask(prompt) for prompt in prompts])}
-
-
-@pytest.fixture
-def server() -> Iterator[FakeServer]:
-    with FakeServer() as running:
-        yield running
-
-
-@pytest.fixture
-def opened() -> Iterator[Opened]:
-    """Opens engines for a server, and closes them after the test."""
-    engines: list[OpenaiEngine] = []
-
-    def open_one(server: FakeServer, **changes: Any) -> OpenaiEngine:
-        known = {"model": "tiny", "base_url": server.address, "timeout_seconds": 10, "attempts": 3, "patience_minutes": 0.02}
-        engines.append(OpenaiEngine(**known | changes))
-        return engines[-1]
-
-    yield open_one
-    for engine in engines:
-        engine.close()
 
 
 def test_answers_without_a_choice_are_paid_for_as_the_server_says(server: FakeServer, opened: Opened) -> None:

@@ -18,6 +18,8 @@ from typing import Any
 
 from aiohttp import web
 
+from jobs.__main__ import main
+
 RUN = "/somewhere/small-0123456789ab"
 END = json.dumps({"event": "end", "code": 0})
 Raw = dict[str, Any]
@@ -202,3 +204,8 @@ class FakeJobServer:
         self.stopped.append(job_id)
         self.end(job_id, "STOPPED", None)
         return web.json_response({"stopped": True})
+
+
+def submitted(server: FakeJobServer, config: str, *more: str) -> int:
+    """The exit code of `submit` to a server."""
+    return main(["submit", config, "--address", server.address, *more])

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_job_server import END, RUN, FakeJobServer, Job
+from fake_job_server import END, RUN, FakeJobServer, Job, submitted
 
 from cluster.errors import Stopped
 from cluster.run import job_server
 from cluster.run.job_server import JobServer
-from jobs.__main__ import main
 from jobs.submit import following
 from jobs.submit.following import follow
 
@@ -30,19 +29,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def server() -> Iterator[FakeJobServer]:
-    with FakeJobServer() as one:
-        yield one
-
-
-@pytest.fixture
 def job(values: dict[str, Any], config_file: Callable[[Any], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.chdir(tmp_path)
     return config_file(values)
-
-
-def submitted(server: FakeJobServer, config: str, *more: str) -> int:
-    return main(["submit", config, "--address", server.address, *more])
 
 
 def detached(server: FakeJobServer, job: str) -> str:

@@ -8,14 +8,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from certificates import own_certificate
-from fake_job_server import END, RUN, FakeJobServer, Job
+from fake_job_server import END, RUN, FakeJobServer, Job, submitted
 
 from cluster.errors import Stopped
 from cluster.run import job_server
@@ -33,12 +33,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "POLL_SECONDS", 0.01)
     for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")  # what is given counts, not what Ray would prefer
-
-
-@pytest.fixture
-def server() -> Iterator[FakeJobServer]:
-    with FakeJobServer() as one:
-        yield one
 
 
 @pytest.fixture
@@ -73,10 +67,6 @@ def later(server: FakeJobServer, status: str = "SUCCEEDED", code: int | None = 0
         threading.Timer(0.3, server.end, (one.body["submission_id"], status, code, log)).start()
 
     return play
-
-
-def submitted(server: FakeJobServer, config: str, *more: str) -> int:
-    return main(["submit", config, "--address", server.address, *more])
 
 
 # ---------------------------------------------------------------- what is sent

@@ -1,0 +1,34 @@
+"""A server of Chat Completions, and engines for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from rewriters.engines.openai.engine import OpenaiEngine
+from tests.rewriters.fake_server import FakeServer
+
+Opened = Callable[..., OpenaiEngine]
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    with FakeServer() as running:
+        yield running
+
+
+@pytest.fixture
+def opened() -> Iterator[Opened]:
+    """Opens engines for a server, and closes them after the test."""
+    engines: list[OpenaiEngine] = []
+
+    def open_one(server: FakeServer, **changes: Any) -> OpenaiEngine:
+        known = {"model": "tiny", "base_url": server.address, "timeout_seconds": 10, "attempts": 3, "patience_minutes": 0.02}
+        engines.append(OpenaiEngine(**known | changes))
+        return engines[-1]
+
+    yield open_one
+    for engine in engines:
+        engine.close()
