@@ -138,15 +138,8 @@ class Meter:
             budget[0] -= 1
             charge = getattr(self._worker, "charge_failed", None)
             return self.stage.fallback(table if charge is None else charge(table), error)
-        parts = []
-        for part in (table.slice(0, table.num_rows // 2), table.slice(table.num_rows // 2)):
-            try:
-                parts.append(self._worker(part))
-            except _NOT_OF_A_ROW:
-                raise
-            except Exception as inner:
-                parts.append(self._isolate(part, inner, budget))
-        return pa.concat_tables(parts)
+        halves = table.slice(0, table.num_rows // 2), table.slice(table.num_rows // 2)
+        return pa.concat_tables([self._call_worker(half, budget) for half in halves])
 
 
 def run_block(meter: Meter, table: pa.Table, reporter: Reporter, worker: str) -> pa.Table:
