@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 
 from cluster.costs import stage_sums
@@ -14,9 +13,8 @@ from jobs.keys import identity, settings_fingerprint
 from jobs.log.ubi import log_files
 from jobs.pools.requested import with_precisions
 from jobs.run.folder import open_run
+from jobs.submit.patience import PATIENCE_SECONDS, within
 from jobs.terminal.formats import clock
-
-PATIENCE_SECONDS = 10.0  # requests to storage are repeated for minutes, for a deadline that has a default
 
 
 @dataclass(frozen=True)
@@ -37,18 +35,14 @@ def expected(config: Config, patience: float = PATIENCE_SECONDS) -> Expected:
         config: Of the job.
         patience: Seconds after which it is given up.
     """
-    found = [Expected(None, f"the output or the log does not answer within {patience:g} s")]
 
-    def find() -> None:
+    def find() -> Expected:
         try:
-            found[0] = _by_last_run(config)
+            return _by_last_run(config)
         except (DmqrError, OSError, ValueError) as error:
-            found[0] = Expected(None, " ".join(str(error).split()))
+            return Expected(None, " ".join(str(error).split()))
 
-    thread = threading.Thread(target=find, name="expected", daemon=True)
-    thread.start()
-    thread.join(patience)
-    return found[0]
+    return within(patience, find, Expected(None, f"the output or the log does not answer within {patience:g} s"))
 
 
 def _by_last_run(config: Config) -> Expected:

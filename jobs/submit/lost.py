@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 
 from cluster.errors import DmqrError
@@ -11,8 +10,7 @@ from cluster.run.lease import holder
 from cluster.storage import open_storage
 from jobs.run.folder import find_runs
 from jobs.submit.ids import run_of
-
-PATIENCE_SECONDS = 10.0  # requests to storage are repeated for minutes
+from jobs.submit.patience import PATIENCE_SECONDS, within
 
 
 def lost_run(job: SubmittedJob, patience: float = PATIENCE_SECONDS) -> str | None:
@@ -22,18 +20,14 @@ def lost_run(job: SubmittedJob, patience: float = PATIENCE_SECONDS) -> str | Non
         job: That the server says works.
         patience: Seconds after which it is given up.
     """
-    found: list[str] = []
 
-    def find() -> None:
+    def find() -> str | None:
         try:
-            found.extend(_lost_runs(job))
+            return next(iter(_lost_runs(job)), None)
         except (DmqrError, OSError, ValueError, KeyError):
-            return  # the output is not for this machine to read: what the server says counts
+            return None  # the output is not for this machine to read: what the server says counts
 
-    thread = threading.Thread(target=find, name="lost-run", daemon=True)
-    thread.start()
-    thread.join(patience)
-    return found[0] if found and not thread.is_alive() else None
+    return within(patience, find, None)
 
 
 def _lost_runs(job: SubmittedJob) -> list[str]:
