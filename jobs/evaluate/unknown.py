@@ -8,7 +8,7 @@ from cluster.errors import ClusterError, RetrieverError
 from jobs.evaluate.judgements import Judgements
 from jobs.index.opening import open_documents
 from jobs.pools.request_shares import worker_settings
-from jobs.run.changing import SearchedIndex
+from jobs.run.changing import searched_indexes
 from jobs.run.folder import RunFolder
 from retrievers.hybrid.settings import all_indexed, indexed_identities
 
@@ -49,17 +49,16 @@ def unknown_documents(run: RunFolder, judgements: Judgements) -> UnknownDocument
     judged = sorted({doc_id for grades in judgements.grades.values() for doc_id in grades})
     asked = judged[:: max(1, -(-len(judged) // MOST))]
     left, looked = asked, dict[str, None]()
+    retrievers, indexes = run.config.retrieve.retrievers, run.record.get("indexes") or {}
+    if not all_indexed(retrievers).keys() <= indexed_identities(indexes).keys():
+        return None
     try:
-        for name, retriever in all_indexed(run.config.retrieve.retrievers).items():
-            index = indexed_identities(run.record.get("indexes") or {}).get(name)
-            if index is None:
-                return None
-            place = SearchedIndex(name, retriever, index).place
-            if place in looked or not left:
+        for one in searched_indexes(retrievers, indexes):
+            if one.place in looked or not left:
                 continue
-            looked[place] = None
-            documents = open_documents(name, worker_settings(retriever, index, {}), cached_only=True)
-            if index.get("corpus") != getattr(documents, "entry", {}).get("corpus"):
+            looked[one.place] = None
+            documents = open_documents(one.name, worker_settings(one.settings, one.identity, {}), cached_only=True)
+            if one.identity.get("corpus") != getattr(documents, "entry", {}).get("corpus"):
                 return None
             left = [doc_id for doc_id, known in zip(left, documents.known(left), strict=True) if not known]
     except (RetrieverError, ClusterError, OSError):

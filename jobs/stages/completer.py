@@ -111,7 +111,9 @@ class Completer:
         paid = any(one.kind != "recorded" for one in self._engines.values())
         self._keeper = JournalKeeper(storage, unsaved_seconds, stopping()) if paid else None
         self._allowance = Allowance(reserver()) if paid and prices is not None else None
+        self._models: dict[str, str] = {}  # that the prices of first requests go by
         if self._allowance is not None and prices is not None:
+            self._models = {name: one.identity().get("model", "") for name, one in self._engines.items()}
             up = sum(self.start_up.values())
             self._allowance.spend(prices.usd({"rewrite": {"": {"seconds": up, "device_seconds": up * gpus}}}))
 
@@ -203,8 +205,8 @@ class Completer:
         """Returns the most that a request may cost, by tokens: a token has a character at least, or two bytes of one."""
         longest = request.decoding.get("max_tokens") or self._most_tokens
         tokens: dict[str, float] = {"prompt_tokens": len(request.prompt), "completion_tokens": longest}
-        model = self._engines[request.engine].identity().get("model", "")
-        return self._prices.usd({"rewrite": {f"@{model}": tokens}}) if self._prices is not None else 0.0
+        rewrite = {f"@{self._models.get(request.engine, '')}": tokens}
+        return self._prices.usd({"rewrite": rewrite}) if self._prices is not None else 0.0
 
 
 def on_devices(engines: Iterable[EngineSettings], gpus: float) -> dict[str, EngineSettings]:
