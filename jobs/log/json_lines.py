@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from cluster.errors import LogError, UnavailableError, nearest
+from cluster.http import encodable
 from cluster.storage import open_file
 from jobs.log.files import LogFile
 
@@ -48,7 +49,7 @@ def json_fields(file: LogFile) -> LineFields | None:
             where = f"log file {file.path}, line {number}"
             raise LogError("log-ubi", f"{where}: some objects are wrapped in _source, some are not; write all in one way")
         wrapped = inside
-        names |= dict.fromkeys(name.encode("utf-8", "replace").decode() for name in (found["_source"] if inside else found))
+        names |= dict.fromkeys(map(encodable, found["_source"] if inside else found))
     return None if wrapped is None else LineFields(tuple(names), wrapped)
 
 

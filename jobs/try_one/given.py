@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from cluster.errors import ConfigError, nearest
+from cluster.http import encodable
 from jobs.log.check import LogColumns
 
 
@@ -48,7 +49,7 @@ def check_utf8(what: str, text: str) -> None:
     Raises:
         ConfigError: it was not.
     """
-    if text != text.encode("utf-8", "replace").decode():
+    if text != encodable(text):
         raise ConfigError("argument", f"{what}: is not UTF-8; give it in a terminal that is")
 
 

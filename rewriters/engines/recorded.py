@@ -25,6 +25,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from cluster.errors import RewriterError
+from cluster.http import encodable
 from rewriters.engines import Completion, Request, SendGate
 from rewriters.normalise import normalise
 
@@ -161,7 +162,7 @@ class RecordedEngine:
             recorded = {"text": recorded}
         usage = recorded.get("usage") or {}
         return Completion(
-            recorded["text"].encode("utf-8", "replace").decode("utf-8"),  # JSON can escape half a surrogate pair
+            encodable(recorded["text"]),  # JSON can escape half a surrogate pair
             recorded.get("finish_reason") or "stop",
             recorded.get("model") or _MODEL,
             prompt_tokens=usage.get("prompt_tokens") or 0,

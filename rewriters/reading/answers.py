@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from cluster.http import encodable
 from rewriters.adaptive import reason_in
 from rewriters.calls import Call
 from rewriters.engines import Completion, Request
@@ -165,4 +166,4 @@ def _searched(text: str, strategy: Strategy, query: str) -> str:
 
 
 def _raw(completion: Completion) -> str | None:
-    return None if completion.text is None else completion.text.encode("utf-8", "replace").decode("utf-8")
+    return None if completion.text is None else encodable(completion.text)
