@@ -23,6 +23,7 @@ from fake_models import FakeModels
 from fake_server import Body, FakeServer
 
 from retrievers.local.build import build_local_index
+from rewriters.pool import load_pool
 
 QUERIES = ["why does bread rise", "lamp of a lighthouse", "moon and tides", "yeast", "how far does light reach at sea"]
 DOCUMENTS = {
@@ -163,7 +164,9 @@ class Drawing:
             self.ablate["grid"] = {"fuse.method": pick.sample(["rrf", "minmax", "weighted", "best"], 2)}
         if pick.random() < 0.2:
             self.values["rewrite"]["decoding"] = {"temperature": 0.5}
-            self.ablate["samples"] = 2
+            pool = load_pool(self.values["rewrite"]["strategies"])
+            # strategies that decode at a temperature of 0 of their own have no second sample: an ablation refuses it
+            self.ablate["samples"] = 2 if any(one.decoding.get("temperature") != 0 for one in pool) else 1
 
     def _strategies(self) -> list[Any]:
         """One to three strategies, some of them under one name with other arms'."""
