@@ -129,6 +129,7 @@ def _settings(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> dict
             "run": run if config.retrieve.keep_runs else None,
             "cuts": cuts_of(config, prepared.rewriting.cuts),
             "typos": config.retrieve.typos,
+            "as_one": prepared.rewriting.as_one,
         },
         "fuse": {"settings": config.fuse, "documents": documents},
         "order": {"combine": config.rerank.combine, "keep": config.rerank.keep},
