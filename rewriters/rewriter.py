@@ -72,11 +72,6 @@ class Rewriting:
         return {s.name: (s.depth, s.score_floor) for s in self.pool if (s.depth, s.score_floor) != (None, None)}
 
     @property
-    def as_one(self) -> dict[str, str]:
-        """Returns strategy -> what its one search is made of, of the strategies whose texts make one."""
-        return {strategy.name: strategy.as_one for strategy in self.pool if strategy.as_one}
-
-    @property
     def columns(self) -> tuple[str, ...]:
         """Returns the columns of the log that prompts or the selection use, sorted."""
         found = {name for strategy in self.pool for name in strategy.variables}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
@@ -202,6 +202,11 @@ class Strategy(BaseModel):
                 f"letters or more with it: {EXAMPLE_QUERY!r}; found: {self.example!r}",
                 bool(_content_words(self.example) & _content_words(EXAMPLE_QUERY)),
             )
+
+
+def searched_as_one(pool: Iterable[Strategy]) -> dict[str, str]:
+    """Returns strategy -> what its one search is made of, of the strategies whose texts make one."""
+    return {strategy.name: strategy.as_one for strategy in pool if strategy.as_one}
 
 
 def plain_name(name: str) -> bool:

@@ -43,6 +43,7 @@ from rewriters.engines.recorded import RecordedEngine
 from rewriters.normalise import normalise
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter
+from rewriters.strategy import searched_as_one
 
 SKIPPED = ("read", "write")  # the query is given, and nothing is committed
 SIMILAR = 3  # recorded queries that are named where one is not recorded
@@ -192,7 +193,7 @@ class LoadedConfig:
         A retriever with `together` has one list: the one that is stored, or without any hit the original's.
         """
         retrieve = self.config.retrieve
-        searched = query_texts(0, row["query"], row["rewrites"], self._prepared.rewriting.as_one)
+        searched = query_texts(0, row["query"], row["rewrites"], searched_as_one(self._prepared.rewriting.pool))
         texts = [(text.strategy, text.position) for text in searched]
         stored: dict[tuple[str, int, str], list[Row]] = {}
         for file in row["stored"]:

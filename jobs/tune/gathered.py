@@ -29,6 +29,7 @@ from retrievers.lists import ORIGINAL, TOGETHER, Hits, Lists, by_document
 from retrievers.ranking import offsets_of
 from retrievers.redundancy import Similarity
 from retrievers.typos import with_typos
+from rewriters.strategy import searched_as_one
 
 FULL = "full"  # the arm of an ablation that is its config, unchanged
 MOST_QUERIES = 5000  # of more judged queries so many are drawn: memory and time are bounded
@@ -130,7 +131,7 @@ def _gathered(
     for begin in range(0, len(query_ids), BLOCK):
         some = query_ids[begin : begin + BLOCK]
         connection.register("block", pa.table({"query_id": pa.array(some, pa.string())}))
-        texts = _texts(connection, run, [(query_id, asked[query_id][0]) for query_id in some], pool.as_one)
+        texts = _texts(connection, run, [(query_id, asked[query_id][0]) for query_id in some], searched_as_one(pool.pool))
         hits = by_document(_lists(connection, run, some, texts), len(some))
         cosines = None if vectors is None else similarity(vectors, texts)
         blocks.append(GatheredBlock(hits, cosines, _pair_scores(connection, some, hits) if scored else None))

@@ -39,6 +39,7 @@ from retrievers.retriever import (
     single_lists,
 )
 from retrievers.settings import TypoSettings
+from rewriters.strategy import searched_as_one
 
 Wanted = SearchText | JoinedText
 
@@ -310,7 +311,7 @@ def _row_texts(
     found = []
     for row, (query, of_row) in enumerate(zip(queries, rewrites, strict=True)):
         used = (one for one in of_row if reading.engines and one["arm"] == reading.name and one["strategy"] in strategies)
-        found += query_texts(row, query, used, reading.rewriting.as_one)
+        found += query_texts(row, query, used, searched_as_one(reading.rewriting.pool))
     return found
 
 
