@@ -39,7 +39,11 @@ DOCUMENTS = {
 }
 WORDS = sorted({word.strip(".").lower() for title, text in DOCUMENTS.values() for word in f"{title} {text}".split()})
 JOINT = ("general", "keyword", "pseudo_answer", "core_content")
-OWN = ("step_back", "query2doc", {"rag_fusion": {"n": 2}})
+PASSAGES = {"n": 2, "temperature": 0.7, "name": "passages"}
+OWN = (
+    "step_back", "query2doc", {"rag_fusion": {"n": 2}}, {"hyde": PASSAGES}, {"hyde": PASSAGES | {"as_one": "with_original"}},
+    {"rag_fusion": {"n": 3, "as_one": "texts"}},
+)  # fmt: skip
 _FILE = """\
 label: Domain
 prompt: |-
