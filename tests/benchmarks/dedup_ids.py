@@ -120,9 +120,7 @@ def hits(table: str, ids: pa.ChunkedArray) -> pa.Table:
     known = {
         "query_id": ids.take(pa.array(np.repeat(np.arange(len(ids)), RESULTS))),
         "rank": pa.array(np.tile(np.arange(1, RESULTS + 1), len(ids)), pa.int32()),
-        "doc_id": pa.array([f"d{rank}" for rank in range(1, RESULTS + 1)]).take(
-            pa.array(np.tile(np.arange(RESULTS), len(ids)))
-        ),
+        "doc_id": documents.take(pa.array(np.tile(np.arange(RESULTS), len(ids)))),
         "score": pa.array(np.tile(np.linspace(9, 1, RESULTS), len(ids))),
     }
     same = {
