@@ -60,7 +60,7 @@ def check_documents(config: Config, indexes: Mapping[str, Mapping[str, Any]]) ->
     if only is not None and (others := [other for other, index in searched.items() if index.get("filter") != only]):
         raise ConfigError(
             "index-shared",
-            f"retrieve.retrievers.{name}: texts are taken from it, and its filter leaves out documents that {others[0]} may find; "
+            f"retrieve.retrievers.{name}: texts are taken from it, and its filter leaves out what {others[0]} may find; "
             f"give both one filter, put {others[0]} first, or set rerank.kind: none and fuse.duplicates: keep",
         )
     if isinstance(first, ElasticSettings):  # refuses an index without texts
