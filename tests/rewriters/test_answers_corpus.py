@@ -94,8 +94,10 @@ def test_the_rows_say_what_the_readme_asks() -> None:
     found = rows()
     assert len({row["id"] for row in found}) == len(found)
     for row in found:
-        assert set(row) <= KEYS and row["why"], row["id"]
-        assert row["finish"] in ("stop", "length") and row["kind"] in ("good", "noise", "nothing"), row["id"]
+        assert set(row) <= KEYS, row["id"]
+        assert row["why"], row["id"]
+        assert row["finish"] in ("stop", "length"), row["id"]
+        assert row["kind"] in ("good", "noise", "nothing"), row["id"]
         assert bool(row["good"]) == (row["kind"] != "nothing"), row["id"]
         assert {*row["good"], *row.get("also", {})} <= set(row["strategies"]), row["id"]
         assert set(row.get("reasons", [])) <= set(MESSAGES), row["id"]
