@@ -20,7 +20,7 @@ from rewriters.reading.thinking import strip_thinking
 from rewriters.reasons import Reason
 from rewriters.strategy import Strategy
 
-PARSE_VERSION = 2  # incremented when an answer would be parsed differently; part of a run's fingerprint
+PARSE_VERSION = 3  # incremented when an answer would be parsed differently; part of a run's fingerprint
 _MAX_CHARS = 200_000  # of an answer; the rest is ignored. 100 times the length of four rewrites
 
 
