@@ -271,6 +271,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "use another store.",
         ),
         "storage-unwritable": ("The folder cannot be written, or its storage has no create-only write.", "Use another folder."),
+        "storage-unshared": ("Nodes do not see the output's folder.", "Use S3, or a folder that all nodes share."),
         "storage-cache": (
             "The folder for copies of S3 objects on this machine cannot be used.",
             "Free space there, or set DMQR_CACHE to another folder.",

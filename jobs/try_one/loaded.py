@@ -32,6 +32,7 @@ from jobs.run.engine import open_worker_engine
 from jobs.run.prepare import check_engine, prepare_query
 from jobs.stages.completions import Completions, key_of
 from jobs.stages.list_columns import cuts_of
+from jobs.stages.search_texts import query_texts
 from jobs.tables import LOST, ORIGINAL, QUERIES
 from jobs.terminal.formats import unpriced
 from jobs.try_one.given import NOTHING, Given, check_utf8
@@ -42,6 +43,7 @@ from rewriters.engines.recorded import RecordedEngine
 from rewriters.normalise import normalise
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter
+from rewriters.strategy import searched_as_one
 
 SKIPPED = ("read", "write")  # the query is given, and nothing is committed
 SIMILAR = 3  # recorded queries that are named where one is not recorded
@@ -191,7 +193,8 @@ class LoadedConfig:
         A retriever with `together` has one list: the one that is stored, or without any hit the original's.
         """
         retrieve = self.config.retrieve
-        texts = [(ORIGINAL, 1), *((one["strategy"], one["position"]) for one in row["rewrites"])]
+        searched = query_texts(0, row["query"], row["rewrites"], searched_as_one(self._prepared.rewriting.pool))
+        texts = [(text.strategy, text.position) for text in searched]
         stored: dict[tuple[str, int, str], list[Row]] = {}
         for file in row["stored"]:
             with self._prepared.storage.open(file["key"]) as opened_file:

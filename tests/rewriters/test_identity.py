@@ -74,6 +74,8 @@ def test_whatever_decides_the_rewrites_changes_it() -> None:
                 {"any_language": True},
                 {"fallback": "original"},
                 {"include_original": 1},
+                {"as_one": "texts"},
+                {"as_one": "with_original"},
                 {"position_weights": [1.0, 0.5]},
                 {"depth": 10},
                 {"score_floor": 0.1},

@@ -15,7 +15,7 @@ from cluster.run.shards import write_table
 from cluster.run.stage import heartbeat, shard_of
 from cluster.storage import open_storage
 from jobs.ablate.gathered import GatheredLists, GatheredVectors, Searched
-from jobs.ablate.shared_work import Answer, Search, SharedWork, digest
+from jobs.ablate.shared_work import Answer, Reading, Search, SharedWork, digest
 from jobs.ablate.stages.answers import Fusing
 from jobs.ablate.stages.users import Users
 from jobs.ablate.tables import DOCUMENT, FUSED
@@ -23,9 +23,10 @@ from jobs.index.opening import open_documents, open_retriever
 from jobs.stages.fill import fill
 from jobs.stages.list_columns import FlatLists, Found, flat_lists, fusion_lists, stored_rows
 from jobs.stages.retrieve import similarity
-from jobs.stages.search_texts import Text, joined, originals
+from jobs.stages.search_texts import Text, joined, originals, query_texts
 from jobs.tables import FILE, ORIGINAL, with_appended, with_failure
 from retrievers.hybrid.retriever import search_shares
+from retrievers.joined import search_vectors
 from retrievers.lists import TOGETHER
 from retrievers.retriever import (
     Embedder,
@@ -38,6 +39,7 @@ from retrievers.retriever import (
     single_lists,
 )
 from retrievers.settings import TypoSettings
+from rewriters.strategy import searched_as_one
 
 Wanted = SearchText | JoinedText
 
@@ -144,9 +146,7 @@ class RetrieveArms:
         for number, search in enumerate(self._work.searches):
             key = search.reading, search.typos, self._work.strategies(number)
             if key not in known:
-                reading = self._work.readings[search.reading]
-                name = reading.name if reading.engines else None
-                known[key] = _row_texts(queries[search.typos], rewrites, name, key[2])
+                known[key] = _row_texts(queries[search.typos], rewrites, self._work.readings[search.reading], key[2])
             found.append(known[key])
         return found
 
@@ -187,7 +187,7 @@ class RetrieveArms:
             stood_in: list[list[Wanted]] = [[] for _ in routed]  # by search
             for number, (search, of) in enumerate(zip(self._work.searches, routed, strict=True)):
                 for name in (name for name, used in search.retrievers.items() if used == key and name in search.together):
-                    for text in (one for one in of[name] if one.number < 0 and not len(lists[place[one.search]].scores)):
+                    for text in (one for one in of[name] if one.number and not len(lists[place[one.search]].scores)):
                         original = self._original(search, name, queries[search.typos], text.row)
                         if original is not None:
                             stood_in[number].append(original)
@@ -268,7 +268,7 @@ class RetrieveArms:
             assert isinstance(retriever, Embedder)
 
             def compute(missing: list[Searched], encode: Embedder = retriever) -> list[list[tuple[Searched, np.ndarray]]]:
-                return [list(zip(missing, encode.embed([one.search for one in missing]), strict=True))]  # type: ignore[misc]
+                return [list(zip(missing, search_vectors([one.search for one in missing], encode.embed), strict=True))]
 
             store = GatheredVectors(self._gathered, self._work.retrievers[key].encoder_space)
             found[key] = dict(zip(of, fill(store, list(of.values()), compute), strict=True))
@@ -290,7 +290,7 @@ class RetrieveArms:
         for name, texts in routed.items():
             of, used = lists[search.retrievers[name]], []
             for text in texts:
-                in_vain = text.number < 0 and of.is_empty(text.search)
+                in_vain = name in search.together and text.number and of.is_empty(text.search)
                 original = self._original(search, name, queries, text.row) if in_vain else None
                 used.append(text if original is None else Text(text.row, 0, ORIGINAL, 1, 1.0, 1.0, original))
             place = np.array([of.place[text.search] for text in used], dtype=np.int64)
@@ -305,16 +305,13 @@ class RetrieveArms:
 
 
 def _row_texts(
-    queries: Sequence[str], rewrites: Sequence[Sequence[Mapping[str, Any]]], name: str | None, strategies: frozenset[str]
+    queries: Sequence[str], rewrites: Sequence[Sequence[Mapping[str, Any]]], reading: Reading, strategies: frozenset[str]
 ) -> list[Text]:
-    """Returns the texts of these strategies in the reading of this name, row by row; None: the originals alone."""
+    """Returns the texts of these strategies in a reading, row by row; of one without engines the originals alone."""
     found = []
     for row, (query, of_row) in enumerate(zip(queries, rewrites, strict=True)):
-        found.append(Text(row, 0, ORIGINAL, 1, 1.0, 1.0, SearchText(query, "query")))
-        used = (one for one in of_row if one["arm"] == name and one["strategy"] in strategies)
-        for number, one in enumerate(used, start=1):
-            text = SearchText(one["text"], one["search_as"])
-            found.append(Text(row, number, one["strategy"], one["position"], one["weight"], one["position_weight"], text))
+        used = (one for one in of_row if reading.engines and one["arm"] == reading.name and one["strategy"] in strategies)
+        found += query_texts(row, query, used, searched_as_one(reading.rewriting.pool))
     return found
 
 
