@@ -268,8 +268,8 @@ class Rewriter:
         most = choice.texts.get(strategy.name) or strategy.n
         return [
             RewriteResult(
-                strategy.name, one.position, unmasked(one.text, mask.values), strategy.weight, strategy.search_as, answers.model,
-                answers.prompt_hash, one.parsed_as, choice.reason, strategy.position_weight(one.position),
+                strategy.name, one.position, unmasked(one.text, mask.values), strategy.weight, strategy.search_as,
+                answers.model, answers.prompt_hash, one.parsed_as, choice.reason, strategy.position_weight(one.position),
                 (*one.flags, MASKED_FLAG) if mask.values else one.flags,
             )
             for one in answers.texts[:most]

@@ -17,6 +17,7 @@ from rewriters.reading.lines import is_chatter, is_fence
 from rewriters.reading.markup import is_table_row, table, without_emphasis
 from rewriters.reading.words.refusals import is_refusal
 from rewriters.reading.words.talk import (
+    announces_texts,
     ends_as_sentence,
     ends_in_colon,
     given_in,
@@ -73,7 +74,7 @@ def _read(lines: list[str], answer: LlmAnswer, most: int) -> Listed:
     thought = is_thought(begins, query) and not is_introduction(begins, query)
     if thought and answer.truncated:
         return Listed([], LINES)
-    if is_refusal(begins, query) and not given_in(begins):
+    if is_refusal(begins, query) and not announces_texts(begins):
         return Listed([], LINES)
     rows = table(lines)
     if rows:

@@ -33,7 +33,7 @@ _MARK = re.compile(
 )
 # Harmony without its special tokens: "analysisWe need ...assistantfinalThe passage". A word of a text is followed by a space.
 _BARE_ANALYSIS = re.compile(r"\s*(?:analysis|commentary)(?=[^\sa-z.,;:'’-])")
-_BARE_FINAL = re.compile(r"assistant\s?final(?![a-z])|\A\s*final(?=[A-Z\"{\[\d])")
+_BARE_FINAL = re.compile(r"assistantfinal|\A\s*final(?=[A-Z\"{\[\d])")
 # Granite.
 _SAID_THOUGHT = re.compile(r"\s*here(?:['’]s| is) my thought process:", re.IGNORECASE)
 _SAID_RESPONSE = re.compile(r"here(?:['’]s| is) my response:", re.IGNORECASE)
@@ -49,7 +49,7 @@ def strip_thinking(text: str, query: str) -> str:
     if _MARK.search(query):
         started = _MARK.match(text.lstrip())
         closed = next((mark for mark in _MARK.finditer(text) if mark["close"]), None)
-        if not started:
+        if not started or query.lstrip().startswith(started.group()):
             return text
         return text[closed.end() :] if closed else ""
     kept: list[str] = []
@@ -64,7 +64,7 @@ def strip_thinking(text: str, query: str) -> str:
             kept.append(text[since:opened])
         since, opened = mark.end(), None
     kept.append(text[since:opened])
-    return _without_unmarked(" ".join(kept), query)
+    return _without_unmarked(" ".join(kept).lstrip(" "), query)
 
 
 def _without_unmarked(text: str, query: str) -> str:

@@ -21,7 +21,7 @@ _SAYS_A_MODEL = re.compile(
       |we\ apologi[sz]e)[,.!;:—-]?\s
             (?:but\ )?(?:i|we|as\ an\ ai|that['’]?s|this|that|for|it)\b(?=.{{0,80}}\b(?:can|could|will|able|unable|not
                 |don|won|decline|something|
-            inconvenience|help|assist|violat|against|request|illegal))
+            inconvenience|help|assist|violat|against|request|illegal|outside|topic|subject))
       | (?:i|we)(?:\ (?:really|simply|just|honestly))?(?:\ (?:can\s?no|can['’]?)t|\ won['’]?t|\ will\ not|\ would\ not
       |\ do\ not|\ don['’]?t|['’]d\ rather\ not
             |(?:['’]?m|\ am|\ are|['’]re)\ (?:not\ able|unable|not\ comfortable|not\ allowed|not\ permitted|not\ going
@@ -45,6 +45,17 @@ _SAYS_A_MODEL = re.compile(
       |irresponsible)\ (?:for\ me\ )?to\ (?:provide|help|assist|write|create|generate
             |discuss|answer|give)
       | no,?\ i\ (?:can|will|won)
+      | (?:i|we)\ regret\ (?:that\ i|to) | (?:i|we)['’]?(?:m|\ am)\ not\ an?\ \w+\ and\ (?:can|am|do)
+      | (?:could|can|would)\ you\ (?:please\ )?(?:clarify|provide|specify|rephrase|elaborate|tell\ me|share|give\ me)
+      | please\ (?:provide|clarify|specify|share|enter|rephrase|give\ me|tell\ me)\b
+      | it\ (?:seems|looks|appears)\ (?:like\ |that\ )?(?:you\b|(?:your|the)\ (?:query|question|request|search|message))
+      | (?:your|the)\ (?:search\ )?(?:query|question|message)\ (?:is|seems|appears)\ (?:to\ be\ )?(?:empty|incomplete
+            |unclear|missing|cut)
+      | (?:no|without\ a)\ (?:query|question)\ (?:was|is|has|to)\b | i\ (?:don['’]t|do\ not)\ (?:see|understand|know\ what)\b
+      | 请(?:您)?(?:提供|输入|说明|告诉我|明确|补充) | (?:検索)?(?:クエリ|質問|キーワード)を.{{0,12}}(?:入力し|提供し|教えて)
+      | bitte\ (?:geben|nennen|präzisieren|stellen|formulieren)\ sie | veuillez\ (?:fournir|préciser|indiquer|reformuler)
+      | por\ favor,?\ (?:proporcion|indi[cq]|especific|aclar|forne[cç]a|informe)
+      | пожалуйста,\ (?:уточните|предоставьте|укажите|введите)
       | (?:很|非常|十分|实在)?(?:抱歉|对不起|對不起|遗憾|不好意思)[，,。！!\s]{{0,2}}(?:但|不过)?(?:我|作为|作為|这|這
       |该|您|本|无法|無法|不能|由于|根据)
       | (?:作为|作為|身为|身為)(?:一个|一個|一名|一款|一位)?(?:ai|人工智能|人工智慧|语言模型|語言模型|大语言模型

@@ -195,6 +195,12 @@ def is_introduction(line: str, query: str) -> bool:
     return len(stripped) <= _MOST_TALK and _HERE.match(stripped) is not None and given_in(stripped)
 
 
+def announces_texts(paragraph: str) -> bool:
+    """Returns whether a paragraph ends in a colon, or has a sentence that says what follows ("Here are the queries.")."""
+    sentences = re.split(r"(?<=[.!。！])\s*", paragraph)
+    return ends_in_colon(paragraph) or any(_HERE.match(one) is not None and given_in(one) for one in sentences)
+
+
 def is_only_talk(line: str, query: str) -> bool:
     """Returns whether a line is no text even where nothing follows: it was cut, or the model gave no text."""
     if is_label(line, query):
