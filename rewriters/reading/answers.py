@@ -18,7 +18,7 @@ from rewriters.strategy import Strategy
 Answered = Sequence[tuple[Request, Completion]]
 
 
-class Read(NamedTuple):
+class ReadText(NamedTuple):
     """A text to search: its position, from 1, how it was read, and what was found of it."""
 
     position: int
@@ -42,7 +42,7 @@ class Answers(NamedTuple):
         stands_for: Why the answers cannot be used for which the original stands in; None: it does not.
     """
 
-    texts: list[Read]
+    texts: list[ReadText]
     dropped: list[str]
     reason: str | None
     message: str | None
@@ -125,7 +125,7 @@ def read_own(call: Call, answered: Answered, query: Query, known: Sequence[Strat
     answers = _of_parsed(found, strategy, query, request, completion)
     dropped = answers.dropped + [failed.reason or "empty" for failed in failures]
     if not answers.texts and strategy.fallback == "original":
-        texts = [Read(1, query.text, "original")]
+        texts = [ReadText(1, query.text, "original")]
         return answers._replace(texts=texts, dropped=[], reason=None, stands_for=answers.reason)
     return answers._replace(dropped=dropped)
 
@@ -144,7 +144,7 @@ def _failed(call: Call, answered: Answered) -> Answers | None:
 def _of_parsed(
     found: Sequence[Parsed | Unread], strategy: Strategy, query: Query, request: Request, completion: Completion
 ) -> Answers:
-    texts: list[Read] = []
+    texts: list[ReadText] = []
     dropped: list[str] = []
     seen: set[str] = set()
     for place, one in enumerate(found, start=1):
@@ -155,7 +155,7 @@ def _of_parsed(
             continue
         seen.add(same)
         position = place if strategy.output == "object" else len(texts) + 1
-        texts.append(Read(position, _searched(one.text, strategy, query.text), one.parsed_as, one.flags))
+        texts.append(ReadText(position, _searched(one.text, strategy, query.text), one.parsed_as, one.flags))
     reason = None if texts else dropped[0] if dropped else "empty"
     return Answers(
         texts, dropped if texts else [], reason, None, _raw(completion), completion.attempts, completion.model,

@@ -22,7 +22,7 @@ _QUOTED = re.compile(
 _MOST_LEAD_WORDS = 4
 
 
-class Line(NamedTuple):
+class MarkedLine(NamedTuple):
     """A line with a mark.
 
     Attributes:
@@ -40,7 +40,7 @@ class Line(NamedTuple):
     kind: str = "bullet"
 
 
-def tidied(items: list[Line], query: str) -> list[tuple[int, str]]:
+def tidied(items: list[MarkedLine], query: str) -> list[tuple[int, str]]:
     """Returns texts without lead-ins and explanations."""
     kept = [
         one

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from rewriters.normalise import normalise
 from rewriters.reading.answer import LlmAnswer, Value
-from rewriters.reading.items import Line, tidied
+from rewriters.reading.items import MarkedLine, tidied
 from rewriters.reading.lines import is_chatter, is_fence
 from rewriters.reading.markup import is_table_row, table, without_emphasis
 from rewriters.reading.words.refusals import is_refusal
@@ -81,7 +81,7 @@ def _read(lines: list[str], answer: LlmAnswer, most: int) -> Listed:
         return Listed(_column(rows, lines, query), NUMBERED)
     numbered = _numbered(lines)
     bullets = [
-        Line(at, found["text"], bool(found["indent"])) for at, line in enumerate(lines) if (found := _BULLET.match(line))
+        MarkedLine(at, found["text"], bool(found["indent"])) for at, line in enumerate(lines) if (found := _BULLET.match(line))
     ]
     if numbered:
         chosen = _of_numbers(_last_block(numbered) if thought else _first_block(numbered), bullets, lines)
@@ -98,7 +98,7 @@ def _paragraph(lines: list[str], at: int) -> str:
     return " ".join(lines[at:end])
 
 
-def _numbered(lines: list[str]) -> list[Line]:
+def _numbered(lines: list[str]) -> list[MarkedLine]:
     """Returns the numbered lines of the least indentation; numbers behind a word only if they count from 1."""
     found = []
     for at, line in enumerate(lines):
@@ -106,7 +106,7 @@ def _numbered(lines: list[str]) -> list[Line]:
         if number:
             digits = number["count"] or number["named"]
             kind = "sign" if number["sign"] else "named" if number["named"] else "number"
-            found.append(Line(at, number["text"].strip(), bool(number["indent"]), int(digits) if digits else None, kind))
+            found.append(MarkedLine(at, number["text"].strip(), bool(number["indent"]), int(digits) if digits else None, kind))
     of_kind = {kind: [one for one in found if one.kind == kind] for kind in ("number", "named", "sign")}
     if [one.number for one in of_kind["named"]] != list(range(1, len(of_kind["named"]) + 1)):
         of_kind["named"] = []
@@ -117,8 +117,8 @@ def _numbered(lines: list[str]) -> list[Line]:
     return [one for one in chosen if one.indented == least]
 
 
-def _blocks(numbered: list[Line]) -> list[list[Line]]:
-    blocks: list[list[Line]] = []
+def _blocks(numbered: list[MarkedLine]) -> list[list[MarkedLine]]:
+    blocks: list[list[MarkedLine]] = []
     for one in numbered:
         before = blocks[-1][-1] if blocks else None
         if before is None or (one.number == 1 and before.number is not None and before.number > 1):
@@ -127,38 +127,38 @@ def _blocks(numbered: list[Line]) -> list[list[Line]]:
     return blocks
 
 
-def _first_block(numbered: list[Line]) -> list[Line]:
+def _first_block(numbered: list[MarkedLine]) -> list[MarkedLine]:
     return _blocks(numbered)[0]
 
 
-def _last_block(numbered: list[Line]) -> list[Line]:
+def _last_block(numbered: list[MarkedLine]) -> list[MarkedLine]:
     return _blocks(numbered)[-1]
 
 
-def _of_numbers(numbered: list[Line], bullets: list[Line], lines: list[str]) -> list[Line]:
+def _of_numbers(numbered: list[MarkedLine], bullets: list[MarkedLine], lines: list[str]) -> list[MarkedLine]:
     """Returns the texts of numbered lines; where a line is only a heading, those of the lines below it."""
-    found: list[Line] = []
+    found: list[MarkedLine] = []
     ends = [one.at for one in numbered[1:]] + [len(lines)]
     for one, end in zip(numbered, ends, strict=True):
         below = [bullet for bullet in bullets if one.at < bullet.at < end]
         if not one.text or ends_in_colon(one.text) or (is_heading(one.text) and below):
             beneath = [
-                Line(at, lines[at].strip(), True)
+                MarkedLine(at, lines[at].strip(), True)
                 for at in range(one.at + 1, end)
                 if lines[at].strip() and not is_fence(lines[at])
             ]
             found += below or beneath[:1]
         elif is_heading(one.text) and one.at + 1 < end and lines[one.at + 1].strip() and not is_comment(lines[one.at + 1], ""):
-            found.append(Line(one.at + 1, lines[one.at + 1].strip(), True))
+            found.append(MarkedLine(one.at + 1, lines[one.at + 1].strip(), True))
         else:
             found.append(one)
     return found
 
 
-def _of_bullets(bullets: list[Line], lines: list[str], query: str) -> list[Line]:
+def _of_bullets(bullets: list[MarkedLine], lines: list[str], query: str) -> list[MarkedLine]:
     """Returns the bullets of the first list; of all lists where each has a heading that is no comment."""
     least = min(one.indented for one in bullets)
-    groups: list[tuple[str, list[Line]]] = []
+    groups: list[tuple[str, list[MarkedLine]]] = []
     for one in bullets:
         between = [
             lines[at]
@@ -178,10 +178,10 @@ def _of_bullets(bullets: list[Line], lines: list[str], query: str) -> list[Line]
     return _with_heads(groups[0][1], least)
 
 
-def _with_heads(group: list[Line], least: bool) -> list[Line]:
+def _with_heads(group: list[MarkedLine], least: bool) -> list[MarkedLine]:
     """Returns the bullets of the least indentation; instead of one that is only a heading those below it."""
-    found: list[Line] = []
-    head: Line | None = None
+    found: list[MarkedLine] = []
+    head: MarkedLine | None = None
     for one in group:
         if one.indented == least:
             head = one if ends_in_colon(one.text) or is_heading(one.text) else None
