@@ -47,6 +47,8 @@ GUARDED: dict[str, str] = {
     "overridden": "the overrides ban it",
 }
 """The reasons for which a guard leaves a text out: by choice, so that no strategy failed."""
+CUT = "cut"
+"""The flag of a passage that the token limit cut, and that is searched up to its last whole sentence."""
 MASKED = "masked"
 """The reason of a note on a query whose personal data were masked before it was sent."""
 SENT_WITHOUT = "sent_without"

@@ -267,11 +267,11 @@ class Rewriter:
         most = choice.texts.get(strategy.name) or strategy.n
         return [
             RewriteResult(
-                strategy.name, position, unmasked(text, mask.values), strategy.weight, strategy.search_as, answers.model,
-                answers.prompt_hash, parsed_as, choice.reason, strategy.position_weight(position),
-                (MASKED_FLAG,) if mask.values else (),
+                strategy.name, one.position, unmasked(one.text, mask.values), strategy.weight, strategy.search_as,
+                answers.model, answers.prompt_hash, one.parsed_as, choice.reason, strategy.position_weight(one.position),
+                (*one.flags, MASKED_FLAG) if mask.values else one.flags,
             )
-            for position, text, parsed_as in answers.texts[:most]
+            for one in answers.texts[:most]
         ]  # fmt: skip
 
     def _failures(

@@ -19,11 +19,20 @@ from rewriters.strategy import Strategy
 Answered = Sequence[tuple[Request, Completion]]
 
 
+class ReadText(NamedTuple):
+    """A text to search: its position, from 1, how it was read, and what was found of it."""
+
+    position: int
+    text: str
+    parsed_as: str
+    flags: tuple[str, ...] = ()
+
+
 class Answers(NamedTuple):
     """What the completions of a request have for one strategy.
 
     Attributes:
-        texts: (position, text to search, `parsed_as`) of each valid text.
+        texts: Each valid text.
         dropped: The reason against each other text.
         reason: Why there is no text; None if there is one.
         message: The reason of an engine in words.
@@ -34,7 +43,7 @@ class Answers(NamedTuple):
         stands_for: Why the answers cannot be used for which the original stands in; None: it does not.
     """
 
-    texts: list[tuple[int, str, str]]
+    texts: list[ReadText]
     dropped: list[str]
     reason: str | None
     message: str | None
@@ -119,7 +128,7 @@ def read_own(call: Call, answered: Answered, query: Query, known: Sequence[Strat
     answers = _of_parsed(found, strategy, query, request, completion)
     dropped = answers.dropped + [failed.reason or "empty" for failed in failures]
     if not answers.texts and strategy.fallback == "original":
-        texts = [(1, query.text, "original")]
+        texts = [ReadText(1, query.text, "original")]
         return answers._replace(texts=texts, dropped=[], reason=None, stands_for=answers.reason)
     return answers._replace(dropped=dropped)
 
@@ -156,7 +165,7 @@ def _unreadable(completion: Completion) -> Reason | None:
 def _of_parsed(
     found: Sequence[Parsed | Unread], strategy: Strategy, query: Query, request: Request, completion: Completion
 ) -> Answers:
-    texts: list[tuple[int, str, str]] = []
+    texts: list[ReadText] = []
     dropped: list[str] = []
     seen: set[str] = set()
     for place, one in enumerate(found, start=1):
@@ -167,7 +176,7 @@ def _of_parsed(
             continue
         seen.add(same)
         position = place if strategy.output == "object" else len(texts) + 1
-        texts.append((position, _searched(one.text, strategy, query.text), one.parsed_as))
+        texts.append(ReadText(position, _searched(one.text, strategy, query.text), one.parsed_as, one.flags))
     reason = None if texts else dropped[0] if dropped else "empty"
     return Answers(
         texts, dropped if texts else [], reason, None, _raw(completion), completion.attempts, completion.model,
