@@ -35,7 +35,7 @@ OPENERS = {
     "elastic": "retrievers.elastic.retriever",
     "hybrid": "retrievers.hybrid.retriever",
 }
-"""kind -> module with the kind's ``open_retriever``, ``open_documents`` and ``retriever_identity``."""
+"""kind -> module with the kind's ``open_retriever``, ``open_documents``, ``retriever_identity`` and ``check_filters``."""
 
 
 Alive = Callable[[], object]
