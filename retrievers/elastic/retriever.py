@@ -17,7 +17,7 @@ import pyarrow as pa
 from cluster.errors import RetrieverError
 from retrievers.elastic.connection import Connection
 from retrievers.elastic.documents import ElasticDocuments, text_field
-from retrievers.elastic.index import BUILD, ElasticIndex, field_of, ready_index
+from retrievers.elastic.index import BUILD, ElasticIndex, check_exact, field_of, ready_index
 from retrievers.elastic.probe import try_query
 from retrievers.elastic.query import (
     MOST_HITS,
@@ -38,21 +38,6 @@ from retrievers.encoder import RecentVectors, TextEncoder, encoder_differences, 
 from retrievers.joined import joined_text, search_vectors
 from retrievers.local.index import identity_differences
 from retrievers.retriever import Alive, JoinedText, RankedLists, Retriever, SearchText, distinct, error_context, no_heartbeat
-
-EXACT = (
-    "keyword",
-    "constant_keyword",
-    "wildcard",
-    "boolean",
-    "byte",
-    "short",
-    "integer",
-    "long",
-    "unsigned_long",
-    "date",
-    "ip",
-)
-"""Types of fields that are looked up by their whole values."""
 
 
 class ElasticBM25:
@@ -195,17 +180,7 @@ def check_filters(name: str, settings: ElasticSettings, fields: Iterable[str]) -
     """Checks that an index has these fields, and that they hold whole values; see `retrievers.retriever.check_filters`."""
     connection, index, _ = _connect(name, settings, settings.index)
     connection.close()
-    for field in fields:
-        mapped = field_of(index.fields, field)
-        kind = None if mapped is None else mapped.get("type", "object")
-        searched = (mapped or {}).get("index") is not False and not (mapped or {}).get("split_queries_on_whitespace")
-        if kind not in EXACT or not searched:
-            what = "no field" if mapped is None else f"{kind} in the field" if kind not in EXACT else "no whole values in"
-            raise RetrieverError(
-                "index-other",
-                f"retrieve.retrievers.{name}: index {settings.index} has {what} {field!r}, and retrieve.filters needs one of "
-                f"{', '.join(EXACT)}; name another (such as {field}.keyword), or build the index again: {BUILD}",
-            )
+    check_exact(f"retrieve.retrievers.{name}: index {settings.index}", index, fields)
 
 
 def retriever_facts(name: str, settings: ElasticSettings, identity: Mapping[str, Any]) -> dict[str, Any]:
