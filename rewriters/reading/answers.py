@@ -12,6 +12,7 @@ from rewriters.engines import Completion, Request
 from rewriters.normalise import normalise
 from rewriters.query import Query
 from rewriters.reading.ladder import Parsed, Unread, parse, parse_all, parse_texts
+from rewriters.reasons import Reason
 from rewriters.selection import Choice
 from rewriters.strategy import Strategy
 
@@ -57,7 +58,7 @@ def read_joint(
     call: Call, answered: Answered, query: Query, chosen: Sequence[Strategy], known: Sequence[Strategy]
 ) -> dict[str, Answers]:
     """Returns the texts of the chosen strategies in the answer to a joint request."""
-    failed = _failed(call, answered)
+    failed = _failed(call, answered) or _ended_early(answered)
     if failed is not None:
         return {strategy.name: failed for strategy in chosen}
     ((request, completion),) = answered
@@ -77,7 +78,7 @@ def read_adaptive(call: Call, answered: Answered, query: Query, choice: Choice) 
 
     A strategy that the answer does not name was not chosen. Where nothing can be read, all strategies fail.
     """
-    failed = _failed(call, answered)
+    failed = _failed(call, answered) or _ended_early(answered)
     if failed is not None:
         return {strategy.name: failed for strategy in call.strategies}, choice
     ((request, completion),) = answered
@@ -111,7 +112,9 @@ def read_own(call: Call, answered: Answered, query: Query, known: Sequence[Strat
             continue
         _, completion = one
         truncated = completion.finish_reason == "length"
-        if strategy.output == "text":
+        if (reason := _unreadable(completion)) is not None:
+            found.append(Unread(reason))
+        elif strategy.output == "text":
             parsed = parse(
                 completion.text or "", query.text,
                 requested=call.strategies, known=known, instructions=call.template, truncated=truncated,
@@ -139,6 +142,24 @@ def _failed(call: Call, answered: Answered) -> Answers | None:
         return None
     reason, message = completion.error_reason or "empty", completion.error_message or "the engine gave no text"
     return Answers([], [], reason, message, _raw(completion), completion.attempts, completion.model, request.prompt_hash)
+
+
+def _ended_early(answered: Answered) -> Answers | None:
+    """Returns the failure of a request whose answer cannot be read; None if it can."""
+    ((request, completion),) = answered
+    reason = _unreadable(completion)
+    if reason is None:
+        return None
+    return Answers([], [], reason, None, _raw(completion), completion.attempts, completion.model, request.prompt_hash)
+
+
+def _unreadable(completion: Completion) -> Reason | None:
+    """Returns why there is nothing to read in a completion, by how it ended; None if it ended well."""
+    if completion.finish_reason == "content_filter":
+        return "content_filter"
+    if completion.finish_reason == "refusal":
+        return "refusal"
+    return "cut_reasoning" if completion.finish_reason == "length" and not completion.text else None
 
 
 def _of_parsed(
