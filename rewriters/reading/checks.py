@@ -11,7 +11,8 @@ from rewriters.phrases import any_of
 from rewriters.reading.answer import label_key
 from rewriters.reading.lines import opens_with
 from rewriters.reading.repetition import is_repetitive
-from rewriters.reading.scripts import share_no_script
+from rewriters.reading.words.refusals import is_refusal
+from rewriters.reading.words.scripts import share_no_script
 from rewriters.reasons import Reason
 from rewriters.strategy import Strategy, Words
 
@@ -26,21 +27,6 @@ _PLACEHOLDER = re.compile(
     r"""[<\[({]+ [^<>\[\](){}]{0,60}
         \b(?:rewrit|rewrote|quer(?:y|ies)|keyword|answer|text|string|your|insert|here)
         [^<>\[\](){}]{0,60} [>\])}]+
-    """,
-    re.IGNORECASE | re.VERBOSE,
-)
-_REFUSAL = re.compile(
-    r"""(?:i['’]?m|i\ am|we['’]?re|we\ are)\ (?:really\ |so\ |very\ |truly\ )?sorry,?\ (?:but\ |i\ (?:can|am|do))
-      | (?:my\ apologies|apologies|sorry|unfortunately),?\ (?:but\ )?(?:i|as\ an\ ai)\b
-      | i(?:\ can(?:no|['’]?)t|(?:['’]?m|\ am)\ (?:not\ able|unable)\ to|\ won['’]?t|\ will\ not)
-        \ (?:help\ (?:you|with)\b|assist|provide|rewrite|answer|fulfil|comply|generate|process|engage|discuss)
-      | as\ an?\ (?:ai|language\ model|artificial)\b | i['’]?m\ (?:just\ )?an?\ (?:ai|language\ model)\b
-      | i\ (?:don['’]?t|do\ not)\ have\ (?:enough|access|any|real|the\ ability|information|sufficient)
-      | (?:很抱歉|抱歉|对不起|對不起)[，,]?(?:我|作为) | 我(?:无法|不能|無法)(?:回答|提供|协助|帮助|改写)
-      | 作为(?:一个|一名)?(?:ai|人工智能|语言模型)
-      | 申し訳(?:ありません|ございません) | 죄송(?:합니다|하지만)
-      | lo\ siento,\ (?:pero|no) | (?:je\ suis\ )?désolée?,\ (?:mais|je) | es\ tut\ mir\ leid,\ (?:aber|ich)
-      | desculpe,\ (?:mas|não|eu) | к\ сожалению,\ я | извините,\ (?:но|я)
     """,
     re.IGNORECASE | re.VERBOSE,
 )
@@ -145,9 +131,3 @@ def _is_echo(rewrite: str, normal_query: str, strategy: Strategy, instructions: 
         return True
     opening = rewrite[:_ECHO_OPENING].rstrip(".")
     return len(opening) >= _ECHO_CHARS and opening in normalised_instructions and opening not in normal_query
-
-
-def is_refusal(text: str, query: str) -> bool:
-    """Returns whether a text begins with a refusal that the query does not contain ("sorry, but i can't ... lyrics")."""
-    found = _REFUSAL.match(text.lstrip(" \"'“*"))
-    return found is not None and label_key(found.group()) not in label_key(query)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from cases import ALL, FOUR, JSON, KEPT_THREE, LABELLED, LOOP, NUMBERED, QUERY, Case, G, K, every
+from cases import ALL, FOUR, JSON, KEPT_THREE, LABELLED, LOOP, NUMBERED, QUERY, Case, G, P, every
 
 from rewriters.joint import joint_template
 from rewriters.pool import load, load_pool
@@ -43,8 +43,29 @@ CASES = [
     Case(
         "labelled, cut in a label",
         LABELLED[: LABELLED.index("Content Ext")],
-        {"general": G, "keyword": K, "pseudo_answer": "!truncated", "core_content": "!truncated"},
+        KEPT_THREE | {"core_content": "!truncated"},
         "labelled",
+        cut=True,
+    ),
+    Case(
+        "labelled, cut in the passage's second sentence",
+        f"General Search Rewriting: {G}\nPseudo-Answer Rewriting: {P} The parcel tak",
+        every("truncated") | {"general": G, "pseudo_answer": P},
+        "labelled",
+        cut=True,
+    ),
+    Case(
+        "json, cut in the passage's second sentence",
+        f'{{"general": "{G}", "pseudo_answer": "{P} The parcel tak',
+        every("truncated") | {"general": G, "pseudo_answer": P},
+        "salvage",
+        cut=True,
+    ),
+    Case(
+        "json, cut in the passage's first sentence",
+        f'{{"general": "{G}", "pseudo_answer": "{P[:-1]}',
+        every("truncated") | {"general": G},
+        "salvage",
         cut=True,
     ),
     Case("numbered, cut", NUMBERED[:-6], KEPT_THREE | {"core_content": "!truncated"}, "numbered", cut=True),

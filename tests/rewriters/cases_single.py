@@ -60,8 +60,8 @@ CASES = [
     Case(
         "thinks aloud",
         f"Okay, so the user wants the cheapest way.\n\n{G}",
-        {"general": "!unparsable"},
-        "",
+        {"general": G},
+        "salvage",
         asked=GENERAL,
     ),
     Case("passage over lines", P.replace("Porto ", "Porto\n"), {"pseudo_answer": P}, "salvage", asked=PASSAGE),
@@ -77,7 +77,7 @@ CASES = [
     ),
     Case("cut", G[:-8], {"general": "!truncated"}, "", asked=GENERAL, cut=True),
     Case("cut after the line", f"{G}\n\nThis rewrite ke", {"general": G}, "salvage", asked=GENERAL, cut=True),
-    Case("passage cut after a line", f"{P}\n", {"pseudo_answer": "!truncated"}, "", asked=PASSAGE, cut=True),
+    Case("passage cut after a line", f"{P}\n", {"pseudo_answer": P}, "salvage", asked=PASSAGE, cut=True),
     Case(
         "loop without spaces",
         "怎么寄包裹" * 40,

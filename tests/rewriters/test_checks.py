@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rewriters.reading.repetition import is_repetitive
-from rewriters.reading.scripts import scripts, share_no_script
 from rewriters.reading.thinking import strip_thinking
+from rewriters.reading.words.scripts import scripts, share_no_script
 
 PASSAGE = (
     "Row upon row of vines covers the hills between Lyon and Valence, where growers have kept terraces since Roman times. "
