@@ -11,8 +11,9 @@ import unicodedata
 from functools import lru_cache
 
 from rewriters.guards.words import words
-from rewriters.reading.scripts import scripts
+from rewriters.reading.words.scripts import scripts, share_no_script
 
+LEAST_LETTERS = 2  # of a script that a text drops: one is a symbol
 LEAST_WORDS = 2  # different function words of a language, in the query and in the text
 _LATIN = "latin"
 
@@ -53,11 +54,15 @@ _KNOWN = {name: {form for word in listed.split() for form in (word, _folded(word
 
 def other_language(query: str, text: str) -> bool:
     """Returns whether a text is in another language than its query, or in another script."""
-    of_query, of_text = scripts(query), scripts(text)
-    if of_query and of_text and (of_query - {_LATIN} - of_text or not of_query & of_text):
+    dropped = scripts(query) - {_LATIN} - scripts(text)
+    if share_no_script(query, text) or (any(map(str.isalpha, text)) and _letters(query, dropped) >= LEAST_LETTERS):
         return True
     asked, said = _language(query), _language(text)
     return asked is not None and said is not None and asked != said
+
+
+def _letters(text: str, of: set[str]) -> int:
+    return sum(bool(scripts(char) & of) for char in text) if of else 0
 
 
 @lru_cache(maxsize=4096)
