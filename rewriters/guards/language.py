@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import unicodedata
 from functools import lru_cache
+from itertools import pairwise
 
 from rewriters.guards.words import words
 from rewriters.reading.words.scripts import scripts, share_no_script
 
-LEAST_LETTERS = 2  # of a script that a text drops: one is a symbol
 LEAST_WORDS = 2  # different function words of a language, in the query and in the text
 _LATIN = "latin"
 
@@ -51,24 +51,29 @@ def _folded(word: str) -> str:
 # Queries are typed without accents, so each word counts without them, too.
 _KNOWN = {name: {form for word in listed.split() for form in (word, _folded(word))} for name, listed in _FUNCTION_WORDS.items()}
 
+_ANY = frozenset().union(*_KNOWN.values())
+
 
 def other_language(query: str, text: str) -> bool:
     """Returns whether a text is in another language than its query, or in another script."""
-    dropped = scripts(query) - {_LATIN} - scripts(text)
-    if share_no_script(query, text) or (any(map(str.isalpha, text)) and _letters(query, dropped) >= LEAST_LETTERS):
-        return True
-    asked, said = _language(query), _language(text)
-    return asked is not None and said is not None and asked != said
+    if not (query.isascii() and text.isascii()) and any(map(str.isalpha, text)):
+        dropped = scripts(query) - {_LATIN} - scripts(text)
+        if share_no_script(query, text) or (dropped and _has_word(query, dropped)):
+            return True
+    asked = _language(query)
+    return asked is not None and _language(text) not in (None, asked)
 
 
-def _letters(text: str, of: set[str]) -> int:
-    return sum(bool(scripts(char) & of) for char in text) if of else 0
+def _has_word(text: str, of: set[str]) -> bool:
+    """Returns whether two letters of these scripts stand side by side; a single one is a symbol."""
+    known = [bool(scripts(char) & of) for char in text]
+    return any(one and other for one, other in pairwise(known))
 
 
 @lru_cache(maxsize=4096)
 def _language(text: str) -> str | None:
     """Returns the only language of which a text has most function words, and enough; None: it cannot be told."""
-    found = set(words(text))
+    found = _ANY.intersection(words(text))
     counts = sorted(((len(found & known), name) for name, known in _KNOWN.items()), reverse=True)
     (most, name), (second, _) = counts[:2]
     return name if most >= LEAST_WORDS and most > second else None

@@ -35,6 +35,7 @@ SAME = [
     ("der untergang movie", "the film about the last days in the bunker, Der Untergang"),
     ("hvad er den bedste cykel til børn", "bedste cykel til børn og hvor den kan købes"),
     ("π", "pi"),
+    ("αvβ8 integrin on tTregs", "Itgb8 on tTregs"),  # symbols within a name
 ]
 
 
