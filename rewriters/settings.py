@@ -154,8 +154,6 @@ class GuardSettings(BaseModel):
     them: it is flagged, not searched, or gets what is missing at its end."""
     near_duplicates: Literal["count", "drop"] = "count"
     """What becomes of a text that says nearly the same as an earlier one of its query: it is flagged, or not searched."""
-    language: Literal["count", "off"] = "count"
-    """Whether a text in another language or script than its query is flagged; not where `rewrite.language` is set."""
     drift: Annotated[float, Field(ge=-1, le=1)] | None = DRIFT
     """A text that is searched as a query, and whose vector has a smaller cosine with the original's, is flagged: only with a
     dense retriever and `fuse.redundancy: cosine`. null: none is."""

@@ -5,7 +5,6 @@ Each text gets flags, in `RewriteResult.guards`:
     lost_number, lost_name, lost_phrase   it lacks such a part of the query; with `repaired`: it lacked it
     near_duplicate                        it says nearly the same as an earlier text of the query
     no_vocabulary                         it has none of the vocabulary's terms
-    other_language                        it is in another language or script than the query
     too_short, too_long                   its words are out of the range that guides its strategy (`words: {guide: true}`)
     masked                                it was written without seeing the personal data of the query
     override                              a person wrote it
@@ -21,7 +20,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from rewriters.guards.files import GuardFile
-from rewriters.guards.language import other_language
 from rewriters.guards.mask import Mask
 from rewriters.guards.near_duplicates import compared, near_duplicates
 from rewriters.guards.overrides import Override, load_overrides
@@ -35,9 +33,9 @@ from rewriters.selection import Choice
 from rewriters.settings import GuardSettings
 from rewriters.strategy import Strategy
 
-GUARDS_VERSION = 2
+GUARDS_VERSION = 3
 """Raised when a guard that changes texts gives others for the same settings."""
-OVERRIDE, MASKED, REPAIRED, OTHER_LANGUAGE = "override", "masked", "repaired", "other_language"
+OVERRIDE, MASKED, REPAIRED = "override", "masked", "repaired"
 _COUNTED_AT_END = {"repeated", "rare_words"}  # over a whole job
 NEAR_DUPLICATE, NO_VOCABULARY, NOT_PRESERVED, OVERRIDDEN = "near_duplicate", "no_vocabulary", "not_preserved", "overridden"
 
@@ -141,7 +139,7 @@ class Guards:
         kept: list[RewriteResult] = []
         left: list[tuple[RewriteResult, str]] = []
         for one in rewrites:
-            flagged, reason = (one, None) if OVERRIDE in one.guards else self._alone(one, query.text, said, wanted)
+            flagged, reason = (one, None) if OVERRIDE in one.guards else self._alone(one, said, wanted)
             if reason is None:
                 kept.append(flagged)
             else:
@@ -149,7 +147,7 @@ class Guards:
         kept, duplicates = self._without_duplicates(query.text, kept)
         return kept, _counted(query.text, kept, left + [(one, NEAR_DUPLICATE) for one in duplicates])
 
-    def _alone(self, one: RewriteResult, query: str, said: Overridden, wanted: list[Part]) -> tuple[RewriteResult, str | None]:
+    def _alone(self, one: RewriteResult, said: Overridden, wanted: list[Part]) -> tuple[RewriteResult, str | None]:
         """Returns a text with the flags that it gets by itself, and why it is not searched, if it is not."""
         if normalise(one.text) in said.banned:
             return one, OVERRIDDEN
@@ -164,8 +162,6 @@ class Guards:
                 one, missing = replace(one, text=text), []
                 flags.add(REPAIRED)
         flags |= _out_of_guide(one, strategy)
-        if settings.language == "count" and not strategy.any_language and other_language(query, one.text):
-            flags.add(OTHER_LANGUAGE)
         unknown = self._vocabulary is not None and one.search_as == "query" and not self._vocabulary.has_term(one.text)
         if unknown:
             flags.add(NO_VOCABULARY)

@@ -24,9 +24,10 @@ def flag_counts(
         rewrites: Of all readings, row by row.
         reading: That of the arm.
         answer: The arm.
-        far: The texts that have drifted, by the arm's vectors.
+        far: The texts that have drifted, by the vectors of an arm that weighs lists by cosines.
     """
     counts: Counter[str] = Counter()
+    far = far if answer.fuse.redundancy == "cosine" else set()
     if not reading.engines:
         return counts
     for row, of_row in enumerate(rewrites):

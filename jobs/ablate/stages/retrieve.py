@@ -20,12 +20,12 @@ from jobs.ablate.stages.answers import Fusing
 from jobs.ablate.stages.flags import flag_counts
 from jobs.ablate.stages.users import Users
 from jobs.ablate.tables import DOCUMENT, FUSED
-from jobs.guards.drift import Drifted, drifted
+from jobs.guards.drift import drifted
 from jobs.index.opening import open_documents, open_retriever
 from jobs.stages.fill import fill
 from jobs.stages.list_columns import FlatLists, Found, flat_lists, fusion_lists, stored_rows
 from jobs.stages.retrieve import similarity
-from jobs.stages.search_texts import Text, joined, originals, query_texts
+from jobs.stages.search_texts import Text, filters_of, joined, originals, query_texts
 from jobs.tables import FILE, ORIGINAL, with_appended, with_failure
 from retrievers.hybrid.retriever import search_shares
 from retrievers.joined import search_vectors
@@ -33,6 +33,7 @@ from retrievers.lists import TOGETHER
 from retrievers.retriever import (
     Embedder,
     JoinedText,
+    Only,
     RankedList,
     RankedLists,
     Retriever,
@@ -103,7 +104,7 @@ class RetrieveArms:
         """Returns the block with the candidates of every arm, `documents` and `fused`, and costs."""
         queries = {search.typos: originals(table, search.typos) for search in self._work.searches}
         rewrites = table.column("rewrites").to_pylist()
-        texts = self._texts(rewrites, queries)
+        texts = self._texts(table, rewrites, queries)
         query_ids = table.column("query_id").to_pylist()
         spent: list[list[dict[str, Any]]] = [[] for _ in query_ids]
         vectors = self._vectors(query_ids, texts)
@@ -122,8 +123,7 @@ class RetrieveArms:
             cosines = similarity(table.num_rows, texts[number], of)
             far = drifted(texts[number], of, reading.rewriting.guards.settings.drift)
             for at, answer in answers:
-                by_cosine = answer.fuse.redundancy == "cosine"
-                counts.update(flag_counts(rewrites, reading, answer, far if by_cosine else Drifted()))
+                counts.update(flag_counts(rewrites, reading, answer, far))
                 if at == self._full and len(flat.take):
                     stored.append(self._write(table, flat, answer))
             strategies = {text.strategy for text in texts[number]} - {ORIGINAL}
@@ -136,24 +136,23 @@ class RetrieveArms:
         table = with_appended(table, "costs", spent).drop_columns(list(self.DROPS))
         rest: list[list[Any]] = [[]] * (table.num_rows - 1)
         table = with_appended(table, "counts", [[{"name": name, "count": n} for name, n in counts.items()], *rest])
-        more = [
-            *columns,
-            pa.array([stored, *rest], pa.list_(FILE)),
-        ]
+        more = [*columns, pa.array([stored, *rest], pa.list_(FILE))]
         for field, column in zip(self.ADDS, more, strict=True):
             table = table.append_column(field, column)
         return table
 
     def _texts(
-        self, rewrites: Sequence[Sequence[Mapping[str, Any]]], queries: Mapping[TypoSettings | None, list[str]]
+        self, table: pa.Table, rewrites: Sequence[Any], queries: Mapping[TypoSettings | None, list[str]]
     ) -> list[list[Text]]:
         """Returns the texts of each search, row by row: the original, then the rewrites in order that an arm needs."""
+        only = filters_of(table, self._work.filters)
         known: dict[tuple[int, TypoSettings | None, frozenset[str]], list[Text]] = {}
         found = []
         for number, search in enumerate(self._work.searches):
             key = search.reading, search.typos, self._work.strategies(number)
             if key not in known:
-                known[key] = _row_texts(queries[search.typos], rewrites, self._work.readings[search.reading], key[2])
+                reading = self._work.readings[search.reading]
+                known[key] = _row_texts(queries[search.typos], rewrites, only, reading, key[2])
             found.append(known[key])
         return found
 
@@ -195,7 +194,7 @@ class RetrieveArms:
             for number, (search, of) in enumerate(zip(self._work.searches, routed, strict=True)):
                 for name in (name for name, used in search.retrievers.items() if used == key and name in search.together):
                     for text in (one for one in of[name] if one.number and not len(lists[place[one.search]].scores)):
-                        original = self._original(search, name, queries[search.typos], text.row)
+                        original = self._original(search, name, queries[search.typos], text)
                         if original is not None:
                             stood_in[number].append(original)
                             if original not in place:
@@ -285,9 +284,10 @@ class RetrieveArms:
         assert search.dense is not None
         return search.retrievers[search.dense]
 
-    def _original(self, search: Search, name: str, queries: Sequence[str], row: int) -> SearchText | None:
+    def _original(self, search: Search, name: str, queries: Sequence[str], text: Text) -> SearchText | None:
         """Returns the original by itself, which is searched where texts that were searched together have no hit."""
-        return SearchText(queries[row], "query") if name in search.routes.get(ORIGINAL, search.retrievers) else None
+        original = SearchText(queries[text.row], "query", text.search.only)
+        return original if name in search.routes.get(ORIGINAL, search.retrievers) else None
 
     def _flat(
         self, search: Search, routed: Mapping[str, list[Text]], queries: Sequence[str], lists: Mapping[str, _SearchedLists]
@@ -298,7 +298,7 @@ class RetrieveArms:
             of, used = lists[search.retrievers[name]], []
             for text in texts:
                 in_vain = name in search.together and text.number and of.is_empty(text.search)
-                original = self._original(search, name, queries, text.row) if in_vain else None
+                original = self._original(search, name, queries, text) if in_vain else None
                 used.append(text if original is None else Text(text.row, 0, ORIGINAL, 1, 1.0, 1.0, original))
             place = np.array([of.place[text.search] for text in used], dtype=np.int64)
             found[name] = Found(used, place, of.lists)
@@ -312,13 +312,13 @@ class RetrieveArms:
 
 
 def _row_texts(
-    queries: Sequence[str], rewrites: Sequence[Sequence[Mapping[str, Any]]], reading: Reading, strategies: frozenset[str]
+    queries: Sequence[str], rewrites: Sequence[Any], only: Sequence[Only], reading: Reading, strategies: frozenset[str]
 ) -> list[Text]:
     """Returns the texts of these strategies in a reading, row by row; of one without engines the originals alone."""
     found = []
-    for row, (query, of_row) in enumerate(zip(queries, rewrites, strict=True)):
+    for row, (query, of_row, filters) in enumerate(zip(queries, rewrites, only, strict=True)):
         used = (one for one in of_row if reading.engines and one["arm"] == reading.name and one["strategy"] in strategies)
-        found += query_texts(row, query, used, searched_as_one(reading.rewriting.pool))
+        found += query_texts(row, query, used, searched_as_one(reading.rewriting.pool), filters)
     return found
 
 
