@@ -40,14 +40,14 @@ QUERIES = {  # query -> the texts of general, keyword and pseudo_answer
     "lamp of a lighthouse": ("something else entirely", "lamp, lighthouse", PLACEHOLDER),
     "moon and tides": ("moon and tides", "moon, tide", PLACEHOLDER),
     "harbor tides": ("tides of a harbour", "harbour, tides", PLACEHOLDER),
-    "cuanto dura la marea de un puerto": ("otra cosa", "marea, puerto", "La marea dura."),
+    "cuanto dura la marea de un puerto": ("marea de un puerto", "marea, puerto", "La marea dura."),
     "yeast of beer": ("beer", "beer", "Beer has it."),
 }
 STRATEGIES = ["general", "keyword", "pseudo_answer"]
 GUARDS = {"drift": 0.35, "repeated": 3, "rare_words": 0.2}
 OFF = {"drift": None, "repeated": None, "rare_words": 0}
 FOUND = {  # what a person finds in the texts above
-    "guard/general/drift": 2, "guard/pseudo_answer/repeated_text": 3,
+    "guard/general/drift": 1, "guard/pseudo_answer/repeated_text": 3,
     "guard//lost_rare_word": 2,  # yeast, cuanto; harbor is spelled otherwise
 }  # fmt: skip
 Make = Callable[..., Any]
@@ -101,7 +101,7 @@ def test_what_a_run_counts_and_shows(make: Make) -> None:
     repeated = {"strategy": "pseudo_answer", "text": PLACEHOLDER, "queries": 3}
     assert folder.record["guards"]["repeated"] == [repeated]
     assert run_values(folder, None, None)["counts"]["guard/pseudo_answer/repeated_text"] == 3
-    for words in ("drift 2", "repeated_text 3", "lost_rare_word 2"):
+    for words in ("drift 1", "repeated_text 3", "lost_rare_word 2"):
         assert words in guard_words(folder)
     page = report(folder, None, None)
     assert f"3 queries have the same text from pseudo_answer: {PLACEHOLDER}" in page
@@ -156,7 +156,7 @@ def test_each_arm_counts_what_a_run_of_it_does(make: Make) -> None:
     ):  # fmt: skip
         alone = done(make(GUARDS, f"output={arm.partition(' ')[0]}", *settings))
         assert guard_counts(folder, f"arm/{arm}/guard/") == guard_counts(alone)
-    assert arm_guards(folder)["full"] == {"drift": 2, "repeated_text": 3, "lost_rare_word": 2}
+    assert arm_guards(folder)["full"] == {"drift": 1, "repeated_text": 3, "lost_rare_word": 2}
     assert "original" not in arm_guards(folder)
     values = closing_values(compared(folder, None, ablation.prepared.config.evaluate, None))
     assert values["guards"] == arm_guards(folder)
