@@ -34,7 +34,7 @@ MESSAGES: dict[Reason, str] = {
     "refusal": "the model refuses instead of rewriting",
     "content_filter": "a filter of the server cut the answer, or refused the prompt",
     "echo": "the text repeats the instructions, their example or a placeholder",
-    "wrong_language": "the rewrite shares no script with the query",
+    "wrong_language": "the rewrite is in another language than the query",
     "too_long": "the rewrite is longer than the strategy's max_chars or words allow",
     "too_short": "the rewrite is shorter than the strategy's words allow",
     "banned": "the rewrite has a word that the strategy bans",
@@ -49,6 +49,8 @@ GUARDED: dict[str, str] = {
 """The reasons for which a guard leaves a text out: by choice, so that no strategy failed."""
 CUT = "cut"
 """The flag of a passage that the token limit cut, and that is searched up to its last whole sentence."""
+OTHER_SCRIPT = "other_script"
+"""The flag of a text in another script than its query that may be the same words in the letters of their language."""
 MASKED = "masked"
 """The reason of a note on a query whose personal data were masked before it was sent."""
 SENT_WITHOUT = "sent_without"

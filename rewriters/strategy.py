@@ -105,6 +105,9 @@ class Strategy(BaseModel):
     """Words or phrases; a text with one that the query does not have fails as `banned`."""
     any_language: bool = False
     """Whether a text may be in another script than the query."""
+    language: Annotated[str, Field(min_length=1)] | None = None
+    """That its texts are written in, in words such as German, as `{language}` in its prompt; it has requests of its own;
+    null: `rewrite.language`."""
     preserve: bool | Literal["count"] = False
     """Whether numbers, names and quoted phrases of the query should be in the text (`rewrite.guards.preserve`); count: they
     are flagged where they are lost, and the text is neither repaired nor dropped, since it is to leave out."""
@@ -139,8 +142,9 @@ class Strategy(BaseModel):
 
     @property
     def is_joint(self) -> bool:
-        """Whether joint requests ask for it: one text, by the common engine and decoding."""
-        return self.joint and self.output == "text" and self.n == 1 and not self.decoding and self.engine is None
+        """Whether joint requests ask for it: one text, in the common language, by the common engine and decoding."""
+        own = self.decoding or self.language is not None or self.engine is not None
+        return self.joint and self.output == "text" and self.n == 1 and not own
 
     @property
     def samples(self) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from cluster.errors import ConfigError
 from jobs.config.config import Config
-from jobs.index.opening import open_documents, retriever_identity
+from jobs.index.opening import check_filters, open_documents, retriever_identity
 from jobs.pools.request_shares import indexed_settings, worker_settings
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.hybrid.retriever import hybrid_identity
@@ -35,6 +35,8 @@ def index_identities(config: Config) -> dict[str, dict[str, Any]]:
             found[name] = hybrid_identity(retriever, of)
         else:
             found[name] = identity_of(name, retriever)
+        if config.retrieve.filters:
+            check_filters(name, retriever, config.retrieve.filters)
     return found
 
 

@@ -55,7 +55,8 @@ def tidied(items: list[MarkedLine], query: str) -> list[tuple[int, str]]:
         quoted = _QUOTED.match(text)
         if quoted and text[:1] not in query:
             text = next(filter(None, quoted.groups()))
-        found.append((one.at, without_emphasis(text).strip()))
+        text = without_emphasis(text).strip()
+        found.append((one.at, text.replace("**", "").strip() if text.count("**") == 1 else text))
     return found
 
 

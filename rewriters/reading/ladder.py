@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from rewriters.reading import json_object, labelled, numbered, salvage
 from rewriters.reading.answer import Found, LlmAnswer, Value, label_key
-from rewriters.reading.checks import clean, invalid_reason
+from rewriters.reading.checks import clean, invalid_reason, is_respelled
 from rewriters.reading.repetition import is_repetitive
 from rewriters.reading.texts import read_texts
 from rewriters.reading.thinking import strip_thinking
@@ -21,7 +21,7 @@ from rewriters.reading.turns import without_next_turns
 from rewriters.reading.words.refusals import is_refusal
 from rewriters.reading.words.sentences import whole_sentences
 from rewriters.reading.words.talk import is_thought
-from rewriters.reasons import CUT, Reason
+from rewriters.reasons import CUT, OTHER_SCRIPT, Reason
 from rewriters.strategy import Strategy
 
 PARSE_VERSION = 3  # incremented when an answer would be parsed differently; part of a run's fingerprint
@@ -125,6 +125,8 @@ def _answer(
         whole = without_next_turns(text, query, instructions)
         truncated = truncated and whole == text  # what the limit cut is no answer
         text = whole
+    if ">" not in query:
+        text = re.sub(r"(?m)^ {0,3}> ?", "", text)  # a Markdown quotation
     # Some models repeat white space until the token limit; in long runs of it the readers' patterns would take quadratic time.
     text = re.sub(r"(?: ?\n){3,}", "\n\n", re.sub(r"[^\S\n]+", " ", text))
     words = {label_key(word) for strategy in requested for word in strategy.names}
@@ -172,7 +174,10 @@ def _checked(value: Value, parsed_as: str, strategy: Strategy, answer: LlmAnswer
     if value.text is None or is_thought(text, answer.query):
         return Unread("unparsable")
     reason = invalid_reason(text, strategy, answer.query, instructions)
-    return Unread(reason) if reason else Parsed(text, parsed_as, flags)
+    if reason:
+        return Unread(reason)
+    respelled = not strategy.any_language and is_respelled(answer.query, text)
+    return Parsed(text, parsed_as, (*flags, OTHER_SCRIPT) if respelled else flags)
 
 
 def _missing_reason(found: Found, answer: LlmAnswer) -> Reason:

@@ -39,7 +39,7 @@ def is_fence(line: str) -> bool:
 
 def opens_with(query: str, opening: str) -> bool:
     """Returns whether the query itself begins with these words; an answer may then begin with them, too."""
-    prefix = normalise(opening)
+    prefix = normalise(opening).rstrip(" :：.!*_")
     return bool(prefix) and normalise(query).startswith(prefix)
 
 

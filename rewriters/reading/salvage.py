@@ -14,6 +14,8 @@ from rewriters.reading.plain import read_plain
 from rewriters.strategy import Strategy
 
 PARSED_AS = "salvage"
+_COMMENTS = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_MOST_BEHIND = 500  # characters that are looked at behind a string
 _MAX_KEYS = 200  # each may cost a pass over the text, and an answer needs a handful
 
 
@@ -30,7 +32,10 @@ def _key_pattern(known: tuple[Strategy, ...]) -> re.Pattern[str]:
     words = {word for strategy in known for word in strategy.names}
     spellings = (r"[\W_]{0,3}".join(re.findall(r"[^\W_]+", word)) for word in words)
     alternatives = "|".join(sorted(spellings, key=len, reverse=True))
-    return re.compile(rf"""(?<!\\)(["'])(?P<key>{alternatives})\1\s{{0,9}}:\s{{0,9}}""", re.IGNORECASE)
+    quoted = rf"""(?<!\\)(["'])(?P<key>{alternatives})\1"""
+    return re.compile(
+        rf"""(?:{quoted}|(?<=[{{,\n ])(?P<bare>{alternatives}))\s{{0,9}}:\s{{0,9}}(?=["'\[{{]|null)""", re.IGNORECASE
+    )
 
 
 def _half_json(answer: LlmAnswer) -> Found:
@@ -41,7 +46,7 @@ def _half_json(answer: LlmAnswer) -> Found:
     for _ in range(_MAX_KEYS):
         if at is None:
             break
-        strategy = requested.get(keys.get(label_key(at["key"]), ""))
+        strategy = requested.get(keys.get(label_key(at["key"] or at["bare"]), ""))
         decoded = decode(text, at.end())
         if decoded and not _is_closed(text[decoded[1] :], answer.truncated):
             decoded = None
@@ -62,7 +67,7 @@ def _is_closed(after: str, truncated: bool) -> bool:
     After a quotation mark that the model did not escape comes other text; at the cut of a truncated answer the two cannot be
     told apart.
     """
-    after = after.lstrip()
+    after = _COMMENTS.sub(" ", after[:_MOST_BEHIND]).lstrip()
     if not after:
         return not truncated
     return after[0] in "}]" or (after[0] == "," and after[1:].lstrip()[:1] in ("", '"', "'", "}", "]"))

@@ -231,6 +231,7 @@ class Drawing:
                     lambda: {"rewrite.select": {"kind": "random_k", "k": 1, "seed": pick.randint(0, 9)}},
                     lambda: {"rewrite.select": {"kind": "never"}},
                     lambda: {"rewrite.language": "German"},
+                    lambda: {"rewrite.strategies": ["keyword", {"general": {"language": "English"}}]},
                     lambda: {"rewrite.guards.near_duplicates": "drop"},
                     lambda: {"retrieve.retrievers": self._retrievers(pick.choice(["short", "other"]))},
                     lambda: {"retrieve.retrievers": self._retrievers(pick.choice(["short", "other"]))},

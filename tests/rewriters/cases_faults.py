@@ -154,10 +154,30 @@ CASES = [
     ),
     Case(
         "Latin name in a Chinese query",
-        json.dumps({"general": "iPhone 15 price"}),
-        every("missing") | {"general": "iPhone 15 price"},
+        json.dumps({"general": "iPhone 15 price", "core_content": "iPhone 15"}),
+        every("missing") | {"general": "!wrong_language", "core_content": "iPhone 15"},
         "json",
         query="iPhone 15 多少钱",
+    ),
+    Case(
+        "Chinese for a Latin name",
+        json.dumps({"general": "iPhone 15 价格"}, ensure_ascii=False),
+        every("missing") | {"general": "!wrong_language"},
+        query="iphone 15 price",
+    ),
+    Case(
+        "a romanised query in its own script",
+        json.dumps({"general": "東京の天気", "keyword": "東京, 天気"}, ensure_ascii=False),
+        every("missing") | {"general": "東京の天気", "keyword": "東京, 天気"},
+        "json",
+        query="toukyou no tenki",
+    ),
+    Case(
+        "English for Spanish",
+        json.dumps({"general": "how much does it cost to send the parcel", "keyword": "parcel, Lyon"}),
+        every("missing") | {"general": "!wrong_language", "keyword": "parcel, Lyon"},
+        "json",
+        query="cuanto cuesta enviar el paquete de lyon a oporto",
     ),
     Case(
         "too long",

@@ -72,6 +72,8 @@ def test_whatever_decides_the_rewrites_changes_it() -> None:
                 {"banned": ["tea"]},
                 {"words": {"least": 2}},
                 {"any_language": True},
+                {"language": "English"},
+                {"language": "German"},
                 {"fallback": "original"},
                 {"include_original": 1},
                 {"as_one": "texts"},

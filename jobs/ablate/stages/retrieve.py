@@ -23,7 +23,7 @@ from jobs.index.opening import open_documents, open_retriever
 from jobs.stages.fill import fill
 from jobs.stages.list_columns import FlatLists, Found, flat_lists, fusion_lists, stored_rows
 from jobs.stages.retrieve import similarity
-from jobs.stages.search_texts import Text, joined, originals, query_texts
+from jobs.stages.search_texts import Text, filters_of, joined, originals, query_texts
 from jobs.tables import FILE, ORIGINAL, with_appended, with_failure
 from retrievers.hybrid.retriever import search_shares
 from retrievers.joined import search_vectors
@@ -31,6 +31,7 @@ from retrievers.lists import TOGETHER
 from retrievers.retriever import (
     Embedder,
     JoinedText,
+    Only,
     RankedList,
     RankedLists,
     Retriever,
@@ -140,13 +141,14 @@ class RetrieveArms:
 
     def _texts(self, table: pa.Table, queries: Mapping[TypoSettings | None, list[str]]) -> list[list[Text]]:
         """Returns the texts of each search, row by row: the original, then the rewrites in order that an arm needs."""
-        rewrites = table.column("rewrites").to_pylist()
+        rewrites, only = table.column("rewrites").to_pylist(), filters_of(table, self._work.filters)
         known: dict[tuple[int, TypoSettings | None, frozenset[str]], list[Text]] = {}
         found = []
         for number, search in enumerate(self._work.searches):
             key = search.reading, search.typos, self._work.strategies(number)
             if key not in known:
-                known[key] = _row_texts(queries[search.typos], rewrites, self._work.readings[search.reading], key[2])
+                reading = self._work.readings[search.reading]
+                known[key] = _row_texts(queries[search.typos], rewrites, only, reading, key[2])
             found.append(known[key])
         return found
 
@@ -188,7 +190,7 @@ class RetrieveArms:
             for number, (search, of) in enumerate(zip(self._work.searches, routed, strict=True)):
                 for name in (name for name, used in search.retrievers.items() if used == key and name in search.together):
                     for text in (one for one in of[name] if one.number and not len(lists[place[one.search]].scores)):
-                        original = self._original(search, name, queries[search.typos], text.row)
+                        original = self._original(search, name, queries[search.typos], text)
                         if original is not None:
                             stood_in[number].append(original)
                             if original not in place:
@@ -278,9 +280,10 @@ class RetrieveArms:
         assert search.dense is not None
         return search.retrievers[search.dense]
 
-    def _original(self, search: Search, name: str, queries: Sequence[str], row: int) -> SearchText | None:
+    def _original(self, search: Search, name: str, queries: Sequence[str], text: Text) -> SearchText | None:
         """Returns the original by itself, which is searched where texts that were searched together have no hit."""
-        return SearchText(queries[row], "query") if name in search.routes.get(ORIGINAL, search.retrievers) else None
+        original = SearchText(queries[text.row], "query", text.search.only)
+        return original if name in search.routes.get(ORIGINAL, search.retrievers) else None
 
     def _flat(
         self, search: Search, routed: Mapping[str, list[Text]], queries: Sequence[str], lists: Mapping[str, _SearchedLists]
@@ -291,7 +294,7 @@ class RetrieveArms:
             of, used = lists[search.retrievers[name]], []
             for text in texts:
                 in_vain = name in search.together and text.number and of.is_empty(text.search)
-                original = self._original(search, name, queries, text.row) if in_vain else None
+                original = self._original(search, name, queries, text) if in_vain else None
                 used.append(text if original is None else Text(text.row, 0, ORIGINAL, 1, 1.0, 1.0, original))
             place = np.array([of.place[text.search] for text in used], dtype=np.int64)
             found[name] = Found(used, place, of.lists)
@@ -305,13 +308,13 @@ class RetrieveArms:
 
 
 def _row_texts(
-    queries: Sequence[str], rewrites: Sequence[Sequence[Mapping[str, Any]]], reading: Reading, strategies: frozenset[str]
+    queries: Sequence[str], rewrites: Sequence[Any], only: Sequence[Only], reading: Reading, strategies: frozenset[str]
 ) -> list[Text]:
     """Returns the texts of these strategies in a reading, row by row; of one without engines the originals alone."""
     found = []
-    for row, (query, of_row) in enumerate(zip(queries, rewrites, strict=True)):
+    for row, (query, of_row, filters) in enumerate(zip(queries, rewrites, only, strict=True)):
         used = (one for one in of_row if reading.engines and one["arm"] == reading.name and one["strategy"] in strategies)
-        found += query_texts(row, query, used, searched_as_one(reading.rewriting.pool))
+        found += query_texts(row, query, used, searched_as_one(reading.rewriting.pool), filters)
     return found
 
 

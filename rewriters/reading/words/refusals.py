@@ -47,6 +47,8 @@ _SAYS_A_MODEL = re.compile(
       | no,?\ i\ (?:can|will|won)
       | (?:i|we)\ regret\ (?:that\ i|to) | (?:i|we)['’]?(?:m|\ am)\ not\ an?\ \w+\ and\ (?:can|am|do)
       | (?:could|can|would)\ you\ (?:please\ )?(?:clarify|provide|specify|rephrase|elaborate|tell\ me|share|give\ me)
+      | [^.\n]{{0,60}}\b(?:do\ you\ mean|are\ you\ (?:looking\ for|referring\ to|asking)|would\ you\ like\ me
+            |do\ you\ want\ me)\b
       | please\ (?:provide|clarify|specify|share|enter|rephrase|give\ me|tell\ me)\b
       | it\ (?:seems|looks|appears)\ (?:like\ |that\ )?(?:you\b|(?:your|the)\ (?:query|question|request|search|message))
       | (?:your|the)\ (?:search\ )?(?:query|question|message)\ (?:is|seems|appears)\ (?:to\ be\ )?(?:empty|incomplete

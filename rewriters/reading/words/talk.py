@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+from rewriters.normalise import normalise
 from rewriters.reading.answer import label_key
 from rewriters.reading.lines import is_chatter, opens_with
 
@@ -18,7 +19,7 @@ _GIVEN = re.compile(
         |versions?|variants?
         |variations?|passages?|paragraphs?|answers?|responses?|replies|reply|outputs?|results?|searches|search\ terms?
         |snippets?
-        |excerpts?|perspectives?|alternatives?|expansions?|synonyms|documents?
+        |excerpts?|perspectives?|alternatives?|expansions?|synonyms|documents?|terms
       | suchanfragen?|anfragen?|umformulier\w+|umgeschrieben\w*|schlüsselwörter|stichw\w+|suchbegriffe?|antwort\w*|fragen?
         |abschnitt|absatz|fassung(?:en)?|varianten?
       | requêtes?|reformul\w+|réécri\w+|mots[- ]clés|réponses?|paragraphes?|recherches?|termes|extraits?
@@ -47,7 +48,25 @@ _YES = (
     r"|好的|当然(?:可以)?|當然(?:可以)?|没问题|沒問題|もちろん(?:です)?|承知(?:いた)?しました|かしこまりました|はい|わかりました|물론(?:입니다|이죠)?|네|알겠습니다"
     r"|ได้(?:เลย|ครับ|ค่ะ)+|แน่นอน(?:ครับ|ค่ะ)?)"
 )
-_YES_ALONE = re.compile(rf"\s*[*_]{{0,3}}{_YES}\s?[!.。！]+[*_]{{0,3}}(?=\s|$|[^\x00-\u024f])", re.IGNORECASE)
+_YES_ALONE = re.compile(
+    rf"\s*[*_]{{0,3}}{_YES}(?:[,，、]?\s(?:i|we|let|happy|glad|no)\b[^.!\n]{{0,120}}?)?\s?[!.。！]+[*_]{{0,3}}(?=\s|$|[^\x00-\u024f])",
+    re.IGNORECASE,
+)
+# What a model says of itself and its help, and a program of its failure.
+_NO_TEXT = re.compile(
+    r"""[\s*_>"“]{0,4}(?:
+        (?:i|we)(?:['’](?:d|m|ll)|\ (?:would|am|will|can))\ (?:be\ )?(?:happy|glad|delighted|here|pleased)\ to\b
+      | (?:i|we)(?:['’]ve|\ have|\ hope)?\ (?:\w+\ ){0,2}(?:written|rewritten|rewrote|wrote|created|provided|generated
+            |prepared)\b
+      | (?:error|exception|traceback|http\ (?:error|status)|internal\ server\ error|service\ unavailable)\b\s?[:：(]
+    )""",
+    re.IGNORECASE | re.VERBOSE,
+)
+# "A more general question would be: x", "Based on what I know: x".
+_SAYS = re.compile(
+    r"(?:(?:an?|the|one|my|your)\s.{0,40}\b(?:would|could|might|can|is|are)(?:\s+be)?|.{0,40}\b(?:i|my|me|you|your)\b.{0,20})\s*$",
+    re.IGNORECASE,
+)
 _HERE = re.compile(
     rf"""[\s*_]{{0,4}}(?:{_YES}[\s,，、.!！。-]{{1,3}})?(?:
         here(?:['’]s|\ is|\ are|\ you)\b|below\b|the\ following\b|(?:this|that|these)\ (?:is|are)\b|following\ (?:is|are)\b
@@ -60,6 +79,7 @@ _HERE = re.compile(
     )""",
     re.IGNORECASE | re.VERBOSE,
 )
+_MOST_LABEL_WORDS = 5
 _MOST_TALK = 250  # characters of an introduction or a heading
 # "Rewritten query:", "关键词：", "**Passage**:" - a label that says only what was asked for.
 _LABEL_WORDS = re.compile(
@@ -153,6 +173,10 @@ _THOUGHT = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
+_USER = re.compile(
+    r"\b(?:user|searcher|asker|person)|用户|使用者|ユーザー|사용자|пользовател|nutzer|utilisateur|usuario|usuário|utente",
+    re.IGNORECASE,
+)
 # After thoughts, a paragraph with one of these is one more thought.
 _FIRST_PERSON = re.compile(r"\b(?:i|i['’](?:ll|m|d|ve)|me|my|we|let['’]s|maybe|hm+|wait|the user)\b|我|用户", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!。！][\"'”’)\]）」*_]{0,3}\s*$")
@@ -203,12 +227,17 @@ def announces_texts(paragraph: str) -> bool:
 
 def is_only_talk(line: str, query: str) -> bool:
     """Returns whether a line is no text even where nothing follows: it was cut, or the model gave no text."""
-    if is_label(line, query):
+    if is_label(line, query) or _says_nothing(line, query):
         return True
-    if without_label(line, query) != line:
-        return False
+    if (rest := without_label(line, query)) != line:
+        return _says_nothing(rest, query)
     announces = given_in(line) and (ends_in_colon(line) or _HERE.match(line) is not None)
     return is_introduction(line, query) and (announces or not ends_in_colon(line))
+
+
+def _says_nothing(line: str, query: str) -> bool:
+    """Returns whether a model says that it will help, or a program that it failed; a query may ask for such a message."""
+    return _NO_TEXT.match(line) is not None and not _shares_words(line, query)
 
 
 def is_label(line: str, query: str) -> bool:
@@ -234,12 +263,24 @@ def without_label(line: str, query: str) -> str:
         found = _LABEL.match(line)
         if not found or not found["rest"].strip() or opens_with(query, found["label"]):
             break
-        introduces = _HERE.match(found["label"]) and given_in(found["label"])
-        if not introduces and not is_label(found["label"], query):
+        label = found["label"]
+        introduces = (_HERE.match(label) and given_in(label)) or (_SAYS.match(label) and not _shares_words(label, query))
+        if not introduces and not is_label(label, query) and not _is_bold_label(line, label, query):
             break
         line = found["rest"].strip()
         line = line.removeprefix("**").strip() if line.count("**") % 2 else line
     return line
+
+
+def _is_bold_label(line: str, label: str, query: str) -> bool:
+    """Returns whether a label is bold, short, and none of its words is the query's."""
+    return (
+        line.lstrip().startswith(f"**{label}") and len(label.split()) <= _MOST_LABEL_WORDS and not _shares_words(label, query)
+    )
+
+
+def _shares_words(text: str, query: str) -> bool:
+    return bool(set(normalise(text).split()) & set(normalise(query).split()))
 
 
 def is_comment(line: str, query: str) -> bool:
@@ -255,7 +296,10 @@ def is_comment(line: str, query: str) -> bool:
 def is_thought(text: str, query: str) -> bool:
     """Returns whether a line or paragraph is the model's reasoning about its task; the query does not begin so itself."""
     found = _THOUGHT.match(text)
-    return found is not None and not _THOUGHT.match(query) and not opens_with(query, text[:40])
+    if found is None or _THOUGHT.match(query) or opens_with(query, text[:40]):
+        return False
+    subject = _USER.search(found.group())  # a page about users may begin so, too
+    return subject is None or subject.group().casefold() not in query.casefold() or given_in(text[:150])
 
 
 def is_more_thought(text: str, query: str) -> bool:
