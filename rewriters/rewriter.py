@@ -19,11 +19,11 @@ from rewriters.guards.guards import MASKED as MASKED_FLAG
 from rewriters.guards.guards import OVERRIDDEN, OVERRIDE, GuardRules, Guards, Overridden
 from rewriters.guards.mask import Mask, unmasked
 from rewriters.joint import JOINT_PROMPT
-from rewriters.notes import failures_of, notes_on_sends
 from rewriters.pool import labelled, shipped
 from rewriters.query import Query
 from rewriters.reading.answers import Answers, read_adaptive, read_joint, read_own
 from rewriters.reading.ladder import PARSE_VERSION
+from rewriters.reading.notes import failures_of, notes_on_sends
 from rewriters.results import Guarded, RewriteResult, Rewritten
 from rewriters.retries import FIRST_TRY, RETRIES_VERSION, Asked, again, settled
 from rewriters.selection import All, Choice, Column, RandomK, Selector
