@@ -19,13 +19,13 @@ from rewriters.guards.guards import MASKED as MASKED_FLAG
 from rewriters.guards.guards import OVERRIDDEN, OVERRIDE, GuardRules, Guards, Overridden
 from rewriters.guards.mask import Mask, unmasked
 from rewriters.joint import JOINT_PROMPT
+from rewriters.outcome.notes import failures_of, notes_on_sends
+from rewriters.outcome.retries import FIRST_TRY, RETRIES_VERSION, Asked, again, settled
 from rewriters.pool import labelled, shipped
 from rewriters.query import Query
 from rewriters.reading.answers import Answers, read_adaptive, read_joint, read_own
 from rewriters.reading.ladder import PARSE_VERSION
-from rewriters.reading.notes import failures_of, notes_on_sends
 from rewriters.results import Guarded, RewriteResult, Rewritten
-from rewriters.retries import FIRST_TRY, RETRIES_VERSION, Asked, again, settled
 from rewriters.selection import All, Choice, Column, RandomK, Selector
 from rewriters.settings import SelectAdaptive, SelectAll, SelectClassified, SelectColumn, SelectRandom, SelectSettings
 from rewriters.strategy import CONTEXT, Strategy, render, template_hash
@@ -48,7 +48,7 @@ class Rewriting:
         rules: Of a selection by type.
         demonstrations: Of adaptive selection.
         guards: What is masked, checked, left out and replaced.
-        retries: Tries of a request, after the first, whose answer does not serve (`retries.py`).
+        retries: Tries of a request, after the first, whose answer does not serve (`outcome/retries.py`).
     """
 
     pool: tuple[Strategy, ...]

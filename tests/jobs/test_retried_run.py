@@ -14,8 +14,8 @@ from fake_server import Body, FakeServer
 from jobs.stages.rewrite import Rewrite
 from jobs.tables import QUERIES
 from rewriters.engines.settings import OpenaiSettings
+from rewriters.outcome.retries import FIRST_TRY
 from rewriters.pool import load_pool
-from rewriters.retries import FIRST_TRY
 from rewriters.rewriter import Rewriting
 
 QUERY_TEXTS = ["why is the sky blue", "how long to boil an egg", "who made the first bell"]

@@ -22,7 +22,7 @@ from jobs.config.load import load_config
 from jobs.run.prepare import prepare
 from jobs.run.run import run
 from jobs.terminal.live_display import LiveDisplay
-from rewriters.retries import FIRST_TRY
+from rewriters.outcome.retries import FIRST_TRY
 
 QUERIES = ["why does bread rise", "lamp of a lighthouse", "moon and tides", "yeast"]
 STORY = "{words} Write a query.\nQuery: {{query}}"

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from rewriters.engines import Completion, Request
 from rewriters.guards.mask import Mask
+from rewriters.outcome.retries import tries_so_far
 from rewriters.reading.answers import Answers
 from rewriters.reasons import FELL_BACK, GUARDED, MASKED, MESSAGES, SENT_WITHOUT, TRIED_AGAIN, fallback_message
 from rewriters.results import Guarded, RewriteFailure, RewriteResult
-from rewriters.retries import tries_so_far
 from rewriters.strategy import Strategy
 
 
