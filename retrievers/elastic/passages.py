@@ -158,17 +158,20 @@ class CorpusLoader:
             "size": len(hashes),
             "query": {"terms": {PASSAGE: hashes}},
             "collapse": {"field": PASSAGE},
-            "_source": [field, PASSAGE],
+            # not _source: from Elasticsearch 9.2 on it comes without vectors, unless `exclude_vectors` is sent, which servers
+            # before 8.19 refuse
+            "_source": False,
+            "fields": [field, PASSAGE],
             "track_total_hits": False,
         }
-        params = {"filter_path": "hits.hits._source", "allow_partial_search_results": "false"}
+        params = {"filter_path": "hits.hits.fields", "allow_partial_search_results": "false"}
         answer = self._connection.request("POST", f"/{index}/_search", body, params=params).body or {}
         found = {}
         for hit in (answer.get("hits") or {}).get("hits") or []:
-            source = hit["_source"]
-            vector = np.array(source.get(field) or [], dtype=np.float32)
+            fields = hit["fields"]
+            vector = np.array(fields.get(field) or [], dtype=np.float32)
             if vector.shape == (self._dim,):
-                found[source[PASSAGE]] = vector
+                found[fields[PASSAGE][0]] = vector
         return found
 
 
