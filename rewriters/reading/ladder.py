@@ -182,7 +182,7 @@ def _checked(value: Value, parsed_as: str, strategy: Strategy, answer: LlmAnswer
 
 def _missing_reason(found: Found, answer: LlmAnswer) -> Reason:
     if not answer.text.strip():
-        return "truncated" if answer.truncated else "empty"
+        return "cut_reasoning" if answer.truncated else "empty"
     if not found and is_repetitive(answer.text) and not is_repetitive(answer.query):
         return "repetition"
     if answer.truncated:
