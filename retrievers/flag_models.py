@@ -24,12 +24,11 @@ CLASSES = {
 }
 
 
-def open_flag_encoder(model: str, pooling: str, dtype: str, device: str, trust_remote_code: bool) -> Any:
-    """Returns a `FlagModel` whose `.model` is on the device, in the given precision.
+def open_flag_encoder(model: str, dtype: str, device: str, trust_remote_code: bool) -> Any:
+    """Returns a `FlagModel` whose `.model` is on the device, in the given precision; its pooling is not used.
 
     Args:
         model: Folder, `package:NAME` or hub name.
-        pooling: "cls" or "mean".
         dtype: "float32", "float16" or "bfloat16".
         device: "cpu" or "cuda:0".
         trust_remote_code: Whether code beside the weights may run.
@@ -41,7 +40,7 @@ def open_flag_encoder(model: str, pooling: str, dtype: str, device: str, trust_r
 
     def make(folder: str) -> Any:
         return _library().FlagAutoModel.from_finetuned(
-            folder, model_class=CLASSES["encoder"], pooling_method=pooling, devices=device, query_instruction_format="{}{}",
+            folder, model_class=CLASSES["encoder"], pooling_method="cls", devices=device, query_instruction_format="{}{}",
             use_fp16=dtype == "float16", use_bf16=dtype == "bfloat16", trust_remote_code=trust_remote_code,
         )  # fmt: skip
 

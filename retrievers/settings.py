@@ -16,6 +16,11 @@ FROZEN = ConfigDict(extra="forbid", frozen=True, validate_default=True, use_attr
 NOT_IDENTITY = Field(json_schema_extra={"identity": False})
 """Marks a field that is no part of a run's fingerprint (`jobs/keys.py`)."""
 
+# The defaults of before: a config that says them has the fingerprint that it had. What a null came to is in the identities of
+# the indexes and of the reranker.
+_WAS_CLS = Field(json_schema_extra={"left_out": "cls"})
+_WAS_NONE = Field(json_schema_extra={"left_out": ""})
+
 Dtype = Literal["auto", "float32", "float16", "bfloat16"]
 
 
@@ -83,12 +88,12 @@ class EncoderSettings(BaseModel):
     """Weights that each worker loads; this kind where nothing is said."""
     model: Annotated[str, Field(min_length=1), NOT_IDENTITY]
     """Folder, hub name, or `package:NAME` for weights that an installed package carries."""
-    pooling: Literal["cls", "mean"] = "cls"
-    """How the vectors of a text's tokens become one."""
-    query_prefix: str = ""
-    """Stands before each query, as the model was trained."""
-    passage_prefix: str = ""
-    """Stands before each passage, as the model was trained."""
+    pooling: Annotated[Literal["cls", "mean", "last"] | None, _WAS_CLS] = None
+    """How the states of a text's tokens become one vector; null: as the model's files say (cls where they say nothing)."""
+    query_prefix: Annotated[str | None, _WAS_NONE] = None
+    """Stands before each query; null: the model's own prompt for queries, if it has one."""
+    passage_prefix: Annotated[str | None, _WAS_NONE] = None
+    """Stands before each passage; null: the model's own prompt for documents, if it has one."""
     max_length: Annotated[int, Field(ge=8)] | None = None
     """Tokens; null: the model's own limit."""
     dtype: Dtype = "auto"
