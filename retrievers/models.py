@@ -25,7 +25,7 @@ _OF_MODULE = re.compile(
 )  # as sentence-transformers names them
 _DESCRIPTION = (
     "config.json", "modules.json", "*/config.json", "sentence_bert_config.json", "config_sentence_transformers.json",
-    "tokenizer_config.json",
+    "tokenizer_config.json", "chat_template.jinja",
 )  # fmt: skip
 _SHIFTED = ("roberta", "camembert", "mpnet", "longformer", "ibert", "data2vec-text", "xmod")  # begin at pad_token_id + 1
 
