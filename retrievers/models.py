@@ -295,12 +295,15 @@ def _fetch(name: str, code: bool) -> Path:
 
 
 def _cached(name: str, reason: Exception) -> Path:
-    """Returns the folder of a hub model in the hub's cache, which is named by the commit."""
+    """Returns the folder of a hub model in the hub's cache, which is named by the commit.
+
+    The hub's library takes a folder for whole only if all of a repository's files are there, and not all are fetched.
+    """
     from huggingface_hub import snapshot_download
 
     repo, revision = _hub_parts(name)
     try:
-        return Path(snapshot_download(repo, revision=revision, local_files_only=True))
+        return Path(snapshot_download(repo, revision=revision, local_files_only=True, allow_patterns=["config.json"]))
     except Exception:
         offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") else ""
         raise RetrieverError(

@@ -26,7 +26,7 @@ def in_a_process(code: str, address: str, home: Path, *, offline: bool = False) 
     }
     done = subprocess.run(
         [sys.executable, "-c", code], env=os.environ | places, cwd=Path(__file__).parents[2], capture_output=True, text=True,
-        timeout=120, check=False,
+        timeout=300, check=False,
     )  # fmt: skip
     return done.stdout.strip() or done.stderr.strip().splitlines()[-1]
 
