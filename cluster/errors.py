@@ -254,8 +254,8 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "Start it, correct its address, or lower `max_in_flight`.",
         ),
         "elastic-version": (
-            "Client and server have different major versions, or the server is not Elasticsearch.",
-            "Install the named client, or correct the address.",
+            "The server is neither of the client's major version nor of the next one, or it is not Elasticsearch.",
+            "Take a server of the named versions, install the named client, or correct the address.",
         ),
         "elastic-refused": (
             "The server refuses a query, a document or an index.",
@@ -271,6 +271,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "use another store.",
         ),
         "storage-unwritable": ("The folder cannot be written, or its storage has no create-only write.", "Use another folder."),
+        "storage-unshared": ("Nodes do not see the output's folder.", "Use S3, or a folder that all nodes share."),
         "storage-cache": (
             "The folder for copies of S3 objects on this machine cannot be used.",
             "Free space there, or set DMQR_CACHE to another folder.",

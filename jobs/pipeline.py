@@ -43,6 +43,7 @@ from retrievers.elastic.settings import ElasticSettings
 from retrievers.hybrid.settings import all_indexed, indexed_identities
 from retrievers.models import at_commit
 from retrievers.settings import EncoderSettings, ServerSettings
+from rewriters.strategy import searched_as_one
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,8 @@ def _settings(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> dict
             "run": run if config.retrieve.keep_runs else None,
             "cuts": cuts_of(config, prepared.rewriting.cuts),
             "typos": config.retrieve.typos,
+            "as_one": searched_as_one(prepared.rewriting.pool),
+            "filters": config.retrieve.filters,
         },
         "fuse": {"settings": config.fuse, "documents": documents},
         "order": {"combine": config.rerank.combine, "keep": config.rerank.keep},

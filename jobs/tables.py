@@ -15,7 +15,7 @@ from cluster.costs import COST, COSTS, OVERHEAD
 from cluster.errors import RetrieverError
 from cluster.http import encodable
 from cluster.isolation import KilledWorkerError
-from rewriters.reasons import FELL_BACK, GUARDED, MASKED
+from rewriters.reasons import FELL_BACK, GUARDED, MASKED, SENT_WITHOUT
 
 ORIGINAL = "original"  # the strategy name of the query as it was asked
 RUNGS = (
@@ -39,7 +39,17 @@ ERROR = pa.struct(
     ]
 )
 # Reasons in errors/ that are notes, not failures: the query was answered as well as possible.
-NOTES = ("no_hits", "original_stands_in", "texts_dropped", "not_classified", "wrong_cell", FELL_BACK, MASKED, *GUARDED)
+NOTES = (
+    "no_hits",
+    "original_stands_in",
+    "texts_dropped",
+    "not_classified",
+    "wrong_cell",
+    FELL_BACK,
+    MASKED,
+    SENT_WITHOUT,
+    *GUARDED,
+)
 # Reasons in errors/ of queries on which a stage's worker raised, or under which its workers died: its fallback stands in.
 FAILED, KILLED = "failed", "killed_worker"
 BY_FALLBACK = (FAILED, KILLED)
@@ -188,6 +198,7 @@ COMPLETIONS = pa.schema(
         ("variables", pa.string()),  # hash of the values of the prompt's variables other than query and context
         ("lost", pa.int32()),  # sends by killed attempts without an answer that was kept; `text` is null if none came later
         ("latency", pa.float64()),  # seconds from the last send to the answer
+        ("left_out", pa.string()),  # what the request was sent without, since the server does not take it
     ]
 )
 

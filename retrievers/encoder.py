@@ -235,7 +235,7 @@ class Encoder:
         """
         if not texts:
             return np.empty((0, self.dim), dtype=np.float32)
-        unique, inverse = distinct([SearchText(*text) for text in texts])
+        unique, inverse = distinct([SearchText(text.text, text.kind) for text in texts])  # filters change no vector
         wrong = next((each.kind for each in unique if each.kind not in KINDS), None)
         if wrong is not None:
             raise RetrieverError("config-value", f"encoder: unknown kind of text {wrong!r}{nearest(wrong, KINDS)}")
@@ -301,7 +301,7 @@ class RecentVectors:
 
     def encode(self, texts: Sequence[SearchText]) -> np.ndarray:
         """Returns the vectors of `Encoder.encode`."""
-        unique, inverse = distinct([SearchText(*text) for text in texts])
+        unique, inverse = distinct([SearchText(text.text, text.kind) for text in texts])
         new = [text for text in unique if text not in self._recent]
         known = {text: self._recent[text] for text in unique if text in self._recent}
         known |= dict(zip(new, self._encoder.encode(new), strict=True))

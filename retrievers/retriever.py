@@ -9,7 +9,7 @@ To add a retriever, add a folder, a line in `OPENERS`, and its settings to `Retr
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -35,7 +35,7 @@ OPENERS = {
     "elastic": "retrievers.elastic.retriever",
     "hybrid": "retrievers.hybrid.retriever",
 }
-"""kind -> module with the kind's ``open_retriever``, ``open_documents`` and ``retriever_identity``."""
+"""kind -> module with the kind's ``open_retriever``, ``open_documents``, ``retriever_identity`` and ``check_filters``."""
 
 
 Alive = Callable[[], object]
@@ -46,11 +46,16 @@ def no_heartbeat() -> None:
     """Does nothing; the default heartbeat callback."""
 
 
+Only = tuple[tuple[str, str], ...]
+"""Filters of a search: (field, value), sorted; only documents whose field has the value are searched. Empty: all are."""
+
+
 class SearchText(NamedTuple):
-    """The text of a search; ``kind`` is "query" or "passage" and selects the encoder's prefix."""
+    """The text of a search; ``kind`` is "query" or "passage" and selects the encoder's prefix; ``only`` are its filters."""
 
     text: str
     kind: str = "query"
+    only: Only = ()
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,11 @@ class JoinedText:
     def texts(self) -> tuple[SearchText, ...]:
         """Returns all of them, the original first."""
         return self.rewrites if self.original is None else (self.original, *self.rewrites)
+
+    @property
+    def only(self) -> Only:
+        """Returns the filters, which all of them have."""
+        return self.texts[0].only
 
 
 class RankedLists(NamedTuple):
@@ -188,6 +198,20 @@ def retriever_facts(name: str, settings: RetrieverSettings, identity: Mapping[st
 
 def _opener(settings: RetrieverSettings) -> Any:
     return importlib.import_module(OPENERS[settings.kind])
+
+
+def check_filters(name: str, settings: RetrieverSettings, fields: Iterable[str]) -> None:
+    """Checks that the documents of a retriever's index can be filtered by these fields.
+
+    Args:
+        name: The retriever's key in the config, for messages.
+        settings: Its settings.
+        fields: The fields.
+
+    Raises:
+        RetrieverError: The index lacks one, or cannot look for its whole values.
+    """
+    _opener(settings).check_filters(name, settings, fields)
 
 
 @contextmanager

@@ -110,7 +110,9 @@ def adaptive_template(
             line = f"strategy {strategy.name!r}: adaptive selection needs its definition and usage, each on one line; add them"
             raise RewriterError("strategy", line)
     methods = "\n".join(
-        f"- {one.label}: {one.definition}{f' (up to {one.n} lines)' if one.n > 1 else ''}. For {one.usage}." for one in pool
+        f"- {one.label}: {one.definition}{f' (up to {one.n} lines)' if one.n > 1 else ''}. For {one.usage}."
+        + (f" Write it in {one.language}, whatever is said below." if one.language else "")
+        for one in pool
     )
     shown = [(one, text) for one in demonstrations if (text := _shown(one, pool))]
     if least or not any(one.rewrites for one, _ in shown):

@@ -34,8 +34,8 @@ Where the query depends on them, let what you write be understandable without th
 """
 _FOLDER = Path(__file__).parent / "strategies"
 _FIELDS = (
-    "search_as", "include_original", "weight", "position_weights", "depth", "score_floor", "max_chars", "min_chars", "words",
-    "banned", "any_language", "fallback", "engine", "n", "preserve",
+    "search_as", "include_original", "as_one", "weight", "position_weights", "depth", "score_floor", "max_chars", "min_chars",
+    "words", "banned", "any_language", "language", "fallback", "engine", "n", "preserve",
 )  # fmt: skip
 SET_BY_POOL = ("name", "base", "own_file")
 """Fields of a strategy that its file cannot have."""
@@ -170,11 +170,17 @@ def load(entry: Entry, language: str | None = None, context: bool = False, read:
         raise RewriterError("strategy", line)
     fields |= overrides | {"decoding": _checked_decoding(decoding, where)}
     strategy = _made(fields | {"name": wanted.name, "base": wanted.stem, "own_file": is_path(wanted.source)}, where)
-    prompt = render(strategy.prompt, declared | {"n": str(strategy.n), "language": language or OF_THE_QUERY})
+    if strategy.language is not None and "language" not in variables(strategy.prompt):
+        why = f"has no {{language}}, and language: {strategy.language} is to be told"
+        raise RewriterError("strategy", f"{where}: prompt {why}; put {{language}} where the prompt says how to write")
+    told = strategy.language or language
+    prompt = render(strategy.prompt, declared | {"n": str(strategy.n), "language": told or OF_THE_QUERY})
     prompt = with_context(prompt) if context else prompt
     if not context and CONTEXT in variables(prompt):
         raise RewriterError("strategy", f"{where}: prompt has {{context}}, and log.context_column is not set; set it")
-    changed: dict[str, Any] = {"prompt": prompt} | ({"any_language": True} if language else {})
+    changed: dict[str, Any] = {"prompt": prompt} | ({"any_language": True} if told else {})
+    if strategy.language == language:
+        changed["language"] = None  # the common one
     return strategy.model_copy(update=changed)
 
 

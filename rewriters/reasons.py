@@ -12,8 +12,10 @@ Reason = Literal[
     "missing",
     "unparsable",
     "truncated",
+    "cut_reasoning",
     "repetition",
     "refusal",
+    "content_filter",
     "echo",
     "wrong_language",
     "too_long",
@@ -26,10 +28,13 @@ MESSAGES: dict[Reason, str] = {
     "missing": "the answer has other strategies but not this one, or no answer came",
     "unparsable": "the parser found no rewrite for it",
     "truncated": "the token limit cut the answer before its rewrite was complete; raise rewrite.decoding.max_tokens",
+    "cut_reasoning": "the token limit cut the model's reasoning before its answer began; raise rewrite.decoding.max_tokens, or "
+    "switch the reasoning off",
     "repetition": "the model repeats itself instead of ending",
     "refusal": "the model refuses instead of rewriting",
+    "content_filter": "a filter of the server cut the answer, or refused the prompt",
     "echo": "the text repeats the instructions, their example or a placeholder",
-    "wrong_language": "the rewrite shares no script with the query",
+    "wrong_language": "the rewrite is in another language than the query",
     "too_long": "the rewrite is longer than the strategy's max_chars or words allow",
     "too_short": "the rewrite is shorter than the strategy's words allow",
     "banned": "the rewrite has a word that the strategy bans",
@@ -42,8 +47,14 @@ GUARDED: dict[str, str] = {
     "overridden": "the overrides ban it",
 }
 """The reasons for which a guard leaves a text out: by choice, so that no strategy failed."""
+CUT = "cut"
+"""The flag of a passage that the token limit cut, and that is searched up to its last whole sentence."""
+OTHER_SCRIPT = "other_script"
+"""The flag of a text in another script than its query that may be the same words in the letters of their language."""
 MASKED = "masked"
 """The reason of a note on a query whose personal data were masked before it was sent."""
+SENT_WITHOUT = "sent_without"
+"""The reason of a note on a query whose requests were sent without what the server does not take."""
 FELL_BACK = "fell_back"
 """The reason of a note on an answer that could not be used, for which the original query stands in."""
 

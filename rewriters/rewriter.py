@@ -20,11 +20,12 @@ from rewriters.guards.guards import MASKED as MASKED_FLAG
 from rewriters.guards.guards import OVERRIDDEN, OVERRIDE, GuardRules, Guards, Overridden
 from rewriters.guards.mask import Mask, unmasked
 from rewriters.joint import JOINT_PROMPT
+from rewriters.notes import notes_on_sends
 from rewriters.pool import labelled, shipped
 from rewriters.query import Query
 from rewriters.reading.answers import Answers, read_adaptive, read_joint, read_own
 from rewriters.reading.ladder import PARSE_VERSION
-from rewriters.reasons import FELL_BACK, GUARDED, MASKED, MESSAGES, fallback_message
+from rewriters.reasons import FELL_BACK, GUARDED, MESSAGES, fallback_message
 from rewriters.results import Guarded, RewriteFailure, RewriteResult, Rewritten
 from rewriters.selection import All, Choice, Column, RandomK, Selector
 from rewriters.settings import SelectAdaptive, SelectAll, SelectClassified, SelectColumn, SelectRandom, SelectSettings
@@ -192,9 +193,7 @@ class Rewriter:
         rewrites, guarded = self._guards.checked(query, said, found)
         guarded += [Guarded(name, OVERRIDDEN) for name in choice.texts if name in said.never]
         failures = self._failures(outcomes, rewrites, guarded)
-        if mask.values and answered:
-            masked = ", ".join(f"{kind} {count}" for kind, count in sorted(mask.counts.items()))
-            failures.append(RewriteFailure("", MASKED, f"sent with placeholders for {masked}", None, 0))
+        failures += notes_on_sends(mask, answered)
         guarded += [Guarded("", OVERRIDE, requests=saved)] if saved else []
         return Rewritten(rewrites, failures, choice, tuple(guarded))
 
@@ -268,11 +267,11 @@ class Rewriter:
         most = choice.texts.get(strategy.name) or strategy.n
         return [
             RewriteResult(
-                strategy.name, position, unmasked(text, mask.values), strategy.weight, strategy.search_as, answers.model,
-                answers.prompt_hash, parsed_as, choice.reason, strategy.position_weight(position),
-                (MASKED_FLAG,) if mask.values else (),
+                strategy.name, one.position, unmasked(one.text, mask.values), strategy.weight, strategy.search_as,
+                answers.model, answers.prompt_hash, one.parsed_as, choice.reason, strategy.position_weight(one.position),
+                (*one.flags, MASKED_FLAG) if mask.values else one.flags,
             )
-            for position, text, parsed_as in answers.texts[:most]
+            for one in answers.texts[:most]
         ]  # fmt: skip
 
     def _failures(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
@@ -84,6 +84,9 @@ class Strategy(BaseModel):
     """A passage gets no query prefix in dense retrieval, and may span several lines of an answer."""
     include_original: Annotated[int, Field(ge=0, le=20)] = 0
     """How often the original stands before the text that is searched."""
+    as_one: Literal["with_original", "texts"] | None = None
+    """Its texts, with the original or by themselves, make one search and one list: the mean of their vectors, as one BM25 query
+    with the original repeated. null: each has its own."""
     weight: Weight = 1.0
     """Of its ranked lists in fusion."""
     position_weights: tuple[Weight, ...] = ()
@@ -102,6 +105,9 @@ class Strategy(BaseModel):
     """Words or phrases; a text with one that the query does not have fails as `banned`."""
     any_language: bool = False
     """Whether a text may be in another script than the query."""
+    language: Annotated[str, Field(min_length=1)] | None = None
+    """That its texts are written in, in words such as German, as `{language}` in its prompt; it has requests of its own;
+    null: `rewrite.language`."""
     preserve: bool | Literal["count"] = False
     """Whether numbers, names and quoted phrases of the query should be in the text (`rewrite.guards.preserve`); count: they
     are flagged where they are lost, and the text is neither repaired nor dropped, since it is to leave out."""
@@ -136,13 +142,19 @@ class Strategy(BaseModel):
 
     @property
     def is_joint(self) -> bool:
-        """Whether joint requests ask for it: one text, by the common engine and decoding."""
-        return self.joint and self.output == "text" and self.n == 1 and not self.decoding and self.engine is None
+        """Whether joint requests ask for it: one text, in the common language, by the common engine and decoding."""
+        own = self.decoding or self.language is not None or self.engine is not None
+        return self.joint and self.output == "text" and self.n == 1 and not own
 
     @property
     def samples(self) -> int:
         """Number of completions of its request."""
         return self.n if self.output == "text" else 1
+
+    @property
+    def lists(self) -> int:
+        """The most lists of a query and retriever."""
+        return 1 if self.as_one else self.n
 
     @property
     def variables(self) -> set[str]:
@@ -181,6 +193,10 @@ class Strategy(BaseModel):
             self.prompt.count(PLACEHOLDER) == 1 and self.prompt.endswith(PLACEHOLDER),
         )
         yield "keys are of output array and object", not self.keys or self.output in ("array", "object")
+        yield (
+            "position_weights are of lists, and as_one makes one list; give weight, or remove one of them",
+            not self.position_weights or self.as_one is None,
+        )
         yield "output object needs keys, one per text", self.output != "object" or len(self.keys) >= 1
         if self.joint:
             yield "definition must be one line without placeholders, for the joint prompt", one_line(self.definition)
@@ -190,6 +206,11 @@ class Strategy(BaseModel):
                 f"letters or more with it: {EXAMPLE_QUERY!r}; found: {self.example!r}",
                 bool(_content_words(self.example) & _content_words(EXAMPLE_QUERY)),
             )
+
+
+def searched_as_one(pool: Iterable[Strategy]) -> dict[str, str]:
+    """Returns strategy -> what its one search is made of, of the strategies whose texts make one."""
+    return {strategy.name: strategy.as_one for strategy in pool if strategy.as_one}
 
 
 def plain_name(name: str) -> bool:

@@ -117,7 +117,7 @@ def test_commands(case: Command, monkeypatch: pytest.MonkeyPatch, capfd: pytest.
     except SystemExit as end:
         code = end.code
     printed = capfd.readouterr()
-    assert (code, printed.out) == (case.exit_code, "")
+    assert (code, printed.out) == (case.exit_code, ""), printed.err[-3000:]
     said = [line for line in printed.err.splitlines() if line.startswith("dmqr")]
     assert said == printed.err.splitlines()[-1:]
     check(said[0], case.words)

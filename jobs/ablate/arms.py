@@ -241,6 +241,9 @@ def _set(values: dict[str, Any], path: str, value: Any, where: str) -> None:
             f"arms change {', '.join(SECTIONS)}{nearest(keys[0], SECTIONS)}"
         )  # fmt: skip
         raise ConfigError("config-value", f"{where}: {path}: {why}; remove it")
+    if keys[:2] == ["retrieve", "filters"]:
+        why = "filters decide what a query is, and arms are compared over the same ones"
+        raise ConfigError("config-value", f"{where}: {path}: {why}; remove it")
     for depth, key in enumerate(keys[:-1]):
         if values.get(key) is None:
             values[key] = {}

@@ -113,6 +113,7 @@ def compile_arms(arms: Sequence[Arm], keep: int, *, sources: bool) -> Compiled:
     work = SharedWork(
         tuple(texts.readings), dict(lists.retrievers),
         tuple(lists.searches.values), tuple(rerankers.values), tuple(answers), sources,
+        configs[FULL].retrieve.filters,
     )  # fmt: skip
     parts = {arm: part for arm in fingerprints if (part := texts.part_of(arm))}
     return Compiled(distinct.arms, work, fingerprints, parts)

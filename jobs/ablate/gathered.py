@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import uuid
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -125,9 +126,10 @@ class Searched(NamedTuple):
 
 
 def search_digest(search: SearchText | JoinedText) -> str:
-    """Returns what a search is known by: 32 hex digits of its texts and what each is searched as."""
+    """Returns what a search is known by: 32 hex digits of its texts, what each is searched as, and filters."""
     parts = (search,) if isinstance(search, SearchText) else (search.original, *search.rewrites)
     words = [type(search).__name__, *("" if one is None else f"{one.kind}\x1f{one.text}" for one in parts)]
+    words += [json.dumps(search.only)] if search.only else []
     return hashlib.sha256("\x1e".join(words).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 

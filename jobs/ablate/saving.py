@@ -60,7 +60,7 @@ def planned_saving(compiled: Compiled, queries: int) -> Saving:
     for arm in answered:
         rewriting = readings[arm.name].rewriting
         pool = tuple(strategy for strategy in rewriting.pool if strategy.name in arm.strategies)
-        texts = {ORIGINAL: 1} | {strategy.name: strategy.n for strategy in pool}
+        texts = {ORIGINAL: 1} | {strategy.name: strategy.lists for strategy in pool}
         naive["requests"] += requests_per_query(replace(rewriting, pool=pool)) if pool else 0
         naive["searches"] += sum(all_searches(arm.config, texts).values())
         naive["pairs"] += arm.config.fuse.keep if arm.config.rerank.kind != "none" else 0
@@ -81,7 +81,7 @@ def _searches(compiled: Compiled) -> int:
         reading, used = work.readings[search.reading], work.strategies(number)
         typos = search.typos.model_dump_json() if search.typos else ""
         texts: list[tuple[object, ...]] = [(ORIGINAL, 1, typos)]
-        texts += [(one.name, n, search.reading) for one in reading.rewriting.pool if one.name in used for n in range(one.n)]
+        texts += [(one.name, n, search.reading) for one in reading.rewriting.pool if one.name in used for n in range(one.lists)]
         for name, key in search.retrievers.items():
             if name in search.together:
                 found.add((key, "together", search.reading, search.joined, search.fuse.model_dump_json()))

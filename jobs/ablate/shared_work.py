@@ -229,6 +229,8 @@ class SharedWork:
     rerankers: tuple[ScoredBy, ...]
     answers: tuple[Answer, ...]
     keep_sources: bool
+    filters: Mapping[str, str] = field(default_factory=dict)
+    """Field of the indexes -> column of the log, the same for all arms: they decide what a query is."""
 
     @property
     def engines(self) -> dict[str, AnsweredBy]:

@@ -27,7 +27,7 @@ from jobs.compare.worth import Worth, worth
 from jobs.config.config import EvaluateSettings
 from jobs.evaluate.judgements import Judgements
 from jobs.run.folder import REPORT, RunFolder
-from jobs.terminal.summary import spending_rows
+from jobs.terminal.summary import fallback_rows, spending_rows
 
 TABLE, PER_QUERY = "table.tex", "per_query.parquet"
 
@@ -120,7 +120,7 @@ def closing_page(found: ComparedArms) -> RenderableType:
             again = f", {reused:,} of them from earlier ablations" if reused else ""
             times = f"{naive / executed:.1f} times less" if executed else "nothing"
             table.add_row(kind, f"{executed:,} in place of {naive:,} ({times}){again}")
-    for name, words in spending_rows(folder, found.prices):
+    for name, words in (*fallback_rows(folder.counts), *spending_rows(folder, found.prices)):
         table.add_row(name, words)
     if found.no_clicks is not None:
         table.add_row("clicks", Text(f"no click hit rate: {found.no_clicks}"))

@@ -125,6 +125,9 @@ class RetrieveSettings(BaseModel):
     """Write every list to runs/."""
     routes: dict[str, list[str]] = {}
     """Strategy (or `original`) -> names of the retrievers that search its texts; default: all."""
+    filters: dict[Annotated[str, Field(min_length=1)], Annotated[str, Field(min_length=1)]] = {}
+    """Field of the indexes -> column of the log: a query is searched among the documents whose field has the query's value, and
+    the same words with another value are another query."""
     typos: TypoSettings | None = None
     """Typing errors in the original query as it is searched and reranked, to measure what they cost; its rewrites, ids and
     judgements stay those of the query as it was asked."""
@@ -260,6 +263,10 @@ class Config(BaseModel):
         for name in self.fuse.retriever_weights:
             if name not in retrievers:
                 raise ValueError(f"fuse.retriever_weights: no retriever {name!r}{nearest(name, retrievers)}")
+        if self.retrieve.filters and self.evaluate.key == "query" and (self.evaluate.qrels or self.evaluate.answers):
+            raise ValueError(
+                "evaluate.key: query: with retrieve.filters one text is several queries; judge log rows or query_ids"
+            )
         if self.rerank.kind == "bi_encoder" and self.reranking_encoder is None:
             raise ValueError("rerank: bi_encoder needs rerank.encoder, since no retriever is dense; set it")
         return self

@@ -12,7 +12,8 @@ from jobs.config.config import Config
 from jobs.index import actors as index_actors
 from jobs.index.on_s3 import build_on_s3
 from jobs.terminal.live_display import LiveDisplay
-from retrievers.corpora.files import Source
+from retrievers.corpora.files import Source, corpus_files, corpus_schema
+from retrievers.corpora.filters import check_columns
 from retrievers.elastic.build import ElasticSummary, build_elastic_index
 from retrievers.elastic.fields import elastic_indexes
 from retrievers.hybrid.settings import all_indexed
@@ -35,9 +36,11 @@ def index(config: Config, corpus: Sequence[str], progress: LiveDisplay) -> list[
     Raises:
         RetrieverError: the corpus cannot be read, or an index cannot be built.
     """
-    retrievers = all_indexed(config.retrieve.retrievers)
-    local, elastic = local_indexes(retrievers), elastic_indexes(retrievers)  # refuse contradictions before any work
+    retrievers, filters = all_indexed(config.retrieve.retrievers), list(config.retrieve.filters)
+    local, elastic = local_indexes(retrievers), elastic_indexes(retrievers, filters)  # refuse contradictions before any work
     sources = [source for path in corpus for source in (corpus_objects(path) if remote(path) else [path])]
+    if filters:
+        check_columns(f"corpus {corpus[0]}", corpus_schema(corpus_files(sources), config.corpus).names, filters)
     result = []
     for folder, fields in local.items():
         show = _show(progress, folder)

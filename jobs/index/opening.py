@@ -6,7 +6,7 @@ Checks before a run read only `index.json` and file sizes.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -17,6 +17,7 @@ from cluster.storage import remote
 from cluster.storage.copies import TRIES, copied, naming, retry_if_replaced
 from cluster.storage.s3 import S3Storage
 from retrievers import retriever
+from retrievers.corpora.filters import check_columns
 from retrievers.hybrid.retriever import hybrid_facts, hybrid_identity
 from retrievers.hybrid.settings import HybridSettings, Indexed, indexed, part_name, with_indexed
 from retrievers.local.index import BUILD, INDEX, find_damage, index_facts, index_identity, parse_index
@@ -77,6 +78,16 @@ def retriever_facts(name: str, settings: RetrieverSettings, identity: Mapping[st
     if not _on_s3(settings):
         return retriever.retriever_facts(name, settings, identity)
     return index_facts(stored_index(S3Storage(settings.index))[0])
+
+
+def check_filters(name: str, settings: RetrieverSettings, fields: Collection[str]) -> None:
+    """Makes the checks of `retrievers.retriever.check_filters`, of an index on S3 without copying it."""
+    for key, one in indexed(name, settings).items():
+        if _on_s3(one):
+            columns = stored_index(S3Storage(one.index))[0]["columns"]
+            check_columns(f"retrieve.retrievers.{key}: index {one.index}", columns, fields)
+        else:
+            retriever.check_filters(key, one, fields)
 
 
 def stored_index(storage: S3Storage) -> tuple[dict[str, Any], bytes]:

@@ -1,15 +1,16 @@
-"""The group-by of phase one of dedup: rows by their text, and by their context where the log has one."""
+"""The group-by of phase one of dedup: rows by their text, and by context and filter values where the log has them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from jobs.log.judge import NULL, Rejection, judge_all, judge_contexts, normal_forms
-from rewriters.normalise import ID_BYTES, id_bytes
+from jobs.log.judge import NULL, RAW_SHOWN, Rejection, judge_all, judge_contexts, normal_forms
+from rewriters.normalise import ID_BYTES, filtered_id, id_bytes
 
 Ints = npt.NDArray[Any]
 
@@ -24,18 +25,20 @@ class Groups(NamedTuple):
     rejections: dict[int, Rejection]  # by number of the group
 
 
-def group_rows(rows: pa.Table, max_chars: int) -> Groups:
+def group_rows(rows: pa.Table, max_chars: int, filters: Sequence[tuple[str, str]] = ()) -> Groups:
     """Returns the groups of rows, a table as of `rows_schema`.
 
     Args:
         rows: of the log.
         max_chars: the most code points of a query.
+        filters: (field of the index, column of the log) whose values are part of a query's identity.
     """
     codes, raws = encode(rows.column("text"))
     digests, rejections = judge_all(raws, max_chars)
     rejections[len(raws)] = NULL
     texts = Groups(codes, raws, None, digests, rejections)
-    return _with_contexts(texts, rows.column("context")) if "context" in rows.column_names else texts
+    groups = _with_contexts(texts, rows.column("context")) if "context" in rows.column_names else texts
+    return _with_filters(groups, rows, filters) if filters else groups
 
 
 def encode(column: pa.ChunkedArray) -> tuple[Ints, pa.Array]:
@@ -75,3 +78,30 @@ def _with_contexts(texts: Groups, column: pa.ChunkedArray) -> Groups:
         digests,
         rejections,
     )
+
+
+def _with_filters(groups: Groups, rows: pa.Table, filters: Sequence[tuple[str, str]]) -> Groups:
+    """Returns the groups of (group, filter values); without a value a row is rejected: it would be searched unfiltered."""
+    encoded = [encode(rows.column(f"value.{column}")) for _, column in filters]
+    keys = groups.codes.astype(np.int64)
+    for codes, values in encoded:
+        _, keys = np.unique(keys * (len(values) + 1) + codes, return_inverse=True)
+    _, firsts, of_row = np.unique(keys, return_index=True, return_inverse=True)
+    group = groups.codes[firsts]
+    told = [
+        [values[code].as_py() if code < len(values) else None for code in codes[firsts].tolist()] for codes, values in encoded
+    ]
+    digests, rejections = np.zeros((len(firsts), ID_BYTES), np.uint8), {len(firsts): NULL}
+    for place, (number, *values) in enumerate(zip(group.tolist(), *told, strict=True)):
+        if number in groups.rejections:
+            rejections[place] = groups.rejections[number]
+        elif None in values:
+            raw = groups.raws[number].as_py().decode("utf-8", "replace")[:RAW_SHOWN]
+            message = f"column {filters[values.index(None)][1]!r} is null, and retrieve.filters needs its value"
+            rejections[place] = Rejection("no_filter", message, raw)
+        else:
+            only = dict(zip((field for field, _ in filters), values, strict=True))
+            digests[place] = np.frombuffer(filtered_id(groups.digests[number].tobytes(), only), np.uint8)
+    null = group == len(groups.raws)
+    contexts = None if groups.contexts is None else groups.contexts.take(pa.array(group, mask=null))
+    return Groups(of_row, groups.raws.take(pa.array(group, mask=null)), contexts, digests, rejections)

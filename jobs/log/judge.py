@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 
 from rewriters.normalise import ID_BYTES, PLAIN, id_bytes, normalise
 
-REASONS = {"empty": "null or only white space", "too_long": "over {max_chars:,} characters", "not_utf8": "not UTF-8"}
+REASONS = {"empty": "null or only white space", "too_long": "over {max_chars:,} characters", "not_utf8": "not UTF-8",
+           "no_filter": "without a value of retrieve.filters"}  # fmt: skip
 RAW_SHOWN = 200  # code points of a rejected text kept in errors/
 
 

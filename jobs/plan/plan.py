@@ -80,7 +80,7 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Ablation | None = 
         work.check_engines(worked)
     left = counts["queries"] - sum(manifest.counts["queries"] for manifest in done)
     calls = requests_per_query(prepared.rewriting)
-    texts_of = {ORIGINAL: 1} | {strategy.name: strategy.n for strategy in prepared.rewriting.pool}
+    texts_of = {ORIGINAL: 1} | {strategy.name: strategy.lists for strategy in prepared.rewriting.pool}
     searches = all_searches(config, texts_of)
     some = expected_requests(prepared.rewriting, texts)
     expected = estimate(prepared, left, done, texts, searches)

@@ -15,7 +15,7 @@ def searches_of_query(config: Config, retriever: str, texts: Mapping[str, int]) 
     Args:
         config: the job's config.
         retriever: its name.
-        texts: strategy -> its texts of a query, at most.
+        texts: strategy -> its lists of a query and retriever, at most.
     """
     routed = [strategy for strategy in texts if retriever in config.retrieve.route(strategy)]
     if not config.retrieve.retrievers[retriever].together:
@@ -29,7 +29,7 @@ def all_searches(config: Config, texts: Mapping[str, int]) -> dict[str, int]:
 
     Args:
         config: the job's config.
-        texts: strategy -> its texts of a query, at most.
+        texts: strategy -> its lists of a query and retriever, at most.
     """
     return {
         counted: searches_of_query(config, name, texts)

@@ -218,11 +218,16 @@ class Figures:
     def lists(self) -> dict[str, dict[str, int]]:
         """Returns retriever -> strategy -> number of lists: one per text that is routed to the retriever.
 
-        A retriever with `together` has one for a query of which any text is routed there.
+        A strategy with `as_one` has one per query, and a retriever with `together` one for a query of which any text is routed
+        there.
         """
         config, found = self.run.config, {}
+        rewriter = self.run.record.get("identity", {}).get("rewrite", {}).get("rewriter", {})
+        as_one = {one["name"] for one in rewriter.get("strategies", ()) if one.get("as_one")}
+        of_queries = {one.strategy: one.queries for one in self.rungs if one.strategy in as_one}
         for retriever, settings in config.retrieve.retrievers.items():
             texts = self.routed(retriever)
+            texts |= {name: n for name, n in of_queries.items() if name in texts}
             if settings.together:
                 name = TOGETHER if retriever in config.joining else ORIGINAL
                 texts = {name: min(self.queries, sum(texts.values()))}

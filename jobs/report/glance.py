@@ -12,6 +12,7 @@ from jobs.pipeline import COSTED
 from jobs.report.figures import Figures
 from jobs.report.spending import Spending
 from jobs.report.wording import duration, money, number, percent
+from jobs.run.changing import noted_changes
 from jobs.stages.error_counts import many_fallbacks
 from jobs.tables import NOTES
 from jobs.terminal.formats import planned_rewrites, queries
@@ -130,6 +131,7 @@ def notices(figures: Figures) -> list[str]:
             f"{percent(figures.error_rate)} of the queries have errors, more than half of what limits.error_rate allows."
         )
     sentences += [f"{one[:1].upper()}{one[1:]}." for one in many_fallbacks(counts, limit).values()]
+    sentences += [f"{one[:1].upper()}{one[1:]}." for one in noted_changes(run.starts)]
     lost = sum(start.lost or 0.0 for start in figures.starts)
     if lost:
         ended = ", ".join(f"start {one.number} was {one.status}" for one in figures.starts if one.lost)

@@ -67,6 +67,18 @@ def warn_of(changed: Iterable[str]) -> None:
         event("warning", words, logging.WARNING)
 
 
+def noted_changes(starts: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Returns the warnings of `changes` that the records of a run's starts give rise to, in their order."""
+    said, last = list[str](), dict[str, Any]()
+    for start in starts:
+        states = start.get("index_states") or {}
+        for when, since in (("begin", "the start before"), ("end", f"start {start['start']} began")):
+            if now := states.get(when):
+                said += changes(last, now, since)
+                last = {**last, **now}
+    return said
+
+
 def changes(before: States, now: States, since: str) -> list[str]:
     """Returns a warning for each index that has another state now.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from cluster.errors import ConfigError
 from jobs.config.config import Config
-from jobs.index.opening import open_documents, retriever_identity
+from jobs.index.opening import check_filters, open_documents, retriever_identity
 from jobs.pools.request_shares import indexed_settings, worker_settings
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.encoder import encoder_notes
@@ -38,6 +38,8 @@ def index_identities(config: Config) -> dict[str, dict[str, Any]]:
             found[name] = hybrid_identity(retriever, of)
         else:
             found[name] = identity_of(name, retriever)
+        if config.retrieve.filters:
+            check_filters(name, retriever, config.retrieve.filters)
     return found
 
 
@@ -95,7 +97,7 @@ def check_documents(config: Config, indexes: Mapping[str, Mapping[str, Any]]) ->
         indexes: retriever -> identity of its index.
 
     Raises:
-        ConfigError, RetrieverError: the indexes are of several corpora, or the first one has no texts.
+        ConfigError, RetrieverError: the indexes are of several corpora, or the first one has no texts, or not all of them.
     """
     searched = indexed_identities(indexes)
     if len({index.get("corpus") for index in searched.values()}) > 1:
@@ -105,5 +107,12 @@ def check_documents(config: Config, indexes: Mapping[str, Mapping[str, Any]]) ->
             "build all from one corpus for all, or set rerank.kind: none and fuse.duplicates: keep",
         )
     name, first = next(iter(all_indexed(config.retrieve.retrievers).items()))
+    only = searched[name].get("filter")
+    if only is not None and (others := [other for other, index in searched.items() if index.get("filter") != only]):
+        raise ConfigError(
+            "index-shared",
+            f"retrieve.retrievers.{name}: texts are taken from it, and its filter leaves out what {others[0]} may find; "
+            f"give both one filter, put {others[0]} first, or set rerank.kind: none and fuse.duplicates: keep",
+        )
     if isinstance(first, ElasticSettings):  # refuses an index without texts
         open_documents(name, worker_settings(first, searched[name], {}))

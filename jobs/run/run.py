@@ -17,6 +17,7 @@ from cluster.run.runner_local import LocalRunner
 from cluster.run.runner_ray import RayRunner
 from cluster.run.session import IN_PROCESS, InProcessSession, Session, open_session
 from cluster.run.shards import SUCCESS, Manifest, Plan, check_inputs, read_manifest, read_plan
+from cluster.shared_folder import check_shared
 from cluster.storage.traffic import add_traffic
 from jobs.bill.ledger import Ledger
 from jobs.bill.spending import RunMoney
@@ -88,6 +89,8 @@ def run(
     try:
         ledger.watch_nodes(session.nodes)
         work.check(prepared, session.pools)
+        if not session.local:
+            check_shared(prepared.output, "output")
         grace = prepared.config.cluster.grace_seconds
         with Signals(progress, resume_command, grace) as signals, OutagePulse(partial(outages.update, "driver")):
             progress.phase("reading the log")

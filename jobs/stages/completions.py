@@ -140,7 +140,7 @@ class Completions:
             "prompt_tokens": c.prompt_tokens, "cached_tokens": c.cached_tokens,
             "completion_tokens": c.completion_tokens, "usage": c.usage, "seconds": c.seconds,
             "device_seconds": c.seconds * self._gpus, "attempts": c.attempts, "start": self._start, "lost": 0,
-            "latency": c.latency,
+            "latency": c.latency, "left_out": c.left_out,
         }  # fmt: skip
 
 

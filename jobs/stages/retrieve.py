@@ -25,6 +25,7 @@ from jobs.tables import FILE, ORIGINAL, RUN, nested, with_appended, with_failure
 from retrievers.fusion import takes_part
 from retrievers.hybrid.retriever import search_shares
 from retrievers.hybrid.settings import search_names
+from retrievers.joined import search_vectors
 from retrievers.ranking import offsets_of
 from retrievers.retriever import (
     Embedder,
@@ -46,12 +47,14 @@ class Retrieve:
     with `together` searches all texts of a query as one.
     """
 
-    NEEDS = ("shard", "query_id", "query", "rewrites")
-    # `similarity`: matrix of the cosines of a query's texts (original first, then the rewrites), row-major; null without a
-    # dense retriever. `stored`: files written but not committed yet, in the block's first row.
+    NEEDS = ("shard", "query_id", "query", "values", "rewrites")
+    # `similarity`: matrix of the cosines of a query's texts (original first, then the rewrites; those of a strategy with
+    # `as_one` are one), row-major; null without a dense retriever. `stored`: files written but not committed yet, in the
+    # block's first row.
     ADDS = pa.schema(
         [("runs", pa.list_(RUN)), ("similarity", pa.list_(pa.float32())), ("stored", pa.list_(FILE))]
     )  # fmt: skip
+    DROPS = ("values",)
 
     def __init__(
         self,
@@ -65,6 +68,8 @@ class Retrieve:
         run: str | None,
         cuts: Cuts | None = None,
         typos: TypoSettings | None = None,
+        as_one: Mapping[str, str] | None = None,
+        filters: Mapping[str, str] | None = None,
     ) -> None:
         """Opens the retrievers.
 
@@ -79,6 +84,8 @@ class Retrieve:
             run: the run's folder; None: lists are not written.
             cuts: of strategies and retrievers that have their own.
             typos: in the originals, as they are searched; None: none.
+            as_one: of strategies whose texts make one search, what it is made of.
+            filters: the config's `retrieve.filters`.
 
         Raises:
             RetrieverError: an index is missing or was replaced.
@@ -88,21 +95,22 @@ class Retrieve:
             for name, settings in retrievers.items()
         }
         self._routes, self._depth, self._dense = routes, depth, dense
-        self._fuse, self._cuts, self._typos = fuse, cuts or Cuts(), typos
+        self._fuse, self._cuts, self._typos, self._as_one = fuse, cuts or Cuts(), typos, as_one or {}
+        self._filters = filters or {}
         self._together = {name for name, one in retrievers.items() if one.together}
         self._searched_as = {name: search_names(name, one) for name, one in retrievers.items()}
         self._storage = None if run is None else open_storage(run)
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with `runs`, `similarity`, `stored` and costs."""
-        texts = block_texts(table, self._typos)
+        texts = block_texts(table, self._typos, self._as_one, self._filters)
         spent: list[list[dict[str, Any]]] = [[] for _ in range(table.num_rows)]
         found: dict[str, Found] = {}
         vectors = None
         for name, retriever in self._retrievers.items():
             began = time.perf_counter()
             if name == self._dense and isinstance(retriever, Embedder):  # before the search, which reuses the vectors
-                vectors = retriever.embed([text.search for text in texts if isinstance(text.search, SearchText)])
+                vectors = search_vectors([text.search for text in texts], retriever.embed)
             routed = [text for text in texts if name in self._routes.get(text.strategy, self._retrievers)]
             found[name], made = self._find(name, routed)
             self._charge(name, made, time.perf_counter() - began, spent)
@@ -114,7 +122,7 @@ class Retrieve:
             similarity(table.num_rows, texts, vectors),
             pa.array([stored, *[[]] * (table.num_rows - 1)], self.ADDS.field("stored").type),
         ]
-        table = with_appended(table, "costs", spent)
+        table = with_appended(table, "costs", spent).drop_columns(list(self.DROPS))
         for field, column in zip(self.ADDS, columns, strict=True):
             table = table.append_column(field, column)
         return table
@@ -193,7 +201,7 @@ def similarity(rows: int, texts: list[Text], vectors: np.ndarray | None) -> pa.L
 
 def without_lists(table: pa.Table, error: Exception) -> pa.Table:
     """Returns a query on which a retriever failed, without lists and with a row in errors; RetrieverErrors are raised."""
-    table = with_failure(table, "retrieve", error)
+    table = with_failure(table, "retrieve", error).drop_columns(list(Retrieve.DROPS))
     for field, empty in zip(Retrieve.ADDS, ([[]], [None], [[]]), strict=True):
         table = table.append_column(field, pa.array(empty, field.type))
     return table

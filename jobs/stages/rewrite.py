@@ -31,7 +31,7 @@ class Rewrite:
 
     NEEDS = ("shard", "query_id", "query", "context", "values")
     ADDS = pa.schema([("rewrites", pa.list_(REWRITE)), ("selection", SELECTION), ("guarded", pa.list_(LEFT_OUT))])
-    DROPS = ("context", "values")  # only prompts and selections have them
+    DROPS = ("context",)
 
     def __init__(
         self,

@@ -1,18 +1,18 @@
-"""The texts that the queries of a block are searched with: each by itself, or all texts of a query as one."""
+"""What the queries of a block are searched with: each text by itself, those of a strategy as one, or all of a query as one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from jobs.tables import ORIGINAL
 from retrievers.fusion import list_weight, takes_part
 from retrievers.lists import TOGETHER
-from retrievers.retriever import JoinedText, SearchText
+from retrievers.retriever import JoinedText, Only, SearchText
 from retrievers.settings import FuseSettings, TypoSettings
 from retrievers.typos import with_typos
 
@@ -22,7 +22,8 @@ class Text(NamedTuple):
 
     Attributes:
         row: Of the query in the block.
-        number: Among the texts of the row: the original 0, then the rewrites in order; -1: several of them as one.
+        number: Among the texts of the row: the original 0, then the rewrites in order, those of a strategy with `as_one` as
+            one; -1: all of a query as one.
         strategy: Of the text.
         position: Of the text within its strategy, from 1.
         weight: Of the strategy; `fuse.weights` may replace it.
@@ -40,8 +41,11 @@ class Text(NamedTuple):
 
     @property
     def texts(self) -> int:
-        """Returns the number of texts that the search stands for."""
-        return 1 if isinstance(self.search, SearchText) else len(self.search.texts)
+        """Returns the number of texts that have no search of their own because of it."""
+        if isinstance(self.search, SearchText):
+            return 1
+        # the original has a list of its own beside that of a strategy
+        return len(self.search.texts if self.strategy == TOGETHER else self.search.rewrites)
 
 
 def originals(table: pa.Table, typos: TypoSettings | None) -> list[str]:
@@ -53,15 +57,61 @@ def originals(table: pa.Table, typos: TypoSettings | None) -> list[str]:
     return [with_typos(query, key, typos) for query, key in zip(queries, keys, strict=True)]
 
 
-def block_texts(table: pa.Table, typos: TypoSettings | None = None) -> list[Text]:
-    """Returns the texts of a block, row by row: the original, with its typos, then the rewrites in order."""
-    texts = []
-    rows = zip(originals(table, typos), table.column("rewrites").to_pylist(), strict=True)
-    for row, (query, rewrites) in enumerate(rows):
-        texts.append(Text(row, 0, ORIGINAL, 1, 1.0, 1.0, SearchText(query, "query")))
-        for number, one in enumerate(rewrites, start=1):
-            search = SearchText(one["text"], one["search_as"])
-            texts.append(Text(row, number, one["strategy"], one["position"], one["weight"], one["position_weight"], search))
+def filters_of(table: pa.Table, filters: Mapping[str, str]) -> list[Only]:
+    """Returns the filters of the queries of a block.
+
+    Args:
+        table: The block.
+        filters: Field of the index -> column of the log, whose values the queries have.
+
+    Raises:
+        ValueError: A query has no such value; it must not be searched unfiltered.
+    """
+    if not filters:
+        return [()] * table.num_rows
+    found = []
+    for values in table.column("values").to_pylist():
+        known = dict(values or ())
+        if missing := [column for column in filters.values() if known.get(column) is None]:
+            raise ValueError(f"the query has no value of column {missing[0]!r} (retrieve.filters)")
+        found.append(tuple((field, known[column]) for field, column in sorted(filters.items())))
+    return found
+
+
+def block_texts(
+    table: pa.Table, typos: TypoSettings | None, as_one: Mapping[str, str], filters: Mapping[str, str]
+) -> list[Text]:
+    """Returns the texts of a block, row by row; see `query_texts`."""
+    rows = zip(originals(table, typos), table.column("rewrites").to_pylist(), filters_of(table, filters), strict=True)
+    return [text for row, one in enumerate(rows) for text in query_texts(row, *one[:2], as_one, one[2])]
+
+
+def query_texts(
+    row: int, query: str, rewrites: Iterable[Mapping[str, Any]], as_one: Mapping[str, str], only: Only = ()
+) -> list[Text]:
+    """Returns the texts of a query: the original, then the rewrites in order, those of a strategy with `as_one` as one.
+
+    That one stands in the place of the first of them, and has its position and weight.
+
+    Args:
+        row: Of the query in the block.
+        query: As it is searched.
+        rewrites: Rows of rewrites/.
+        as_one: Strategy -> "with_original" or "texts" (`rewriters.strategy.Strategy.as_one`).
+        only: The filters of its searches.
+    """
+    original, found = SearchText(query, "query", only), dict[tuple[str, int], list[SearchText]]()
+    firsts: dict[tuple[str, int], Mapping[str, Any]] = {}
+    for one in rewrites:
+        key = one["strategy"], 0 if one["strategy"] in as_one else one["position"]
+        firsts.setdefault(key, one)
+        found.setdefault(key, []).append(SearchText(one["text"], one["search_as"], only))
+    texts = [Text(row, 0, ORIGINAL, 1, 1.0, 1.0, original)]
+    for number, (key, one) in enumerate(firsts.items(), start=1):
+        with_original = as_one.get(key[0]) == "with_original"
+        parts = tuple(found[key])
+        search = JoinedText(original if with_original else None, parts) if with_original or len(parts) > 1 else parts[0]
+        texts.append(Text(row, number, one["strategy"], one["position"], one["weight"], one["position_weight"], search))
     return texts
 
 
@@ -84,7 +134,13 @@ def joined(texts: Sequence[Text], retriever: str, settings: FuseSettings) -> lis
             found += fused or [one for one in routed if one.strategy == ORIGINAL]
             continue
         weight = sum(list_weight(settings.weights, t.strategy, retriever, t.weight) * t.position_weight for t in fused)
-        singles = [one.search for one in fused if isinstance(one.search, SearchText)]
-        original = singles.pop(0) if fused[0].strategy == ORIGINAL else None
-        found.append(Text(row, -1, TOGETHER, 1, weight, 1.0, JoinedText(original, tuple(singles))))
+        first = fused[0].search if fused[0].strategy == ORIGINAL else None
+        original = first if isinstance(first, SearchText) else None
+        rewrites = [part for one in fused[original is not None :] for part in rewrites_of(one.search)]
+        found.append(Text(row, -1, TOGETHER, 1, weight, 1.0, JoinedText(original, tuple(rewrites))))
     return found
+
+
+def rewrites_of(search: SearchText | JoinedText) -> tuple[SearchText, ...]:
+    """Returns the texts of a search of rewrites, without the original that a strategy's may have beside them."""
+    return (search,) if isinstance(search, SearchText) else search.rewrites

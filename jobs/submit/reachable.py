@@ -102,7 +102,10 @@ def _paths(config: Config) -> Iterator[tuple[str, str | None]]:
         if isinstance(one, LocalSettings):
             yield f"retrieve.retrievers.{name}.index", one.index
         else:
-            yield f"retrieve.retrievers.{name}.ca_file", one.ca_file
+            for key in ("ca_file", "api_key_file", "password_file"):
+                yield f"retrieve.retrievers.{name}.{key}", getattr(one, key)
+    for server in servers(config):
+        yield "api_key_file", server.api_key_file
     yield "evaluate.qrels", config.evaluate.qrels
     yield "evaluate.answers", config.evaluate.answers
     yield "output", config.output

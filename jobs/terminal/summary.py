@@ -43,8 +43,8 @@ def closing_table(
         table.add_row("guards", guards)
     table.add_row("results", f"{counts.get('results', 0):,} for {counts.get('queries_with_results', 0):,} queries")
     table.add_row("errors", _errors(counts))
-    if fell := fallbacks(counts):
-        table.add_row("fallbacks", "the original in place of " + ", ".join(f"{name} {queries(n)}" for name, n in fell.items()))
+    for name, words in fallback_rows(counts):
+        table.add_row(name, words)
     for name, words in spending_rows(run, prices):
         table.add_row(name, words)
     if evaluation is not None and evaluation.warning is None:
@@ -56,6 +56,12 @@ def closing_table(
     if run.storage.get(REPORT) is not None:
         table.add_row("report", Text(run.storage.url(REPORT), overflow="fold"))
     return Group(table, *(Text(note) for note in (*more, *notes(run, evaluation, prices))))
+
+
+def fallback_rows(counts: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    """Yields the row of a closing table that says where the original stands in for an answer; none where it never does."""
+    if fell := fallbacks(counts):
+        yield "fallbacks", "the original in place of " + ", ".join(f"{name} {queries(n)}" for name, n in fell.items())
 
 
 def spending_rows(run: RunFolder, prices: Prices | None) -> Iterator[tuple[str, str]]:

@@ -32,6 +32,7 @@ from jobs.run.engine import open_worker_engine
 from jobs.run.prepare import check_engine, prepare_query
 from jobs.stages.completions import Completions, key_of
 from jobs.stages.list_columns import cuts_of
+from jobs.stages.search_texts import query_texts
 from jobs.tables import LOST, ORIGINAL, QUERIES
 from jobs.terminal.formats import unpriced
 from jobs.try_one.given import NOTHING, Given, check_utf8
@@ -39,9 +40,10 @@ from jobs.try_one.trial import Row, Trial, document_counts
 from retrievers.hybrid.settings import all_indexed, indexed_identities
 from retrievers.retriever import DocumentStore
 from rewriters.engines.recorded import RecordedEngine
-from rewriters.normalise import normalise
+from rewriters.normalise import filtered_id, normalise
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter
+from rewriters.strategy import searched_as_one
 
 SKIPPED = ("read", "write")  # the query is given, and nothing is committed
 SIMILAR = 3  # recorded queries that are named where one is not recorded
@@ -114,10 +116,11 @@ class LoadedConfig:
         columns = self._prepared.columns
         context = newest(self._given.context or "", columns.max_context_chars)
         query_id = self._query_id(query, context)
+        values = {column: self._given.values.get(column) for column in columns.values}
         self._tried += 1  # the number of its shard, so that no query takes the completions of the one before
         more = {
             "context": context if normalise(context) else None,
-            "values": {name: self._given.values.get(name) for name in columns.values} if columns.values else None,
+            "values": values or None,
         }
         (row,) = self._run_stages(query_id, query, more, report_phase).to_pylist()
         row |= more
@@ -159,7 +162,12 @@ class LoadedConfig:
             raise ConfigError(
                 "argument", f"QUERY: {query_id.message}; a run would reject such a log row as {query_id.reason!r}; give another"
             )
-        return query_id.hex()
+        only = {}
+        for field, column in self._prepared.columns.filters:
+            if column not in self._given.values:
+                raise ConfigError("argument", f"--value {column}=...: retrieve.filters needs the query's value; give it")
+            only[field] = self._given.values[column]
+        return (filtered_id(query_id, only) if only else query_id).hex()
 
     def _load(self) -> None:
         for stage in self._stages[len(self._meters) :]:
@@ -191,7 +199,8 @@ class LoadedConfig:
         A retriever with `together` has one list: the one that is stored, or without any hit the original's.
         """
         retrieve = self.config.retrieve
-        texts = [(ORIGINAL, 1), *((one["strategy"], one["position"]) for one in row["rewrites"])]
+        searched = query_texts(0, row["query"], row["rewrites"], searched_as_one(self._prepared.rewriting.pool))
+        texts = [(text.strategy, text.position) for text in searched]
         stored: dict[tuple[str, int, str], list[Row]] = {}
         for file in row["stored"]:
             with self._prepared.storage.open(file["key"]) as opened_file:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import duckdb
 import numpy as np
@@ -22,14 +22,14 @@ from jobs.evaluate.per_query import database
 from jobs.run.folder import RunFolder
 from jobs.run.rewriting import read_rewriting
 from jobs.stages.list_columns import Cuts, cuts_of
-from jobs.stages.search_texts import Text, joined
+from jobs.stages.search_texts import Text, joined, query_texts
 from jobs.tune.judged_keys import judged_keys
 from jobs.tune.vectors import TextVectors, similarity
 from retrievers.lists import ORIGINAL, TOGETHER, Hits, Lists, by_document
 from retrievers.ranking import offsets_of
 from retrievers.redundancy import Similarity
-from retrievers.retriever import SearchText
 from retrievers.typos import with_typos
+from rewriters.strategy import searched_as_one
 
 FULL = "full"  # the arm of an ablation that is its config, unchanged
 MOST_QUERIES = 5000  # of more judged queries so many are drawn: memory and time are bounded
@@ -131,7 +131,7 @@ def _gathered(
     for begin in range(0, len(query_ids), BLOCK):
         some = query_ids[begin : begin + BLOCK]
         connection.register("block", pa.table({"query_id": pa.array(some, pa.string())}))
-        texts = _texts(connection, run, [(query_id, asked[query_id][0]) for query_id in some])
+        texts = _texts(connection, run, [(query_id, asked[query_id][0]) for query_id in some], searched_as_one(pool.pool))
         hits = by_document(_lists(connection, run, some, texts), len(some))
         cosines = None if vectors is None else similarity(vectors, texts)
         blocks.append(GatheredBlock(hits, cosines, _pair_scores(connection, some, hits) if scored else None))
@@ -191,28 +191,30 @@ def _copy_scores(connection: duckdb.DuckDBPyConnection, run: RunFolder) -> bool:
     return True
 
 
-def _texts(connection: duckdb.DuckDBPyConnection, run: RunFolder, asked: Sequence[tuple[str, str]]) -> list[list[Text]]:
-    """Returns the texts of each query of the block: the original as it was searched, then the rewrites."""
-    number = {query_id: row for row, (query_id, _) in enumerate(asked)}
+def _texts(
+    connection: duckdb.DuckDBPyConnection, run: RunFolder, asked: Sequence[tuple[str, str]], as_one: Mapping[str, str]
+) -> list[list[Text]]:
+    """Returns the texts of each query of the block as they were searched."""
     typos = run.config.retrieve.typos
     searched = [query if typos is None else with_typos(query, query_id, typos) for query_id, query in asked]
-    texts = [[Text(row, 0, ORIGINAL, 1, 1.0, 1.0, SearchText(query))] for row, query in enumerate(searched)]
+    rewrites: dict[str, list[dict[str, Any]]] = {query_id: [] for query_id, _ in asked}
     if "rewrites" not in run.tables:
-        return texts
+        return [query_texts(row, query, [], as_one) for row, query in enumerate(searched)]
     files = run.tables["rewrites"]
     named = connection.execute("SELECT * FROM read_parquet(?) LIMIT 0", [files]).description or []
     of_arm = f" WHERE arm = '{FULL}'" if "arm" in {column[0] for column in named} else ""
-    rows = connection.execute(
-        "SELECT query_id, strategy, position, text, coalesce(search_as, 'query'), coalesce(weight, 1),"
-        f" coalesce(position_weight, 1) FROM read_parquet(?) SEMI JOIN block USING (query_id){of_arm}"
-        " ORDER BY query_id, strategy, position",
-        [files],
-    ).fetchall()
-    for query_id, strategy, position, text, search_as, weight, position_weight in rows:
-        mine = texts[number[query_id]]
-        search = SearchText(text, search_as)
-        mine.append(Text(number[query_id], len(mine), strategy, position, weight, position_weight, search))
-    return texts
+    rows = connection.sql(
+        "SELECT query_id, strategy, position, text, coalesce(search_as, 'query') AS search_as, coalesce(weight, 1) AS weight,"
+        " coalesce(position_weight, 1) AS position_weight"
+        f" FROM read_parquet($files) SEMI JOIN block USING (query_id){of_arm} ORDER BY query_id, strategy, position",
+        params={"files": files},
+    ).to_arrow_table()
+    for one in rows.to_pylist():
+        rewrites[one["query_id"]].append(one)
+    return [
+        query_texts(row, query, rewrites[query_id], as_one)
+        for row, (query, (query_id, _)) in enumerate(zip(searched, asked, strict=True))
+    ]
 
 
 def _lists(

@@ -11,6 +11,7 @@ from cluster.errors import RetrieverError
 from jobs.run.folder import RunFolder
 from jobs.stages.search_texts import Text
 from retrievers.encoder import encoder_differences, encoder_identity, open_encoder
+from retrievers.joined import search_vectors
 from retrievers.ranking import offsets_of
 from retrievers.redundancy import Similarity
 from retrievers.retriever import SearchText
@@ -46,8 +47,7 @@ def open_vectors(run: RunFolder) -> tuple[TextVectors | None, str | None]:
 
 def similarity(vectors: TextVectors, texts: Sequence[Sequence[Text]]) -> Similarity:
     """Returns the cosines between the texts of each query, rounded as in the run (`jobs/stages/retrieve.py`)."""
-    searches = [text.search for of_query in texts for text in of_query if isinstance(text.search, SearchText)]
-    encoded = vectors.encode(searches)
+    encoded = search_vectors([text.search for of_query in texts for text in of_query], vectors.encode)
     parts = np.split(encoded, np.cumsum([len(of_query) for of_query in texts])[:-1])
     squares = [(part @ part.T).ravel() for part in parts]
     return Similarity(

@@ -192,6 +192,7 @@ class ElasticBuild:
             "dim": self._dim(),
             "vector_sources": self._vector_sources(),
             "resumed": self._resumed,
+            "filters": self._fields.filters,
         }
 
     def _dim(self) -> int:
@@ -276,12 +277,8 @@ class ElasticBuild:
         for name, found in everything.items():
             note = ((found.get("mappings") or {}).get("_meta") or {}).get(NOTE) or {}
             made, settings = int(previous.settings["creation_date"]), found["settings"]["index"]
-            if (
-                note.get("alias") == self._alias
-                and not found["aliases"]
-                and int(settings["creation_date"]) < made
-                and name != self._index
-            ):
+            older = int(settings["creation_date"]) < made and name != self._index
+            if note.get("alias") == self._alias and not found["aliases"] and older:
                 self._connection.request("DELETE", f"/{quote(name, safe='')}", missing=True)
 
     def _request(self, method: str, path: str, body: Any = None) -> Any:

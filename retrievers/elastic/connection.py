@@ -24,6 +24,7 @@ PRODUCT = "Elasticsearch"
 _OPENING_PATIENCE = 3.0  # seconds; where a retriever is opened a server that does not answer is refused at once
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 15.0  # seconds, before random shortening
 _OTHER_MAJOR = "media_type_header_exception"  # the client asks for answers of its own major version
+_CLIENT_MAJOR, _INSTALL = 8, "pip install 'elasticsearch>=8.19,<9'"  # pyproject.toml's
 _TEXT = 300  # characters of a server's message that are shown
 
 T = TypeVar("T")
@@ -180,7 +181,8 @@ class Connection:
         """Returns the server's version if this client fits it; None where the key may not ask for the version.
 
         Raises:
-            RetrieverError: no answer; the key is refused; not Elasticsearch; of another major version than the client.
+            RetrieverError: no answer; the key is refused; not Elasticsearch; neither of the client's major version nor of the
+                next one.
         """
         from elasticsearch import __version__ as client
 
@@ -193,9 +195,8 @@ class Connection:
             raise RetrieverError(
                 "elastic-version", f"{self.where}: {self.address} does not say its version; correct {self._url_env}"
             )
-        if int(major) != client[0]:
-            install = f": pip install 'elasticsearch>={major},<{int(major) + 1}'"
-            raise self._wrong_version(f"Elasticsearch {version}", install)
+        if int(major) not in (client[0], client[0] + 1):  # a server answers clients of its own major version and the one before
+            raise self._wrong_version(f"Elasticsearch {version}")
         return version
 
     def _root(self) -> ServerResponse:
@@ -246,13 +247,14 @@ class Connection:
             )
         return RequestRefused(f"{self.where}: {self.address} refuses the request {asked}", status, kind, reason)
 
-    def _wrong_version(self, server: str, install: str = "") -> RetrieverError:
+    def _wrong_version(self, server: str) -> RetrieverError:
         from elasticsearch import __version__ as client
 
+        install = "" if client[0] == _CLIENT_MAJOR else f", or the client of this package: {_INSTALL}"
         return RetrieverError(
             "elastic-version",
             f"{self.where}: the server at {self.address} is {server}, the client installed here is "
-            f"{'.'.join(map(str, client[:3]))}; take the server's major version{install}",
+            f"{'.'.join(map(str, client[:3]))}, for servers {client[0]}.x and {client[0] + 1}.x; take such a server{install}",
         )
 
     def _unauthorized(self) -> RetrieverError | ServerUnavailable:
@@ -323,8 +325,6 @@ def _client(where: str, hosts: list[str], options: Mapping[str, Any]) -> Any:
         from elasticsearch import Elasticsearch
         from elasticsearch.serializer import OrjsonSerializer
     except ImportError as error:
-        raise RetrieverError(
-            "package-missing", f"{where}: package {error.name!r} is missing; pip install 'elasticsearch>=8.19,<9' orjson"
-        ) from None
+        raise RetrieverError("package-missing", f"{where}: package {error.name!r} is missing; {_INSTALL} orjson") from None
     given = {key: value for key, value in options.items() if value is not None}
     return Elasticsearch(hosts, serializer=OrjsonSerializer(), max_retries=0, **given)

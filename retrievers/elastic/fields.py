@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from cluster.errors import RetrieverError
@@ -34,6 +34,8 @@ class Fields(NamedTuple):
 
     bm25: tuple[str, ElasticSettings] | None = None
     dense: tuple[str, ElasticSettings] | None = None
+    filters: tuple[str, ...] = ()
+    """Columns of the corpus that become fields to filter by."""
 
     @property
     def first(self) -> tuple[str, ElasticSettings]:
@@ -66,7 +68,7 @@ class Fields(NamedTuple):
     def mapping(self, dim: int) -> dict[str, Any]:
         """Returns the mapping of the index, with vectors of length ``dim``."""
         text = {"type": "text", "analyzer": self.bm25[1].analyzer} if self.bm25 else {"type": "text", "index": False}
-        properties: dict[str, Any] = {
+        properties: dict[str, Any] = {name: {"type": "keyword"} for name in self.filters} | {
             "doc_id": {"type": "keyword"},
             "title": text,
             self.text_field: text,
@@ -84,11 +86,15 @@ class Fields(NamedTuple):
         return {"dynamic": False, "properties": properties}
 
 
-def elastic_indexes(retrievers: Mapping[str, RetrieverSettings]) -> dict[tuple[str, str], Fields]:
+def elastic_indexes(retrievers: Mapping[str, RetrieverSettings], filters: Iterable[str] = ()) -> dict[tuple[str, str], Fields]:
     """Returns the indexes of ``retrieve.retrievers``: (variable with the address, alias) -> retrievers that share it.
 
+    Args:
+        retrievers: of a config.
+        filters: the fields of its `retrieve.filters`.
+
     Raises:
-        RetrieverError: two retrievers of one index have different settings.
+        RetrieverError: two retrievers of one index have different settings, or a filter has the name of another field.
     """
     wanted: dict[tuple[str, str], Fields] = {}
     for name, settings in retrievers.items():
@@ -96,7 +102,7 @@ def elastic_indexes(retrievers: Mapping[str, RetrieverSettings]) -> dict[tuple[s
             continue
         place = settings.url_env, settings.index
         fields, field = wanted.get(place, Fields()), "dense" if settings.encoder else "bm25"
-        for other, there in filter(None, fields):
+        for other, there in filter(None, (fields.bm25, fields.dense)):
             compared = _SHARED | (_OF_A_FIELD if (there.encoder is None) == (settings.encoder is None) else {})
             keys = [key for key, attribute in compared.items() if getattr(there, attribute) != getattr(settings, attribute)]
             if keys:
@@ -106,6 +112,15 @@ def elastic_indexes(retrievers: Mapping[str, RetrieverSettings]) -> dict[tuple[s
                     f"and {name} share it, but not {keys[0]}; give each its own index, or both the same {keys[0]}",
                 )
         if getattr(fields, field) is None:
-            fields = fields._replace(**{field: (name, settings)})
+            mine = name, settings
+            fields = fields._replace(dense=mine) if settings.encoder else fields._replace(bm25=mine)
         wanted[place] = fields
+    named = tuple(sorted(filters))
+    for place, fields in wanted.items():
+        if clash := set(named) & fields.mapping(1)["properties"].keys():
+            raise RetrieverError(
+                "config-value",
+                f"retrieve.filters: {min(clash)!r} is another field of the index {place[1]}; rename the column of the corpus",
+            )
+        wanted[place] = fields._replace(filters=named)
     return wanted

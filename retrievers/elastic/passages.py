@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from retrievers.corpora.corpus import joined
+from retrievers.corpora.filters import filter_texts
 from retrievers.elastic.bulk import BulkLoader, create_action
 from retrievers.elastic.connection import Connection
 from retrievers.elastic.documents import fetch
@@ -66,6 +67,7 @@ class CorpusLoader:
         dim: int = 0,
         vector_sources: Sequence[tuple[str, str]] = (),
         resumed: bool = False,
+        filters: Sequence[str] = (),
     ) -> None:
         """Open a `BulkLoader`; sends nothing.
 
@@ -79,10 +81,11 @@ class CorpusLoader:
             dim: length of the vectors.
             vector_sources: index and field of vectors by the same encoder.
             resumed: the index may hold some of the documents.
+            filters: columns of the corpus that are fields, too.
         """
         self._connection, self._index, self._resumed = connection, index, resumed
         self._text_field, self._vector_field, self._vector_sources = text_field, vector_field, vector_sources
-        self._encode, self._dim = encode, dim
+        self._encode, self._dim, self._filters = encode, dim, filters
         self._bulk = BulkLoader(connection, index, in_flight)
 
     def add(self, batch: pa.RecordBatch) -> LoadCounts:
@@ -103,6 +106,9 @@ class CorpusLoader:
             vectors, reused = self._vectors(texts, hashes)
             counts = counts._replace(encoded=len(set(hashes)) - reused, reused=reused)
             fields = [{PASSAGE: one, self._vector_field: vectors[one]} for one in hashes]
+        for name in self._filters:
+            values = filter_texts(name, batch.column(name)).to_pylist()
+            fields = [field | {name: value} for field, value in zip(fields, values, strict=True)]
         others = [name for name in batch.schema.names if name not in ("doc_id", "title", "text")]
         kept = batch.select(others).to_pylist() if others else [None] * len(texts)
         ids, titles = batch.column("doc_id").to_pylist(), batch.column("title").to_pylist()
@@ -152,17 +158,20 @@ class CorpusLoader:
             "size": len(hashes),
             "query": {"terms": {PASSAGE: hashes}},
             "collapse": {"field": PASSAGE},
-            "_source": [field, PASSAGE],
+            # not _source: from Elasticsearch 9.2 on it comes without vectors, unless `exclude_vectors` is sent, which servers
+            # before 8.19 refuse
+            "_source": False,
+            "fields": [field, PASSAGE],
             "track_total_hits": False,
         }
-        params = {"filter_path": "hits.hits._source", "allow_partial_search_results": "false"}
+        params = {"filter_path": "hits.hits.fields", "allow_partial_search_results": "false"}
         answer = self._connection.request("POST", f"/{index}/_search", body, params=params).body or {}
         found = {}
         for hit in (answer.get("hits") or {}).get("hits") or []:
-            source = hit["_source"]
-            vector = np.array(source.get(field) or [], dtype=np.float32)
+            fields = hit["fields"]
+            vector = np.array(fields.get(field) or [], dtype=np.float32)
             if vector.shape == (self._dim,):
-                found[source[PASSAGE]] = vector
+                found[fields[PASSAGE][0]] = vector
         return found
 
 
@@ -197,7 +206,7 @@ def open_loader(settings: Mapping[str, Any], device: str = "cpu", encode: Encode
     connection = Connection(settings["where"], settings["connection"], settings["in_flight"])
     if encode is None and settings["encoder"]:
         encode = PassageEncoder(settings["encoder"], device)
-    keys = ("index", "in_flight", "text_field", "vector_field", "dim", "vector_sources", "resumed")
+    keys = ("index", "in_flight", "text_field", "vector_field", "dim", "vector_sources", "resumed", "filters")
     return CorpusLoader(connection, encode=encode, **{key: settings[key] for key in keys})
 
 

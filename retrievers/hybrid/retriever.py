@@ -6,7 +6,7 @@ one retriever with one list per text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -174,3 +174,9 @@ def hybrid_identity(settings: HybridSettings, identities: Mapping[str, Mapping[s
         "fusion": {"version": FUSION_VERSION, "method": settings.method, "k": settings.k, "depth": settings.depth},
         **({"encoder": encoder} if encoder else {}),
     }
+
+
+def check_filters(name: str, settings: HybridSettings, fields: Iterable[str]) -> None:
+    """Makes the checks of each of its retrievers; see `retrievers.retriever.check_filters`."""
+    for part, one in settings.of.items():
+        retriever.check_filters(part_name(name, part), one, fields)

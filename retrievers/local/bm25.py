@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from retrievers.analyzer import Analyzer
+from retrievers.corpora.filters import Filters
 from retrievers.joined import joined_text
 from retrievers.retriever import (
     Alive,
@@ -62,7 +63,9 @@ def build_bm25(
 class BM25Search:
     """A loaded BM25 index; implements `retrievers.retriever.Retriever`."""
 
-    def __init__(self, folder: Path, doc_ids: pa.StringArray, analyzer: Analyzer, identity: dict[str, Any]) -> None:
+    def __init__(
+        self, folder: Path, doc_ids: pa.StringArray, analyzer: Analyzer, identity: dict[str, Any], filters: Filters
+    ) -> None:
         """Opens the index of `build_bm25`, memory-mapped.
 
         Args:
@@ -70,6 +73,7 @@ class BM25Search:
             doc_ids: Of each row.
             analyzer: That of the build.
             identity: Returned by `identity`.
+            filters: Of the documents.
         """
         import bm25s
 
@@ -77,7 +81,7 @@ class BM25Search:
         self._vocabulary: dict[str, int] = model.vocab_dict
         # plain array views: slicing a memmap object costs a microsecond and more
         self._scores, self._rows, self._starts = (np.asarray(model.scores[k]) for k in ("data", "indices", "indptr"))
-        self._doc_ids, self._analyzer, self._identity = doc_ids, analyzer, identity
+        self._doc_ids, self._analyzer, self._identity, self._filters = doc_ids, analyzer, identity, filters
 
     def identity(self) -> dict[str, Any]:
         """Returns the corpus, the analyzer and the formula."""
@@ -86,17 +90,17 @@ class BM25Search:
     def search(self, texts: Sequence[SearchText | JoinedText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
         """Returns the ``depth`` best documents of each text; a hit contains at least one of its terms.
 
-        A repeated term of a text counts as often as it occurs, as in Lucene.
+        A repeated term of a text counts as often as it occurs, as in Lucene. Filters change no score.
         """
-        unique, inverse = distinct([joined_text(text) for text in texts])
+        unique, inverse = distinct([(joined_text(text), text.only) for text in texts])
         found = []
-        for number, text in enumerate(unique):
-            found.append(self._search(text, depth))
+        for number, (text, only) in enumerate(unique):
+            found.append(self._search(text, depth, self._filters.mask(only)))
             if number % _HEARTBEAT_TEXTS == 0:
                 alive()
         return ranked_lists([found[i][0] for i in inverse], [found[i][1] for i in inverse], self._doc_ids)
 
-    def _search(self, text: str, depth: int) -> tuple[np.ndarray, np.ndarray]:
+    def _search(self, text: str, depth: int, allowed: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         known = self._vocabulary
         # sorted by term number, so that the sum does not depend on the order of the words
         terms = sorted(Counter(known[term] for term in self._analyzer(text) if term in known).items())
@@ -108,5 +112,5 @@ class BM25Search:
         # float64 sums of the stored float32 scores, term by term: scores do not depend on the batch, and documents with the
         # same terms tie exactly
         scores = np.bincount(rows, weights=parts, minlength=len(self._doc_ids))
-        best = top_rows(scores, depth, floor=0.0)
+        best = top_rows(scores if allowed is None else np.where(allowed, scores, 0.0), depth, floor=0.0)
         return best, scores[best]

@@ -6,7 +6,7 @@ For up to some millions of documents on one machine; `local/build.py` describes 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from cluster.errors import RetrieverError
 from retrievers.analyzer import analyzer_name, open_analyzer
 from retrievers.corpora.corpus import DOC_IDS, DOCUMENTS, DUPLICATES, joined, open_arrow
 from retrievers.corpora.doc_ids import rows_of
+from retrievers.corpora.filters import Filters, check_columns
 from retrievers.encoder import encoder_differences, encoder_identity, open_encoder
 from retrievers.local.bm25 import BM25Search
 from retrievers.local.dense import DenseSearch
@@ -55,6 +56,7 @@ class LocalDocuments:
         self._ends = np.cumsum([batch.num_rows for batch in self._batches])
         self.doc_ids: pa.StringArray | pa.LargeStringArray = open_arrow(data / DOC_IDS)[0].column(0)
         self._duplicates = open_arrow(data / DUPLICATES)
+        self.filters = Filters(self._batches)
 
     def __len__(self) -> int:
         """Returns the number of documents."""
@@ -132,9 +134,9 @@ def open_retriever(
         )
     if settings.encoder is not None:
         encoder = open_encoder(settings.encoder, device, patient=expect_identity is not None, built=identity["encoder"])
-        return DenseSearch(documents.data / "vectors.npy", documents.doc_ids, encoder, identity)
+        return DenseSearch(documents.data / "vectors.npy", documents.doc_ids, encoder, identity, documents.filters)
     analyzer = open_analyzer(identity["analyzer"])
-    return BM25Search(documents.data / "bm25", documents.doc_ids, analyzer, identity)
+    return BM25Search(documents.data / "bm25", documents.doc_ids, analyzer, identity, documents.filters)
 
 
 def open_documents(name: str, settings: LocalSettings, *, patient: bool = False) -> LocalDocuments:
@@ -162,6 +164,13 @@ def retriever_identity(name: str, settings: LocalSettings) -> dict[str, Any]:
         RetrieverError: There is no index, or it is damaged or has another encoder or analyzer.
     """
     return index_identity(name, settings, read_intact_index(index_path(settings.index)))
+
+
+def check_filters(name: str, settings: LocalSettings, fields: Iterable[str]) -> None:
+    """Checks that the corpus of an index has these columns; see `retrievers.retriever.check_filters`."""
+    check_columns(
+        f"retrieve.retrievers.{name}: index {settings.index}", read_index(index_path(settings.index))["columns"], fields
+    )
 
 
 def retriever_facts(name: str, settings: LocalSettings, identity: Mapping[str, Any]) -> dict[str, Any]:

@@ -45,10 +45,12 @@ class Request:
 class Completion:
     """What came of a request. Either `text` (valid Unicode) or `error_reason` is there.
 
-    finish_reason: "stop", or "length" where the token limit cut the text. cached_tokens: those of prompt_tokens that
+    finish_reason: "stop", "length" where the token limit cut the text, "content_filter" where a filter of the server cut it,
+    or "refusal" where the server says that the text is one. cached_tokens: those of prompt_tokens that
     a prefix cache had. usage: who says so, "reported" by the engine or "counted" here with a tokenizer (None: nobody).
     seconds: in flight, over all attempts; those of requests that run together overlap. attempts: how often it was sent.
-    latency: seconds from the last send to its end (None: nothing was sent).
+    latency: seconds from the last send to its end (None: nothing was sent). left_out: what the request was sent without,
+    since the server does not take it, between commas (None: nothing).
     """
 
     text: str | None
@@ -63,6 +65,7 @@ class Completion:
     error_reason: str | None = None
     error_message: str | None = None
     latency: float | None = None
+    left_out: str | None = None
 
 
 class SendGate(Protocol):

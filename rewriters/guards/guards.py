@@ -32,7 +32,7 @@ from rewriters.selection import Choice
 from rewriters.settings import GuardSettings
 from rewriters.strategy import Strategy
 
-GUARDS_VERSION = 2
+GUARDS_VERSION = 3
 """Raised when a guard that changes texts gives others for the same settings."""
 OVERRIDE, MASKED, REPAIRED = "override", "masked", "repaired"
 NEAR_DUPLICATE, NO_VOCABULARY, NOT_PRESERVED, OVERRIDDEN = "near_duplicate", "no_vocabulary", "not_preserved", "overridden"

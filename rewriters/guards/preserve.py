@@ -6,7 +6,8 @@ By rule, and rather too few than too many, since a false alarm costs trust:
   or the name of a month they are not lost, nor is their unit compared.
 - names: words with a capital letter that begin no sentence, and words of letters with digits or with a capital inside (B57,
   iPhone); not in queries where capitals say nothing: without any, in capitals throughout, or with most words in capitals. An
-  inflection, an abbreviation by initials or a corrected spelling is not lost. Scripts without case have no names.
+  inflection, an abbreviation by initials or a corrected spelling is not lost. Scripts without case have no names; where one
+  has no spaces either, its letters end a name: mate60 in 华为mate60多少钱.
 - quoted phrases: word by word. What is inside counts as the phrase alone.
 """
 
@@ -21,6 +22,7 @@ from typing import NamedTuple
 
 from rewriters.guards.numbers import DIGITS, ROMAN, forms, numbers
 from rewriters.guards.words import words
+from rewriters.lengths import UNSPACED
 from rewriters.normalise import normalise
 
 NUMBER, NAME, PHRASE = "lost_number", "lost_name", "lost_phrase"
@@ -29,7 +31,9 @@ FLAGS = (NUMBER, NAME, PHRASE)
 _QUOTED = re.compile(
     r"""(?<!\w)["“„](\S(?:[^"“”„]*\S)?)["”“](?!\w) | «\s?([^«»]+?)\s?» | 「([^「」]+)」 | 『([^『』]+)』""", re.VERBOSE
 )
-_TOKEN = re.compile(r"\S+")
+_UNSPACED_LETTER = re.compile(rf"(?!\d){UNSPACED.pattern}")
+_CUT = "\0"  # in place of such a letter: ends a word, and unlike a space begins no sentence
+_TOKEN = re.compile(rf"[^\s{_CUT}]+")
 _ADDRESS = re.compile(r"@|://|^www\.", re.IGNORECASE)
 _EDGES = re.compile(r"^[^\w$€£¥#+-]+|[^\w%°€$£¥+#]+$")
 _NAME = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
@@ -40,7 +44,7 @@ _BRACKETS = re.compile(r"\([^()]*\)")
 _BEFORE_BRACKETS = 40  # characters
 _SEVERAL = re.compile(r"(?<!\w)[^\W\d_a-zß-ÿ][^\W\d_]+(?: [^\W\d_a-zß-ÿ][^\W\d_]+)+(?!\w)")
 _ARTICLE = re.compile(r"^(?:the|an?) (?=\S)", re.IGNORECASE)
-_OPENERS = set('.!?:;…|/\\([{"“”„«»—–-*•')  # what a sentence or an item may follow
+_OPENERS = set('.!?:;…。！？：；|/\\([{"“”„«»—–-*•')  # what a sentence or an item may follow
 _SMALL = set(  # words that are in capitals for emphasis, or in titles
     "a all an and any are at by for from how in is no not of on only or the to vs what when where which who why with".split()  # noqa: SIM905
 )
@@ -65,11 +69,12 @@ def parts(query: str) -> list[Part]:
         if words(phrase) and words(phrase) != words(query):
             found.append(Part(PHRASE, _ARTICLE.sub("", phrase), quoted.group()))
         rest = rest.replace(quoted.group(), " " * len(quoted.group()), 1)
-    cased = _has_names(query)
+    cased = _has_names(_UNSPACED_LETTER.sub(_CUT, query))
     brackets = [found for found in _BRACKETS.finditer(rest) if any(map(str.isupper, found.group()))]
     rest = _BRACKETS.sub(
         lambda found: found.group() if found.group().strip("()").isdecimal() else " " * len(found.group()), rest
     )
+    rest = _UNSPACED_LETTER.sub(_CUT, rest)
     for token in _TOKEN.finditer(rest):
         if not _ADDRESS.search(token.group()):
             near = (one.group() for one in brackets if 0 < one.start() - token.start() <= _BEFORE_BRACKETS)
@@ -95,7 +100,7 @@ def repaired(text: str, missing: list[Part], separator: str | None) -> str:
 
 
 def _of_token(query: str, token: re.Match[str], cased: bool) -> Iterator[Part]:
-    """Yields the parts of a word between spaces."""
+    """Yields the parts of a word between spaces, or between letters of a script without them."""
     bare = _EDGES.sub("", token.group())
     numbered = any(map(str.isdigit, bare))
     mixed = list(_MIXED.finditer(bare)) if numbered and not _is_address(bare) else []

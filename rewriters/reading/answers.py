@@ -12,17 +12,27 @@ from rewriters.engines import Completion, Request
 from rewriters.normalise import normalise
 from rewriters.query import Query
 from rewriters.reading.ladder import Parsed, Unread, parse, parse_all, parse_texts
+from rewriters.reasons import Reason
 from rewriters.selection import Choice
 from rewriters.strategy import Strategy
 
 Answered = Sequence[tuple[Request, Completion]]
 
 
+class ReadText(NamedTuple):
+    """A text to search: its position, from 1, how it was read, and what was found of it."""
+
+    position: int
+    text: str
+    parsed_as: str
+    flags: tuple[str, ...] = ()
+
+
 class Answers(NamedTuple):
     """What the completions of a request have for one strategy.
 
     Attributes:
-        texts: (position, text to search, `parsed_as`) of each valid text.
+        texts: Each valid text.
         dropped: The reason against each other text.
         reason: Why there is no text; None if there is one.
         message: The reason of an engine in words.
@@ -33,7 +43,7 @@ class Answers(NamedTuple):
         stands_for: Why the answers cannot be used for which the original stands in; None: it does not.
     """
 
-    texts: list[tuple[int, str, str]]
+    texts: list[ReadText]
     dropped: list[str]
     reason: str | None
     message: str | None
@@ -48,7 +58,7 @@ def read_joint(
     call: Call, answered: Answered, query: Query, chosen: Sequence[Strategy], known: Sequence[Strategy]
 ) -> dict[str, Answers]:
     """Returns the texts of the chosen strategies in the answer to a joint request."""
-    failed = _failed(call, answered)
+    failed = _failed(call, answered) or _ended_early(answered)
     if failed is not None:
         return {strategy.name: failed for strategy in chosen}
     ((request, completion),) = answered
@@ -68,7 +78,7 @@ def read_adaptive(call: Call, answered: Answered, query: Query, choice: Choice) 
 
     A strategy that the answer does not name was not chosen. Where nothing can be read, all strategies fail.
     """
-    failed = _failed(call, answered)
+    failed = _failed(call, answered) or _ended_early(answered)
     if failed is not None:
         return {strategy.name: failed for strategy in call.strategies}, choice
     ((request, completion),) = answered
@@ -102,7 +112,9 @@ def read_own(call: Call, answered: Answered, query: Query, known: Sequence[Strat
             continue
         _, completion = one
         truncated = completion.finish_reason == "length"
-        if strategy.output == "text":
+        if (reason := _unreadable(completion)) is not None:
+            found.append(Unread(reason))
+        elif strategy.output == "text":
             parsed = parse(
                 completion.text or "", query.text,
                 requested=call.strategies, known=known, instructions=call.template, truncated=truncated,
@@ -116,7 +128,7 @@ def read_own(call: Call, answered: Answered, query: Query, known: Sequence[Strat
     answers = _of_parsed(found, strategy, query, request, completion)
     dropped = answers.dropped + [failed.reason or "empty" for failed in failures]
     if not answers.texts and strategy.fallback == "original":
-        texts = [(1, query.text, "original")]
+        texts = [ReadText(1, query.text, "original")]
         return answers._replace(texts=texts, dropped=[], reason=None, stands_for=answers.reason)
     return answers._replace(dropped=dropped)
 
@@ -132,10 +144,28 @@ def _failed(call: Call, answered: Answered) -> Answers | None:
     return Answers([], [], reason, message, _raw(completion), completion.attempts, completion.model, request.prompt_hash)
 
 
+def _ended_early(answered: Answered) -> Answers | None:
+    """Returns the failure of a request whose answer cannot be read; None if it can."""
+    ((request, completion),) = answered
+    reason = _unreadable(completion)
+    if reason is None:
+        return None
+    return Answers([], [], reason, None, _raw(completion), completion.attempts, completion.model, request.prompt_hash)
+
+
+def _unreadable(completion: Completion) -> Reason | None:
+    """Returns why there is nothing to read in a completion, by how it ended; None if it ended well."""
+    if completion.finish_reason == "content_filter":
+        return "content_filter"
+    if completion.finish_reason == "refusal":
+        return "refusal"
+    return "cut_reasoning" if completion.finish_reason == "length" and not completion.text else None
+
+
 def _of_parsed(
     found: Sequence[Parsed | Unread], strategy: Strategy, query: Query, request: Request, completion: Completion
 ) -> Answers:
-    texts: list[tuple[int, str, str]] = []
+    texts: list[ReadText] = []
     dropped: list[str] = []
     seen: set[str] = set()
     for place, one in enumerate(found, start=1):
@@ -146,7 +176,7 @@ def _of_parsed(
             continue
         seen.add(same)
         position = place if strategy.output == "object" else len(texts) + 1
-        texts.append((position, _searched(one.text, strategy, query.text), one.parsed_as))
+        texts.append(ReadText(position, _searched(one.text, strategy, query.text), one.parsed_as, one.flags))
     reason = None if texts else dropped[0] if dropped else "empty"
     return Answers(
         texts, dropped if texts else [], reason, None, _raw(completion), completion.attempts, completion.model,

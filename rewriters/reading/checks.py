@@ -11,7 +11,10 @@ from rewriters.phrases import any_of
 from rewriters.reading.answer import label_key
 from rewriters.reading.lines import opens_with
 from rewriters.reading.repetition import is_repetitive
-from rewriters.reading.scripts import share_no_script
+from rewriters.reading.words.function_words import translated
+from rewriters.reading.words.refusals import is_refusal
+from rewriters.reading.words.romanised import is_romanised
+from rewriters.reading.words.scripts import is_foreign, language_scripts, new_words, scripts
 from rewriters.reasons import Reason
 from rewriters.strategy import Strategy, Words
 
@@ -26,21 +29,6 @@ _PLACEHOLDER = re.compile(
     r"""[<\[({]+ [^<>\[\](){}]{0,60}
         \b(?:rewrit|rewrote|quer(?:y|ies)|keyword|answer|text|string|your|insert|here)
         [^<>\[\](){}]{0,60} [>\])}]+
-    """,
-    re.IGNORECASE | re.VERBOSE,
-)
-_REFUSAL = re.compile(
-    r"""(?:i['’]?m|i\ am|we['’]?re|we\ are)\ (?:really\ |so\ |very\ |truly\ )?sorry,?\ (?:but\ |i\ (?:can|am|do))
-      | (?:my\ apologies|apologies|sorry|unfortunately),?\ (?:but\ )?(?:i|as\ an\ ai)\b
-      | i(?:\ can(?:no|['’]?)t|(?:['’]?m|\ am)\ (?:not\ able|unable)\ to|\ won['’]?t|\ will\ not)
-        \ (?:help\ (?:you|with)\b|assist|provide|rewrite|answer|fulfil|comply|generate|process|engage|discuss)
-      | as\ an?\ (?:ai|language\ model|artificial)\b | i['’]?m\ (?:just\ )?an?\ (?:ai|language\ model)\b
-      | i\ (?:don['’]?t|do\ not)\ have\ (?:enough|access|any|real|the\ ability|information|sufficient)
-      | (?:很抱歉|抱歉|对不起|對不起)[，,]?(?:我|作为) | 我(?:无法|不能|無法)(?:回答|提供|协助|帮助|改写)
-      | 作为(?:一个|一名)?(?:ai|人工智能|语言模型)
-      | 申し訳(?:ありません|ございません) | 죄송(?:합니다|하지만)
-      | lo\ siento,\ (?:pero|no) | (?:je\ suis\ )?désolée?,\ (?:mais|je) | es\ tut\ mir\ leid,\ (?:aber|ich)
-      | desculpe,\ (?:mas|não|eu) | к\ сожалению,\ я | извините,\ (?:но|я)
     """,
     re.IGNORECASE | re.VERBOSE,
 )
@@ -65,9 +53,16 @@ def clean(text: str, strategy: Strategy, query: str, quoted: bool) -> str:
         text = _SPECIAL_TOKEN.sub(" ", text)
     text = " ".join(text.split())
     label = re.match(r"[^:：]{1,60}[:：]\s*", text)
-    if label and label_key(label.group()) in map(label_key, strategy.names) and not opens_with(query, label.group()):
+    if label and label_key(label.group()) in _labels(strategy) and not opens_with(query, label.group()):
         text = text[label.end() :]
     return _unwrap(text, query.strip()) if quoted else text
+
+
+@lru_cache(maxsize=256)
+def _labels(strategy: Strategy) -> frozenset[str]:
+    """Returns the names of a strategy and the first words of its label and name, such as "core" of Core Content Extraction."""
+    first = (re.split(r"[\W_]+", name)[0] for name in (strategy.label, strategy.recorded_as))
+    return frozenset(map(label_key, (*strategy.names, *first)))
 
 
 def _unwrap(text: str, query: str) -> str:
@@ -110,12 +105,32 @@ def invalid_reason(text: str, strategy: Strategy, query: str, instructions: str)
         "repetition": is_repetitive(rewrite) and not is_repetitive(normal_query),
         "echo": _is_echo(rewrite, normal_query, strategy, instructions),
         "refusal": is_refusal(text, query),
-        "wrong_language": not strategy.any_language and share_no_script(query, text),
+        "wrong_language": not strategy.any_language and is_in_wrong_language(text, query),
         "too_long": len(text) > max(strategy.max_chars, len(query)) or words > (bounds.most or words),
         "too_short": words < bounds.least,
         "banned": any(_bans(phrase, rewrite, normal_query) for phrase in strategy.banned),
     }
     return next((reason for reason, fails in checks.items() if fails), None)
+
+
+def is_in_wrong_language(text: str, query: str) -> bool:
+    """Returns whether a rewrite is a translation of its query.
+
+    It is in another script and does not respell the query, or in the same and surely in another language.
+    """
+    if is_foreign(query, text):
+        return not is_respelled(query, text)
+    return translated(query, text)
+
+
+def is_respelled(query: str, text: str) -> bool:
+    """Returns whether a rewrite in another script than its query may be the query in the letters of its language."""
+    if not is_foreign(query, text):
+        return False
+    mine, new = language_scripts(query), " ".join(new_words(query, text))
+    if mine == {"latin"}:
+        return is_romanised(query, text, scripts(text) - mine)
+    return "latin" in scripts(new) and is_romanised(new, query, mine, share=1.0)  # a name in its own letters
 
 
 def _in_words(phrase: str, text: str) -> bool:
@@ -137,17 +152,14 @@ def _is_nothing(rewrite: str, normal_query: str) -> bool:
 def _is_echo(rewrite: str, normal_query: str, strategy: Strategy, instructions: str) -> bool:
     if _DOTS.fullmatch(rewrite) and any(map(str.isalnum, normal_query)):
         return True
-    placeholder = rewrite in _PLACEHOLDERS or _PLACEHOLDER.fullmatch(rewrite)
-    if (placeholder or label_key(rewrite) in map(label_key, strategy.names)) and not _in_words(rewrite, normal_query):
+    placeholder = rewrite in _PLACEHOLDERS or _PLACEHOLDER.fullmatch(rewrite) or re.fullmatch(r"<[^<>]{1,60}>", rewrite)
+    inside = _in_words(rewrite, normal_query) or _in_words(rewrite.strip("<>/ "), normal_query)
+    if (placeholder or label_key(rewrite) in map(label_key, strategy.names)) and not inside:
         return True
     normalised_instructions = _normalised(instructions)
     if rewrite == normalise(strategy.example) and rewrite in normalised_instructions:
         return True
     opening = rewrite[:_ECHO_OPENING].rstrip(".")
-    return len(opening) >= _ECHO_CHARS and opening in normalised_instructions and opening not in normal_query
-
-
-def is_refusal(text: str, query: str) -> bool:
-    """Returns whether a text begins with a refusal that the query does not contain ("sorry, but i can't ... lyrics")."""
-    found = _REFUSAL.match(text.lstrip(" \"'“*"))
-    return found is not None and label_key(found.group()) not in label_key(query)
+    if len(opening) < _ECHO_CHARS or opening in normal_query:
+        return False
+    return opening in normalised_instructions or opening in _normalised(strategy.prompt)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from rewriters.normalise import normalise
 from rewriters.reading.answer import Found, LlmAnswer, Value, label_key, names_by_key
 from rewriters.strategy import Strategy
 
@@ -48,31 +49,51 @@ def is_object(text: str) -> bool:
 
 
 def read(answer: LlmAnswer) -> Found:
-    """Returns the values of all JSON objects in the answer, later ones first: drafts and examples come first in answers."""
+    """Returns the values of all JSON objects in the answer, those of the preferred object first.
+
+    Preferred is the object with the most strategies, since one with fewer may be quoted in an explanation; then one that
+    begins a line; then the later one, since drafts and examples come first.
+    """
     keys = names_by_key(answer.known)
-    found: Found = {}
-    for decoded in _json_values(answer.text):
-        for pairs in _strategy_objects(decoded, keys, _MAX_DEPTH):
-            for word, content in pairs:
-                strategy = next((s for s in answer.requested if s.name == keys.get(label_key(word))), None)
+    requested = {strategy.name: strategy for strategy in answer.requested}
+    ranked: list[tuple[tuple[int, bool, int], str, list[Value]]] = []
+    for content, begins_line in _json_values(answer.text):
+        for pairs in _strategy_objects(content, keys, _MAX_DEPTH):
+            count = len({keys.get(label_key(word)) for word, _ in pairs} - {None})
+            for word, part in pairs:
+                strategy = requested.get(keys.get(label_key(word), ""))
                 if strategy:
-                    found.setdefault(strategy.name, []).insert(0, value(content, strategy))
+                    ranked.append(((count, begins_line, len(ranked)), strategy.name, values(part, strategy)))
+    found: Found = {}
+    for _, name, parts in sorted(ranked, key=lambda one: one[0], reverse=True):
+        found.setdefault(name, []).extend(parts)
     if not found and len(answer.requested) == 1:
-        return _single_strategy(answer.text, answer.requested[0])
+        return _single_strategy(answer, answer.requested[0])
     return found
+
+
+def values(content: Any, strategy: Strategy) -> list[Value]:
+    """Returns a JSON value as the values of a strategy: several only of a list, and of a strategy with several texts."""
+    if strategy.output != "text" and isinstance(content, list) and not isinstance(content, Pairs):
+        return [value(part, strategy) for part in content]
+    return [value(content, strategy)]
 
 
 def value(content: Any, strategy: Strategy) -> Value:
     """Returns a JSON value as the value of a strategy.
 
-    A string is itself, null is empty, a list of strings is joined if the strategy has a `list_separator`; of anything else
-    the text is None.
+    A string is itself, null is empty, a list of strings is joined if the strategy has a `list_separator`, an object is its one
+    text. Of anything else the text is None.
     """
+    if isinstance(content, Pairs):
+        text = text_of(content)
+        rest = [part for _, part in content if isinstance(part, list)]
+        return value(rest[0], strategy) if text is None and len(rest) == 1 == len(content) else Value(text)
     if isinstance(content, str):
         return Value(content)
     if content is None:
         return Value("")
-    if isinstance(content, list) and not isinstance(content, Pairs) and all(isinstance(part, str) for part in content):
+    if isinstance(content, list) and all(isinstance(part, str) for part in content):
         if len(content) <= 1:
             return Value("".join(content))
         if strategy.list_separator is not None:
@@ -80,26 +101,79 @@ def value(content: Any, strategy: Strategy) -> Value:
     return Value(None)
 
 
-def _json_values(text: str) -> Iterator[Any]:
+# Keys of what is said about a text, and keys of the text itself, the surest first.
+_ABOUT = re.compile(
+    r"reason|explanation|rationale|note|thought|thinking|analysis|comment|intent|focus|type|id$|original|input|language|perspective"
+    r"|aspect|method|strategy|name$|label|index|number|title|category|purpose|confidence|description|angle"
+)
+_TEXT = (
+    "rewrit",
+    "text",
+    "value",
+    "content",
+    "output",
+    "result",
+    "answer",
+    "passage",
+    "subquer",
+    "subquestion",
+    "variant",
+    "quer",
+    "question",
+)
+
+
+def is_about(key: str) -> bool:
+    """Returns whether a key is that of what is said about a text."""
+    return _ABOUT.match(label_key(key)) is not None
+
+
+def text_of(content: Pairs) -> str | None:
+    """Returns the one text of an object: the only string that is not about another, or that with the surest key."""
+    strings = [(label_key(key), part) for key, part in content if isinstance(part, str) and part.strip()]
+    strings = [(key, part) for key, part in strings if not _ABOUT.match(key)]
+    if len(strings) == 1:
+        return strings[0][1]
+    named = (part for word in _TEXT for key, part in strings if key.startswith(word))
+    return next(named, None)
+
+
+def _json_values(text: str) -> Iterator[tuple[Any, bool]]:
+    """Yields the JSON values that begin with a brace, and whether each begins a line."""
     at = text.find("{")
     for _ in range(_MAX_BRACES):
         if at < 0:
             return
         decoded = decode(text, at)
         if decoded:
-            yield decoded[0]
+            yield decoded[0], not text[text.rfind("\n", 0, at) + 1 : at].strip(" `*>[-")
         at = text.find("{", decoded[1] if decoded else at + 1)
 
 
 def _strategy_objects(content: Any, keys: dict[str, str], depth: int) -> Iterator[Pairs]:
-    """Yields the outermost objects in `content` that have the name of a strategy among their keys."""
+    """Yields the outermost objects in `content` that have the name of a strategy among their keys, or as a value."""
     if depth == 0 or not isinstance(content, list):
         return
     if isinstance(content, Pairs) and any(label_key(word) in keys for word, _ in content):
         yield content
         return
-    for part in content:
-        yield from _strategy_objects(part[1] if isinstance(content, Pairs) else part, keys, depth - 1)
+    if isinstance(content, Pairs) and (named := _named(content, keys)):
+        yield Pairs([named])
+        return
+    parts = [part[1] if isinstance(content, Pairs) else part for part in content]
+    for part in parts:
+        yield from _strategy_objects(part, keys, depth - 1)
+
+
+def _named(content: Pairs, keys: dict[str, str]) -> tuple[str, Any] | None:
+    """Returns the name of a strategy and its text in an object such as {"method": "general", "rewrite": "..."}."""
+    names = [(key, part) for key, part in content if isinstance(part, str) and label_key(part) in keys]
+    if len(names) != 1 or len(content) < 2:
+        return None
+    rest = Pairs([one for one in content if one is not names[0] and one != names[0]])
+    lists = [part for _, part in rest if isinstance(part, list) and not isinstance(part, Pairs)]
+    text = text_of(rest)
+    return (names[0][1], text) if text is not None else (names[0][1], lists[0]) if len(lists) == 1 else None
 
 
 # Before an object that is the whole answer: nothing, a fence, or an introduction on a line of its own. JSON after other text
@@ -107,8 +181,9 @@ def _strategy_objects(content: Any, keys: dict[str, str], depth: int) -> Iterato
 _INTRODUCTION = re.compile(r"(?:[^\n]{0,200}[:：]\s*\n)?\s*(?:`{3,}\w*\s*)?(?=[{\[])")
 
 
-def _single_strategy(text: str, strategy: Strategy) -> Found:
-    """Returns the value of an answer for one strategy: a list, or an object with one key, or with one key "rewrit..."."""
+def _single_strategy(answer: LlmAnswer, strategy: Strategy) -> Found:
+    """Returns the value of an answer for one strategy: a list, or an object with one text."""
+    text, query = answer.text, normalise(answer.query)
     introduced = _INTRODUCTION.match(text)
     decoded = decode(text, introduced.end()) if introduced else None
     if decoded is None:
@@ -117,5 +192,9 @@ def _single_strategy(text: str, strategy: Strategy) -> Found:
     if not isinstance(content, Pairs):
         return {strategy.name: [value(content, strategy)]}
     named = [part for word, part in content if label_key(word).startswith("rewrit")]
-    candidates = named if len(named) == 1 else [part for _, part in content]
+    others = [
+        part for word, part in content
+        if not _ABOUT.match(label_key(word)) and not (isinstance(part, str) and normalise(part) == query)
+    ]  # fmt: skip
+    candidates = named if len(named) == 1 else others if len(others) == 1 else [part for _, part in content]
     return {strategy.name: [value(candidates[0], strategy)]} if len(candidates) == 1 else {}

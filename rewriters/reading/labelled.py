@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import lru_cache
+from itertools import pairwise
 
-from rewriters.reading.answer import Found, LlmAnswer, label_key, names_by_key
+from rewriters.reading.answer import Found, LlmAnswer, Value, label_key, names_by_key
 from rewriters.reading.lines import leading_value, opens_with
+from rewriters.reading.listed import read_listed
+from rewriters.reading.markup import elements, has_tags, table
 from rewriters.strategy import Strategy
 
 PARSED_AS = "labelled"
@@ -21,7 +25,7 @@ def _patterns(known: tuple[Strategy, ...]) -> tuple[re.Pattern[str], re.Pattern[
     full = {word for word in words if len(_words(word)) > 1}
     label = rf"(?P<label>{_alternatives(words)})"
     after = r" ?[\]】)]?[*_`]{0,3}(?: ?\([^()]{0,60}\))?[*_`]{0,3}[\]】]? ?"
-    line = re.compile(rf"{_DECORATED}{label}{after}[:：] ?(?P<value>.*)", re.IGNORECASE)
+    line = re.compile(rf"{_DECORATED}{label}{after}(?:[:：]|(?<= )(?P<dash>[-–—])(?= )) ?(?P<value>.*)", re.IGNORECASE)
     heading_pattern = re.compile(rf"{_DECORATED}{label}{after}", re.IGNORECASE)
     gap_pattern = re.compile(rf"(?<=\S)[;,|/]{{0,2}} (?=[*_`]{{0,3}}(?:{_alternatives(full)}){after}[:：])", re.IGNORECASE)
     return line, heading_pattern, gap_pattern
@@ -41,27 +45,64 @@ def read(answer: LlmAnswer) -> Found:
     """Returns the values after the labels, earlier ones first: explanations come last in answers."""
     line_pattern, heading_pattern, gap_pattern = _patterns(answer.known)
     keys = names_by_key(answer.known)
+    requested = {strategy.name: strategy for strategy in answer.requested}
+    marked = _of_markup(answer, keys)
+    if marked:
+        return marked
     lines: list[str] = []
     for line in answer.text.split("\n"):
         labelled = line_pattern.match(line)
         at = labelled.start("value") if labelled else 0
         lines += (line[:at] + gap_pattern.sub("\n", line[at:])).split("\n")
+    found_lines = [line_pattern.match(line) for line in lines]
+    dashes = sum(1 for one in found_lines if one and one["dash"])
     starts: list[tuple[int, str | None, str]] = []  # line number, strategy name, text after the label
-    for at, line in enumerate(lines):
-        labelled = line_pattern.match(line)
-        if labelled:
+    for at, (line, labelled) in enumerate(zip(lines, found_lines, strict=True)):
+        if labelled and (not labelled["dash"] or dashes > 1 or not labelled["label"].islower()):
             if not (at == 0 and len(answer.requested) == 1 and opens_with(answer.query, line[: labelled.start("value")])):
                 starts.append((at, keys.get(label_key(labelled["label"])), _unbold(labelled)))
         elif at + 1 < len(lines) and (heading := heading_pattern.fullmatch(line.rstrip())) and _is_heading(heading):
             starts.append((at, keys.get(label_key(heading["label"])), ""))
     found: Found = {}
-    requested = {strategy.name: strategy for strategy in answer.requested}
     ends = [at for at, _, _ in starts[1:]] + [len(lines)]
     for (at, name, first), end in zip(starts, ends, strict=False):
         if name in requested:
-            value = leading_value([first, *lines[at + 1 : end]], requested[name], answer.query, ended=end < len(lines))
-            found.setdefault(name, []).append(value)
+            part = replace(
+                answer, text="\n".join([first, *lines[at + 1 : end]]), truncated=answer.truncated and end == len(lines)
+            )
+            found.setdefault(name, []).extend(_values(part, requested[name], ended=end < len(lines)))
     return found
+
+
+def _values(part: LlmAnswer, strategy: Strategy, ended: bool) -> list[Value]:
+    """Returns the values behind a label: one, or those of the list below it for a strategy with several texts."""
+    lines = part.text.split("\n")
+    if strategy.output != "text" and not lines[0].strip():
+        return read_listed(part, strategy.n)[0]
+    return [leading_value(lines, strategy, part.query, ended)]
+
+
+def _of_markup(answer: LlmAnswer, keys: dict[str, str]) -> Found:
+    """Returns the texts of XML elements that are named as strategies, or of a Markdown table with their names."""
+    wanted = {strategy.name for strategy in answer.requested}
+    pairs: list[tuple[str, str]] = []
+    if has_tags(answer.text, answer.query):
+        pairs = [(name, one.content) for one in elements(answer.text) for name in one.names]
+    rows = [] if pairs else table(answer.text.split("\n"))
+    if rows and sum(_key(cell) in keys for cell in rows[0]) >= min(2, len(wanted)):
+        pairs = list(zip(rows[0], rows[1], strict=False))
+    else:
+        pairs += [(cell, text) for row in rows for cell, text in pairwise(row)]
+    found: Found = {}
+    for cell, text in pairs:
+        name = keys.get(_key(cell))
+        if name in wanted and text:
+            found.setdefault(name, []).append(Value(text))
+    return found
+
+
+def _key(cell: str) -> str:
+    return label_key(re.sub(r"\([^()]{0,60}\)$", "", cell.strip()))
 
 
 def _is_heading(line: re.Match[str]) -> bool:

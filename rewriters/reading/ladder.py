@@ -13,14 +13,18 @@ from typing import NamedTuple
 
 from rewriters.reading import json_object, labelled, numbered, salvage
 from rewriters.reading.answer import Found, LlmAnswer, Value, label_key
-from rewriters.reading.checks import clean, invalid_reason, is_refusal
+from rewriters.reading.checks import clean, invalid_reason, is_respelled
 from rewriters.reading.repetition import is_repetitive
 from rewriters.reading.texts import read_texts
 from rewriters.reading.thinking import strip_thinking
-from rewriters.reasons import Reason
+from rewriters.reading.turns import without_next_turns
+from rewriters.reading.words.refusals import is_refusal
+from rewriters.reading.words.sentences import whole_sentences
+from rewriters.reading.words.talk import is_thought
+from rewriters.reasons import CUT, OTHER_SCRIPT, Reason
 from rewriters.strategy import Strategy
 
-PARSE_VERSION = 2  # incremented when an answer would be parsed differently; part of a run's fingerprint
+PARSE_VERSION = 3  # incremented when an answer would be parsed differently; part of a run's fingerprint
 _MAX_CHARS = 200_000  # of an answer; the rest is ignored. 100 times the length of four rewrites
 
 
@@ -30,10 +34,12 @@ class Parsed(NamedTuple):
     Attributes:
         text: The rewrite, on one line.
         parsed_as: The reader that found it: json, labelled, numbered, lines or salvage.
+        flags: What was found of it (`reasons.py`).
     """
 
     text: str
     parsed_as: str
+    flags: tuple[str, ...] = ()
 
 
 class Unread(NamedTuple):
@@ -61,7 +67,7 @@ def parse(
         instructions: The prompt template.
         truncated: The token limit cut the answer; values that are complete before the cut count.
     """
-    answer = _answer(text, query, requested, known, truncated)
+    answer = _answer(text, query, requested, known, instructions, truncated)
     found, parsed_as = _read_best(answer)
     return {strategy.name: _outcome(found, parsed_as, strategy, answer, instructions) for strategy in requested}
 
@@ -78,7 +84,7 @@ def parse_all(
         instructions: The prompt template.
         truncated: The token limit cut the answer.
     """
-    answer = _answer(text, query, requested, (), truncated)
+    answer = _answer(text, query, requested, (), instructions, truncated)
     read = [(reader.read(answer), reader.PARSED_AS) for reader in (json_object, labelled)]
     found, parsed_as = max(read, key=lambda one: len(one[0]))
     return {
@@ -98,7 +104,7 @@ def parse_texts(text: str, query: str, strategy: Strategy, instructions: str, tr
         instructions: The prompt template.
         truncated: The token limit cut the answer.
     """
-    answer = _answer(text, query, (strategy,), (), truncated)
+    answer = _answer(text, query, (strategy,), (), instructions, truncated)
     found = read_texts(answer, strategy)
     checked = [
         _checked(value, found.parsed_as, strategy, answer, instructions) if is_long_enough else Unread("empty")
@@ -108,14 +114,21 @@ def parse_texts(text: str, query: str, strategy: Strategy, instructions: str, tr
     return checked or [Unread(_missing_reason({}, answer))]
 
 
-def _answer(text: str, query: str, requested: Sequence[Strategy], known: Sequence[Strategy], truncated: bool) -> LlmAnswer:
-    """Returns an answer as the readers want it: without reasoning, with single spaces."""
+def _answer(
+    text: str, query: str, requested: Sequence[Strategy], known: Sequence[Strategy], instructions: str, truncated: bool
+) -> LlmAnswer:
+    """Returns an answer as the readers want it: without reasoning and further turns, with single spaces."""
     truncated = truncated or len(text) > _MAX_CHARS
     text = text[:_MAX_CHARS].replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
     if not json_object.is_object(text):
         text = strip_thinking(text, query)
+        whole = without_next_turns(text, query, instructions)
+        truncated = truncated and whole == text  # what the limit cut is no answer
+        text = whole
+    if ">" not in query:
+        text = re.sub(r"(?m)^ {0,3}> ?", "", text)  # a Markdown quotation
     # Some models repeat white space until the token limit; in long runs of it the readers' patterns would take quadratic time.
-    text = re.sub(r"(?: ?\n ?){3,}", "\n\n", re.sub(r"[^\S\n]+", " ", text))
+    text = re.sub(r"(?: ?\n){3,}", "\n\n", re.sub(r"[^\S\n]+", " ", text))
     words = {label_key(word) for strategy in requested for word in strategy.names}
     others = (one for one in known if words.isdisjoint(map(label_key, one.names)))
     return LlmAnswer(text, tuple(requested), tuple(dict.fromkeys([*requested, *others])), query, truncated)
@@ -150,13 +163,21 @@ def _outcome(found: Found, parsed_as: str, strategy: Strategy, answer: LlmAnswer
 def _checked(value: Value, parsed_as: str, strategy: Strategy, answer: LlmAnswer, instructions: str) -> Parsed | Unread:
     """Returns a value as a rewrite, or the reason against it."""
     text = clean(value.text or "", strategy, answer.query, quoted=parsed_as != json_object.PARSED_AS)
+    flags: tuple[str, ...] = ()
     if answer.truncated and not value.complete:
-        repetitive = is_repetitive(text or answer.text) and not is_repetitive(answer.query)
-        return Unread("repetition" if repetitive else "truncated")
-    if value.text is None:
+        if is_repetitive(text or answer.text) and not is_repetitive(answer.query):
+            return Unread("repetition")
+        text = whole_sentences(text) if strategy.search_as == "passage" else ""
+        if not text:
+            return Unread("truncated")
+        flags = (CUT,)
+    if value.text is None or is_thought(text, answer.query):
         return Unread("unparsable")
     reason = invalid_reason(text, strategy, answer.query, instructions)
-    return Unread(reason) if reason else Parsed(text, parsed_as)
+    if reason:
+        return Unread(reason)
+    respelled = not strategy.any_language and is_respelled(answer.query, text)
+    return Parsed(text, parsed_as, (*flags, OTHER_SCRIPT) if respelled else flags)
 
 
 def _missing_reason(found: Found, answer: LlmAnswer) -> Reason:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from rewriters.lengths import length
 from rewriters.normalise import normalise
 from rewriters.reading.answer import Value
 from rewriters.strategy import Strategy
@@ -24,7 +25,9 @@ _CHATTER = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _FENCE = re.compile(r"\s*(?:`{3,}|~{3,})\s*[\w+-]*\s*")
-_BULLET = re.compile(r"\s*[-*•·‣▪●+]\s+(\S.*)")
+_BULLET = re.compile(r"\s*[-–*•·‣▪●+]\s+(?P<text>\S.*)")
+_NUMBER = re.compile(r"\s*[*_]{0,2}\(?(?P<count>\d{1,2})[.):、．）][*_]{0,2}\s{0,3}(?P<text>\S.*)")
+_MOST_ITEM, _MOST_ITEM_WORDS = 60, 16  # of a keyword without a mark; words are characters where a script has no spaces
 # "Core content:": up to four words and a colon. Such a line ends a passage.
 _SHORT_LABEL = re.compile(r"[\s>*_#`\-•]{0,12}[^\W\d_][\w-]{0,40}(?: [\w-]{1,40}){0,3} ?[*_`]{0,3} ?(?::\s|：|:$)")
 
@@ -36,7 +39,7 @@ def is_fence(line: str) -> bool:
 
 def opens_with(query: str, opening: str) -> bool:
     """Returns whether the query itself begins with these words; an answer may then begin with them, too."""
-    prefix = normalise(opening)
+    prefix = normalise(opening).rstrip(" :：.!*_")
     return bool(prefix) and normalise(query).startswith(prefix)
 
 
@@ -64,30 +67,64 @@ def leading_value(lines: list[str], strategy: Strategy, query: str, ended: bool)
         return Value("", complete=ended)
     if start and is_chatter(lines[start], query):
         return Value("", complete=start < last)
-    listed = bullets(lines[start:]) if start else []
+    listed = list_items(lines[start:], strategy) if start else []
     if listed:
         complete = start + len(listed) < last or ended
         if len(listed) == 1:
             return Value(listed[0], complete)
-        return Value(None if strategy.list_separator is None else strategy.list_separator.join(listed), complete)
+        separator = "; " if strategy.search_as == "passage" else strategy.list_separator
+        return Value(None if separator is None else separator.join(listed), complete)
     end = start + 1
     if strategy.search_as == "query":
         return Value(lines[start].strip(), complete=end <= last)
     while end < len(lines) and not _ends_passage(lines[end], query):
         end += 1
-    return Value(" ".join(line.strip() for line in lines[start:end]), complete=end < last or ended)
+    return Value(
+        " ".join(line.strip() for line in lines[start:end]),
+        complete=end < last or ended or bool("".join(lines[end : end + 1]).strip()),
+    )
 
 
 def _ends_passage(line: str, query: str) -> bool:
     return not line.strip() or is_fence(line) or is_chatter(line, query) or _SHORT_LABEL.match(line) is not None
 
 
-def bullets(lines: list[str]) -> list[str]:
-    """Returns the items of the bullet list at the beginning of some lines; empty if they begin with none."""
+def list_items(lines: list[str], strategy: Strategy) -> list[str]:
+    """Returns the items of the list at the beginning of some lines, one per line; empty if they begin with none.
+
+    Items have bullets, or numbers from 1; those of a strategy that joins lists may stand bare, if they are short.
+    """
+    return _marked(lines, _BULLET) or _numbered(lines) or (_bare(lines) if strategy.list_separator is not None else [])
+
+
+def _marked(lines: list[str], mark: re.Pattern[str]) -> list[str]:
+    found: list[str] = []
+    for line in lines:
+        item = mark.match(line)
+        if item is None:
+            break
+        found.append(item["text"].strip())
+    return found
+
+
+def _numbered(lines: list[str]) -> list[str]:
+    """Returns items that are numbered from 1; empty for one alone, whose number may be its own."""
+    found: list[str] = []
+    for line in lines:
+        item = _NUMBER.match(line)
+        if item is None or int(item["count"]) != len(found) + 1:
+            break
+        found.append(item["text"].strip())
+    return found if len(found) > 1 else []
+
+
+def _bare(lines: list[str]) -> list[str]:
     found = []
     for line in lines:
-        bullet = _BULLET.match(line)
-        if bullet is None:
+        item = line.strip().rstrip(",;，、；")
+        if not item or is_fence(line):
             break
-        found.append(bullet.group(1).strip())
-    return found
+        if len(item) > _MOST_ITEM or length(item) > _MOST_ITEM_WORDS or re.search(r"[,;，、；:：.。!?！？]", item):
+            return []
+        found.append(item)
+    return found if len(found) > 1 else []

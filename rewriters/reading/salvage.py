@@ -10,10 +10,12 @@ from functools import lru_cache
 
 from rewriters.reading.answer import Found, LlmAnswer, Value, label_key, names_by_key
 from rewriters.reading.json_object import decode, value
-from rewriters.reading.lines import bullets, is_chatter, is_fence, leading_value, opens_with
+from rewriters.reading.plain import read_plain
 from rewriters.strategy import Strategy
 
 PARSED_AS = "salvage"
+_COMMENTS = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_MOST_BEHIND = 500  # characters that are looked at behind a string
 _MAX_KEYS = 200  # each may cost a pass over the text, and an answer needs a handful
 
 
@@ -22,7 +24,7 @@ def read(answer: LlmAnswer) -> Found:
     found = _half_json(answer)
     if found or len(answer.requested) != 1:
         return found
-    return _plain(answer, answer.requested[0])
+    return read_plain(answer, answer.requested[0])
 
 
 @lru_cache(maxsize=256)
@@ -30,7 +32,10 @@ def _key_pattern(known: tuple[Strategy, ...]) -> re.Pattern[str]:
     words = {word for strategy in known for word in strategy.names}
     spellings = (r"[\W_]{0,3}".join(re.findall(r"[^\W_]+", word)) for word in words)
     alternatives = "|".join(sorted(spellings, key=len, reverse=True))
-    return re.compile(rf"""(?<!\\)(["'])(?P<key>{alternatives})\1\s{{0,9}}:\s{{0,9}}""", re.IGNORECASE)
+    quoted = rf"""(?<!\\)(["'])(?P<key>{alternatives})\1"""
+    return re.compile(
+        rf"""(?:{quoted}|(?<=[{{,\n ])(?P<bare>{alternatives}))\s{{0,9}}:\s{{0,9}}(?=["'\[{{]|null)""", re.IGNORECASE
+    )
 
 
 def _half_json(answer: LlmAnswer) -> Found:
@@ -41,7 +46,7 @@ def _half_json(answer: LlmAnswer) -> Found:
     for _ in range(_MAX_KEYS):
         if at is None:
             break
-        strategy = requested.get(keys.get(label_key(at["key"]), ""))
+        strategy = requested.get(keys.get(label_key(at["key"] or at["bare"]), ""))
         decoded = decode(text, at.end())
         if decoded and not _is_closed(text[decoded[1] :], answer.truncated):
             decoded = None
@@ -50,7 +55,8 @@ def _half_json(answer: LlmAnswer) -> Found:
             found.setdefault(strategy.name, []).insert(0, value(decoded[0], strategy))
         elif strategy:
             segment = text[at.end() : following.start() if following else None]
-            found.setdefault(strategy.name, []).insert(0, _unescaped(segment, ended=following is not None))
+            cut = _open(segment) if answer.truncated and following is None and strategy.search_as == "passage" else None
+            found.setdefault(strategy.name, []).insert(0, cut or _unescaped(segment, ended=following is not None))
         at = following
     return found
 
@@ -61,10 +67,18 @@ def _is_closed(after: str, truncated: bool) -> bool:
     After a quotation mark that the model did not escape comes other text; at the cut of a truncated answer the two cannot be
     told apart.
     """
-    after = after.lstrip()
+    after = _COMMENTS.sub(" ", after[:_MOST_BEHIND]).lstrip()
     if not after:
         return not truncated
     return after[0] in "}]" or (after[0] == "," and after[1:].lstrip()[:1] in ("", '"', "'", "}", "]"))
+
+
+def _open(segment: str) -> Value | None:
+    """Returns a string that was not closed, up to its cut; None if it is closed, or has quotation marks inside."""
+    inside = re.sub(r"\\(?:u[0-9a-fA-F]{0,3})?\Z", "", segment[1:])
+    decoded = decode(f'"{inside}"', 0) if segment[:1] == '"' else None
+    whole = decoded is not None and decoded[1] == len(inside) + 2 and isinstance(decoded[0], str)
+    return Value(decoded[0], complete=False) if decoded is not None and whole else None
 
 
 def _unescaped(segment: str, ended: bool) -> Value:
@@ -83,52 +97,3 @@ def _unescaped(segment: str, ended: bool) -> Value:
     inside = segment[1:-1].replace("\\" + mark, mark)
     decoded = decode('"' + inside.replace('"', '\\"') + '"', 0)
     return Value(decoded[0] if decoded and isinstance(decoded[0], str) else None)
-
-
-# "Here is the rewritten query:", "Sure! Keywords:" and the like, before the rewrite or on a line of its own.
-_REWRITE = r"(?:rewrit|re-?phras|reword|quer|keyword|version|passage|answer|core|paragraph|search)"
-_PREAMBLE = re.compile(
-    rf"""\ ?(?:[*_`]{{0,3}})(?:
-        (?:(?:sure|certainly|of\ course|absolutely|great|okay|ok)(?:\ thing)?\ ?[!,.]\ ?)?
-        (?:here(?:['’]s|\ is|\ are)|below\ (?:is|are)|the\ following\ (?:is|are))
-            [^:：\n]{{0,80}}\b{_REWRITE}[^:：\n]{{0,80}}[:：]
-      | (?:sure|certainly|of\ course|absolutely|okay|ok)(?:\ thing)?\ ?[!.](?=\ |$)
-      | (?:the\ |my\ |your\ )?(?:(?:rewritten|rephrased|refined|improved|reworded|cleaned|optimi[sz]ed|new|final|
-            extracted|core|pseudo|hypothetical|search)[ -]){{1,3}}
-            (?:query|queries|question|keywords?|answer|passage|content|version|rewrite)(?:\ is)?\ ?[:：]
-      | (?:output|rewrite|rewriting|keywords?|answer|passage|result|response|reply|query)\ ?[:：]
-      | (?:好的|当然|當然)[^:：\n]{{0,30}}[:：] | (?:以下是|这是|這是|改写|改寫|关键词|關鍵詞)[^:：\n]{{0,20}}[:：]
-      | (?:hier\ (?:ist|sind)|voici|aquí\ (?:está|tiene|tienes)|ecco|aqui\ está|вот)\ [^:：\n]{{0,80}}[:：]
-    )""",
-    re.IGNORECASE | re.VERBOSE,
-)
-# Reasoning without tags: the rewrite, if there is one, is somewhere below.
-_THINKING_ALOUD = re.compile(
-    r"\s*(?:okay|ok|alright|hmm|well|so|first|right|let['’]?s|let me)\b[, ].{0,80}\b"
-    r"(?:user|query|question|rewrite|i need|think|see)\b"
-    r"|\s*(?:the user|we need to|we have to|i need to|let me|the query (?:is|asks)|to rewrite)\b",
-    re.IGNORECASE,
-)
-
-
-def _plain(answer: LlmAnswer, strategy: Strategy) -> Found:
-    """Returns the whole answer, without an introduction, as one rewrite.
-
-    Of a passage the first paragraph; of a query one line or a list of bullets, which only comments may follow.
-    """
-    lines = answer.text.split("\n")
-    while lines and (not lines[0].strip() or is_fence(lines[0])):
-        del lines[0]
-    if not lines or (lines[0].lstrip()[:1] in ("{", "[") and not opens_with(answer.query, lines[0].lstrip()[:1])):
-        return {}
-    preamble = _PREAMBLE.match(lines[0])
-    if preamble and not opens_with(answer.query, preamble.group()):
-        lines[0] = lines[0][preamble.end() :].strip().removeprefix("**").strip()
-        while len(lines) > 1 and not lines[0]:
-            del lines[0]
-    if _THINKING_ALOUD.match(lines[0]) and not _THINKING_ALOUD.match(answer.query):
-        return {}
-    after = [line for line in lines[len(bullets(lines)) or 1 :] if line.strip() and not is_fence(line)]
-    if strategy.search_as == "query" and after and not is_chatter(after[0], answer.query):
-        return {}
-    return {strategy.name: [leading_value(["", *lines], strategy, answer.query, ended=False)]}

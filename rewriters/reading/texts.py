@@ -7,30 +7,23 @@ A model that was asked for one of these forms may answer in another, so JSON is 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from rewriters.reading.answer import LlmAnswer, Value, label_key
 from rewriters.reading.json_object import PARSED_AS as JSON
-from rewriters.reading.json_object import Pairs, decode
-from rewriters.reading.lines import is_chatter, is_fence
+from rewriters.reading.json_object import Pairs, decode, is_about, text_of
+from rewriters.reading.listed import read_listed
+from rewriters.reading.markup import elements, has_tags, without_wrapper
+from rewriters.reading.words.talk import is_thought
 from rewriters.strategy import Strategy
 
-NUMBERED, LINES = "numbered", "lines"
-_MAX_LINES = 200  # of an answer; one in lines has a handful
-_MARK = re.compile(
-    r"""\s{0,12}(?:
-        (?:[*_]{0,2}\(?\d{1,2}(?:[.):](?=\s|[^\x00-\u024f]|[*_])|[、．）：])[*_]{0,2})    # "1. x", "(1) x", "**1.** x", "1、x"
-      | [-*•·‣▪●+](?=\s)
-      | [QS]\d{1,2}\ ?[:.]                                                             # "Q1: x"
-    )\s{0,4}(?P<text>\S.*)""",
-    re.VERBOSE,
-)
-_TAG = re.compile(r"</?[A-Za-z][\w:.-]{0,40}(?:\s[^<>\n]{0,200})?/?>")  # of a format that nobody asked for
+ELEMENTS = "labelled"
 _MAX_BEFORE_JSON = 4000  # characters
 # JSON begins a line, or stands after an introduction; elsewhere it may be a quotation in a text.
 _JSON = re.compile(r"^[ `]{0,12}(?:json)?[ ]{0,12}(?=[\[{])|\A[^\d\n][^\n]{0,200}[:：] {0,3}(?=[\[{])", re.MULTILINE)
-_INTRODUCTION = re.compile(r"[^\n]{0,200}[:：]\s*\Z")
 
 
 class Texts(NamedTuple):
@@ -42,22 +35,42 @@ class Texts(NamedTuple):
 
 def read_texts(answer: LlmAnswer, strategy: Strategy) -> Texts:
     """Returns the texts of a strategy; none if nothing could be read. Raises nothing, whatever the text."""
-    found = list(_json_texts(answer.text, strategy))
+    found = _json_texts(answer, strategy)
     if found:
-        return Texts(found, JSON)
+        return Texts([Value(text) for text in found], JSON)
     if answer.text.lstrip(" `\n").removeprefix("json").lstrip()[:1] in ("{", "["):
         return Texts([Value(text) for text in _closed_strings(answer, strategy)], "salvage")
-    return _lines(answer)
+    if has_tags(answer.text, answer.query):
+        unwrapped = without_wrapper(answer.text)
+        if has_tags(unwrapped, answer.query):
+            return Texts(_of_elements(answer, strategy), ELEMENTS)
+        answer = replace(answer, text=unwrapped)
+    return Texts(*read_listed(answer, strategy.n))
 
 
-def _json_texts(text: str, strategy: Strategy) -> Iterator[Value]:
-    """Yields the texts of the first JSON array or object that has any."""
-    for start in (found.end() for found in _JSON.finditer(text[:_MAX_BEFORE_JSON])):
-        decoded = decode(text, start)
+def _json_texts(answer: LlmAnswer, strategy: Strategy) -> list[str]:
+    """Returns the texts of the first JSON array or object that has any; of the last where the answer begins with thoughts.
+
+    Objects that stand one behind the other with one text each, as in JSON lines, are one array.
+    """
+    found: list[tuple[int, int, list[str]]] = []  # start, end, texts
+    for start in (at.end() for at in _JSON.finditer(answer.text[:_MAX_BEFORE_JSON])):
+        if found and start < found[-1][1]:
+            continue
+        decoded = decode(answer.text, start)
         texts = _texts_in(decoded[0], strategy) if decoded else []
-        if texts:
-            yield from map(Value, texts)
-            return
+        if decoded and texts:
+            found.append((start, decoded[1], texts))
+    if not found:
+        return []
+    if is_thought(answer.text[:_MAX_BEFORE_JSON].lstrip(), answer.query):
+        return [] if answer.truncated else found[-1][2]
+    texts, end = list(found[0][2]), found[0][1]
+    for start, stop, more in found[1:]:
+        if len(more) != 1 or len(found[0][2]) != 1 or answer.text[end:start].strip(" ,\n"):
+            break
+        texts, end = texts + more, stop
+    return texts
 
 
 def _texts_in(content: Any, strategy: Strategy) -> list[str]:
@@ -67,6 +80,9 @@ def _texts_in(content: Any, strategy: Strategy) -> list[str]:
     if isinstance(content, Pairs):
         return _texts_of_object(content, strategy)
     if isinstance(content, list):
+        objects = not strategy.keys and all(isinstance(part, Pairs) for part in content)
+        if objects and all(text_of(part) is not None for part in content):
+            return [text_of(part) or "" for part in content]
         return [text for part in content for text in _texts_in(part, strategy)]
     return []
 
@@ -79,9 +95,10 @@ def _texts_of_object(content: Pairs, strategy: Strategy) -> list[str]:
         return [" ".join(filter(None, wanted))]
     if any(wanted):
         return wanted  # an empty one keeps the positions of the others
-    strings = [part for _, part in content if isinstance(part, str)]
     lists = [part for _, part in content if isinstance(part, list)]
-    if len(strings) == len(content):
+    told = [(key, part) for key, part in content if not is_about(key)]
+    strings = [part for _, part in told if isinstance(part, str)]
+    if strings and len(strings) == len(told):
         return strings
     return _texts_in(lists[0], strategy) if len(lists) == 1 else []
 
@@ -97,20 +114,12 @@ def _closed_strings(answer: LlmAnswer, strategy: Strategy) -> Iterator[str]:
             yield decoded[0]
 
 
-def _lines(answer: LlmAnswer) -> Texts:
-    lines = [line for line in answer.text.split("\n")[:_MAX_LINES] if line.strip() and not is_fence(line)]
-    marked = [(at, found["text"]) for at, line in enumerate(lines) if (found := _MARK.match(line))]
-    if marked:
-        texts, last = [text for _, text in marked], marked[-1][0] == len(lines) - 1
-        parsed_as = NUMBERED
-    else:
-        if lines and len(lines) > 1 and _INTRODUCTION.match(lines[0]):
-            lines = lines[1:]
-        kept = [line for line in lines if not is_chatter(line, answer.query)]
-        texts, last, parsed_as = kept, bool(lines) and lines[-1:] == kept[-1:], LINES
-    values = [Value(text.strip()) for text in texts]
-    if _TAG.search(answer.text) and not _TAG.search(answer.query):
-        return Texts([], parsed_as)
-    if values and answer.truncated and last:
-        values[-1] = Value(values[-1].text, complete=False)
-    return Texts(values, parsed_as)
+def _of_elements(answer: LlmAnswer, strategy: Strategy) -> list[Value]:
+    """Returns the texts of XML elements: of those named as the strategy or its keys, else those of the commonest name."""
+    parts = elements(answer.text)
+    wanted = set(map(label_key, (*strategy.names, *strategy.keys)))
+    chosen = [one for one in parts if set(one.names) & wanted] if strategy.keys else []
+    if not chosen and parts:
+        most = Counter(re.sub(r"\d+$", "", one.names[0]) for one in parts).most_common(1)[0][0]
+        chosen = [one for one in parts if re.sub(r"\d+$", "", one.names[0]) == most]
+    return [Value(one.content) for one in chosen]

@@ -1,35 +1,79 @@
-"""Removal of the reasoning that a model writes into its answer."""
+"""Removal of the reasoning that a model writes into its answer between marks of its own.
+
+The marks are those of the chat templates of Qwen, DeepSeek, QwQ, EXAONE, GLM, Seed-OSS, MiniMax, Hunyuan, K2 (tags in angle
+brackets, with or without a prefix), Kimi (triangles; special tokens), Magistral (square brackets), Command A, PLaMo, Sky-T1
+(special tokens), Gemma 4 and MedGemma (channels), gpt-oss (harmony: channels, also where decoding has left out its special
+tokens) and Granite (sentences). Reasoning without marks: `talk.py`.
+"""
 
 from __future__ import annotations
 
 import re
 
-_TAG = re.compile(r"<(/?)(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
+_NAME = r"(?:think|thinking|thoughts?|reasoning|reflection|scratchpad)"
+_TAG = rf"(?:[\w.-]{{1,16}}[:|])?{_NAME}(?:_\w{{1,16}}|:[\w.-]{{1,24}})?"
+_OF_TOKEN = rf"(?:of[_ ])?{_NAME}(?::\w{{1,12}})?"
+_HEADER = r"(?:[^<\n]{0,80}(?:<\|constrain\|>[^<\n]{0,20})?<\|message\|>)?"
+_SPEAKER = r"(?:<\|start\|>\s{0,3}assistant\s{0,3})?"
+_MARK = re.compile(
+    rf"""(?P<open>
+        <{_TAG}> | ◁think(?:ing)?▷ | \[THINK(?:ING)?\] | <unused94>(?:thought)?
+      | <\|(?:\w{{1,12}}:)?(?:start|begin)_{_OF_TOKEN}\|> | <\|open\|>\s?think\s?<\|sep\|> | <\|content_thinking\|>
+      | <\|channel>\s{{0,3}}(?:thought|thinking|analysis)\b
+      | {_SPEAKER}<\|channel\|>\s{{0,3}}(?:analysis|commentary)\b{_HEADER}
+      | {_SPEAKER}to=self<\|message\|>
+    ) | (?P<close>
+        </{_TAG}> | ◁/think(?:ing)?▷ | \[/THINK(?:ING)?\] | <unused95>
+      | <\|(?:\w{{1,12}}:)?end_{_OF_TOKEN}\|> | <\|close\|>\s?think\s?<\|sep\|> | <\|content_text\|>
+      | (?<=>)<channel\|> | (?<!\|)<channel\|>
+      | {_SPEAKER}<\|channel\|>\s{{0,3}}final\b{_HEADER}
+      | {_SPEAKER}to=user<\|message\|>
+    )""",
+    re.IGNORECASE | re.VERBOSE,
+)
+# Harmony without its special tokens: "analysisWe need ...assistantfinalThe passage". A word of a text is followed by a space.
+_BARE_ANALYSIS = re.compile(r"\s*(?:analysis|commentary)(?=[^\sa-z.,;:'’-])")
+_BARE_FINAL = re.compile(r"assistantfinal|\A\s*final(?=[A-Z\"{\[\d])")
+# Granite.
+_SAID_THOUGHT = re.compile(r"\s*here(?:['’]s| is) my thought process:", re.IGNORECASE)
+_SAID_RESPONSE = re.compile(r"here(?:['’]s| is) my response:", re.IGNORECASE)
 
 
 def strip_thinking(text: str, query: str) -> str:
-    """Returns a text without its reasoning.
+    """Returns a text without its reasoning; empty if it ends within it.
 
-    Removed are closed blocks; the text before a closing tag without an opening one (some chat templates contain the opening
-    tag); and the text after an opening tag without a closing one. If the query itself contains such a tag, the rewrites may,
+    Removed are closed blocks; the text before a closing mark without an opening one (some chat templates contain the opening
+    mark); and the text after an opening mark without a closing one. If the query itself contains such a mark, the rewrites may,
     too, and only a block at the very beginning is removed.
     """
-    if _TAG.search(query):
-        started = _TAG.match(text.lstrip())
-        closed = next((tag for tag in _TAG.finditer(text) if tag.group(1)), None)
-        if not started:
+    if _MARK.search(query):
+        started = _MARK.match(text.lstrip())
+        closed = next((mark for mark in _MARK.finditer(text) if mark["close"]), None)
+        if not started or query.lstrip().startswith(started.group()):
             return text
         return text[closed.end() :] if closed else ""
     kept: list[str] = []
     since, opened = 0, None
-    for tag in _TAG.finditer(text):
-        if not tag.group(1):
-            opened = tag.start() if opened is None else opened
+    for mark in _MARK.finditer(text):
+        if mark["open"]:
+            opened = mark.start() if opened is None else opened
             continue
         if opened is None:
             kept.clear()
         else:
             kept.append(text[since:opened])
-        since, opened = tag.end(), None
+        since, opened = mark.end(), None
     kept.append(text[since:opened])
-    return " ".join(kept)
+    return _without_unmarked(" ".join(kept).lstrip(" "), query)
+
+
+def _without_unmarked(text: str, query: str) -> str:
+    final = list(_BARE_FINAL.finditer(text))
+    if final and not _BARE_FINAL.search(query):
+        return text[final[-1].end() :]
+    if _BARE_ANALYSIS.match(text) and not query.casefold().lstrip().startswith(("analysis", "commentary")):
+        return ""
+    if _SAID_THOUGHT.match(text):
+        response = list(_SAID_RESPONSE.finditer(text))
+        return text[response[-1].end() :] if response else ""
+    return text

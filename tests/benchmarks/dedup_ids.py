@@ -1,8 +1,9 @@
-"""Time and peak memory of dedup, and of looking up judged ids, for a log of mostly distinct rows that have ids.
+"""Time and peak memory of dedup, and of `evaluate`, for a log of mostly distinct rows that have ids.
 
     python tests/benchmarks/dedup_ids.py [--rows 3000000 10000000 20000000] [--threads 2 4]
 
-88 % of the rows are queries of their own, the others one of 1,000. Each size runs in a new process.
+88 % of the rows are queries of their own, the others one of 1,000; 100,000 rows are judged. The results are made: each query
+has the same five documents, in the files that a run of as many shards has. Each size runs in a new process.
 """
 
 from __future__ import annotations
@@ -22,17 +23,25 @@ import pyarrow as pa  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
 
 from cluster.run import spread  # noqa: E402
-from cluster.run.shards import Plan  # noqa: E402
-from cluster.storage import open_storage  # noqa: E402
-from jobs.evaluate import judged_rows  # noqa: E402
+from cluster.run.shards import File, Manifest, Plan, Shard  # noqa: E402
+from cluster.storage import Storage, open_storage  # noqa: E402
+from jobs.evaluate.evaluate import evaluate  # noqa: E402
 from jobs.evaluate.judgements import Judgements  # noqa: E402
-from jobs.evaluate.per_query import database  # noqa: E402
 from jobs.log import dedup as module  # noqa: E402
 from jobs.log.check import LogColumns  # noqa: E402
 from jobs.log.files import find_log_files  # noqa: E402
 from jobs.run.folder import RunFolder  # noqa: E402
+from jobs.tables import STORED  # noqa: E402
 
-FILE_ROWS, JUDGED = 1_000_000, 100_000
+FILE_ROWS, JUDGED, SHARD, RESULTS = 1_000_000, 100_000, 1000, 5
+CONFIG = {
+    "name": "made",
+    "output": "none",
+    "log": {"path": "none", "query_column": "query"},
+    "rewrite": {"strategies": []},
+    "retrieve": {"retrievers": {"bm25": {"kind": "local", "index": "none"}}},
+    "rerank": {"kind": "none"},
+}
 
 
 def make(folder: Path, rows: int) -> None:
@@ -75,15 +84,68 @@ def once(rows: int, threads: int) -> None:
         storage = open_storage(str(Path(name, "out")))
         reset()
         began = perf_counter()
-        summary = module.dedup(find_log_files(str(folder)), LogColumns("query", "id"), storage, 1000)
+        summary = module.dedup(find_log_files(str(folder)), LogColumns("query", "id"), storage, SHARD)
         print(f"  dedup {perf_counter() - began:6.1f} s, {summary.queries:,} queries", flush=True)
-        run = RunFolder(storage, {}, Plan([], {}, 1000, summary.tables, []), [], finished=True)
-        judgements = Judgements("made", {f"id-{place * (rows // JUDGED):012d}": {"d": 1} for place in range(JUDGED)})
+        run = finished(storage, summary.tables)
+        judgements = Judgements("made", {f"id-{place * (rows // JUDGED):012d}": {"d2": 1} for place in range(JUDGED)})
         reset()
         began = perf_counter()
-        with database(run) as connection:
-            found = judged_rows.query_of(connection, run, judgements)
-        print(f"  {len(found):,} judged ids found in {perf_counter() - began:6.1f} s, peak {peak()} MB", flush=True)
+        found = evaluate(run, judgements)
+        print(
+            f"  evaluate {perf_counter() - began:6.1f} s, peak {peak()} MB; {found.queries:,} queries, {found.results}",
+            flush=True,
+        )
+
+
+def finished(storage: Storage, tables: dict[str, list[File]]) -> RunFolder:
+    """The run of a log that was grouped, with results and the original's list for every query."""
+    plan, manifests = Plan([], {}, SHARD, tables, []), []
+    for file in tables["queries"]:
+        with storage.open(file.key) as opened:
+            parquet = pq.ParquetFile(opened)
+            for group in range(parquet.num_row_groups):
+                ids = parquet.read_row_group(group, columns=["query_id"]).column("query_id")
+                number = len(plan.shards)
+                plan.shards.append(Shard(number, file.key, group, len(ids)))
+                lists = {name: hits(name, ids) for name in ("results", "runs")}
+                written = {name: [write(storage, rows, f"{name}/{number:06d}.parquet")] for name, rows in lists.items()}
+                manifests.append(Manifest(number, 1, written, {}, {}))
+    return RunFolder(storage, {"config": CONFIG, "status": "finished"}, plan, manifests, finished=True)
+
+
+def hits(table: str, ids: pa.ChunkedArray) -> pa.Table:
+    """The rows of a table of lists: d1 to d5 for each query."""
+    rows = len(ids) * RESULTS
+    documents = pa.array([f"d{rank}" for rank in range(1, RESULTS + 1)])
+    known = {
+        "query_id": ids.take(pa.array(np.repeat(np.arange(len(ids)), RESULTS))),
+        "rank": pa.array(np.tile(np.arange(1, RESULTS + 1), len(ids)), pa.int32()),
+        "doc_id": documents.take(pa.array(np.tile(np.arange(RESULTS), len(ids)))),
+        "score": pa.array(np.tile(np.linspace(9, 1, RESULTS), len(ids))),
+    }
+    same = {
+        "arm": "run",
+        "strategy": "original",
+        "position": 1,
+        "retriever": "bm25",
+        "fused_score": 1.0,
+        "rerank_score": None,
+        "sources": [],
+    }
+    columns = [
+        (known[field.name] if field.name in known else pa.repeat(pa.scalar(same[field.name], field.type), rows)).cast(
+            field.type
+        )
+        for field in STORED[table]
+    ]
+    return pa.table(columns, schema=STORED[table])
+
+
+def write(storage: Storage, rows: pa.Table, key: str) -> File:
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows, sink, compression="zstd")
+    storage.put(key, sink.getvalue().to_pybytes())
+    return File(key, rows.num_rows, sink.getvalue().size)
 
 
 def main() -> None:

@@ -29,6 +29,7 @@ from cluster.run.settings import ClusterSettings
 from cluster.run.shards import check_inputs
 from cluster.run.snapshot import NOTHING, Snapshot
 from cluster.run.stage import Stage, link
+from cluster.shared_folder import check_shared
 from cluster.storage import Entry, copies, s3_client
 from cluster.storage.files import FileStorage
 from cluster.storage.s3 import S3Storage
@@ -251,6 +252,11 @@ def a_shard_that_kills_every_worker(_: Patch) -> None:
 CLUSTER = [
     Call("cluster-away", "no Ray answers", no_ray),
     Call("worker-died", "workers died one after the other", a_shard_that_kills_every_worker),
+    Call(
+        "storage-unshared",
+        "node 10.0.0.2 does not see",
+        lambda _: check_shared(storage(), "output", lambda _: {"10.0.0.2": False}),
+    ),
     Call("stage-table", "which no stage before it adds", lambda _: link([Stage("write", Write, {})], SHARD)),
     Call("run-changed", "was started; put it back", lambda _: check_inputs(anything(inputs=PLANNED), [], "runs/a")),
     Call("run-unbalanced", "is not closed", an_unbalanced_run),

@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -22,10 +23,12 @@ from cluster.run.lease import Lease
 from cluster.storage import open_storage
 from jobs.config.load import load_config
 from jobs.run.prepare import prepare
+from retrievers.models import _commit
 
 NOT_UTF8 = pa.array([b"\xff", b"b"], pa.binary()).view(pa.string())
 INDEX = "retrieve.retrievers.bm25.index"
 MORE = "retrieve.retrievers.more="
+HUB = ["rewrite.engine={kind: vllm, model: nobody/model}", "cluster.rewrite.gpus=0"]
 OPENAI = "kind: openai, model: tiny, base_url: 'http://127.0.0.1:9/v1'"
 LABELS = '{"architectures": ["BertForSequenceClassification"], "id2label": {"0": "a", "1": "b"}}'
 INDEXING = ("index", "job.yaml", "--corpus")
@@ -95,6 +98,21 @@ def an_unfinished_run(_: Patch) -> None:
     folder = Path("runs/job-0123456789ab")
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps({"identity": identity}))
+
+
+def an_unfinished_run_of_another_commit(patch: Patch) -> None:
+    hub = ["a" * 40]
+
+    def model_info(*_: object, revision: str | None = None, **__: object) -> SimpleNamespace:
+        return SimpleNamespace(sha=hub[0] if revision in (None, "main") else revision, siblings=[])
+
+    patch.setattr("huggingface_hub.HfApi.model_info", model_info)
+    _commit.cache_clear()
+    AFTERWARDS.callback(_commit.cache_clear)
+    before = prepare(load_config("job.yaml", HUB), "job.yaml")
+    file(f"runs/{before.run_id}/run.json", json.dumps({"identity": before.identity}))(patch)
+    hub[0] = "b" * 40
+    _commit.cache_clear()
 
 
 def another_driver(_: Patch) -> None:
@@ -257,6 +275,13 @@ FOLDERS = [
     typed("run-damaged", "put back what was changed there", "report", RUN, spoil=a_run_without_results),
     typed("run-damaged", "put back what was changed there", "diff", RUN, RUN, spoil=a_run_without_results),
     job("run-changed", "was started with another index", spoil=an_unfinished_run, verb="plan"),
+    job(
+        "run-changed",
+        f"and --set rewrite.engine.revision={'a' * 40}",
+        *HUB,
+        "cluster.rewrite.gpus=0",
+        spoil=an_unfinished_run_of_another_commit,
+    ),
     job("run-held", "another driver works on this run", spoil=another_driver),
 ]
 COMMANDS = [*CONFIG, *LOG, *ENGINES, *INDEXES, *FOLDERS]

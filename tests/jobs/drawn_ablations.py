@@ -23,6 +23,7 @@ from fake_models import FakeModels
 from fake_server import Body, FakeServer
 
 from retrievers.local.build import build_local_index
+from rewriters.pool import load_pool
 
 QUERIES = ["why does bread rise", "lamp of a lighthouse", "moon and tides", "yeast", "how far does light reach at sea"]
 DOCUMENTS = {
@@ -38,7 +39,11 @@ DOCUMENTS = {
 }
 WORDS = sorted({word.strip(".").lower() for title, text in DOCUMENTS.values() for word in f"{title} {text}".split()})
 JOINT = ("general", "keyword", "pseudo_answer", "core_content")
-OWN = ("step_back", "query2doc", {"rag_fusion": {"n": 2}})
+PASSAGES = {"n": 2, "temperature": 0.7, "name": "passages"}
+OWN = (
+    "step_back", "query2doc", {"rag_fusion": {"n": 2}}, {"hyde": PASSAGES}, {"hyde": PASSAGES | {"as_one": "with_original"}},
+    {"rag_fusion": {"n": 3, "as_one": "texts"}},
+)  # fmt: skip
 _FILE = """\
 label: Domain
 prompt: |-
@@ -163,7 +168,9 @@ class Drawing:
             self.ablate["grid"] = {"fuse.method": pick.sample(["rrf", "minmax", "weighted", "best"], 2)}
         if pick.random() < 0.2:
             self.values["rewrite"]["decoding"] = {"temperature": 0.5}
-            self.ablate["samples"] = 2
+            pool = load_pool(self.values["rewrite"]["strategies"])
+            # strategies that decode at a temperature of 0 of their own have no second sample: an ablation refuses it
+            self.ablate["samples"] = 2 if any(one.decoding.get("temperature") != 0 for one in pool) else 1
 
     def _strategies(self) -> list[Any]:
         """One to three strategies, some of them under one name with other arms'."""
@@ -224,6 +231,7 @@ class Drawing:
                     lambda: {"rewrite.select": {"kind": "random_k", "k": 1, "seed": pick.randint(0, 9)}},
                     lambda: {"rewrite.select": {"kind": "never"}},
                     lambda: {"rewrite.language": "German"},
+                    lambda: {"rewrite.strategies": ["keyword", {"general": {"language": "English"}}]},
                     lambda: {"rewrite.guards.near_duplicates": "drop"},
                     lambda: {"retrieve.retrievers": self._retrievers(pick.choice(["short", "other"]))},
                     lambda: {"retrieve.retrievers": self._retrievers(pick.choice(["short", "other"]))},

@@ -20,6 +20,7 @@ import yaml
 import rewriters
 from jobs.__main__ import main
 from jobs.cli.command_line.arguments import VERBS, parser, program
+from jobs.cli.refusal import cause
 
 ROOT = Path(__file__).parents[2]
 
@@ -335,3 +336,14 @@ def test_an_interpreter_without_our_packages_says_so_in_one_line(tmp_path: Path)
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"dmqr: {sys.executable}: has no package ")
     assert line.endswith("or submit with --pip [package-missing]")
+
+
+def test_what_a_worker_was_refused_is_said_before_what_lies_beneath_it() -> None:
+    raised = (
+        "\x1b[36mray::MapWorker()\x1b[39m\n"
+        "httpx.ConnectError: [Errno -2] Name or service not known\n\nThe above exception was the direct cause of ...:\n\n"
+        "  File 'engine.py', line 1, in _load\n"
+        "cluster.errors.RewriterError: engine 'vllm': a/b cannot be loaded: OSError: no connection; correct rewrite.engine\n"
+    )
+    assert cause(RuntimeError(raised)) == "engine 'vllm': a/b cannot be loaded: OSError: no connection; correct rewrite.engine"
+    assert cause(RuntimeError("ray.exceptions.RayTaskError: a\nZeroDivisionError: by zero")) == "ZeroDivisionError: by zero"

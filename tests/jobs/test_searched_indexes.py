@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from blocks import typed
 
+from cluster.errors import ConfigError
 from jobs.ablate.shared_work import OpenedBy
 from jobs.evaluate import unknown
 from jobs.evaluate.judgements import Judgements
-from jobs.run import changing
+from jobs.run import changing, indexes
 from jobs.run.changing import read_states, searched_indexes
+from jobs.run.indexes import check_documents
 
 PUBLIC = {"term": {"public": True}}
 HERE = typed({"kind": "elastic", "index": "docs"})
@@ -53,3 +55,15 @@ def test_texts_that_are_read_with_a_filter_are_an_arms_own() -> None:
     whole, public = (OpenedBy("r", HERE, INDEX | more, 10) for more in ({}, {"filter": PUBLIC}))
     assert whole.texts != public.texts  # an arm without the filter finds documents that it leaves out
     assert whole.texts == OpenedBy("other", THERE, INDEX | {"index": "copy"}, 5).texts
+
+
+def test_texts_behind_a_filter_that_another_retriever_passes_by_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reranker would meet a document that has no text, in the middle of the night."""
+    monkeypatch.setattr(indexes, "open_documents", lambda *_: None)
+    public = INDEX | {"filter": PUBLIC}
+    config: Any = SimpleNamespace(retrieve=SimpleNamespace(retrievers=BOTH))
+    check_documents(config, {"here": public, "there": public})
+    check_documents(config, {"here": INDEX, "there": public})  # the first one has all
+    with pytest.raises(ConfigError, match=r"retrievers\.here: texts are taken from it, .* put there first") as refused:
+        check_documents(config, {"here": public, "there": INDEX})
+    assert refused.value.code == "index-shared"

@@ -157,14 +157,18 @@ def test_no_secure_connection(elasticsearch: str, monkeypatch: pytest.MonkeyPatc
     assert re.search(r"no secure connection to https://\S+: .*; correct ca_file or SAFE_URL$", refusal(BLOCK))
 
 
-@pytest.mark.parametrize("version", ["9.2.1", "7.17.29"])
-def test_a_server_of_another_major_names_the_client_to_install(elastic_answers: Any, version: str) -> None:
-    major = int(version[0])
+@pytest.mark.parametrize("version", ["10.0.0", "7.17.29"])
+def test_a_server_of_another_major_is_refused(elastic_answers: Any, version: str) -> None:
     said = refusal(elastic_answers(200, {"version": {"number": version}}))
     assert re.search(
-        rf"is Elasticsearch {version}, the client installed here is 8\.\d+\.\d+; take the server's major version: ", said
+        rf"is Elasticsearch {version}, the client installed here is 8\.\d+\.\d+, for servers 8.x and 9.x; take such a server$",
+        said,
     )
-    assert said.endswith(f"pip install 'elasticsearch>={major},<{major + 1}'")
+
+
+@pytest.mark.parametrize("version", ["8.0.0", "9.0.0", "9.2.1"])
+def test_servers_of_the_client_s_major_and_of_the_next_are_taken(elastic_answers: Any, version: str) -> None:
+    assert Connection("here", typed(elastic_answers(200, {"version": {"number": version}}))).check() == version
 
 
 def test_a_client_of_a_later_major_is_found_out_too(elasticsearch: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +181,8 @@ def test_a_client_of_a_later_major_is_found_out_too(elasticsearch: str, monkeypa
     said = refusal(BLOCK)
     assert "is Elasticsearch 8.19." in said
     assert said.endswith(
-        "the client installed here is 9.1.0; take the server's major version: pip install 'elasticsearch>=8,<9'"
+        "the client installed here is 9.1.0, for servers 9.x and 10.x; take such a server, or the client of this package: "
+        "pip install 'elasticsearch>=8.19,<9'"
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from cases import ALL, FOUR, JSON, KEPT_THREE, LABELLED, LOOP, NUMBERED, QUERY, Case, G, K, every
+from cases import ALL, FOUR, JSON, KEPT_THREE, LABELLED, LOOP, NUMBERED, QUERY, Case, G, P, every
 
 from rewriters.joint import joint_template
 from rewriters.pool import load, load_pool
@@ -43,8 +43,29 @@ CASES = [
     Case(
         "labelled, cut in a label",
         LABELLED[: LABELLED.index("Content Ext")],
-        {"general": G, "keyword": K, "pseudo_answer": "!truncated", "core_content": "!truncated"},
+        KEPT_THREE | {"core_content": "!truncated"},
         "labelled",
+        cut=True,
+    ),
+    Case(
+        "labelled, cut in the passage's second sentence",
+        f"General Search Rewriting: {G}\nPseudo-Answer Rewriting: {P} The parcel tak",
+        every("truncated") | {"general": G, "pseudo_answer": P},
+        "labelled",
+        cut=True,
+    ),
+    Case(
+        "json, cut in the passage's second sentence",
+        f'{{"general": "{G}", "pseudo_answer": "{P} The parcel tak',
+        every("truncated") | {"general": G, "pseudo_answer": P},
+        "salvage",
+        cut=True,
+    ),
+    Case(
+        "json, cut in the passage's first sentence",
+        f'{{"general": "{G}", "pseudo_answer": "{P[:-1]}',
+        every("truncated") | {"general": G},
+        "salvage",
         cut=True,
     ),
     Case("numbered, cut", NUMBERED[:-6], KEPT_THREE | {"core_content": "!truncated"}, "numbered", cut=True),
@@ -133,10 +154,30 @@ CASES = [
     ),
     Case(
         "Latin name in a Chinese query",
-        json.dumps({"general": "iPhone 15 price"}),
-        every("missing") | {"general": "iPhone 15 price"},
+        json.dumps({"general": "iPhone 15 price", "core_content": "iPhone 15"}),
+        every("missing") | {"general": "!wrong_language", "core_content": "iPhone 15"},
         "json",
         query="iPhone 15 多少钱",
+    ),
+    Case(
+        "Chinese for a Latin name",
+        json.dumps({"general": "iPhone 15 价格"}, ensure_ascii=False),
+        every("missing") | {"general": "!wrong_language"},
+        query="iphone 15 price",
+    ),
+    Case(
+        "a romanised query in its own script",
+        json.dumps({"general": "東京の天気", "keyword": "東京, 天気"}, ensure_ascii=False),
+        every("missing") | {"general": "東京の天気", "keyword": "東京, 天気"},
+        "json",
+        query="toukyou no tenki",
+    ),
+    Case(
+        "English for Spanish",
+        json.dumps({"general": "how much does it cost to send the parcel", "keyword": "parcel, Lyon"}),
+        every("missing") | {"general": "!wrong_language", "keyword": "parcel, Lyon"},
+        "json",
+        query="cuanto cuesta enviar el paquete de lyon a oporto",
     ),
     Case(
         "too long",

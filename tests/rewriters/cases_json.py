@@ -8,6 +8,32 @@ from cases import ALL, FOUR, JSON, KEPT_THREE, LABELLED, QUERY, C, Case, G, K, P
 
 from rewriters.pool import load
 
+MARKS = [  # of the chat templates of model families
+    ("Qwen", "<think>", "</think>"),
+    ("EXAONE", "<thought>", "</thought>"),
+    ("a prompt's", "<reasoning>", "</reasoning>"),
+    ("Seed-OSS", "<seed:think>", "</seed:think>"),
+    ("MiniMax", "<mm:think>", "</mm:think>"),
+    ("K2", "<ifm|think_fast>", "</ifm|think_fast>"),
+    ("Hunyuan", "<think:opensource>", "</think:opensource>"),
+    ("Kimi", "◁think▷", "◁/think▷"),
+    ("Kimi, tokens", "<|open|>think<|sep|>", "<|close|>think<|sep|><|open|>response<|sep|>"),
+    ("Magistral", "[THINK]", "[/THINK]"),
+    ("Command A", "<|START_THINKING|>", "<|END_THINKING|><|START_RESPONSE|>"),
+    ("PLaMo", "<|plamo:begin_think:plamo|>", "<|plamo:end_think:plamo|>"),
+    ("Sky-T1", "<|begin_of_thought|>", "<|end_of_thought|>\n<|begin_of_solution|>"),
+    ("Gemma 4", "<|channel>thought\n", "<channel|>"),
+    ("MedGemma", "<unused94>thought\n", "<unused95>"),
+    ("gpt-oss", "<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
+    (
+        "gpt-oss to a schema",
+        "<|channel|>analysis<|message|>",
+        "<|end|><|start|>assistant<|channel|>final <|constrain|>json<|message|>",
+    ),
+    ("gpt-oss without tokens", "analysis", "assistantfinal"),
+    ("Granite", "Here is my thought process:", "Here is my response:"),
+]
+
 CASES = [
     # JSON
     Case("json", JSON, ALL, "json"),
@@ -34,7 +60,31 @@ CASES = [
     Case("null", json.dumps(ALL | {"keyword": None}), ALL | {"keyword": "!empty"}, "json"),
     Case("number", json.dumps(ALL | {"keyword": 20}), ALL | {"keyword": "!unparsable"}, "json"),
     Case("true", json.dumps(ALL | {"keyword": True}), ALL | {"keyword": "!unparsable"}, "json"),
-    Case("object", json.dumps(ALL | {"keyword": {"terms": K}}), ALL | {"keyword": "!unparsable"}, "json"),
+    Case("object", json.dumps(ALL | {"keyword": {"terms": K}}), ALL, "json"),
+    Case("object of two", json.dumps(ALL | {"keyword": {"a": K, "b": C}}), ALL | {"keyword": "!unparsable"}, "json"),
+    Case(
+        "objects with a reason each",
+        json.dumps({name: {"reason": "it is short", "rewrite": text} for name, text in ALL.items()}),
+        ALL,
+        "json",
+    ),
+    Case(
+        "a list of methods",
+        json.dumps([{"method": name, "rewrite": text} for name, text in ALL.items()]),
+        ALL,
+        "json",
+    ),
+    Case(
+        "methods by label", json.dumps({"rewrites": [{"name": load(n).label, "text": t} for n, t in ALL.items()]}), ALL, "json"
+    ),
+    Case(
+        "a next query that nobody asked for",
+        f'{JSON}\n\nQuery: weather in tokyo\n{{"general": "weather in Tokyo", "keyword": "weather, Tokyo"}}',
+        ALL,
+        "json",
+    ),
+    Case("a next turn", f"{JSON}<|im_end|>\n<|im_start|>user\nweather in tokyo\n" + JSON.replace("Lyon", "Tokyo"), ALL, "json"),
+    Case("an explanation that quotes", f'{JSON}\n\nThe part {{"general": "x"}} of the query was left out.', ALL, "json"),
     Case("empty string", json.dumps(ALL | {"keyword": "  "}), ALL | {"keyword": "!empty"}, "json"),
     Case("missing key", json.dumps(KEPT_THREE), KEPT_THREE | {"core_content": "!missing"}, "json"),
     Case("a key twice: the later one", '{"general": "a draft", ' + JSON[1:], ALL, "json"),
@@ -64,6 +114,18 @@ CASES = [
     Case("think, cut", "<think>The user wants to send a parcel and", every("truncated"), cut=True),
     Case("think after the answer", f"{LABELLED}\n<think>was that right?", ALL, "labelled"),
     Case("thinking by another tag", f"<Thinking>\nhm\n</Thinking>\n{JSON}", ALL, "json"),
+    *(
+        Case(f"thinking: {name}", begin + "First a draft.\nKeyword Rewriting: no" + end + JSON, ALL, "json")
+        for name, begin, end in MARKS
+    ),
+    *(
+        Case(f"thinking, cut: {name}", begin + "First a draft.\nKeyword Rewriting: no", every("truncated"), cut=True)
+        for name, begin, _ in MARKS
+    ),
+    *(
+        Case(f"thinking, opened by the prompt: {name}", "First a draft.\nKeyword Rewriting: no" + end + JSON, ALL, "json")
+        for name, _, end in MARKS[:-2]
+    ),
     Case(
         "a query about the tag",
         json.dumps(ALL | {"general": "what does the </think> tag mean"}),

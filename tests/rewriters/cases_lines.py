@@ -139,6 +139,35 @@ CASES = [
         "json",
         query="difference of br and p tag",
     ),
+    Case("short names and dashes", "\n".join(f"{s} - {t}" for s, t in SHORT.items()), ALL, "labelled"),
+    Case("names and long dashes", "\n".join(f"**{load(n).label}** – {t}" for n, t in ALL.items()), ALL, "labelled"),
+    Case("elements", "<rewrites>\n" + "\n".join(f"<{n}>{t}</{n}>" for n, t in ALL.items()) + "\n</rewrites>", ALL, "labelled"),
+    Case("elements by attribute", "".join(f'<rewrite method="{n}">\n{t}\n</rewrite>' for n, t in ALL.items()), ALL, "labelled"),
+    Case(
+        "a table",
+        "Here they are:\n\n| Method | Rewrite | Why |\n|:---|---|---|\n"
+        + "\n".join(f"| **{s}** | {t} | so |" for s, t in SHORT.items()),
+        ALL,
+        "labelled",
+    ),
+    Case(
+        "a table with the methods as its head",
+        f"| {' | '.join(ALL)} |\n|---|---|---|---|\n| {' | '.join(ALL.values())} |",
+        ALL,
+        "labelled",
+    ),
+    Case(
+        "keywords with numbers",
+        f"general: {G}\nkeyword:\n1. parcel\n2. Lyon\npseudo_answer: {P}\ncore_content: {C}",
+        ALL | {"keyword": "parcel, Lyon"},
+        "labelled",
+    ),
+    Case(
+        "a next query behind labels",
+        f"{LABELLED}\n\nQuery: weather in tokyo\nGeneral Search Rewriting: weather",
+        ALL,
+        "labelled",
+    ),
     # numbered lines
     Case("numbered", NUMBERED, ALL, "numbered"),
     Case("numbered in brackets", f"(1) {G}\n(2) {K}\n(3) {P}\n(4) {C}", ALL, "numbered"),

@@ -9,6 +9,7 @@ from cases import LABELLED, QUERY, C, Case, G, K, P
 KEYWORD, GENERAL, PASSAGE = ("keyword",), ("general",), ("pseudo_answer",)
 
 STRICT = ({"general": {"name": "general", "words": {"least": 6, "most": 12}, "banned": ["at a glance"]}},)
+BANS_GAMBLING = ({"general": {"name": "general", "banned": ["赌博"]}},)
 
 CASES = [
     Case("plain", "parcel, Lyon", {"keyword": "parcel, Lyon"}, "salvage", asked=KEYWORD),
@@ -60,8 +61,8 @@ CASES = [
     Case(
         "thinks aloud",
         f"Okay, so the user wants the cheapest way.\n\n{G}",
-        {"general": "!unparsable"},
-        "",
+        {"general": G},
+        "salvage",
         asked=GENERAL,
     ),
     Case("passage over lines", P.replace("Porto ", "Porto\n"), {"pseudo_answer": P}, "salvage", asked=PASSAGE),
@@ -77,7 +78,7 @@ CASES = [
     ),
     Case("cut", G[:-8], {"general": "!truncated"}, "", asked=GENERAL, cut=True),
     Case("cut after the line", f"{G}\n\nThis rewrite ke", {"general": G}, "salvage", asked=GENERAL, cut=True),
-    Case("passage cut after a line", f"{P}\n", {"pseudo_answer": "!truncated"}, "", asked=PASSAGE, cut=True),
+    Case("passage cut after a line", f"{P}\n", {"pseudo_answer": P}, "salvage", asked=PASSAGE, cut=True),
     Case(
         "loop without spaces",
         "怎么寄包裹" * 40,
@@ -114,6 +115,7 @@ CASES = [
     Case("fewer words than the strategy wants", C, {"general": "!too_short"}, "", asked=STRICT),
     Case("more words than the strategy wants", f"{G}, by train or by road", {"general": "!too_long"}, "", asked=STRICT),
     Case("a banned phrase", "Cheapest way, at a glance, to send 20 kg", {"general": "!banned"}, "", asked=STRICT),
+    Case("a banned phrase inside Chinese", "在线赌博网站推荐", {"general": "!banned"}, "", "网上娱乐网站推荐", BANS_GAMBLING),
     Case(
         "the banned phrase as a part of other words",
         "cheapest way to send glances 20 kg",

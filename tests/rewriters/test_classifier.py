@@ -112,6 +112,8 @@ GOOD: dict[str, Any] = {
     "strategies": {"vergleich": ["keyword", "general"], "kurz": None, "frage": 2},
 }
 
+ONE_TYPE = {"vergleich": "wägt ab", "frage": "sonst"}
+
 
 def own(**changes: Any) -> Rules:
     return load_rules("./r.yaml", lambda _: yaml.safe_dump(GOOD | changes))
@@ -129,6 +131,28 @@ def own(**changes: Any) -> Rules:
 def test_a_file_has_types_of_its_own(query: str, query_type: str, strategies: list[str]) -> None:
     choice = classified(rules=own(), pool=FOUR).choose(Query("id1", query))
     assert (choice.query_type, list(choice.texts)) == (query_type, strategies)
+
+
+@pytest.mark.parametrize(
+    ("condition", "query", "matches"),
+    [
+        ({"starts": ["如何"]}, "如何在冰岛租车", True),
+        ({"starts": ["如何"]}, "我如何租车", False),
+        ({"contains": ["区别"]}, "茶和咖啡的区别是什么", True),
+        ({"contains": ["方法"]}, "お茶の入れ方法は", True),
+        ({"contains": ["วิธี"]}, "บอกวิธีทำต้มยำ", True),
+        ({"contains": ["กิ"]}, "กิ่งไม้", False),  # a tone mark goes on: another syllable
+        ({"contains": ["iphone"]}, "我想买iPhone手机", True),
+        ({"contains": ["phone"]}, "我想买iPhone手机", False),
+        ({"contains": ["vs"]}, "茶vs咖啡", True),
+        ({"contains": ["와"]}, "차와 커피", False),  # Korean has spaces
+        ({"without": ["租车"]}, "如何在冰岛租车", False),
+        ({"contains": ["茶"], "at_least": 2}, "绿茶和红茶", True),
+    ],
+)
+def test_phrases_in_scripts_without_spaces(condition: dict[str, Any], query: str, matches: bool) -> None:
+    rules = own(rules=[{"type": "vergleich", **condition}], descriptions=ONE_TYPE, strategies=dict.fromkeys(ONE_TYPE, 1))
+    assert (rules.type_of(query) == "vergleich") == matches
 
 
 def test_conditions_of_a_rule_hold_together() -> None:

@@ -25,6 +25,15 @@ def flags(query: str, text: str) -> set[str]:
         ('who wrote "the winter lamp" first', "who wrote the lamp of winter first", {"phrase winter lamp"}),
         ("wer schrieb „Das kalte Licht“ zuerst", "wer schrieb das Licht zuerst", {"phrase Das kalte Licht"}),
         ("2019年の台風", "去年の台風", {"number 2019"}),
+        ("北京地铁10号线首末班车时间", "北京地铁 首班车 末班车 时刻表", {"number 10"}),
+        ("周杰伦2004年发行了哪张专辑", "周杰伦 专辑", {"number 2004"}),
+        ("新幹線で東京から大阪まで2時間", "新幹線 東京 大阪", {"number 2"}),
+        ("サッカーワールドカップ2022優勝国", "ワールドカップの優勝国", {"number 2022"}),
+        ("ราคาทองคำวันนี้ปี2567", "ราคาทองคำ", {"number 2567"}),
+        ("งบประมาณปี๒๕๖๗", "งบประมาณ", {"number ๒๕๖๗"}),
+        ("华为mate60多少钱", "华为手机价格", {"name mate60"}),
+        ("我想买iPhone手机", "我想买手机", {"name iPhone"}),
+        ("去Paris旅游要多少钱", "去法国旅游 费用", {"name Paris"}),
     ],
 )
 def test_what_is_lost(query: str, text: str, missing: set[str]) -> None:
@@ -58,6 +67,9 @@ def test_what_is_lost(query: str, text: str, missing: set[str]) -> None:
         ('a 27" monitor for 24" desks', "monitor of 27 inches for desks of 24 inches"),
         ('"a whole query in quotes"', "query in quotes"),
         ("東京タワーの高さ", "塔の高さ"),
+        ("北京地铁10号线首末班车时间", "北京地铁十号线 时刻表"),
+        ("华为mate60多少钱", "华为 Mate 60 价格"),
+        ("什么是5G。Warum brauche ich das", "5G 是什么"),
     ],
 )
 def test_what_is_not_lost(query: str, text: str) -> None:
@@ -71,6 +83,11 @@ def test_a_query_has_lost_nothing_of_itself_and_a_phrase_counts_once() -> None:
 @given(st.text(max_size=60))
 def test_no_text_has_lost_anything_of_itself(text: str) -> None:
     assert lost(text, parts(text)) == []
+
+
+@given(st.text(st.sampled_from("北京地铁号線でサッカー優勝ราคาทองกิ่ลາ๒12３"), max_size=30))
+def test_scripts_without_case_and_spaces_have_no_names(text: str) -> None:
+    assert {part.flag for part in parts(text)} <= {"lost_number"}
 
 
 WORDS = st.lists(st.sampled_from(['"old mill"', "Oslo", "B57", "12", "3.5kg", "and", "why", "2024-01-31", "Ärger"]), max_size=8)

@@ -39,7 +39,7 @@ def test_the_four_are_what_they_were(calls: str, requests: list[dict[str, object
     assert four.identity() == {
         "calls": calls,
         "decoding": DECODING,
-        "parser": 2,
+        "parser": 3,
         "strategies": STRATEGIES,
         "requests": requests,
     }
@@ -72,8 +72,12 @@ def test_whatever_decides_the_rewrites_changes_it() -> None:
                 {"banned": ["tea"]},
                 {"words": {"least": 2}},
                 {"any_language": True},
+                {"language": "English"},
+                {"language": "German"},
                 {"fallback": "original"},
                 {"include_original": 1},
+                {"as_one": "texts"},
+                {"as_one": "with_original"},
                 {"position_weights": [1.0, 0.5]},
                 {"depth": 10},
                 {"score_floor": 0.1},

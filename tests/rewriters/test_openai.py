@@ -71,7 +71,12 @@ def test_an_answer_has_text_usage_and_our_name_of_the_model(server: FakeServer, 
 
 @pytest.mark.parametrize(
     ("content", "text", "reason"),
-    [(None, "", "content_filter"), ([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "ab", None)],
+    [
+        (None, "", "tool_calls"),
+        ([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "ab", None),
+        ([{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "text", "text": "b"}], "b", "stop"),
+        ([{"type": "reasoning", "text": "hm"}, {"type": "output_text", "text": "b"}], "b", "stop"),
+    ],
 )
 def test_content_in_other_forms(server: FakeServer, opened: Opened, content: object, text: str, reason: object) -> None:
     server.answer = lambda body: Reply(content=json.dumps(completion(content, {}, reason)).encode())
@@ -198,7 +203,6 @@ def test_what_no_request_can_survive_is_raised(server: FakeServer, opened: Opene
     ("field", "complaint"),
     [
         ("response_format", refusal(400, "response_format of type json_schema is not supported")),
-        ("response_format", refusal(400, "This is beyond me")),  # it does not say what
         ("response_format", refusal(404, "No endpoints found that can handle json_schema")),
         ("chat_template_kwargs", refusal(400, "Unrecognized request argument supplied: chat_template_kwargs")),
         ("chat_template_kwargs", refusal(422, "body.stop is fine, another is not", param="chat_template_kwargs")),
@@ -236,7 +240,7 @@ def test_what_did_not_help_is_not_remembered(server: FakeServer, opened: Opened)
     server.fail("tea", refusal(400, "the seed of the tea plant, and 'max_completion_tokens', and no json_schema"))
     engine = opened(server)
     done = one(engine, ask("tea", SCHEMA))
-    assert (done.error_reason, done.attempts) == ("bad_request", 2)
+    assert (done.error_reason, done.attempts) == ("bad_request", 4)  # one field after the other
     one(engine, ask("coffee", SCHEMA))
     assert {"seed", "max_tokens", "response_format", "temperature"} <= server.bodies[-1].keys()
 

@@ -171,7 +171,7 @@ class TestRead:
         assert failure.reason == "empty"
 
     def test_a_raw_answer_can_always_be_written(self) -> None:
-        (failure,) = answered(rewriter(["keyword"], "separate"), "tea", "a\ud83d\nb").failures
+        (failure,) = answered(rewriter(["general"], "separate"), "tea", "a\ud83d\nb").failures
         assert failure.raw is not None
         failure.raw.encode("utf-8")
 

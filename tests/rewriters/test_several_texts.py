@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 
+import cases_several
 import pytest
+from cases_several import Several
 from pools import a_file, answered, cut, rewriter, said
 
 from rewriters.engines import Completion
@@ -120,7 +122,7 @@ def test_of_broken_json_closed_strings_count(answer: str, expected: int) -> None
 def test_a_cut_answer_has_whole_texts_or_none(form: str) -> None:
     for end in range(len(form)):
         found = texts("multi_query", cut(form[:end]))
-        assert found in ("truncated", "unparsable") or {text for _, text, _ in found} <= set(TEXTS)  # type: ignore[misc]
+        assert found in ("truncated", "unparsable", "cut_reasoning") or {text for _, text, _ in found} <= set(TEXTS)  # type: ignore[misc]
 
 
 def test_a_cut_text_is_left_out_with_a_note() -> None:
@@ -190,16 +192,10 @@ def test_weights_by_position_stand_with_the_texts() -> None:
     assert [(one.weight, one.position_weight) for one in made.rewrites] == [(0.8, 1.0), (0.8, 0.95), (0.8, 0.95)]
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        "<queries><query>caffeine of tea</query><query>caffeine of coffee</query></queries>",
-        "<query>caffeine of tea</query>\n<query>caffeine of coffee</query>",
-        '<item id="1">caffeine of tea</item>',
-    ],
-)
-def test_a_format_of_tags_is_no_text(answer: str) -> None:
-    assert texts("multi_query", answer) == "unparsable"
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in cases_several.CASES])
+def test_what_an_answer_s_texts_are(case: Several) -> None:
+    found = texts("rag_fusion", cut(case.answer) if case.cut else case.answer, case.query)
+    assert (found if isinstance(found, str) else [text for _, text, _ in found]) == case.expected
 
 
 def test_tags_of_the_query_and_comparisons_are_texts() -> None:

@@ -15,7 +15,7 @@ from cluster.run.shards import write_table
 from cluster.run.stage import heartbeat, shard_of
 from cluster.storage import open_storage
 from jobs.ablate.gathered import GatheredLists, GatheredVectors, Searched
-from jobs.ablate.shared_work import Answer, Search, SharedWork, digest
+from jobs.ablate.shared_work import Answer, Reading, Search, SharedWork, digest
 from jobs.ablate.stages.answers import Fusing
 from jobs.ablate.stages.users import Users
 from jobs.ablate.tables import DOCUMENT, FUSED
@@ -23,13 +23,15 @@ from jobs.index.opening import open_documents, open_retriever
 from jobs.stages.fill import fill
 from jobs.stages.list_columns import FlatLists, Found, flat_lists, fusion_lists, stored_rows
 from jobs.stages.retrieve import similarity
-from jobs.stages.search_texts import Text, joined, originals
+from jobs.stages.search_texts import Text, filters_of, joined, originals, query_texts
 from jobs.tables import FILE, ORIGINAL, with_appended, with_failure
 from retrievers.hybrid.retriever import search_shares
+from retrievers.joined import search_vectors
 from retrievers.lists import TOGETHER
 from retrievers.retriever import (
     Embedder,
     JoinedText,
+    Only,
     RankedList,
     RankedLists,
     Retriever,
@@ -38,6 +40,7 @@ from retrievers.retriever import (
     single_lists,
 )
 from retrievers.settings import TypoSettings
+from rewriters.strategy import searched_as_one
 
 Wanted = SearchText | JoinedText
 
@@ -138,15 +141,14 @@ class RetrieveArms:
 
     def _texts(self, table: pa.Table, queries: Mapping[TypoSettings | None, list[str]]) -> list[list[Text]]:
         """Returns the texts of each search, row by row: the original, then the rewrites in order that an arm needs."""
-        rewrites = table.column("rewrites").to_pylist()
+        rewrites, only = table.column("rewrites").to_pylist(), filters_of(table, self._work.filters)
         known: dict[tuple[int, TypoSettings | None, frozenset[str]], list[Text]] = {}
         found = []
         for number, search in enumerate(self._work.searches):
             key = search.reading, search.typos, self._work.strategies(number)
             if key not in known:
                 reading = self._work.readings[search.reading]
-                name = reading.name if reading.engines else None
-                known[key] = _row_texts(queries[search.typos], rewrites, name, key[2])
+                known[key] = _row_texts(queries[search.typos], rewrites, only, reading, key[2])
             found.append(known[key])
         return found
 
@@ -187,8 +189,8 @@ class RetrieveArms:
             stood_in: list[list[Wanted]] = [[] for _ in routed]  # by search
             for number, (search, of) in enumerate(zip(self._work.searches, routed, strict=True)):
                 for name in (name for name, used in search.retrievers.items() if used == key and name in search.together):
-                    for text in (one for one in of[name] if one.number < 0 and not len(lists[place[one.search]].scores)):
-                        original = self._original(search, name, queries[search.typos], text.row)
+                    for text in (one for one in of[name] if one.number and not len(lists[place[one.search]].scores)):
+                        original = self._original(search, name, queries[search.typos], text)
                         if original is not None:
                             stood_in[number].append(original)
                             if original not in place:
@@ -268,7 +270,7 @@ class RetrieveArms:
             assert isinstance(retriever, Embedder)
 
             def compute(missing: list[Searched], encode: Embedder = retriever) -> list[list[tuple[Searched, np.ndarray]]]:
-                return [list(zip(missing, encode.embed([one.search for one in missing]), strict=True))]  # type: ignore[misc]
+                return [list(zip(missing, search_vectors([one.search for one in missing], encode.embed), strict=True))]
 
             store = GatheredVectors(self._gathered, self._work.retrievers[key].encoder_space)
             found[key] = dict(zip(of, fill(store, list(of.values()), compute), strict=True))
@@ -278,9 +280,10 @@ class RetrieveArms:
         assert search.dense is not None
         return search.retrievers[search.dense]
 
-    def _original(self, search: Search, name: str, queries: Sequence[str], row: int) -> SearchText | None:
+    def _original(self, search: Search, name: str, queries: Sequence[str], text: Text) -> SearchText | None:
         """Returns the original by itself, which is searched where texts that were searched together have no hit."""
-        return SearchText(queries[row], "query") if name in search.routes.get(ORIGINAL, search.retrievers) else None
+        original = SearchText(queries[text.row], "query", text.search.only)
+        return original if name in search.routes.get(ORIGINAL, search.retrievers) else None
 
     def _flat(
         self, search: Search, routed: Mapping[str, list[Text]], queries: Sequence[str], lists: Mapping[str, _SearchedLists]
@@ -290,8 +293,8 @@ class RetrieveArms:
         for name, texts in routed.items():
             of, used = lists[search.retrievers[name]], []
             for text in texts:
-                in_vain = text.number < 0 and of.is_empty(text.search)
-                original = self._original(search, name, queries, text.row) if in_vain else None
+                in_vain = name in search.together and text.number and of.is_empty(text.search)
+                original = self._original(search, name, queries, text) if in_vain else None
                 used.append(text if original is None else Text(text.row, 0, ORIGINAL, 1, 1.0, 1.0, original))
             place = np.array([of.place[text.search] for text in used], dtype=np.int64)
             found[name] = Found(used, place, of.lists)
@@ -305,16 +308,13 @@ class RetrieveArms:
 
 
 def _row_texts(
-    queries: Sequence[str], rewrites: Sequence[Sequence[Mapping[str, Any]]], name: str | None, strategies: frozenset[str]
+    queries: Sequence[str], rewrites: Sequence[Any], only: Sequence[Only], reading: Reading, strategies: frozenset[str]
 ) -> list[Text]:
-    """Returns the texts of these strategies in the reading of this name, row by row; None: the originals alone."""
+    """Returns the texts of these strategies in a reading, row by row; of one without engines the originals alone."""
     found = []
-    for row, (query, of_row) in enumerate(zip(queries, rewrites, strict=True)):
-        found.append(Text(row, 0, ORIGINAL, 1, 1.0, 1.0, SearchText(query, "query")))
-        used = (one for one in of_row if one["arm"] == name and one["strategy"] in strategies)
-        for number, one in enumerate(used, start=1):
-            text = SearchText(one["text"], one["search_as"])
-            found.append(Text(row, number, one["strategy"], one["position"], one["weight"], one["position_weight"], text))
+    for row, (query, of_row, filters) in enumerate(zip(queries, rewrites, only, strict=True)):
+        used = (one for one in of_row if reading.engines and one["arm"] == reading.name and one["strategy"] in strategies)
+        found += query_texts(row, query, used, searched_as_one(reading.rewriting.pool), filters)
     return found
 
 

@@ -11,6 +11,7 @@ from jobs.ablate.saving import saved
 from jobs.compare.notes import looked_notes
 from jobs.compare.standing import FAMILIES, Standing, corrected, verdict
 from jobs.report.wording import number, percent, signed
+from jobs.run.changing import noted_changes
 from jobs.run.folder import RunFolder
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ def ablation_notices(run: RunFolder, comparison: Comparison | None, found: Stand
     arms = run.record["ablation"]["arms"]
     if not run.finished:
         said.append(f"This ablation is not finished ({run.state}). All figures are of the committed shards only.")
+    said += [f"{one[:1].upper()}{one[1:]}." for one in noted_changes(run.starts)]
     if found is None:
         notes = comparison.notes if comparison else ("nothing is measured: there are no relevance judgements (evaluate.qrels)",)
         words = "; ".join(notes).removeprefix("warning: ")

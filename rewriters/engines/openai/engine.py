@@ -5,7 +5,8 @@ server's state (429, 503, no connection) are retried within a patience; failures
 invalid response) use up one of its attempts. A request that still fails ends as an error in its completion. A failure
 common to all requests, such as a wrong key, is raised.
 
-`protocol.py` builds and parses messages, `server.py` has the connections, `token_count.py` counts what is not reported.
+`protocol.py` builds and parses messages, `fields.py` knows those of their fields that servers refuse, `server.py` has the
+connections, `token_count.py` counts what is not reported.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from cluster.http import OF_ONE, Refusals
 from cluster.outages import answered, failed
 from rewriters.engines import Completion, Request, SendGate
 from rewriters.engines.event_loop import EventLoopThread
-from rewriters.engines.openai import protocol
+from rewriters.engines.openai import fields, protocol
 from rewriters.engines.openai.aimd import AimdLimit, Outcome, PatienceExceededError, backoff
 from rewriters.engines.openai.protocol import ChatResponse, RequestFailure, Usage
 from rewriters.engines.openai.server import ChatServer
@@ -47,7 +48,8 @@ class _RequestState:
     seconds: float = 0.0  # in flight
     latency: float | None = None  # of the last send
     first_sent: float = 0.0
-    omitted: set[str] = field(default_factory=set)  # fields that the server rejected in this request
+    omitted: set[str] = field(default_factory=set)  # what the server refused in this request (`fields.py`)
+    left_out: tuple[str, ...] = ()  # of the last send
     prompt_tokens: int = 0  # of answers that were no completions: they are billed, too
     cached_tokens: int = 0
     completion_tokens: int = 0
@@ -108,8 +110,8 @@ class OpenaiEngine:
         self._service = f"LLM server {self._server.base}"
         self._attempts, self._patience = attempts, 60 * patience_minutes
         self._counter, self._warned_of_usage = TokenCounter(model, tokenizer), False
-        self._omitted: frozenset[str] = frozenset()  # fields that this server rejects
-        self._accepted: frozenset[str] = frozenset()  # fields that it has accepted at least once
+        self._omitted: frozenset[str] = frozenset()  # what this server refuses (`fields.py`)
+        self._accepted: frozenset[str] = frozenset()  # what it has taken at least once
         self._latest_failure = RequestFailure("unavailable", "the server does not answer")
         self._limit = AimdLimit(max_in_flight, self._patience)
         self._refusals, self._probing = Refusals(), asyncio.Lock()
@@ -174,7 +176,8 @@ class OpenaiEngine:
                 async with self._limit.place() as place:
                     if gate is not None:
                         gate.sending(request)
-                    body = protocol.request_body(self._model, request, self._args, self._omitted | state.omitted)
+                    omitted = self._omitted | state.omitted
+                    body, state.left_out = protocol.request_body(self._model, request, self._args, omitted)
                     sent = time.monotonic()
                     state.sends, state.first_sent = state.sends + 1, state.first_sent or sent
                     status, headers, content = await self._server.send(protocol.encode(body))
@@ -188,11 +191,11 @@ class OpenaiEngine:
             if isinstance(result, ChatResponse):
                 answered(self._service)
                 self._refusals.answered()
-                self._learn_fields(state.omitted, body.keys())
+                self._learn(state.omitted, fields.sent(body))
                 return await self._completed(request, result, state)
             if result.usage is not None:
                 state.add(result.usage)
-            if isinstance(content, bytes) and self._omit_rejected(status, content, body, state):
+            if isinstance(content, bytes) and self._omit_refused(status, content, body, state):
                 continue
             if protocol.is_fatal(status) and not await self._refused_alone(status, result.message):
                 raise self._server.fatal_error(status, result.message)
@@ -221,22 +224,20 @@ class OpenaiEngine:
                 _log.warning(words, self._server.base, self._server.redact(message))
         return True
 
-    def _omit_rejected(self, status: int, content: bytes, sent: Collection[str], state: _RequestState) -> bool:
-        """Omits the fields that the server rejects. Returns whether there are any, so that a retry is worth it."""
+    def _omit_refused(self, status: int, content: bytes, body: Mapping[str, Any], state: _RequestState) -> bool:
+        """Omits what the server refuses of a request. Returns whether there is anything, so that a retry is worth it."""
         if status not in protocol.FIELD_REJECTIONS:
             return False
-        rejected = protocol.rejected_fields(content, sent) - self._args.keys()
-        if not rejected and status != 404 and "response_format" in sent and "response_format" not in self._args:
-            rejected = {"response_format"}  # the field most often rejected, if the server names none
-        state.omitted |= rejected
-        return bool(rejected)
+        found = fields.refused(fields.error_details(content), body, self._args.keys())
+        state.omitted |= found
+        return bool(found)
 
-    def _learn_fields(self, omitted: Collection[str], sent: Collection[str]) -> None:
-        """Omits for all requests what helped this one, unless the server has accepted the field before."""
+    def _learn(self, omitted: Collection[str], sent: frozenset[str]) -> None:
+        """Omits for all requests what helped this one, unless the server has taken it before."""
         if not self._accepted.issuperset(sent):
-            self._accepted = self._accepted.union(sent)
+            self._accepted |= sent
         for name in sorted(set(omitted) - self._omitted - self._accepted):
-            instead = "max_completion_tokens is sent instead" if name == protocol.RENAMED_FIELD else "it is left out"
+            instead = "max_completion_tokens is sent instead" if name == fields.RENAMED else "it is left out"
             _log.warning("%s does not take %s; from now on %s", self._server.base, name, instead)
             self._omitted |= {name}
 
@@ -279,6 +280,7 @@ class OpenaiEngine:
             seconds=state.seconds,
             attempts=state.sends,
             latency=state.latency,
+            left_out=", ".join(state.left_out) or None,
         )
 
     def _failed(self, failure: RequestFailure, state: _RequestState, suffix: str = "") -> Completion:

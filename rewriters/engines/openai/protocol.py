@@ -1,13 +1,11 @@
 """The Chat Completions protocol: builds request bodies and parses responses, without any network.
 
-Servers differ in the fields that they accept beside the messages. A field that only guides the answer (`OPTIONAL_FIELDS`)
-is omitted for a server that rejects it; `max_tokens` is then sent under its newer name.
+Which fields a server may refuse: `fields.py`.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -15,20 +13,27 @@ from typing import Any, NamedTuple
 
 from cluster.http import FATAL, parsed_json, retry_after
 from rewriters.engines import Request
+from rewriters.engines.openai.fields import FILTERED, error_details, schema_name, without
 
-# Fields that a request can go without, each with the words by which error messages name it.
-OPTIONAL_FIELDS = {
-    "response_format": re.compile(r"response_format|json_schema|structured|guided|grammar", re.I),
-    "chat_template_kwargs": re.compile(r"chat_template", re.I),
-    "seed": re.compile(r"\bseed\b", re.I),
-    "stop": re.compile(r"\bstop\b", re.I),
-}
-RENAMED_FIELD = "max_tokens"  # if omitted, it is sent as max_completion_tokens
 FIELD_REJECTIONS = frozenset({400, 404, 422, 501})  # statuses that can be due to one field
 _UNAVAILABLE = frozenset({502, 503, 504, 529, 520, 521, 522, 523})  # due to the server's state, not to the request
 _TIMEOUT = frozenset({408, 524})
+# How servers say that an answer did not end by itself (all else: "stop"): OpenAI, OpenRouter, Mistral, Gemini, Claude,
+# DeepSeek, GLM, vLLM. None: the server broke it off, and the request is sent again.
+_FINISH_REASONS: dict[str, str | None] = {
+    **dict.fromkeys(("length", "max_tokens", "model_length", "repetition"), "length"),
+    **dict.fromkeys(
+        ("content_filter", "safety", "recitation", "prohibited_content", "blocklist", "spii", "sensitive"), "content_filter"
+    ),
+    "refusal": "refusal",
+    **dict.fromkeys(("error", "abort", "aborted", "network_error", "insufficient_system_resource")),
+}
 _DECODING = ("temperature", "top_p", "max_tokens", "seed")
 _MAX_TOKEN_COUNT = 2**31
+
+
+class _BrokenOffError(ValueError):
+    pass
 
 
 class Usage(NamedTuple):
@@ -41,7 +46,7 @@ class Usage(NamedTuple):
 
 @dataclass(frozen=True)
 class ChatResponse:
-    """A completion as the server sent it."""
+    """A completion as the server sent it; finish_reason as in `Completion`."""
 
     text: str
     finish_reason: str
@@ -69,39 +74,39 @@ class RequestFailure:
     usage: Usage | None = None
 
 
-def request_body(model: str, request: Request, args: Mapping[str, Any], omitted: Collection[str]) -> dict[str, Any]:
-    """Returns the JSON object of a request without the `omitted` fields; those in `args` are always sent."""
+def request_body(
+    model: str, request: Request, args: Mapping[str, Any], omitted: Collection[str]
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Returns the JSON object of a request, and what was left out of it, sorted.
+
+    Args:
+        model: As the server lists it.
+        request: What is asked.
+        args: More fields, which override the others; null: the field is not sent.
+        omitted: What the server refuses, in the names of `fields.py`.
+    """
     decoding = request.decoding
     fields: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": request.prompt}]}
     fields.update({name: decoding[name] for name in _DECODING if decoding.get(name) is not None})
+    if fields.get("top_p") == 1:  # what servers take where it is not sent; some take it from nobody
+        del fields["top_p"]
     fields.update({name: decoding[name] for name in ("stop", "chat_template_kwargs") if decoding.get(name)})
     if request.schema:
-        schema = {"name": request.name, "schema": request.schema, "strict": True}
+        schema = {"name": schema_name(request.recorded_as or request.name), "schema": request.schema, "strict": True}
         fields["response_format"] = {"type": "json_schema", "json_schema": schema}
-    for name in omitted:
-        value = fields.pop(name, None)
-        if name == RENAMED_FIELD and value is not None:
-            fields["max_completion_tokens"] = value
-    return fields | dict(args)
+    own = {name: value for name, value in fields.items() if name not in args}
+    kept, left_out = without(own, omitted)
+    return kept | {name: value for name, value in args.items() if value is not None}, left_out
 
 
 def probe_body(model: str, args: Mapping[str, Any], omitted: Collection[str]) -> dict[str, Any]:
     """Returns the JSON object of a request to which nobody can object: it shows whether a server refuses all of them."""
-    return request_body(model, Request("", "", "probe", "Say yes.", "", decoding={"max_tokens": 16}), args, omitted)
+    return request_body(model, Request("", "", "probe", "Say yes.", "", decoding={"max_tokens": 16}), args, omitted)[0]
 
 
 def encode(body: Mapping[str, Any]) -> bytes:
     """Returns a request body as JSON in UTF-8, with lone surrogates replaced."""
     return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
-
-
-def rejected_fields(content: bytes, sent: Collection[str]) -> set[str]:
-    """Returns the optional fields among `sent` that an error response rejects."""
-    message, named = _error_details(content)
-    found = {name for name, pattern in OPTIONAL_FIELDS.items() if pattern.search(message if named is None else " ".join(named))}
-    if "max_completion_tokens" in message and "max_completion_tokens" not in sent:
-        found.add(RENAMED_FIELD)
-    return found & set(sent)
 
 
 def is_fatal(status: int) -> bool:
@@ -115,8 +120,10 @@ def parse_response(status: int, headers: Mapping[str, str], content: bytes) -> C
         try:
             return _parse_completion(content)
         except ValueError as problem:
-            message = f"HTTP {status}, but {problem}: {error_text(content) or 'nothing'}"
-            return RequestFailure("bad_answer", message, usage=_reported(content))
+            reason, message = "broken_off", str(problem)
+            if not isinstance(problem, _BrokenOffError):
+                reason, message = "bad_answer", f"HTTP {status}, but {problem}: {error_text(content) or 'nothing'}"
+            return RequestFailure(reason, message, usage=_reported(content))
     message = f"HTTP {status}: {error_text(content) or _phrase(status)}"
     wait = retry_after(headers)
     if status == HTTPStatus.TOO_MANY_REQUESTS:
@@ -126,12 +133,13 @@ def parse_response(status: int, headers: Mapping[str, str], content: bytes) -> C
     broken = status == HTTPStatus.CONFLICT or (status >= 500 and status != HTTPStatus.NOT_IMPLEMENTED)
     if status in _TIMEOUT or broken:
         return RequestFailure("timeout" if status in _TIMEOUT else "server_error", message, retry_after=wait)
-    return RequestFailure("bad_request", message, final=True)
+    reason = "content_filter" if FILTERED.fullmatch(error_details(content).code) else "bad_request"
+    return RequestFailure(reason, message, final=True)
 
 
 def error_text(content: bytes) -> str:
     """Returns the message of a JSON error, or else the beginning of the body, on one line."""
-    return " ".join(_error_details(content)[0].split())[:200]
+    return " ".join(error_details(content).message.split())[:200]
 
 
 def _token_count(value: object) -> int | None:
@@ -156,25 +164,6 @@ def _json(content: bytes) -> Any:
         raise ValueError("the body is not JSON") from None
 
 
-def _error_details(content: bytes) -> tuple[str, list[str] | None]:
-    """Returns the message of an error response, and the fields that it lists as rejected (None: no such list)."""
-    try:
-        found = _json(content[:100_000])
-    except ValueError:
-        return content[:2_000].decode("utf-8", "replace"), None
-    error = found.get("error", found) if isinstance(found, dict) else found
-    if not isinstance(error, dict):
-        return str(error)[:2_000], None
-    detail = error.get("detail")
-    if isinstance(detail, list) and detail and all(isinstance(one, dict) for one in detail):
-        message = "; ".join(f"{'.'.join(map(str, _list(one.get('loc'))))}: {one.get('msg', '')}" for one in detail)
-        return message, [str(name) for one in detail for name in _list(one.get("loc"))]
-    message = str(next((error[key] for key in ("message", "detail", "error") if error.get(key)), error))[:2_000]
-    message = re.split(r"['\"]input['\"]\s*:", message)[0]  # some servers quote the whole request after it
-    param = error.get("param")
-    return message, [param] if isinstance(param, str) and param else None
-
-
 def _parse_completion(content: bytes) -> ChatResponse:
     """Returns the first choice of a response. Raises ValueError with the problem in words."""
     found = _json(content)
@@ -186,11 +175,15 @@ def _parse_completion(content: bytes) -> ChatResponse:
     message = choices[0].get("message") if isinstance(choices[0], dict) else None
     if not isinstance(message, dict):
         raise ValueError("its choice has no message")
-    return ChatResponse(
-        _text(message.get("content")),
-        "length" if choices[0].get("finish_reason") == "length" else "stop",
-        _usage(found),
-    )
+    said = choices[0].get("finish_reason")
+    finish_reason = _FINISH_REASONS.get(said.casefold(), "stop") if isinstance(said, str) else "stop"
+    if finish_reason is None:
+        why = error_text(json.dumps(choices[0]["error"]).encode()) if choices[0].get("error") else "nothing more"
+        raise _BrokenOffError(f"the server broke its answer off (finish_reason {said[:40]}): {why}")
+    text, refusal = _text(message.get("content")), message.get("refusal")
+    if isinstance(refusal, str) and refusal.strip() and not text.strip():
+        text, finish_reason = refusal, "refusal"
+    return ChatResponse(text, finish_reason, _usage(found))
 
 
 def _usage(found: Mapping[str, Any]) -> Usage:
@@ -217,10 +210,7 @@ def _text(content: object) -> str:
         return ""
     if isinstance(content, str):
         return content
-    if isinstance(content, list):
-        return "".join(part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str))
+    if isinstance(content, list):  # others are reasoning
+        parts = [part for part in content if isinstance(part, dict) and part.get("type", "text") in ("text", "output_text")]
+        return "".join(part["text"] for part in parts if isinstance(part.get("text"), str))
     raise ValueError("its message is not text")
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []

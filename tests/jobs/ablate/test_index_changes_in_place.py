@@ -17,6 +17,9 @@ from whole_runs import rows
 
 from jobs.ablate.prepare import prepare_ablation
 from jobs.config.load import load_config
+from jobs.report import report
+from jobs.run.changing import noted_changes
+from jobs.run.folder import open_run
 from jobs.run.prepare import prepare
 from jobs.run.run import run
 from jobs.stages.write import Write
@@ -112,6 +115,8 @@ def test_a_change_between_stop_and_resume_is_said(
     starts = json.loads((folder / "run.json").read_text())["starts"]
     assert [one["index_states"]["begin"][index]["documents"] for one in starts] == [3, 4]
     assert starts[-1]["index_states"]["end"] == starts[-1]["index_states"]["begin"]
+    (noted,) = noted_changes(starts)  # as the run's page says it
+    assert noted.startswith(f"index {index}: another program has written to it since the start before")
 
 
 def test_a_change_while_it_is_searched_is_said(
@@ -128,3 +133,4 @@ def test_a_change_while_it_is_searched_is_said(
     assert sum("written to it since this start began" in record.getMessage() for record in caplog.records) == 1
     (start,) = json.loads((folder / "run.json").read_text())["starts"]
     assert start["index_states"]["begin"] != start["index_states"]["end"]
+    assert "written to it since start 1 began" in report(open_run(str(folder)), None, None)

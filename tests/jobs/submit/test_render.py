@@ -470,6 +470,10 @@ def test_what_no_pod_sees_is_named(tmp_path: Path) -> None:
         "log.path", "rewrite.engine.path", "retrieve.retrievers.bm25.index", "retrieve.retrievers.dense.index",
         "evaluate.qrels", "output",
     }  # fmt: skip
+    key = "rewrite.engine={kind: openai, model: a, base_url: 'http://a/v1', api_key_file: /keys/llm}"
+    assert unseen_paths(config(key)) == ["api_key_file: /keys/llm"]
+    bm25 = "retrieve.retrievers.bm25={kind: elastic, index: a, api_key_file: /keys/es}"
+    assert unseen_paths(config(bm25)) == ["retrieve.retrievers.bm25.api_key_file: /keys/es"]
 
 
 def test_overrides_in_parquet_are_no_text_and_stay_a_path(tmp_path: Path) -> None:

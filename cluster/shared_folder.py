@@ -1,0 +1,68 @@
+"""The check that a folder of the file system is one folder for all nodes of a cluster."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from cluster.errors import ClusterError
+from cluster.storage import PROBE, Storage, remote
+
+LOOK_SECONDS = 60.0  # a node that starts no process within it is not judged
+
+
+def check_shared(storage: Storage, what: str, look: Callable[[Path], Mapping[str, bool]] | None = None) -> None:
+    """Checks that all nodes of the connected cluster see what this process writes to a folder; storage on S3 always is shared.
+
+    Nodes that join later are not looked at.
+
+    Args:
+        storage: The folder.
+        what: The config key of the folder, for the message.
+        look: Returns node -> whether it sees a file; None: by a task on every node but this one.
+
+    Raises:
+        ClusterError: A node does not see it.
+    """
+    if remote(storage.root):
+        return
+    key = f"{PROBE}{uuid.uuid4().hex}"
+    storage.put(key, b"1")
+    try:
+        seen = (look or _seen_elsewhere)(Path(storage.root, key))
+    finally:
+        storage.delete(key)
+    if blind := sorted(node for node, sees in seen.items() if not sees):
+        nodes = f"node {blind[0]} does" if len(blind) == 1 else f"{len(blind)} nodes ({blind[0]}, ...) do"
+        raise ClusterError(
+            "storage-unshared",
+            f"{what}: {storage.root} is a folder of this machine, and {nodes} not see what is written there; "
+            "name s3://BUCKET/FOLDER, or a folder that all nodes of the cluster share",
+        )
+
+
+def _seen_elsewhere(path: Path) -> dict[str, bool]:
+    """Returns address of node -> whether it sees the file, of the other nodes that answer in time."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    here = ray.get_runtime_context().get_node_id()
+    others = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"] and node["NodeID"] != here}
+    # num_cpus=0: busy nodes answer, too
+    look = ray.remote(num_cpus=0, max_retries=0)(_is_file)
+    asked = {
+        look.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(path): node for node in others
+    }
+    answered, _ = ray.wait(list(asked), num_returns=len(asked), timeout=LOOK_SECONDS) if asked else ([], [])
+    seen: dict[str, bool] = {}
+    for answer in answered:
+        try:
+            seen[others[asked[answer]]] = ray.get(answer)
+        except ray.exceptions.RayError:  # the node has died meanwhile: nothing is known of it
+            continue
+    return seen
+
+
+def _is_file(path: Path) -> bool:  # Ray takes no method
+    return path.is_file()

@@ -1,0 +1,168 @@
+"""Fields of a request that some servers refuse: which one an error names, and the request without it.
+
+Models differ in the fields that they take beside the messages: reasoning models of OpenAI take no `temperature` but 1 and no
+`max_tokens`; Claude takes `temperature` or `top_p`; schemas in strict mode may have no `maxLength`. A field that only guides
+the answer is left out for a server that refuses it, each for its own error; `max_tokens` is then sent under its newer name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+from cluster.http import parsed_json
+
+RENAMED = "max_tokens"  # sent as max_completion_tokens if refused, so nothing is lost
+_LENGTHS = "maxLength"  # of the strings of a schema
+# The fields that a request can go without, each with the words by which errors name it.
+_WORDS = {
+    "response_format": re.compile(r"response_format|json_schema|\bschema\b|structured|guided|grammar|maxLength", re.I),
+    "chat_template_kwargs": re.compile(r"chat_template", re.I),
+    "temperature": re.compile(r"\btemperature\b", re.I),
+    "top_p": re.compile(r"\btop_p\b", re.I),
+    "seed": re.compile(r"\bseed\b", re.I),
+    "stop": re.compile(r"\bstop\b", re.I),
+}
+_BY_VALUE = ("temperature", "top_p")  # another value may be taken
+_NEWER_NAME = re.compile(r"max_completion_tokens", re.I)
+_OF_THE_SCHEMA = re.compile(r"maxLength|invalid (?:json )?schema|keyword", re.I)
+# Errors of the prompt, which name fields only in passing ("max_tokens is too large: the context length is ...").
+_CODES_OF_PROMPT = frozenset(
+    {"context_length_exceeded", "string_above_max_length", "content_filter", "content_policy_violation"}
+)
+_OF_THE_PROMPT = re.compile(
+    r"context[ _](?:length|window|size)|maximum (?:model|input|prompt)? ?length|max_model_len|prompt is too long"
+    r"|content[ _](?:filter|management|policy)|moderation|flagged",
+    re.I,
+)
+FILTERED = re.compile(r"content_filter|content_policy_violation|responsible_?ai_?policy_?violation", re.I)
+"""Codes of errors by which a server's filter refuses a prompt."""
+
+
+class ErrorDetails(NamedTuple):
+    """What an error response says.
+
+    Attributes:
+        message: In words.
+        named: The fields that it lists as refused; None: no such list.
+        code: Its name for the error; "": none.
+    """
+
+    message: str
+    named: tuple[str, ...] | None = None
+    code: str = ""
+
+
+def error_details(content: bytes) -> ErrorDetails:
+    """Returns what an error response says, whatever its form: OpenAI's, Anthropic's, FastAPI's, or text.
+
+    OpenRouter wraps the error of the provider, as a text, in one of its own.
+    """
+    try:
+        found = parsed_json(content[:100_000])
+    except (ValueError, RecursionError):
+        return ErrorDetails(content[:2_000].decode("utf-8", "replace"))
+    return _details(found, depth=2)
+
+
+def refused(error: ErrorDetails, body: Mapping[str, Any], fixed: Collection[str]) -> frozenset[str]:
+    """Returns what an error refuses of a request, in the names of `without`: of several in a sentence the first.
+
+    Args:
+        error: The server's.
+        body: The request.
+        fixed: Fields that the config sets, which are sent whatever comes.
+    """
+    message, named, code = error
+    open_to = body.keys() - set(fixed)
+    words = message if named is None else " ".join(named)
+    at = {name: found.start() for name, pattern in _WORDS.items() if name in open_to and (found := pattern.search(words))}
+    if code in _CODES_OF_PROMPT or (_OF_THE_PROMPT.search(message) and (named is None or not at)):
+        return frozenset()
+    if RENAMED in open_to and _NEWER_NAME.search(message):
+        return frozenset({RENAMED})
+    if named is None and at:
+        first = min(at, key=lambda name: at[name])
+        # "`temperature` and `top_p` cannot both be specified": the rarer one goes.
+        at = {"top_p" if first == "temperature" and "top_p" in at else first: 0}
+    return frozenset(
+        _LENGTHS
+        if name == "response_format" and _OF_THE_SCHEMA.search(message) and _has_lengths(body[name])
+        else _key(name, body)
+        for name in at
+    )
+
+
+def sent(body: Mapping[str, Any]) -> frozenset[str]:
+    """Returns the names in which `refused` speaks of what a request has."""
+    names = {_key(name, body) for name in (*_WORDS, RENAMED) if name in body}
+    return frozenset(names | {_LENGTHS} if _has_lengths(body.get("response_format")) else names)
+
+
+def without(fields: Mapping[str, Any], omitted: Collection[str]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Returns the fields of a request without what a server refuses, and what that left out of them, sorted."""
+    left, found = dict(fields), sent(fields)
+    for name in found.intersection(omitted):
+        if name == RENAMED:
+            left["max_completion_tokens"] = left.pop(RENAMED)
+        elif name == _LENGTHS:
+            left["response_format"] = _without_lengths(left.get("response_format"))
+        else:
+            left.pop(name.split()[0], None)
+    if "response_format" in omitted:
+        left.pop("response_format", None)
+        found -= {_LENGTHS}
+    return left, tuple(sorted(found.intersection(omitted) - {RENAMED}))
+
+
+def schema_name(name: str) -> str:
+    """Returns a schema's name as OpenAI takes it: letters, digits, _ and -, at most 64."""
+    return re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64] or "answer"
+
+
+def _key(name: str, body: Mapping[str, Any]) -> str:
+    return f"{name} {body[name]}" if name in _BY_VALUE else name
+
+
+def _details(found: Any, depth: int) -> ErrorDetails:
+    error = found.get("error", found) if isinstance(found, dict) else found
+    if isinstance(error, dict) and isinstance(error.get("message"), dict):  # Mistral
+        error = error["message"]
+    if not isinstance(error, dict):
+        return ErrorDetails(str(error)[:2_000])
+    detail, code = error.get("detail"), str(error.get("code") or "")
+    if isinstance(detail, list) and detail and all(isinstance(one, dict) for one in detail):
+        message = "; ".join(f"{'.'.join(map(str, _list(one.get('loc'))))}: {one.get('msg', '')}" for one in detail)
+        return ErrorDetails(message, tuple(str(name) for one in detail for name in _list(one.get("loc"))), code)
+    message = str(next((error[key] for key in ("message", "detail", "error") if error.get(key)), error))[:2_000]
+    message = re.split(r"['\"]input['\"]\s*:", message)[0]  # some servers quote the whole request after it
+    wrapped = error["metadata"].get("raw") if isinstance(error.get("metadata"), dict) else None
+    if isinstance(wrapped, str) and depth:
+        inner = _wrapped(wrapped, depth - 1)
+        return inner._replace(message=f"{message}: {inner.message}")
+    param = error.get("param")
+    return ErrorDetails(message, (param,) if isinstance(param, str) and param else None, code)
+
+
+def _wrapped(text: str, depth: int) -> ErrorDetails:
+    try:
+        return _details(parsed_json(text[:100_000].encode("utf-8", "replace")), depth)
+    except (ValueError, RecursionError):
+        return ErrorDetails(text[:2_000])
+
+
+def _has_lengths(value: Any) -> bool:
+    if isinstance(value, dict):
+        return _LENGTHS in value or any(map(_has_lengths, value.values()))
+    return isinstance(value, list) and any(map(_has_lengths, value))
+
+
+def _without_lengths(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_lengths(one) for key, one in value.items() if key != _LENGTHS}
+    return [_without_lengths(one) for one in value] if isinstance(value, list) else value
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,262 @@
+"""Several texts in lines: numbered, with bullets, or bare; of a Markdown table one column.
+
+Where lines have numbers, only they count: what is indented below, or has bullets behind them, is said about them. Of lines
+with bullets those of the first list count, or of each list under a heading of its own. Bare lines count without headings,
+introductions, comments and thoughts.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from rewriters.normalise import normalise
+from rewriters.reading.answer import LlmAnswer, Value
+from rewriters.reading.items import MarkedLine, tidied
+from rewriters.reading.lines import is_chatter, is_fence
+from rewriters.reading.markup import is_table_row, table, without_emphasis
+from rewriters.reading.words.refusals import is_refusal
+from rewriters.reading.words.talk import (
+    announces_texts,
+    ends_as_sentence,
+    ends_in_colon,
+    given_in,
+    is_comment,
+    is_heading,
+    is_introduction,
+    is_label,
+    is_more_thought,
+    is_only_talk,
+    is_rule,
+    is_thought,
+)
+
+NUMBERED, LINES = "numbered", "lines"
+_MAX_LINES = 200  # of an answer; one in lines has a handful
+_NUMBER = re.compile(
+    r"""(?P<indent>\s{0,12})[*_]{0,2}(?:
+        \(?(?P<count>\d{1,2})(?:[.):](?=\s|[^\x00-\u024f]|[*_]|$)|[、．）：])  # "1. x", "(1) x", "**1.** x", "1、x"
+      # "Q1: x", "Query 1: x"
+      | (?:[QS]|[^\W\d_][^\W\d_-]{1,19}[ #-]{0,2})(?P<named>\d{1,2})\ ?[*_]{0,2}(?:[:：.)]|\ [-–—](?=\ ))
+      # "① x", "一、x", "a) x"
+      | (?P<sign>[\u2460-\u2473] | [（(]?[一二三四五六七八九十]{1,3}[、．）)] | \(?(?:[a-hA-H]|[ivxIVX]{1,4})[.)](?=\s))
+    )[*_]{0,2}\s{0,4}(?P<text>.*)""",
+    re.VERBOSE,
+)
+_BULLET = re.compile(r"(?P<indent>\s{0,12})[-–*•·‣▪●+](?=\s)\s{0,4}(?P<text>\S.*)")
+_SENTENCES = re.compile(r"[.。](?:\s+\S|[^\x00-\u024f])")
+
+
+class Listed(NamedTuple):
+    """Texts with the numbers of their lines, and what they were read as."""
+
+    texts: list[tuple[int, str]]
+    parsed_as: str
+
+
+def read_listed(answer: LlmAnswer, most: int) -> tuple[list[Value], str]:
+    """Returns the texts of the lines of an answer, in order; the last is incomplete if the answer was cut in it.
+
+    Args:
+        answer: The answer.
+        most: The number of texts that were asked for.
+    """
+    lines = answer.text.split("\n")[:_MAX_LINES]
+    last = max((at for at, line in enumerate(lines) if line.strip() and not is_fence(line)), default=0)
+    found = _read(lines, answer, most)
+    values = [Value(text, complete=not (answer.truncated and at == last)) for at, text in found.texts]
+    return values, found.parsed_as
+
+
+def _read(lines: list[str], answer: LlmAnswer, most: int) -> Listed:
+    query = answer.query
+    begins = next((_paragraph(lines, at) for at, line in enumerate(lines) if line.strip() and not is_fence(line)), "")
+    thought = is_thought(begins, query) and not is_introduction(begins, query)
+    if thought and answer.truncated:
+        return Listed([], LINES)
+    if is_refusal(begins, query) and not announces_texts(begins):
+        return Listed([], LINES)
+    rows = table(lines)
+    if rows:
+        return Listed(_column(rows, lines, query), NUMBERED)
+    numbered = _numbered(lines)
+    bullets = [
+        MarkedLine(at, found["text"], bool(found["indent"])) for at, line in enumerate(lines) if (found := _BULLET.match(line))
+    ]
+    if numbered:
+        chosen = _of_numbers(_last_block(numbered) if thought else _first_block(numbered), bullets, lines)
+        return Listed(tidied(chosen, query), NUMBERED)
+    if bullets:
+        return Listed(tidied(_of_bullets(bullets, lines, query), query), NUMBERED)
+    return Listed(_bare(lines, answer, most), LINES)
+
+
+def _paragraph(lines: list[str], at: int) -> str:
+    end = at
+    while end < len(lines) and lines[end].strip():
+        end += 1
+    return " ".join(lines[at:end])
+
+
+def _numbered(lines: list[str]) -> list[MarkedLine]:
+    """Returns the numbered lines of the least indentation; numbers behind a word only if they count from 1."""
+    found = []
+    for at, line in enumerate(lines):
+        number = _NUMBER.match(line)
+        if number:
+            digits = number["count"] or number["named"]
+            kind = "sign" if number["sign"] else "named" if number["named"] else "number"
+            found.append(MarkedLine(at, number["text"].strip(), bool(number["indent"]), int(digits) if digits else None, kind))
+    of_kind = {kind: [one for one in found if one.kind == kind] for kind in ("number", "named", "sign")}
+    if [one.number for one in of_kind["named"]] != list(range(1, len(of_kind["named"]) + 1)):
+        of_kind["named"] = []
+    if len(of_kind["sign"]) == 1:
+        of_kind["sign"] = []  # "I. Newton" is no numbering
+    chosen = of_kind["number"] or of_kind["named"] or of_kind["sign"]
+    least = min((one.indented for one in chosen), default=False)
+    return [one for one in chosen if one.indented == least]
+
+
+def _blocks(numbered: list[MarkedLine]) -> list[list[MarkedLine]]:
+    blocks: list[list[MarkedLine]] = []
+    for one in numbered:
+        before = blocks[-1][-1] if blocks else None
+        if before is None or (one.number == 1 and before.number is not None and before.number > 1):
+            blocks.append([])
+        blocks[-1].append(one)
+    return blocks
+
+
+def _first_block(numbered: list[MarkedLine]) -> list[MarkedLine]:
+    return _blocks(numbered)[0]
+
+
+def _last_block(numbered: list[MarkedLine]) -> list[MarkedLine]:
+    return _blocks(numbered)[-1]
+
+
+def _of_numbers(numbered: list[MarkedLine], bullets: list[MarkedLine], lines: list[str]) -> list[MarkedLine]:
+    """Returns the texts of numbered lines; where a line is only a heading, those of the lines below it."""
+    found: list[MarkedLine] = []
+    ends = [one.at for one in numbered[1:]] + [len(lines)]
+    for one, end in zip(numbered, ends, strict=True):
+        below = [bullet for bullet in bullets if one.at < bullet.at < end]
+        if not one.text or ends_in_colon(one.text) or (is_heading(one.text) and below):
+            beneath = [
+                MarkedLine(at, lines[at].strip(), True)
+                for at in range(one.at + 1, end)
+                if lines[at].strip() and not is_fence(lines[at])
+            ]
+            found += below or beneath[:1]
+        elif is_heading(one.text) and one.at + 1 < end and lines[one.at + 1].strip() and not is_comment(lines[one.at + 1], ""):
+            found.append(MarkedLine(one.at + 1, lines[one.at + 1].strip(), True))
+        else:
+            found.append(one)
+    return found
+
+
+def _of_bullets(bullets: list[MarkedLine], lines: list[str], query: str) -> list[MarkedLine]:
+    """Returns the bullets of the first list; of all lists where each has a heading that is no comment."""
+    least = min(one.indented for one in bullets)
+    groups: list[tuple[str, list[MarkedLine]]] = []
+    for one in bullets:
+        between = [
+            lines[at]
+            for at in range(groups[-1][1][-1].at + 1 if groups else 0, one.at)
+            if lines[at].strip() and not is_fence(lines[at])
+        ]
+        between = [line for line in between if not line.startswith(" ") or not groups]
+        if not groups or between:
+            groups.append((between[-1] if between else "", []))
+        groups[-1][1].append(one)
+    if len(groups) == 1:
+        return _with_heads(groups[0][1], least)
+    headed = [bool(head) and (is_heading(head) or ends_in_colon(head)) and not is_comment(head, query) for head, _ in groups]
+    marked = [is_heading(head) for head, _ in groups]
+    if all(marked) or (all(headed) and (len(groups[0][1]) == 1)):
+        return [one for _, group in groups for one in _with_heads(group, least)]
+    return _with_heads(groups[0][1], least)
+
+
+def _with_heads(group: list[MarkedLine], least: bool) -> list[MarkedLine]:
+    """Returns the bullets of the least indentation; instead of one that is only a heading those below it."""
+    found: list[MarkedLine] = []
+    head: MarkedLine | None = None
+    for one in group:
+        if one.indented == least:
+            head = one if ends_in_colon(one.text) or is_heading(one.text) else None
+            if head is None or not ends_in_colon(one.text):
+                found.append(one)
+        elif head is not None:
+            found = [other for other in found if other is not head]
+            found.append(one)
+    return found
+
+
+def _column(rows: list[list[str]], lines: list[str], query: str) -> list[tuple[int, str]]:
+    """Returns the column of a table that has the texts: the one that is named so, else the one with the longest cells."""
+    head, body = rows[0], rows[1:]
+    width = min(map(len, rows))
+    columns = [at for at in range(width) if not all(re.fullmatch(r"[\W\d]*", row[at]) for row in body)]
+    named = [at for at in columns if given_in(head[at]) and not re.search(r"(?i)original|type|intent|focus|#", head[at])]
+    if not columns:
+        return []
+    chosen = (
+        named[0]
+        if named
+        else columns[0]
+        if len(columns) == 1
+        else max(columns, key=lambda at: sum(len(row[at]) for row in body))
+    )
+    at_row = [at for at, line in enumerate(lines) if is_table_row(line)]
+    numbers = at_row[-len(body) :]
+    return [
+        (number, row[chosen])
+        for number, row in zip(numbers, body, strict=False)
+        if row[chosen] and normalise(row[chosen]) != normalise(query)
+    ]
+
+
+def _bare(lines: list[str], answer: LlmAnswer, most: int) -> list[tuple[int, str]]:
+    """Returns the lines that may be texts, of an answer without marks."""
+    query = answer.query
+    blocks: list[list[tuple[int, str]]] = [[]]
+    for at, line in enumerate(lines):
+        if not line.strip():
+            blocks.append([])
+        elif not is_fence(line) and not is_rule(line) and not is_table_row(line):
+            blocks[-1].append((at, line))
+    blocks = [block for block in blocks if block]
+    thought = False
+    while (
+        blocks
+        and (is_more_thought if thought else is_thought)(" ".join(line for _, line in blocks[0]), query)
+        and not (len(blocks[0]) > 1 and not thought and is_introduction(blocks[0][0][1], query))
+    ):
+        thought = True
+        blocks = blocks[1:]
+    if thought:
+        blocks = blocks[-1:]
+    if len(blocks) > 1 and len(blocks[0]) == 1 and any(len(block) > 1 for block in blocks[1:]):
+        blocks = blocks[1:]  # a line above a block of lines is its heading
+    if len(blocks) > 1 and len(blocks[-1]) == 1 and len(blocks[0]) > 1:
+        blocks = blocks[:-1]  # and one below it a comment
+    texts = [(at, line.strip()) for block in blocks for at, line in block]
+    if len(texts) > 1 and (is_introduction(texts[0][1], query) or is_label(texts[0][1], query)):
+        texts = texts[1:]
+    kept: list[tuple[int, str]] = []
+    for at, line in texts:
+        if is_comment(line, query) and kept:
+            break
+        if is_chatter(line, query) or is_thought(line, query) or is_only_talk(line, query):
+            continue
+        if ends_in_colon(line) and len(texts) > 1:
+            continue
+        if re.match(r"\s{0,3}#{1,6}\s", line) or (is_heading(line) and not all(is_heading(other) for _, other in texts)):
+            continue
+        kept.append((at, without_emphasis(line)))
+    if any(_SENTENCES.search(line) for _, line in kept) or (
+        answer.truncated and any(ends_as_sentence(line) for _, line in kept)
+    ):
+        return []  # running text
+    return kept

@@ -1,0 +1,97 @@
+"""Markup around texts that nobody asked for: Markdown tables, XML elements, fences, emphasis."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from rewriters.reading.answer import label_key
+
+_ROW = re.compile(r"\s*\|(?P<cells>.+)\|\s*$")
+_SEPARATOR = re.compile(r"\s*\|?(?:\s?:?-{2,}:?\s?\|)+\s?(?::?-{2,}:?\s?)?\|?\s*$")
+_ELEMENT = re.compile(
+    r"<(?P<tag>[A-Za-z][\w.:-]{0,40})(?P<attributes>(?:\s[^<>\n]{0,200})?)>(?P<content>[^<>]*)</(?P=tag)\s?>", re.IGNORECASE
+)
+_WHOLE = re.compile(
+    r"\s*<(?P<tag>[A-Za-z][\w.:-]{0,40})(?:\s[^<>\n]{0,200})?>(?P<content>.*)</(?P=tag)\s?>\s*\Z", re.DOTALL | re.IGNORECASE
+)
+_ATTRIBUTE = re.compile(r"=\s?[\"']([^\"']{1,60})[\"']")
+_TAG = re.compile(r"</?[A-Za-z][\w:.-]{0,40}(?:\s[^<>\n]{0,200})?/?>")
+_EMPHASIS = re.compile(r"(?<![\w*])\*\*(?=\S)([^*\n]{1,300}?)(?<=\S)\*\*(?![\w*])")
+_FENCE = re.compile(r"\s*(?:`{3,}|~{3,})\s*(?P<language>[\w+#.-]*)\s*$")
+_PROSE = {"", "text", "txt", "markdown", "md", "plaintext", "plain", "query", "queries", "json", "xml"}
+_MOST_ELEMENTS = 100
+
+
+class Element(NamedTuple):
+    """An XML element without elements inside; `names` are its tag and the values of its attributes, as label keys."""
+
+    names: tuple[str, ...]
+    content: str
+
+
+def has_tags(text: str, query: str) -> bool:
+    """Returns whether a text has tags, and the query has none."""
+    return _TAG.search(text) is not None and _TAG.search(query) is None
+
+
+def elements(text: str) -> list[Element]:
+    """Returns the innermost XML elements that have text, in order."""
+    found = []
+    for element in _ELEMENT.finditer(text):
+        content = " ".join(element["content"].split())
+        if content:
+            names = (label_key(element["tag"]), *map(label_key, _ATTRIBUTE.findall(element["attributes"])))
+            found.append(Element(names, content))
+        if len(found) == _MOST_ELEMENTS:
+            break
+    return found
+
+
+def without_wrapper(text: str) -> str:
+    """Returns what stands within an element around the whole text, such as <answer>...</answer>; else the text."""
+    for _ in range(3):
+        whole = _WHOLE.match(text)
+        if whole is None or re.search(rf"</{re.escape(whole['tag'])}\s?>", whole["content"], re.IGNORECASE):
+            break
+        text = whole["content"]
+    return text
+
+
+def is_table_row(line: str) -> bool:
+    """Returns whether a line is a row of a Markdown table, or the line under its head."""
+    return _ROW.match(line) is not None or (_SEPARATOR.match(line) is not None and "|" in line)
+
+
+def table(lines: list[str]) -> list[list[str]]:
+    """Returns the rows of the first Markdown table, its head first, as cells without emphasis; empty without a table."""
+    rows: list[list[str]] = []
+    ruled = False
+    for line in lines:
+        if _SEPARATOR.match(line) and "|" in line and rows:
+            ruled = True
+        elif row := _ROW.match(line):
+            rows.append([cell.strip(" *_`") for cell in row["cells"].split("|")])
+        elif (rows and line.strip()) or (rows and ruled):
+            break
+    return rows if ruled and len(rows) > 1 else []
+
+
+def code_lines(lines: list[str]) -> set[int]:
+    """Returns the numbers of the lines within fenced code: blocks whose fence names a programming language."""
+    inside, code = False, False
+    found: set[int] = set()
+    for at, line in enumerate(lines):
+        fence = _FENCE.match(line)
+        if fence is None:
+            if inside and code:
+                found.add(at)
+            continue
+        inside = not inside
+        code = inside and fence["language"].casefold() not in _PROSE
+    return found
+
+
+def without_emphasis(text: str) -> str:
+    """Returns a text without the marks of bold words."""
+    return _EMPHASIS.sub(r"\1", text) if "**" in text else text

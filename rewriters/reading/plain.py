@@ -1,0 +1,197 @@
+"""Plain text as the answer to a request for one text: which of its lines are the text.
+
+Before the text may stand an introduction, a heading, a thought or the query itself; behind it comments. Of a passage the
+first paragraph of running text counts; of a query one line, behind which nothing may stand that could be it as well.
+"""
+
+from __future__ import annotations
+
+from rewriters.lengths import length
+from rewriters.normalise import normalise
+from rewriters.reading.answer import Found, LlmAnswer, Value, label_key
+from rewriters.reading.lines import is_fence, leading_value, list_items, opens_with
+from rewriters.reading.markup import code_lines, elements, has_tags, is_table_row, without_wrapper
+from rewriters.reading.words.talk import (
+    ends_as_sentence,
+    ends_in_colon,
+    given_in,
+    is_about_query,
+    is_comment,
+    is_heading,
+    is_introduction,
+    is_label,
+    is_more_thought,
+    is_only_talk,
+    is_rule,
+    is_thought,
+    without_label,
+)
+from rewriters.strategy import Strategy
+
+_MAX_LINES, _MOST_LINES = 400, 40  # of an answer, and of a paragraph that is looked at
+_MOST_TITLE = 12  # words of a heading without marks
+
+
+def read_plain(answer: LlmAnswer, strategy: Strategy) -> Found:
+    """Returns the text of an answer that is neither JSON nor labelled; nothing if it is not clear which line it is."""
+    text = answer.text
+    if has_tags(text, answer.query):
+        text = without_wrapper(text)
+        parts = elements(text)
+        if parts:
+            text = next(
+                (one.content for one in parts if set(one.names) & _wanted(strategy)),
+                parts[0].content if len(parts) == 1 else "",
+            )
+            return {strategy.name: [Value(text)]} if text else {}
+    lines = text.split("\n", _MAX_LINES)
+    first = next((line.lstrip() for line in lines if line.strip() and not is_fence(line)), "")
+    if not first or (first[:1] in ("{", "[") and not opens_with(answer.query, first[:1])):
+        return {}
+    return _passage(lines, answer, strategy) if strategy.search_as == "passage" else _line(lines, answer, strategy)
+
+
+def _wanted(strategy: Strategy) -> set[str]:
+    names = {
+        "rewrite",
+        "rewrittenquery",
+        "rewritten",
+        "query",
+        "answer",
+        "passage",
+        "text",
+        "output",
+        "result",
+        "response",
+        "final",
+    }
+    return names | set(map(label_key, strategy.names))
+
+
+def _paragraph(lines: list[str], at: int) -> str:
+    end = at
+    while end < min(len(lines), at + _MOST_LINES) and lines[end].strip() and not is_fence(lines[end]):
+        end += 1
+    return " ".join(line.strip() for line in lines[at:end])
+
+
+def _follows(lines: list[str], at: int, skipped: set[int]) -> int | None:
+    """Returns the number of the next line with text from `at` on, fences and code left out; None without one."""
+    return next(
+        (
+            n
+            for n in range(at, len(lines))
+            if n not in skipped and lines[n].strip() and not is_fence(lines[n]) and not is_rule(lines[n])
+        ),
+        None,
+    )
+
+
+def _is_talk(lines: list[str], at: int, answer: LlmAnswer, strategy: Strategy, skipped: set[int]) -> bool:
+    """Returns whether a line is no text, given that another follows."""
+    line, query = lines[at], answer.query
+    after = _follows(lines, at + 1, skipped)
+    if after is None:
+        return False
+    if is_introduction(line, query):
+        is_about_code = at + 1 not in skipped and any(n in skipped for n in range(at + 1, after))
+        return not (is_about_code and strategy.search_as == "passage" and not is_label(line, query))
+    if is_label(line, query) or is_table_row(line) or is_about_query(line):
+        return True
+    if is_comment(lines[after], query):
+        return False  # and so the line before is the text
+    repeats = normalise(without_label(line, query).strip(" \"'>*_#")) == normalise(query)
+    return is_heading(line) or repeats
+
+
+def _start(lines: list[str], answer: LlmAnswer, strategy: Strategy, skipped: set[int]) -> tuple[int | None, bool]:
+    """Returns the number of the first line that may be the text, and whether thoughts stand before it."""
+    at, thought = _follows(lines, 0, skipped), False
+    while at is not None:
+        follows = _follows(lines, at + 1, skipped)
+        introduces = follows is not None and is_introduction(lines[at], answer.query)
+        if not introduces and (is_more_thought if thought else is_thought)(_paragraph(lines, at), answer.query):
+            thought = True
+            while at < len(lines) and lines[at].strip():
+                at += 1
+            at = _follows(lines, at, skipped)
+        elif _is_talk(lines, at, answer, strategy, skipped):
+            at = follows
+        else:
+            return None if follows is None and is_only_talk(lines[at], answer.query) else at, thought
+    return None, thought
+
+
+def _line(lines: list[str], answer: LlmAnswer, strategy: Strategy) -> Found:
+    skipped = code_lines(lines)
+    at, thought = _start(lines, answer, strategy, skipped)
+    if at is None or (thought and answer.truncated):
+        return {}
+    lines = [*lines[:at], without_label(lines[at], answer.query), *lines[at + 1 :]]
+    listed = list_items(lines[at:], strategy)
+    if listed and strategy.list_separator is not None:
+        behind, value = at + len(listed), leading_value(["", *lines[at:]], strategy, answer.query, ended=False)
+    else:
+        behind, value = at + 1, leading_value(["", *lines[at:]], strategy, answer.query, ended=False)
+    after = _follows(lines, behind, set())
+    if after is not None and not _comments(lines, at, after, answer.query):
+        return {}
+    if thought and not (value.text and not ends_as_sentence(value.text)):
+        return {}
+    return {strategy.name: [value]}
+
+
+def _comments(lines: list[str], at: int, after: int, query: str) -> bool:
+    """Returns whether the line `after` comments on the text at `at`; what stands behind a comment is one, too."""
+    line, apart = lines[after], after > at + 1
+    if is_comment(line, query):
+        return True
+    if apart and (is_heading(line) or is_introduction(line, query)) and _follows(lines, after + 1, set()) is not None:
+        return True
+    return apart and ends_as_sentence(line) and not ends_as_sentence(lines[at])
+
+
+def _passage(lines: list[str], answer: LlmAnswer, strategy: Strategy) -> Found:
+    skipped = code_lines(lines)
+    at, thought = _start(lines, answer, strategy, skipped)
+    if at is None or (thought and answer.truncated):
+        return {}
+    following = _follows(lines, at + 1, skipped)
+    if following is not None and _is_title(lines, at, following):
+        at = following
+    if thought:
+        at = _last_clean(lines, at, answer.query)
+        if at is None:
+            return {}
+    lines = [*lines[:at], without_label(lines[at], answer.query), *lines[at + 1 :]]
+    value = leading_value(["", *lines[at:]], strategy, answer.query, ended=False)
+    before = next((line for line in reversed(lines[:at]) if line.strip()), "")
+    if value.text and list_items(lines[at:], strategy) and ends_in_colon(before) and not given_in(before):
+        value = value._replace(text=f"{before.strip()} {value.text}")  # what a list is a list of
+    return {strategy.name: [value]}
+
+
+def _is_title(lines: list[str], at: int, following: int) -> bool:
+    """Returns whether a line is a heading without marks: short, no sentence, and a paragraph of sentences behind it."""
+    line, after = lines[at].strip(), _paragraph(lines, following)
+    if ends_as_sentence(line) or line[-1:] in "?？,，;；" or ends_in_colon(line) or not ends_as_sentence(after):
+        return False
+    apart = following > at + 1
+    short = length(line) <= (_MOST_TITLE if apart else _MOST_TITLE // 2) and 2 * len(line) < len(after)
+    return short and (apart or not after[:1].islower())
+
+
+def _last_clean(lines: list[str], at: int, query: str) -> int | None:
+    """Returns the number of the first line of the last paragraph behind thoughts, if that is none and ends as a sentence."""
+    starts = [
+        n
+        for n in range(at, len(lines))
+        if lines[n].strip() and not is_fence(lines[n]) and (n == at or not lines[n - 1].strip())
+    ]
+    starts = [
+        n
+        for n in starts
+        if not is_comment(lines[n], query) and not is_introduction(lines[n], query) and not is_heading(lines[n])
+    ]
+    paragraph = _paragraph(lines, starts[-1]) if starts else ""
+    return starts[-1] if starts and ends_as_sentence(paragraph) and not is_more_thought(paragraph, query) else None

@@ -1,0 +1,132 @@
+"""Whether a text may be a romanised one in the script of its language ("aaj ka mausam" and "आज का मौसम").
+
+Evidence is positive, without a dictionary. Scripts that spell sounds are compared by their consonants, coarsely, since no
+two people romanise alike; Unicode's names of letters say how they sound. Han has no sounds of its own, so there the Latin
+text must be nothing but syllables of Japanese or of Chinese (pinyin).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from difflib import SequenceMatcher
+from functools import lru_cache
+
+from rewriters.reading.words.function_words import language_of
+
+_LIKE = 0.8  # of two words' consonants
+_LEAST_WHOLE = 3  # consonants of a text that is compared as a whole
+# Consonants that are romanised as one another share a class; h, w, y and vowels have none.
+_CLASSES = {letter: group[0] for group in ("pbvf", "sczjx", "kgq", "td", "rl", "nm") for letter in group}
+_DIGITS = {"5": "k", "6": "t", "8": "g", "9": "k"}  # of Arabic chats; 2, 3 and 7 stand for what has no class
+# The names of Cyrillic, Armenian and Georgian letters begin with the sound, but for EL, EM, EN, ER, ES, EF.
+_AFTER_VOWEL = {"EL", "EM", "EN", "ER", "ES", "EF"}
+_SILENT = {"ALEF", "AIN", "AYIN", "ALPHA", "EPSILON", "ETA", "IOTA", "OMICRON", "UPSILON", "OMEGA", "O", "ANG", "SARA", "MAI",
+           "MAITAIKHU", "THANTHAKHAT"}  # fmt: skip
+_LETTER = re.compile(r"(?:LETTER|CHARACTER|SYLLABLE|LIGATURE)(?: (?:SMALL|FINAL|VOCALIC|YERU|SHORT))* (?P<name>[A-Z]+)")
+_ROMAJI = re.compile(
+    r"(?:(?:kk?|g|ss?h?|sh|z|j|t?ch|tt?s?|d|n|h|b|pp?|m|r|[kgnhbpmr]y)?[aeouāūēō]|(?:kk?|g|s?sh|j|t?ch|n|h|b|pp?|m|r)?[iī]|fu|y[auo]|w[ao]|n['’]?)+"
+)
+_PINYIN = re.compile(
+    r"(?:[bpmf](?:a|o|ai|ei|ao|ou|an|en|ang|eng|i|ie|iao|ian|in|ing|iu|u)"
+    r"|[dtnlgkh](?:a|e|ai|ei|ao|ou|an|en|ang|eng|ong|u|uo|un|ui|uan|ua|uai|uang)|[dtnl](?:i|ie|iao|ian|in|ing|iu|iang|v|ve|ü|üe|ue)"
+    r"|(?:zh|ch|sh|r|z|c|s)(?:a|e|i|ai|ei|ao|ou|an|en|ang|eng|ong|u|ua|uo|uai|ui|uan|un|uang)"
+    r"|[jqx](?:i|ia|ie|iao|iu|ian|in|iang|ing|iong|u|ue|uan|un)|y(?:a|o|e|ao|ou|an|in|ang|ing|ong|u|ue|uan|un|i)"
+    r"|w(?:a|o|ai|ei|an|en|ang|eng|u)|a|o|e|ai|ei|ao|ou|an|en|ang|er)+"
+)
+# Words that romanised Hindi and Urdu hold together with, and no Latin language has in such a number.
+_HINDI = """
+ka ki ke ko kya kyu kyun kyon kaise kaisa kaisi kaun kab kahan kahaan hai hain tha thi mein se aur
+nahi nahin aaj kal liye wala wali karna karne karo kare kitna kitne kitni mera meri mere apna apne
+batao bataye sakta sakte hota hoti me par
+"""
+_HINDI_SCRIPTS = {"devanagari", "arabic"}
+
+
+def is_romanised(latin: str, native: str, scripts: set[str], share: float = 0.6) -> bool:
+    """Returns whether a Latin text may say in other letters what a text in another script says.
+
+    Args:
+        latin: A text in Latin letters.
+        native: A text in the other script.
+        scripts: The other scripts of `native`, as `scripts.scripts` names them.
+        share: Of the Latin words with two consonants or more, how many must sound like a word of the other text.
+    """
+    words = re.findall(r"[^\W_]+", _folded(latin))
+    own = _folded(native)
+    words = [word for word in words if any(map(str.isalpha, word)) and word not in own]
+    if not words:
+        return False
+    if "han-kana" in scripts and (all(map(_ROMAJI.fullmatch, words)) or all(map(_PINYIN.fullmatch, words))):
+        return True
+    known = [word for word in words if word in _HINDI.split()]
+    if scripts & _HINDI_SCRIPTS and len(known) > 1 and 3 * len(known) >= len(words):
+        return True
+    if language_of(latin) is not None:
+        return False
+    found = re.findall(r"[\w\u0300-\u036f\u0900-\u0dff\u0e00-\u0eff]+", unicodedata.normalize("NFC", native))
+    found = [word for word in found if not _folded(word).isascii()]
+    return _sound_alike(words, found, share)
+
+
+def _sound_alike(words: list[str], native: list[str], share: float) -> bool:
+    """Returns whether so many of the words with two consonants or more sound like another word each, or a part of one."""
+    mine = [sounds for word in words if len(sounds := _of_latin(word)) > 1]
+    theirs = [sounds for word in native if len(sounds := _of_native(word)) > 1]
+    whole = "".join(map(_of_native, native))
+    if len("".join(mine)) > _LEAST_WHOLE and SequenceMatcher(None, "".join(mine), whole, autojunk=False).ratio() >= _LIKE:
+        return True
+    alike = 0
+    for one in mine:
+        other = next((sounds for sounds in theirs if _alike(one, sounds)), None)
+        if other is not None:
+            theirs.remove(other)
+        alike += other is not None or (len(one) > 2 and one in whole)
+    return bool(mine) and alike >= max(min(2, len(mine)), share * len(mine))
+
+
+def _alike(one: str, other: str) -> bool:
+    if min(len(one), len(other)) < 3:
+        return one == other
+    return SequenceMatcher(None, one, other, autojunk=False).ratio() >= _LIKE
+
+
+def _folded(text: str) -> str:
+    decomposed = unicodedata.normalize("NFKD", text.casefold())
+    return "".join(char for char in decomposed if not unicodedata.combining(char))
+
+
+def _of_latin(word: str) -> str:
+    word = word.replace("ph", "f").replace("ck", "k").replace("qu", "k").replace("x", "ks")
+    word = re.sub(r"c(?![eiyh])", "k", word)
+    return _undoubled("".join(_CLASSES.get(char) or _DIGITS.get(char, "") for char in word))
+
+
+@lru_cache(maxsize=4096)
+def _of_native(word: str) -> str:
+    return _undoubled("".join(map(_sound, word)))
+
+
+@lru_cache(maxsize=8192)
+def _sound(char: str) -> str:
+    """Returns the classes of the consonants of a letter, by its Unicode name."""
+    name = unicodedata.name(char, "")
+    found = _LETTER.search(name)
+    if name.startswith("HANGUL SYLLABLE"):
+        return _classes(name.rpartition(" ")[2].lower())
+    if found is None or " SIGN " in name or found["name"] in _SILENT:
+        return "n" if name.endswith("SIGN ANUSVARA") else ""
+    sound = found["name"].lower()
+    if found["name"] in _AFTER_VOWEL and "CYRILLIC" in name:
+        return _classes(sound[1:])
+    first = re.match(r"[^aeiou]+", sound)
+    length = None if "CYRILLIC" in name else 1  # TSE and SHCHA are more than one consonant, KHA and TTHA are one
+    return _classes(first.group()[:length] if first else "") + ("s" if sound in ("xi", "ksi", "psi") else "")
+
+
+def _classes(letters: str) -> str:
+    return "".join(_CLASSES.get(char, "") for char in letters)
+
+
+def _undoubled(classes: str) -> str:
+    return re.sub(r"(.)\1+", r"\1", classes)

@@ -1,0 +1,75 @@
+"""Writing systems of texts; they tell whether a rewrite is in another language than its query."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from functools import lru_cache
+
+from rewriters.normalise import normalise
+
+# Japanese mixes these scripts, and the rewrite of a kana query may be in kanji; Chinese has Han, too. Hangul is a script of its
+# own: the rewrite of a Korean query in Han alone is a translation.
+_EAST_ASIAN = {
+    "CJK": "han-kana",
+    "HIRAGANA": "han-kana",
+    "KATAKANA": "han-kana",
+    "KATAKANA-HIRAGANA": "han-kana",
+    "HENTAIGANA": "han-kana",
+    "IDEOGRAPHIC": "han-kana",
+    "BOPOMOFO": "han-kana",
+}
+_WORD = re.compile(r"[^\W_]+")
+_LEAST_GREEK = 3  # letters of a word
+_NO_SCRIPT = {"", "MODIFIER", "DOUBLE-STRUCK", "SCRIPT", "BLACK-LETTER", "INFORMATION", "ALEF"}
+
+
+@lru_cache(maxsize=8192)
+def _script(char: str) -> str:
+    """Returns the script of a letter, by the first word of its Unicode name; "" if it has none."""
+    word = unicodedata.name(char, "").partition(" ")[0]
+    return "" if word in _NO_SCRIPT else _EAST_ASIAN.get(word, word.casefold())
+
+
+def scripts(text: str) -> set[str]:
+    """Returns the scripts of the letters of a text, after NFKC; empty without letters."""
+    return {_script(char) for char in set(unicodedata.normalize("NFKC", text)) if char.isalpha()} - {""}
+
+
+def language_scripts(text: str) -> set[str]:
+    """Returns the scripts that tell the language of a text.
+
+    Latin words stand in texts of any script as names and terms, so Latin counts only where nothing else does. A letter of
+    another alphabet alone, and Greek ones within or as short as a term (β, αvβ8), are symbols.
+    """
+    found = scripts(text)
+    letters: Counter[str] = Counter()
+    for word in _WORD.findall(unicodedata.normalize("NFKC", text)):
+        of_word = Counter(_script(char) for char in word if char.isalpha())
+        if of_word["latin"] or of_word["greek"] < _LEAST_GREEK:
+            del of_word["greek"]
+        letters += of_word
+    others = {script for script in found - {"latin"} if letters[script] > 1 or script == "han-kana"}
+    return others or found & {"latin"} or found
+
+
+def new_words(query: str, rewrite: str) -> list[str]:
+    """Returns the words of a rewrite that the query does not have, in normal form."""
+    known = set(_WORD.findall(normalise(query)))
+    return [word for word in _WORD.findall(normalise(rewrite)) if word not in known]
+
+
+def is_foreign(query: str, rewrite: str) -> bool:
+    """Returns whether a rewrite has words that the query does not have, and none in the scripts of the query's language.
+
+    False for a query of one letter (a symbol: π, µ), unless it is Han or kana.
+    """
+    if sum(map(str.isalpha, query)) == 1 and "han-kana" not in scripts(query):
+        return False
+    new, wanted = scripts(" ".join(new_words(query, rewrite))), language_scripts(query)
+    if not wanted or not new:
+        return False
+    if "latin" in wanted:  # of "iphone 16 price" the name stays in "iPhone 16 价格": the new words tell
+        return not wanted & new and bool(new_words(rewrite, query))
+    return not wanted & scripts(rewrite)

@@ -1,0 +1,29 @@
+"""Sentences of a passage that the token limit cut."""
+
+from __future__ import annotations
+
+import re
+
+from rewriters.lengths import UNSPACED, length
+
+LEAST_WORDS, LEAST_CHARACTERS = 5, 12  # of what is left of a passage; characters where a script has no spaces
+_CLOSING = "\"'”’»)\\]）」』*_"
+# A full stop behind a word of three letters or more, or behind a bracket, before a word that begins no sentence in its middle;
+# the marks of scripts without capital letters wherever they stand.
+_END = re.compile(
+    rf"(?:(?<=[^\W\d_]{{3}})\.|(?<=[\d%)\]\"”])\.(?=\s)|[!?])[{_CLOSING}]*(?=\s+[^\sa-z,;]|\s*\Z)|[。！？।॥؟۔።။][{_CLOSING}]*"
+)
+
+
+def whole_sentences(text: str) -> str:
+    """Returns a cut passage up to its last whole sentence; empty if less than LEAST_WORDS words are left.
+
+    A full stop behind a digit at the very end may be one within a number, and ends nothing.
+    """
+    end = 0
+    for found in _END.finditer(text):
+        if length(text[end : found.end()]) > 1:  # "Approx." is no sentence
+            end = found.end()
+    whole = text[:end].rstrip()
+    least = LEAST_CHARACTERS if UNSPACED.search(whole) else LEAST_WORDS
+    return whole if length(whole) >= least else ""
