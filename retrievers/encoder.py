@@ -219,8 +219,8 @@ class Encoder:
     def _missing_end(self, folder: Path) -> int | None:
         """Returns the end token that the tokenizer's config.json asks for after each text, where the tokenizer adds none.
 
-        transformers 5 leaves `add_eos_token` to the template in tokenizer.json, which older models do not have; sets of last
-        tokens without it are not those that the model was trained on.
+        transformers 5 leaves `add_eos_token` to the template in tokenizer.json, which does not always have it. The state of
+        another last token is not the one that the model was trained to give.
         """
         if not read_json(folder / "tokenizer_config.json").get("add_eos_token"):
             return None

@@ -84,7 +84,8 @@ def _architecture(settings: RerankSettings, config: Mapping[str, Any]) -> str:
     names = [str(name) for name in config.get("architectures") or []]
     classifies = any(name.endswith("ForSequenceClassification") for name in names)
     generates = any(name.endswith("ForCausalLM") for name in names)
-    asked, found = settings.architecture, None
+    asked = settings.architecture
+    found: str | None = None
     if asked not in ("auto", "encoder"):
         found = asked
     elif asked == "encoder":

@@ -12,7 +12,10 @@ from fake_hub import COMMIT, FakeHub
 from tiny_encoders import make_encoder
 
 SAID = "from retrievers.encoder import encoder_identity, encoder_dim\nprint(encoder_dim(S), encoder_identity(S)['pooling'])"
-MADE = "from retrievers.encoder import Encoder\nprint(Encoder(S).encode([('sea', 'query')]).shape[1])"
+MADE = (
+    "from retrievers.encoder import Encoder\nfrom retrievers.retriever import SearchText\n"
+    "print(Encoder(S).encode([SearchText('sea')]).shape[1])"
+)
 
 
 def in_a_process(code: str, address: str, home: Path, *, offline: bool = False) -> str:
