@@ -178,7 +178,7 @@ def _checked(value: Value, parsed_as: str, strategy: Strategy, answer: LlmAnswer
     if answer.truncated and not value.complete:
         if is_repetitive(text or answer.text) and not is_repetitive(answer.query):
             return Unread("repetition")
-        text = whole_sentences(text) if strategy.search_as == "passage" else ""
+        text = whole_sentences(text) if strategy.is_passage else ""
         if not text:
             return Unread("truncated")
         flags = (CUT,)
