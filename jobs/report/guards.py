@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from cluster.errors import ConfigError
 from jobs.evaluate.answers import AnswerShare, answer_share
@@ -34,6 +35,8 @@ class GuardFigures:
     searches_saved: int
     requests_saved: int
     masked_queries: int
+    repeated: list[dict[str, Any]]
+    """The texts that most queries have from one strategy: `strategy`, `text`, `queries`."""
     passages: int
     """Number of texts that are searched as passages."""
     copied: Copied = field(default_factory=Copied)
@@ -58,6 +61,7 @@ def guards(figures: Figures) -> GuardFigures:
         searches_saved(counts, run.config.retrieve.route),
         counts[REQUESTS],
         counts["error_queries/rewrite/masked"],
+        run.record.get("guards", {}).get("repeated", []),
         len(passages),
         _copied(figures, passages),
         answers,

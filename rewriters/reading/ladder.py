@@ -14,13 +14,14 @@ from typing import NamedTuple
 from rewriters.reading import json_object, labelled, numbered, salvage
 from rewriters.reading.answer import Found, LlmAnswer, Value, label_key
 from rewriters.reading.checks import clean, invalid_reason, is_respelled
+from rewriters.reading.markup import final_box
 from rewriters.reading.repetition import is_repetitive
 from rewriters.reading.texts import read_texts
 from rewriters.reading.thinking import strip_thinking
 from rewriters.reading.turns import without_next_turns
 from rewriters.reading.words.refusals import is_refusal
 from rewriters.reading.words.sentences import whole_sentences
-from rewriters.reading.words.talk import is_thought
+from rewriters.reading.words.thoughts import is_thought
 from rewriters.reasons import CUT, OTHER_SCRIPT, Reason
 from rewriters.strategy import Strategy
 
@@ -125,6 +126,7 @@ def _answer(
         whole = without_next_turns(text, query, instructions)
         truncated = truncated and whole == text  # what the limit cut is no answer
         text = whole
+    text = final_box(_unquoted(text), query)
     if ">" not in query:
         text = re.sub(r"(?m)^ {0,3}> ?", "", text)  # a Markdown quotation
     # Some models repeat white space until the token limit; in long runs of it the readers' patterns would take quadratic time.
@@ -132,6 +134,14 @@ def _answer(
     words = {label_key(word) for strategy in requested for word in strategy.names}
     others = (one for one in known if words.isdisjoint(map(label_key, one.names)))
     return LlmAnswer(text, tuple(requested), tuple(dict.fromkeys([*requested, *others])), query, truncated)
+
+
+def _unquoted(text: str) -> str:
+    """Returns the text of an answer that is one JSON string, such as a JSON object within quotation marks."""
+    stripped = text.strip()
+    decoded = json_object.decode(stripped, 0) if stripped.startswith('"') else None
+    whole = decoded is not None and decoded[1] == len(stripped) and isinstance(decoded[0], str)
+    return str(decoded[0]) if decoded is not None and whole and set(decoded[0]) & {"{", "[", "\n"} else text
 
 
 def _read_best(answer: LlmAnswer) -> tuple[Found, str]:
@@ -182,7 +192,7 @@ def _checked(value: Value, parsed_as: str, strategy: Strategy, answer: LlmAnswer
 
 def _missing_reason(found: Found, answer: LlmAnswer) -> Reason:
     if not answer.text.strip():
-        return "truncated" if answer.truncated else "empty"
+        return "cut_reasoning" if answer.truncated else "empty"
     if not found and is_repetitive(answer.text) and not is_repetitive(answer.query):
         return "repetition"
     if answer.truncated:

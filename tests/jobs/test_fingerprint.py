@@ -50,7 +50,7 @@ RESOLVED = {
     "RewriteSettings": {"strategies", "joint_prompt"},
     "SelectAdaptive": {"demonstrations"},
     "SelectClassified": {"rules"},
-    "GuardSettings": {"overrides"},
+    "GuardSettings": {"overrides", "repeated", "rare_words"},
     "VocabularySettings": {"path"},
     "VllmSettings": {"model", "revision", "lora", "args"},
     "RecordedSettings": {"path"},

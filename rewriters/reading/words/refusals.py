@@ -44,6 +44,9 @@ _SAYS_A_MODEL = re.compile(
       | it(?:['’]s|\ is|\ would)\ (?:not|be)\ (?:appropriate|possible|ethical|inappropriate|unethical
       |irresponsible)\ (?:for\ me\ )?to\ (?:provide|help|assist|write|create|generate
             |discuss|answer|give)
+      | (?:unable|not\ able)\ to\ (?:help|assist|rewrite|provide|comply|fulfil|process|answer|generate|create)\b
+      | (?:can\s?not|can['’]t)\ (?:comply|assist|rewrite|fulfil|process|provide|answer|help\ with)\b
+      | (?:i|we)\ (?:don['’]t|do\ not)\ know\b | (?:i['’]m|i\ am)\ not\ (?:sure|certain|familiar|aware)\b
       | no,?\ i\ (?:can|will|won)
       | (?:i|we)\ regret\ (?:that\ i|to) | (?:i|we)['’]?(?:m|\ am)\ not\ an?\ \w+\ and\ (?:can|am|do)
       | (?:could|can|would)\ you\ (?:please\ )?(?:clarify|provide|specify|rephrase|elaborate|tell\ me|share|give\ me)
