@@ -29,7 +29,7 @@ from rewriters.settings import GuardSettings
 
 REPEATED, RARE = "repeated_text", "lost_rare_word"
 SHOWN = 10  # repeated texts that are named
-_PORTION = 200_000  # rows of rewrites/ that are looked at together
+_PORTION = 50_000  # rows of rewrites/ that are looked at together
 _LEAST_CHARS = 4
 _FOLDED = "lower(strip_accents({}))"
 _UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
@@ -150,10 +150,8 @@ def _words(query: str) -> str:
 
 
 def _find_common(connection: duckdb.DuckDBPyConnection, files: list[str], share: float) -> None:
-    """Makes the tables `queries`, and `common`: the words that more than a share of all distinct queries have."""
-    connection.execute("CREATE TEMP VIEW queries AS SELECT query_id, query FROM read_parquet([{}])".format(
-        ", ".join(f"'{file.replace(chr(39), chr(39) * 2)}'" for file in files)
-    ))  # fmt: skip
+    """Makes the tables `queries` and `common`: the words that more than a share of all distinct queries have."""
+    connection.execute("CREATE TEMP TABLE queries AS SELECT query_id, query FROM read_parquet(?)", [files])
     connection.execute(
         f"""
         CREATE TEMP TABLE common AS
