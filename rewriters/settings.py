@@ -19,13 +19,18 @@ DRIFT = 0.15
 
 
 def identity_fields(part: BaseModel) -> dict[str, Any]:
-    """Returns the identity fields of a section of the config that differ from their defaults, as plain values."""
+    """Returns the identity fields of a section of the config that differ from their defaults, as plain values.
+
+    A field whose `left_out` is an earlier default is left out with that value, too.
+    """
     found: dict[str, Any] = {}
     for name, field in type(part).model_fields.items():
         value = getattr(part, name)
         extra = field.json_schema_extra
         counts = not isinstance(extra, dict) or extra.get("identity", True)
         if not counts or (not field.is_required() and value == field.get_default(call_default_factory=True)):
+            continue
+        if isinstance(extra, dict) and "left_out" in extra and value == extra["left_out"]:
             continue
         plain = _plain(value)
         if plain != {}:  # empty: a section without identity fields that differ from their defaults

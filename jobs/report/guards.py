@@ -38,7 +38,7 @@ class GuardFigures:
     repeated: list[dict[str, Any]]
     """The texts that most queries have from one strategy: `strategy`, `text`, `queries`."""
     passages: int
-    """Number of texts that are searched as passages."""
+    """Number of texts that are passages."""
     copied: Copied = field(default_factory=Copied)
     answers: AnswerShare | None = None
     """None: the config names no gold answers."""
@@ -75,11 +75,12 @@ def _passages(figures: Figures) -> dict[tuple[str, str, int], str]:
     if not names:
         return {}
     query = """
-        SELECT query_id, strategy, position, text FROM read_parquet(?) WHERE search_as = 'passage'
+        SELECT query_id, strategy, position, text FROM read_parquet(?)
+        WHERE search_as = 'passage' OR list_contains(?, strategy)
         ORDER BY sha256(query_id), strategy, position LIMIT ?
     """
     with database() as connection:
-        rows = connection.execute(query, [names, MOST_COMPARED]).fetchall()
+        rows = connection.execute(query, [names, figures.run.passage_strategies, MOST_COMPARED]).fetchall()
     return {(query_id, strategy, position): text for query_id, strategy, position, text in rows}
 
 

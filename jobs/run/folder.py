@@ -92,6 +92,12 @@ class RunFolder:
         return Config.model_validate(self.record["config"])
 
     @cached_property
+    def passage_strategies(self) -> list[str]:
+        """Returns the strategies whose texts are passages that an encoder takes for queries."""
+        rewriter = self.record.get("identity", {}).get("rewrite", {}).get("rewriter", {})
+        return [one["name"] for one in rewriter.get("strategies", []) if one.get("several_lines")]
+
+    @cached_property
     def tables(self) -> dict[str, list[str]]:
         """Returns table -> URLs or paths of its committed files."""
         files = committed_tables(self.plan, self.manifests)

@@ -133,7 +133,7 @@ def open_retriever(
             f"({identity_differences(expect_identity, identity)}); start a new run, or put the old index back",
         )
     if settings.encoder is not None:
-        encoder = open_encoder(settings.encoder, device, patient=expect_identity is not None)
+        encoder = open_encoder(settings.encoder, device, patient=expect_identity is not None, built=identity["encoder"])
         return DenseSearch(documents.data / "vectors.npy", documents.doc_ids, encoder, identity, documents.filters)
     analyzer = open_analyzer(identity["analyzer"], identity["analyzer_version"])
     return BM25Search(documents.data / "bm25", documents.doc_ids, analyzer, identity, documents.filters)
@@ -320,7 +320,7 @@ def index_identity(name: str, settings: LocalSettings, entry: Mapping[str, Any],
             )
         return {**common, **stored}
     with error_context(f"retrieve.retrievers.{name}.encoder"):
-        encoder = encoder_identity(settings.encoder, patient=patient)
+        encoder = encoder_identity(settings.encoder, patient=patient, built=stored)
     if differ := encoder_differences(stored, encoder):
         raise RetrieverError(
             "index-other",

@@ -26,6 +26,7 @@ from rewriters.reasons import CUT, OTHER_SCRIPT, Reason
 from rewriters.strategy import Strategy
 
 PARSE_VERSION = 3  # incremented when an answer would be parsed differently; part of a run's fingerprint
+_MOST_OPENING = 500  # characters that tell whether an answer begins with thoughts
 _MAX_CHARS = 200_000  # of an answer; the rest is ignored. 100 times the length of four rewrites
 
 
@@ -177,7 +178,7 @@ def _checked(value: Value, parsed_as: str, strategy: Strategy, answer: LlmAnswer
     if answer.truncated and not value.complete:
         if is_repetitive(text or answer.text) and not is_repetitive(answer.query):
             return Unread("repetition")
-        text = whole_sentences(text) if strategy.search_as == "passage" else ""
+        text = whole_sentences(text) if strategy.is_passage else ""
         if not text:
             return Unread("truncated")
         flags = (CUT,)
@@ -196,7 +197,7 @@ def _missing_reason(found: Found, answer: LlmAnswer) -> Reason:
     if not found and is_repetitive(answer.text) and not is_repetitive(answer.query):
         return "repetition"
     if answer.truncated:
-        return "truncated"
+        return "cut_reasoning" if is_thought(answer.text.lstrip()[:_MOST_OPENING], answer.query) else "truncated"
     if found:
         return "missing"
     return "refusal" if is_refusal(answer.text, answer.query) else "unparsable"

@@ -74,10 +74,10 @@ def leading_value(lines: list[str], strategy: Strategy, query: str, ended: bool)
         complete = start + len(listed) < last or ended
         if len(listed) == 1:
             return Value(listed[0], complete)
-        separator = "; " if strategy.search_as == "passage" else strategy.list_separator
+        separator = "; " if strategy.is_passage else strategy.list_separator
         return Value(None if separator is None else separator.join(listed), complete)
     end = start + 1
-    if strategy.search_as == "query":
+    if not strategy.is_passage:
         return Value(lines[start].strip(), complete=end <= last)
     while end < len(lines) and not _ends_passage(lines[end], query):
         end += 1

@@ -48,7 +48,7 @@ def read_plain(answer: LlmAnswer, strategy: Strategy) -> Found:
     first = next((line.lstrip() for line in lines if line.strip() and not is_fence(line)), "")
     if not first or (first[:1] in ("{", "[") and not opens_with(answer.query, first[:1])):
         return {}
-    return _passage(lines, answer, strategy) if strategy.search_as == "passage" else _line(lines, answer, strategy)
+    return _passage(lines, answer, strategy) if strategy.is_passage else _line(lines, answer, strategy)
 
 
 def _wanted(strategy: Strategy) -> set[str]:
@@ -95,7 +95,7 @@ def _is_talk(lines: list[str], at: int, answer: LlmAnswer, strategy: Strategy, s
         return False
     if is_introduction(line, query):
         is_about_code = at + 1 not in skipped and any(n in skipped for n in range(at + 1, after))
-        return not (is_about_code and strategy.search_as == "passage" and not is_label(line, query))
+        return not (is_about_code and strategy.is_passage and not is_label(line, query))
     if is_label(line, query) or is_table_row(line) or is_about_query(line):
         return True
     if is_comment(lines[after], query):

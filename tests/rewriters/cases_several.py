@@ -35,7 +35,7 @@ CASES = [
     Several(
         "thoughts, cut",
         f"{THOUGHT}\n\nLet me think about the price.\n\nHmm, one query could be about documents.\n\nAnd",
-        "truncated",
+        "cut_reasoning",
         cut=True,
     ),
     Several("a thought", "Okay, so the user asks about cars.", "unparsable"),
@@ -43,7 +43,9 @@ CASES = [
     Several(
         "drafts in thoughts, then numbers", f"{THOUGHT}\n\n1. Maybe the price?\n2. Perhaps the rules.\n\nFinal:\n{NUMBERED}"
     ),
-    Several("numbers in thoughts, cut", f"{THOUGHT}\n\n1. The first could be about price.\n2. The sec", "truncated", cut=True),
+    Several(
+        "numbers in thoughts, cut", f"{THOUGHT}\n\n1. The first could be about price.\n2. The sec", "cut_reasoning", cut=True
+    ),
     Several("drafts in thoughts, then JSON", f'{THOUGHT}\n\n["a draft"]\n\n{json.dumps(FOUR)}'),
     Several("gpt-oss without tokens", f"analysisWe need four queries. Let's go.assistantfinal{NUMBERED}"),
     Several("running text", "Cars in Iceland need a licence. They cost a lot. Roads are rough.", "unparsable"),

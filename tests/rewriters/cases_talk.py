@@ -208,7 +208,7 @@ CASES = [
     Case(
         "thoughts, cut",
         f"Okay, the user wants a passage.\n\n{HERE} And",
-        {"hyde": "!truncated"},
+        {"hyde": "!cut_reasoning"},
         "",
         ICELAND,
         PASSAGE,
