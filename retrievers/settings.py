@@ -24,6 +24,17 @@ _WAS_NONE = Field(json_schema_extra={"left_out": ""})
 Dtype = Literal["auto", "float32", "float16", "bfloat16"]
 
 
+class Bm25Settings(BaseModel):
+    """The constants of BM25."""
+
+    model_config = FROZEN
+
+    k1: Annotated[float, Field(ge=0)] = 1.2
+    """How fast a repeated word stops to count."""
+    b: Annotated[float, Field(ge=0, le=1)] = 0.75
+    """How much a long text is held against it."""
+
+
 class CorpusSettings(BaseModel):
     """The columns of the corpus that `index` reads; others are kept beside them, unless one is called doc_id, title or text."""
 
@@ -215,7 +226,7 @@ class RerankSettings(ServerSettings):
 
 
 def bm25_or_dense(values: object, bm25_only: tuple[str, ...], dense_only: tuple[str, ...]) -> object:
-    """Returns the settings of a retriever with `analyzer: english` added if it has no encoder.
+    """Returns the settings of a retriever, after a check that its keys belong together.
 
     Args:
         values: The settings before validation.
@@ -232,7 +243,7 @@ def bm25_or_dense(values: object, bm25_only: tuple[str, ...], dense_only: tuple[
         for key in dense_only:
             if key in given:
                 raise ValueError(f"{key} is of dense search, and there is no encoder; give one, or remove {key}")
-        return {"analyzer": "english"} | given
+        return values
     for key in bm25_only:
         if key in given:
             raise ValueError(f"has {key} (BM25) and encoder (dense); make two retrievers of it, they may share one index")

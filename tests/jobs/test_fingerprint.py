@@ -52,7 +52,7 @@ RESOLVED = {
     "SelectClassified": {"rules"},
     "GuardSettings": {"overrides", "repeated", "rare_words"},
     "VocabularySettings": {"path"},
-    "VllmSettings": {"model", "revision", "lora", "args"},
+    "VllmSettings": {"model", "revision", "lora", "args", "reasoning_parser"},
     "RecordedSettings": {"path"},
     "EncoderSettings": {"model"},
     "RerankSettings": {"model"},
@@ -148,7 +148,7 @@ def test_what_resolves_counts_by_what_it_resolves_to() -> None:
     )
     assert identity_fields(VllmSettings(kind="vllm", model="a")) == {"kind": "vllm"}
     assert identity_fields(OpenaiSettings(kind="openai", model="a", base_url="http://x")) == {"kind": "openai", "model": "a"}
-    assert identity_fields(LocalSettings(kind="local", index="a")) == {"kind": "local", "analyzer": "english"}
+    assert identity_fields(LocalSettings(kind="local", index="a")) == {"kind": "local"}
     dense = ElasticSettings(kind="elastic", index="a", encoder=EncoderSettings(model="m", pooling="mean"))
     assert identity_fields(dense) == {"kind": "elastic", "encoder": {"pooling": "mean"}}
 
