@@ -131,6 +131,7 @@ def _settings(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> dict
             "cuts": cuts_of(config, prepared.rewriting.cuts),
             "typos": config.retrieve.typos,
             "as_one": searched_as_one(prepared.rewriting.pool),
+            "drift": prepared.rewriting.guards.settings.drift,
             "filters": config.retrieve.filters,
         },
         "fuse": {"settings": config.fuse, "documents": documents},

@@ -15,7 +15,7 @@ from cluster.costs import COST, COSTS, OVERHEAD
 from cluster.errors import RetrieverError
 from cluster.http import encodable
 from cluster.isolation import KilledWorkerError
-from rewriters.reasons import FELL_BACK, GUARDED, MASKED, SENT_WITHOUT
+from rewriters.reasons import FELL_BACK, GUARDED, MASKED, SENT_WITHOUT, TRIED_AGAIN
 
 ORIGINAL = "original"  # the strategy name of the query as it was asked
 RUNGS = (
@@ -48,6 +48,8 @@ NOTES = (
     FELL_BACK,
     MASKED,
     SENT_WITHOUT,
+    TRIED_AGAIN,
+    TRIED_AGAIN,
     *GUARDED,
 )
 # Reasons in errors/ of queries on which a stage's worker raised, or under which its workers died: its fallback stands in.

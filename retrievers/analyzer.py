@@ -1,33 +1,30 @@
-r"""Analyzers: text to index terms, the same for documents and queries.
+"""Analyzers: text to index terms, of documents and of queries.
 
-- ``english``: words of two letters and more, without bm25s's English stop words, stemmed by Snowball's English stemmer.
-- ``unicode``: the same words, without stop list and stemmer. ``none`` is an alias.
+- A language (``german``): its stop words are left out, the others stemmed: by Snowball, in Arabic by a light stemmer.
+- ``unicode``: all words as they are; ``none``, ``cjk`` and ``thai`` are other names of it.
 
-Both split a run of CJK characters (Han, kana, Hangul) into overlapping bigrams, as Lucene's CJKBigramFilter does; a single
-such character is a term. On other text, ``english`` gives the terms of ``bm25s.tokenize`` with its default pattern and the
-same stemmer, except that combining marks belong to their word (``\w`` alone splits Devanagari words at every vowel sign),
-text is composed (NFC) first, and the dotted capital İ becomes a plain i.
+All have the words of `retrievers.analysis.words`, so that scripts without spaces are searched by pairs of characters under
+every name. An index is searched with the version of the analyzer that it was built with.
 """
 
 from __future__ import annotations
 
-import re
-import unicodedata
-from collections.abc import Callable, Iterable
-from functools import cache
+from collections.abc import Callable
+from functools import partial
 
 from cluster.errors import RetrieverError, nearest
+from retrievers.analysis.first import first_words
+from retrievers.analysis.languages import LANGUAGES, open_stemmer, stop_words
+from retrievers.analysis.words import words
 
-ANALYZE_VERSION = 1
-"""Incremented when a text may give other terms; part of a run's fingerprint, and older indexes are then refused."""
+__all__ = ["ANALYZE_VERSION", "Analyzer", "analyzer_name", "open_analyzer", "words"]
 
-NAMES = {"english": "english", "unicode": "unicode", "none": "unicode"}
+ANALYZE_VERSION = 2
+"""Incremented when a text may give other terms; part of a run's fingerprint and of an index. Version 1: english and unicode."""
 
-_CJK = (
-    "\u1100-\u11ff\u3005\u3007\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff"
-    "\uf900-\ufaff\uff66-\uffdc\U0001b000-\U0001b16f\U00020000-\U0003ffff"
-)
-_ASCII_WORD = re.compile(r"[a-z0-9_]{2,}")
+_ALIASES = {"none": "unicode", "cjk": "unicode", "thai": "unicode"}
+NAMES = {name: name for name in (*LANGUAGES, "unicode")} | _ALIASES
+
 _CACHED_WORDS = 1_000_000  # of which the term is cached; a full cache is cleared
 
 Analyzer = Callable[[str], list[str]]
@@ -40,80 +37,47 @@ def analyzer_name(name: str) -> str:
         RetrieverError: The name is unknown.
     """
     if name not in NAMES:
-        raise RetrieverError("config-value", f"unknown analyzer {name!r}{nearest(name, NAMES)}")
+        raise RetrieverError("config-value", f"unknown analyzer {name!r}{nearest(name, NAMES)}; known: {', '.join(NAMES)}")
     return NAMES[name]
 
 
-def open_analyzer(name: str) -> Analyzer:
+def open_analyzer(name: str, version: int = ANALYZE_VERSION, *, documents: bool = False) -> Analyzer:
     """Returns a function from a text to its terms, in order, repetitions included.
 
-    Raises:
-        RetrieverError: The name is unknown, or the package of the stemmer is missing.
-    """
-    if analyzer_name(name) == "unicode":
-        return words
-    stop, stem = _english()
-    stems: dict[str, str] = dict.fromkeys(stop, "")
+    Args:
+        name: Of the analyzer.
+        version: `ANALYZE_VERSION`, or that of an index of before.
+        documents: The texts are documents; else queries.
 
-    def english(text: str) -> list[str]:
-        terms = []
-        for word in words(text):
+    Raises:
+        RetrieverError: The name or the version is unknown, or the package of the stemmer is missing.
+    """
+    name = analyzer_name(name)
+    if version == 1:
+        split: Analyzer = first_words
+    elif version == ANALYZE_VERSION:
+        split = partial(words, every=documents, turkish=name == "turkish")
+    else:
+        raise RetrieverError(
+            "index-other",
+            f"analyzer {name}: version {version!r} is unknown, this program has 1 and {ANALYZE_VERSION}; build the index again",
+        )
+    if name == "unicode":
+        return split
+    stop, stem = dict.fromkeys(stop_words(name), ""), open_stemmer(name)
+    stems = dict(stop)
+
+    def terms(text: str) -> list[str]:
+        found = []
+        for word in split(text):
             term = stems.get(word)
             if term is None:
                 if len(stems) >= _CACHED_WORDS:
                     stems.clear()
-                    stems.update(dict.fromkeys(stop, ""))
+                    stems.update(stop)
                 term = stems[word] = stem(word)
             if term:
-                terms.append(term)
-        return terms
+                found.append(term)
+        return found
 
-    return english
-
-
-def words(text: str) -> list[str]:
-    """Returns the words of a text in lower case: two letters or more; CJK runs as bigrams."""
-    if text.isascii():
-        return _ASCII_WORD.findall(text.lower())
-    word, cjk = _patterns()
-    # lower() gives Turkish İ a combining dot, which queries for istanbul do not have
-    lower = unicodedata.normalize("NFC", text).lower().replace("i\u0307", "i")
-    found: list[str] = word.findall(lower)
-    if not cjk.search(text):
-        return [each for each in found if len(each) > 1]
-    return [part for each in found for part in _split(each, cjk)]
-
-
-def _split(word: str, cjk: re.Pattern[str]) -> Iterable[str]:
-    """Yields the parts of a word that may mix scripts: its CJK runs as bigrams, the text between them unchanged."""
-    last = 0
-    for run in cjk.finditer(word):
-        if run.start() - last > 1:
-            yield word[last : run.start()]
-        last = run.end()
-        letters = run.group()
-        if len(letters) == 1:
-            yield letters
-        else:
-            yield from (letters[i : i + 2] for i in range(len(letters) - 1))
-    if len(word) - last > 1:
-        yield word[last:]
-
-
-@cache
-def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Returns patterns of a word and of a CJK run; compiled for the first text that is not ASCII (20 ms)."""
-    marks = [chr(c) for c in range(0x300, 0x20000) if unicodedata.category(chr(c))[0] == "M"]
-    return re.compile(rf"[\w{''.join(marks)}]+"), re.compile(rf"[{_CJK}]+")
-
-
-@cache
-def _english() -> tuple[tuple[str, ...], Callable[[str], str]]:
-    try:
-        import Stemmer
-        from bm25s.stopwords import STOPWORDS_EN
-    except ImportError as e:
-        raise RetrieverError(
-            "package-missing", f"analyzer english: package {e.name!r} is missing; pip install bm25s PyStemmer"
-        ) from None
-    return tuple(STOPWORDS_EN), Stemmer.Stemmer("english").stemWord
+    return terms

@@ -1,6 +1,7 @@
-"""Dense encoders in the style of BGE: a transformer with CLS or mean pooling gives vectors of length 1.
+"""Dense encoders: a transformer, pooling and the layers after it, as the model was made, give vectors of length 1.
 
-`open_encoder` opens one here, or at a server (`retrievers/served/encoder.py`).
+`retrievers/encoders/recipe.py` reads how it was made. `open_encoder` opens one here, or at a server
+(`retrievers/served/encoder.py`).
 """
 
 from __future__ import annotations
@@ -13,15 +14,11 @@ import numpy as np
 
 from cluster.errors import RetrieverError, nearest
 from retrievers.batches import CHUNK, TEXT_TOKENS, device_kind, length_batches
+from retrievers.encoders.causal import behaves_causally
+from retrievers.encoders.layers import dense_dim, open_layers, pooled
+from retrievers.encoders.recipe import Recipe, check_pooling, read_recipe, recipe_for
 from retrievers.flag_models import open_flag_encoder
-from retrievers.models import (
-    max_positions,
-    model_config,
-    model_identity,
-    read_json,
-    resolve_model,
-    resolved_dtype,
-)
+from retrievers.models import description, max_positions, model_identity, read_json, resolve_model, resolved_dtype
 from retrievers.retriever import SearchText, distinct
 from retrievers.served.client import TextRefused
 from retrievers.served.encoder import OpenaiEncoder
@@ -43,20 +40,23 @@ class TextEncoder(Protocol):
         ...
 
 
-def open_encoder(settings: AnyEncoderSettings, device: str = "cpu", *, patient: bool = False) -> TextEncoder:
+def open_encoder(
+    settings: AnyEncoderSettings, device: str = "cpu", *, patient: bool = False, built: Mapping[str, Any] | None = None
+) -> TextEncoder:
     """Returns the encoder of a config's `encoder`.
 
     Args:
         settings: The config's `encoder`.
         device: "cpu" or "cuda:0"; not used for a server.
         patient: Wait for a server that is away, as a worker does.
+        built: The encoder's identity that the searched index stores; None: there is no index.
 
     Raises:
         RetrieverError: There is no such model, it is no encoder, it cannot be loaded, or its server is away.
     """
     if isinstance(settings, OpenaiEncoderSettings):
         return OpenaiEncoder(settings, patient=patient)
-    return Encoder(settings, device)
+    return Encoder(settings, device, built=built)
 
 
 def encoded_passages(encoder: TextEncoder, texts: Sequence[str]) -> np.ndarray:
@@ -73,13 +73,16 @@ def encoded_passages(encoder: TextEncoder, texts: Sequence[str]) -> np.ndarray:
         ) from None
 
 
-def encoder_identity(settings: AnyEncoderSettings, device: str = "cpu", *, patient: bool = False) -> dict[str, Any]:
+def encoder_identity(
+    settings: AnyEncoderSettings, device: str = "cpu", *, patient: bool = False, built: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Returns what determines the vectors, as JSON values; the weights by content or commit. Loads no weights.
 
     Args:
         settings: The config's `encoder`.
         device: Where the encoder would run; it determines the precision for `dtype: auto`.
         patient: Wait for a server that is away, as a worker does.
+        built: The encoder's identity that the searched index stores; None: there is no index.
 
     Raises:
         RetrieverError: There is no such model, it is no encoder, or its server is away.
@@ -90,10 +93,8 @@ def encoder_identity(settings: AnyEncoderSettings, device: str = "cpu", *, patie
     dtype = resolved_dtype(settings.dtype, device)
     return {
         "model": model_identity(settings.model, code=settings.trust_remote_code),
-        "pooling": settings.pooling,
-        "query_prefix": settings.query_prefix,
-        "passage_prefix": settings.passage_prefix,
-        "max_length": settings.max_length or model_max_length(resolve_model(settings.model)),
+        **recipe_for(settings, built).identity(settings.model),
+        "max_length": settings.max_length or model_max_length(description(settings.model)),
         **({"dtype": dtype} if dtype != "float32" else {}),
         **({"trust_remote_code": True} if settings.trust_remote_code else {}),
     }
@@ -119,25 +120,46 @@ def model_max_length(folder: Path) -> int:
     return int(min(positions, named or limit))
 
 
+def encoder_notes(settings: AnyEncoderSettings, built: Mapping[str, Any] | None = None) -> tuple[str, ...]:
+    """Returns what a person should know of how an encoder's vectors are made, a line each: guesses, and contradictions.
+
+    Args:
+        settings: The config's `encoder`.
+        built: The encoder's identity that the searched index stores; None: there is no index.
+
+    Raises:
+        RetrieverError: There is no such model, or it is no encoder.
+    """
+    if isinstance(settings, OpenaiEncoderSettings):
+        return ()
+    return tuple(f"encoder {settings.model}: {note}" for note in recipe_for(settings, built).notes)
+
+
 def encoder_dim(settings: AnyEncoderSettings) -> int:
-    """Returns the length of an encoder's vectors, by the model's config.json or its server; loads no weights.
+    """Returns the length of an encoder's vectors, by the model's files or its server; loads no weights.
 
     Raises:
         RetrieverError: There is no such model, its config.json does not have it, or its server is away.
     """
     if isinstance(settings, OpenaiEncoderSettings):
         return OpenaiEncoder(settings).dim
-    config = model_config(settings.model)
+    folder = description(settings.model)
+    dense = [layer for layer in read_recipe(settings).layers if layer.kind == "Dense"]
+    return dense_dim(settings.model, folder, dense[-1]) if dense else _hidden_size(settings.model, folder)
+
+
+def _hidden_size(model: str, folder: Path) -> int:
+    config = read_json(folder / "config.json")
     dim = next((config[key] for key in ("hidden_size", "dim", "d_model") if config.get(key)), None)
     if dim is None:
-        raise RetrieverError("model-unfit", f"encoder {settings.model}: its config.json has no hidden_size; name another model")
+        raise RetrieverError("model-unfit", f"encoder {model}: its config.json has no hidden_size; name another model")
     return int(dim)
 
 
 def _check_architecture(model: str) -> None:
-    """Checks that a model is an encoder: causal LLMs pool by their last token, which `pooling` does not offer."""
-    config = model_config(model)
-    wrong = [name for name in config.get("architectures") or [] if name.endswith(("ForCausalLM", "ForConditionalGeneration"))]
+    """Checks that a model's states are those of one text: neither an encoder-decoder nor one for images."""
+    config = read_json(description(model) / "config.json")
+    wrong = [name for name in config.get("architectures") or [] if name.endswith("ForConditionalGeneration")]
     if wrong or config.get("is_encoder_decoder"):
         what = wrong[0] if wrong else "an encoder-decoder"
         raise RetrieverError(
@@ -146,41 +168,64 @@ def _check_architecture(model: str) -> None:
 
 
 class Encoder:
-    """A loaded encoder; its vectors equal those of FlagEmbedding's `FlagModel`.
+    """A loaded encoder; its vectors equal those of sentence-transformers, scaled to length 1.
 
-    Vectors change by about 1e-7 with their batch (other padding, other order of additions); compare them, and all that is
-    computed from them, with a tolerance. Cost: one tokenizer call per `CHUNK` texts, one forward pass per length-sorted
-    batch.
+    FlagEmbedding loads the network and the tokenizer. Vectors change by about 1e-7 with their batch (other padding, other
+    order of additions); compare them, and all that is computed from them, with a tolerance. Cost: one tokenizer call per
+    `CHUNK` texts, one forward pass per length-sorted batch.
     """
 
-    def __init__(self, settings: EncoderSettings, device: str = "cpu") -> None:
+    def __init__(self, settings: EncoderSettings, device: str = "cpu", *, built: Mapping[str, Any] | None = None) -> None:
         """Loads the model.
 
         Args:
             settings: The config's `encoder`.
             device: "cpu" or "cuda:0"; never chosen automatically, because other workers use other GPUs of the node.
+            built: The encoder's identity that the searched index stores; None: there is no index.
 
         Raises:
-            RetrieverError: There is no such model, its files cannot be loaded, or the device does not exist.
+            RetrieverError: There is no such model, its files cannot be loaded, its pooling does not fit it, or the device does
+                not exist.
         """
-        self.settings = settings
-        _check_architecture(settings.model)
-        folder = resolve_model(settings.model, code=settings.trust_remote_code)
+        self.settings, model = settings, settings.model
+        _check_architecture(model)
+        self.recipe: Recipe = recipe_for(settings, built)
+        folder = resolve_model(model, code=settings.trust_remote_code)
+        config = read_json(folder / "config.json")
         self.max_length = settings.max_length or model_max_length(folder)
-        positions = max_positions(read_json(folder / "config.json"))
+        positions = max_positions(config)
         if self.max_length > positions:
             raise RetrieverError(
                 "model-unfit",
-                f"encoder {settings.model}: max_length {self.max_length} is more than the {positions} tokens that the "
-                f"model has positions for; set encoder.max_length to {positions} or less",
+                f"encoder {model}: max_length {self.max_length} is more than the {positions} tokens that the model has "
+                f"positions for; set encoder.max_length to {positions} or less",
             )
         dtype = resolved_dtype(settings.dtype, device)
-        self._opened = open_flag_encoder(settings.model, settings.pooling, dtype, device, settings.trust_remote_code)
-        self.dim = encoder_dim(settings)
+        self._opened = open_flag_encoder(model, dtype, device, settings.trust_remote_code)
+        self._network, self._tokenizer = self._opened.model, self._opened.tokenizer
+        self._network.config.use_cache = False  # of decoders: what they would need to write on
+        if self.recipe.pooling != "last":
+            check_pooling(settings, self.recipe, causal=behaves_causally(self._network, device))
+        hidden = int(getattr(self._network.config, "hidden_size", 0) or _hidden_size(model, folder))
+        self._layers, self.dim = open_layers(model, folder, self.recipe.layers, device, hidden)
         self._device = device
         self._tokens = TEXT_TOKENS[device_kind(device)]
         self._lower = bool(read_json(folder / "sentence_bert_config.json").get("do_lower_case"))
-        self._prefix = {"query": settings.query_prefix, "passage": settings.passage_prefix}
+        self._prefix = {"query": self.recipe.query_prefix, "passage": self.recipe.passage_prefix}
+        if self._tokenizer.pad_token is None:  # masked, so that any will do
+            self._tokenizer.pad_token = self._tokenizer.eos_token or self._tokenizer.unk_token
+        self._end = self._missing_end(folder) if self.recipe.pooling == "last" else None
+
+    def _missing_end(self, folder: Path) -> int | None:
+        """Returns the end token that the tokenizer's config.json asks for after each text, where the tokenizer adds none.
+
+        transformers 5 leaves `add_eos_token` to the template in tokenizer.json, which does not always have it. The state of
+        another last token is not the one that the model was trained to give.
+        """
+        if not read_json(folder / "tokenizer_config.json").get("add_eos_token"):
+            return None
+        end: int | None = self._tokenizer.eos_token_id
+        return None if self._tokenizer("a")["input_ids"][-1:] == [end] else end
 
     def encode(self, texts: Sequence[SearchText]) -> np.ndarray:
         """Returns one vector of length 1 per text, shape (n, dim), float32; equal texts of one kind are encoded once.
@@ -209,18 +254,41 @@ class Encoder:
     def _forward(self, texts: list[str]) -> np.ndarray:
         import torch
 
-        tokenizer = self._opened.tokenizer
-        encoded = tokenizer(texts, truncation=True, max_length=self.max_length, return_attention_mask=False)
+        encoded = self._encoded(texts)
         lengths = np.array([len(ids) for ids in encoded["input_ids"]])
         vectors = np.empty((len(texts), self.dim), dtype=np.float32)
         with torch.inference_mode():
             for part in length_batches(lengths, self._tokens):
                 one = {key: [values[i] for i in part] for key, values in encoded.items()}
-                batch = tokenizer.pad(one, return_tensors="pt").to(self._device)
-                hidden = self._opened.model(**batch, return_dict=True).last_hidden_state
-                pooled = self._opened.pooling(hidden, batch["attention_mask"])
-                vectors[part] = torch.nn.functional.normalize(pooled.float(), dim=-1).cpu().numpy()
+                # On the right, whatever side the tokenizer has: positions that are counted from the left are then a text's own
+                batch = self._tokenizer.pad(one, padding_side="right", return_tensors="pt").to(self._device)
+                hidden = self._network(**batch, return_dict=True).last_hidden_state
+                made = pooled(hidden, batch["attention_mask"], self.recipe.pooling).float()
+                for layer in self._layers:
+                    made = layer(made)
+                vectors[part] = torch.nn.functional.normalize(made, dim=-1).cpu().numpy()
+        if not np.isfinite(vectors).all():
+            raise RetrieverError(
+                "model-unfit",
+                f"encoder {self.settings.model}: vectors are not finite in {str(self._network.dtype).removeprefix('torch.')}; "
+                "set encoder.dtype to bfloat16 or float32",
+            )
         return vectors
+
+    def _encoded(self, texts: list[str]) -> Mapping[str, list[list[int]]]:
+        """Returns the ids of the texts' tokens, and what else the tokenizer gives for each; every text has one at least."""
+        room = self.max_length - (self._end is not None)
+        encoded: Mapping[str, list[list[int]]] = self._tokenizer(
+            texts, truncation=True, max_length=room, return_attention_mask=False
+        )
+        for place, ids in enumerate(encoded["input_ids"]):
+            if self._end is None and ids:
+                continue
+            ids.append(self._tokenizer.pad_token_id if self._end is None else self._end)
+            for key, values in encoded.items():
+                if key != "input_ids":
+                    values[place].append(0)
+        return encoded
 
 
 class RecentVectors:

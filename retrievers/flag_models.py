@@ -11,6 +11,7 @@ import gc
 import importlib
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 from cluster.errors import RetrieverError
@@ -24,12 +25,11 @@ CLASSES = {
 }
 
 
-def open_flag_encoder(model: str, pooling: str, dtype: str, device: str, trust_remote_code: bool) -> Any:
-    """Returns a `FlagModel` whose `.model` is on the device, in the given precision.
+def open_flag_encoder(model: str, dtype: str, device: str, trust_remote_code: bool) -> Any:
+    """Returns a `FlagModel` whose `.model` is on the device, in the given precision; its pooling is not used.
 
     Args:
         model: Folder, `package:NAME` or hub name.
-        pooling: "cls" or "mean".
         dtype: "float32", "float16" or "bfloat16".
         device: "cpu" or "cuda:0".
         trust_remote_code: Whether code beside the weights may run.
@@ -41,7 +41,7 @@ def open_flag_encoder(model: str, pooling: str, dtype: str, device: str, trust_r
 
     def make(folder: str) -> Any:
         return _library().FlagAutoModel.from_finetuned(
-            folder, model_class=CLASSES["encoder"], pooling_method=pooling, devices=device, query_instruction_format="{}{}",
+            folder, model_class=CLASSES["encoder"], pooling_method="cls", devices=device, query_instruction_format="{}{}",
             use_fp16=dtype == "float16", use_bf16=dtype == "bfloat16", trust_remote_code=trust_remote_code,
         )  # fmt: skip
 
@@ -79,6 +79,34 @@ def open_flag_reranker(
         return opened
 
     return _load(f"rerank: model {model}", model, device, trust_remote_code, make)
+
+
+def open_transformer(what: str, model: str, kind: str, dtype: str, device: str, trust_remote_code: bool) -> Any:
+    """Returns a model that FlagEmbedding has no class for: its `.tokenizer`, and `.model` on the device in the given precision.
+
+    Args:
+        what: Its use and name, for messages.
+        model: Folder, `package:NAME` or hub name.
+        kind: The class of transformers that opens it, such as "AutoModelForCausalLM".
+        dtype: "float32", "float16" or "bfloat16".
+        device: "cpu" or "cuda:0".
+        trust_remote_code: Whether code beside the weights may run.
+
+    Raises:
+        RetrieverError: As `open_flag_encoder`.
+    """
+
+    def make(folder: str) -> Any:
+        import torch
+        import transformers
+
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
+        network = getattr(transformers, kind).from_pretrained(
+            folder, dtype=getattr(torch, dtype), trust_remote_code=trust_remote_code
+        )
+        return SimpleNamespace(tokenizer=tokenizer, model=network)
+
+    return _load(what, model, device, trust_remote_code, make)
 
 
 def _convert(net: Any, dtype: str) -> None:

@@ -13,13 +13,21 @@ import os
 import re
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cluster.errors import RetrieverError
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?(@[\w./-]+)?")
 _TEXT_FILES = {".json", ".txt", ".model", ".tiktoken", ".jinja"}
 _WEIGHTS = (".safetensors", ".bin")  # the loaders take the first kind that exists
+_OF_MODULE = re.compile(
+    r"\d+_\w+/(?:config\.json|model\.safetensors|pytorch_model\.bin)"
+)  # as sentence-transformers names them
+_DESCRIPTION = (
+    "config.json", "modules.json", "*/config.json", "sentence_bert_config.json", "config_sentence_transformers.json",
+    "tokenizer_config.json", "chat_template.jinja",
+)  # fmt: skip
+_SHIFTED = ("roberta", "camembert", "mpnet", "longformer", "ibert", "data2vec-text", "xmod")  # begin at pad_token_id + 1
 
 
 def resolved_dtype(dtype: str, device: str) -> str:
@@ -57,17 +65,36 @@ def model_config(name: str) -> dict[str, Any]:
     return read_json((local or _fetched_config(name)) / "config.json")
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Returns the content of a model's JSON file; {} if there is none.
+Json = TypeVar("Json", dict[str, Any], list[dict[str, Any]])
+
+
+def description(name: str) -> Path:
+    """Returns a folder with a model's JSON files, those of its modules (`1_Pooling/`) among them; downloads no weights.
 
     Raises:
-        RetrieverError: It cannot be read.
+        RetrieverError: There is no such model.
+    """
+    local = local_folder(name)
+    return local or _fetched_description(name)
+
+
+def read_json(path: Path, kind: type[Json] = dict) -> Json:  # type: ignore[assignment]
+    """Returns the content of a model's JSON file; that of no file is empty.
+
+    Args:
+        path: The file.
+        kind: What it holds: dict or list.
+
+    Raises:
+        RetrieverError: It cannot be read, or holds something else.
     """
     try:
-        read: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        read = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(read, kind):
+            raise ValueError(f"it is no {kind.__name__}")
         return read
     except FileNotFoundError:
-        return {}
+        return kind()
     except (OSError, ValueError) as e:
         raise RetrieverError(
             "model-missing", f"model file {path} cannot be read: {type(e).__name__}: {e}; copy it again"
@@ -77,7 +104,7 @@ def read_json(path: Path) -> dict[str, Any]:
 def max_positions(config: dict[str, Any]) -> int:
     """Returns the most tokens for which a model has positions, by its config.json."""
     positions = int(config.get("max_position_embeddings") or 512)
-    if "roberta" in str(config.get("model_type")):  # positions begin at pad_token_id + 1: 514 are for 512 tokens
+    if any(kind in str(config.get("model_type")) for kind in _SHIFTED):  # 514 positions are for 512 tokens
         positions -= int(config.get("pad_token_id", 1)) + 1
     return positions
 
@@ -100,6 +127,16 @@ def model_identity(name: str, code: bool = False) -> str:
     paths = _model_files(folder) + (sorted(folder.glob("*.py")) if code else [])
     files = tuple((str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in paths)
     return f"sha256:{_content_hash(files)}"
+
+
+def file_hash(folder: Path) -> str:
+    """Returns ``sha256:...`` of the files of a folder of a model's module, such as `2_Dense/`."""
+    return f"sha256:{_content_hash(tuple((str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in _module_files(folder)))}"
+
+
+def _module_files(folder: Path) -> list[Path]:
+    weights = next((folder / f for f in ("model.safetensors", "pytorch_model.bin") if (folder / f).is_file()), None)
+    return [f for f in (folder / "config.json", weights) if f is not None and f.is_file()]
 
 
 def at_commit(name: str) -> str:
@@ -224,15 +261,29 @@ def _fetched_config(name: str) -> Path:
 
 
 @lru_cache(maxsize=64)
+def _fetched_description(name: str) -> Path:
+    from huggingface_hub import snapshot_download
+
+    repo, _ = _hub_parts(name)
+    commit = _commit(name)
+    try:
+        return Path(snapshot_download(repo, revision=commit, allow_patterns=list(_DESCRIPTION)))
+    except Exception as e:
+        return _cached(name, e)
+
+
+@lru_cache(maxsize=64)
 def _fetch(name: str, code: bool) -> Path:
     from huggingface_hub import HfApi, snapshot_download
 
     repo, revision = _hub_parts(name)
     try:
         info = HfApi().model_info(repo, revision=revision, timeout=10)
-        files = [f.rfilename for f in info.siblings or [] if "/" not in f.rfilename]
+        names = [f.rfilename for f in info.siblings or []]
+        files = [f for f in names if "/" not in f]
         kind = next((k for k in _WEIGHTS if any(f.endswith(k) for f in files)), ".bin")
         patterns = [f for f in files if Path(f).suffix in _TEXT_FILES | {kind} | ({".py"} if code else set())]
+        patterns += [f for f in names if _OF_MODULE.fullmatch(f)]
         folder = Path(snapshot_download(repo, revision=info.sha, allow_patterns=patterns))
     except Exception as e:
         folder = _cached(name, e)
@@ -244,12 +295,15 @@ def _fetch(name: str, code: bool) -> Path:
 
 
 def _cached(name: str, reason: Exception) -> Path:
-    """Returns the folder of a hub model in the hub's cache, which is named by the commit."""
+    """Returns the folder of a hub model in the hub's cache, which is named by the commit.
+
+    The hub's library takes a folder for whole only if all of a repository's files are there, and not all are fetched.
+    """
     from huggingface_hub import snapshot_download
 
     repo, revision = _hub_parts(name)
     try:
-        return Path(snapshot_download(repo, revision=revision, local_files_only=True))
+        return Path(snapshot_download(repo, revision=revision, local_files_only=True, allow_patterns=["config.json"]))
     except Exception:
         offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") else ""
         raise RetrieverError(

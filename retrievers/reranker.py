@@ -17,6 +17,7 @@ from retrievers.rerankers.cross_encoder import (
     rounded_scores,
 )
 from retrievers.rerankers.llm import LlmReranker, check_loads
+from retrievers.rerankers.qwen3 import Qwen3Reranker, qwen3_identity
 from retrievers.retriever import SearchText, error_context
 from retrievers.served.reranker import ServerReranker
 from retrievers.settings import AnyEncoderSettings, RerankSettings
@@ -40,8 +41,8 @@ class Reranker(Protocol):
 def open_reranker(settings: RerankSettings, device: str = "cpu") -> Reranker | None:
     """Returns the reranker of the config's `rerank`; None for `kind: none`.
 
-    `cross_encoder` is an encoder with one logit or, by `architecture`, an LLM; `bi_encoder` scores by the cosine of query
-    and passage; `server` asks a server, and waits for it if it is away.
+    `cross_encoder` is an encoder with one logit or, by `architecture`, an LLM with its template; `bi_encoder` scores by the
+    cosine of query and passage; `server` asks a server, and waits for it if it is away.
 
     Args:
         settings: The config's `rerank`.
@@ -59,6 +60,8 @@ def open_reranker(settings: RerankSettings, device: str = "cpu") -> Reranker | N
     if settings.kind == "bi_encoder":
         return BiEncoder(_bi_encoder(settings), device)
     architecture = _architecture(settings)
+    if architecture == "qwen3":
+        return Qwen3Reranker(settings, device)
     return CrossEncoder(settings, device) if architecture == "encoder" else LlmReranker(settings, architecture, device)
 
 
@@ -79,8 +82,8 @@ def reranker_identity(settings: RerankSettings, device: str = "cpu") -> dict[str
         return ServerReranker(settings).identity()
     if settings.kind == "bi_encoder":
         return _bi_identity(_bi_encoder(settings), device)
-    _architecture(settings)
-    return cross_encoder_identity(settings, device)
+    architecture = _architecture(settings)
+    return qwen3_identity(settings, device) if architecture == "qwen3" else cross_encoder_identity(settings, device)
 
 
 def _bi_encoder(settings: RerankSettings) -> AnyEncoderSettings:

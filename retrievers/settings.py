@@ -16,7 +16,23 @@ FROZEN = ConfigDict(extra="forbid", frozen=True, validate_default=True, use_attr
 NOT_IDENTITY = Field(json_schema_extra={"identity": False})
 """Marks a field that is no part of a run's fingerprint (`jobs/keys.py`)."""
 
+# The defaults of before: a config that says them has the fingerprint that it had. What a null came to is in the identities of
+# the indexes and of the reranker.
+_WAS_CLS = Field(json_schema_extra={"left_out": "cls"})
+_WAS_NONE = Field(json_schema_extra={"left_out": ""})
+
 Dtype = Literal["auto", "float32", "float16", "bfloat16"]
+
+
+class Bm25Settings(BaseModel):
+    """The constants of BM25."""
+
+    model_config = FROZEN
+
+    k1: Annotated[float, Field(ge=0)] = 1.2
+    """How fast a repeated word stops to count."""
+    b: Annotated[float, Field(ge=0, le=1)] = 0.75
+    """How much a long text is held against it."""
 
 
 class CorpusSettings(BaseModel):
@@ -83,12 +99,12 @@ class EncoderSettings(BaseModel):
     """Weights that each worker loads; this kind where nothing is said."""
     model: Annotated[str, Field(min_length=1), NOT_IDENTITY]
     """Folder, hub name, or `package:NAME` for weights that an installed package carries."""
-    pooling: Literal["cls", "mean"] = "cls"
-    """How the vectors of a text's tokens become one."""
-    query_prefix: str = ""
-    """Stands before each query, as the model was trained."""
-    passage_prefix: str = ""
-    """Stands before each passage, as the model was trained."""
+    pooling: Annotated[Literal["cls", "mean", "last"] | None, _WAS_CLS] = None
+    """How the states of a text's tokens become one vector; null: as the model's files say (cls where they say nothing)."""
+    query_prefix: Annotated[str | None, _WAS_NONE] = None
+    """Stands before each query; null: the model's own prompt for queries, if it has one."""
+    passage_prefix: Annotated[str | None, _WAS_NONE] = None
+    """Stands before each passage; null: the model's own prompt for documents, if it has one."""
     max_length: Annotated[int, Field(ge=8)] | None = None
     """Tokens; null: the model's own limit."""
     dtype: Dtype = "auto"
@@ -185,14 +201,14 @@ class RerankSettings(ServerSettings):
     """Tokens of query and passage together; text-embeddings-inference takes its model's own limit."""
     dtype: Dtype = "auto"
     """Of a cross-encoder; auto: float32 on a CPU, float16 on a GPU."""
-    architecture: Literal["auto", "encoder", "llm", "layerwise", "lightweight"] = "auto"
-    """Of a cross-encoder: FlagEmbedding's class for it; auto: by the model's config.json."""
+    architecture: Literal["auto", "encoder", "llm", "layerwise", "lightweight", "qwen3"] = "auto"
+    """Of a cross-encoder: FlagEmbedding's class for it, or Qwen3-Reranker's template; auto: by the model's files."""
     query_instruction: str | None = None
     """Stands before each query; null: FlagEmbedding's own (none; "A: " of an LLM)."""
     passage_instruction: str | None = None
     """Stands before each passage; null: FlagEmbedding's own (none; "B: " of an LLM)."""
     prompt: str | None = None
-    """What an LLM is asked of query and passage; null: FlagEmbedding's own."""
+    """What an LLM is asked of query and passage; null: FlagEmbedding's own, or the instruction in Qwen3-Reranker's template."""
     cutoff_layer: Annotated[int, Field(gt=0)] | None = None
     """Of layerwise and lightweight: the layer whose score counts; null: the last."""
     compress_ratio: Literal[1, 2, 4, 8] = 1
@@ -210,7 +226,7 @@ class RerankSettings(ServerSettings):
 
 
 def bm25_or_dense(values: object, bm25_only: tuple[str, ...], dense_only: tuple[str, ...]) -> object:
-    """Returns the settings of a retriever with `analyzer: english` added if it has no encoder.
+    """Returns the settings of a retriever, after a check that its keys belong together.
 
     Args:
         values: The settings before validation.
@@ -227,7 +243,7 @@ def bm25_or_dense(values: object, bm25_only: tuple[str, ...], dense_only: tuple[
         for key in dense_only:
             if key in given:
                 raise ValueError(f"{key} is of dense search, and there is no encoder; give one, or remove {key}")
-        return {"analyzer": "english"} | given
+        return values
     for key in bm25_only:
         if key in given:
             raise ValueError(f"has {key} (BM25) and encoder (dense); make two retrievers of it, they may share one index")

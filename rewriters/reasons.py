@@ -55,6 +55,8 @@ MASKED = "masked"
 """The reason of a note on a query whose personal data were masked before it was sent."""
 SENT_WITHOUT = "sent_without"
 """The reason of a note on a query whose requests were sent without what the server does not take."""
+TRIED_AGAIN = "tried_again"
+"""The reason of a note on a query of which a request was made again, as its answer did not serve."""
 FELL_BACK = "fell_back"
 """The reason of a note on an answer that could not be used, for which the original query stands in."""
 

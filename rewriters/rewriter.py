@@ -7,7 +7,6 @@ The caller sends the requests to an engine: `Rewriter.question` (only where the 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,13 +19,13 @@ from rewriters.guards.guards import MASKED as MASKED_FLAG
 from rewriters.guards.guards import OVERRIDDEN, OVERRIDE, GuardRules, Guards, Overridden
 from rewriters.guards.mask import Mask, unmasked
 from rewriters.joint import JOINT_PROMPT
-from rewriters.notes import notes_on_sends
+from rewriters.outcome.notes import failures_of, notes_on_sends
+from rewriters.outcome.retries import FIRST_TRY, RETRIES_VERSION, Asked, again, settled
 from rewriters.pool import labelled, shipped
 from rewriters.query import Query
 from rewriters.reading.answers import Answers, read_adaptive, read_joint, read_own
 from rewriters.reading.ladder import PARSE_VERSION
-from rewriters.reasons import FELL_BACK, GUARDED, MESSAGES, fallback_message
-from rewriters.results import Guarded, RewriteFailure, RewriteResult, Rewritten
+from rewriters.results import Guarded, RewriteResult, Rewritten
 from rewriters.selection import All, Choice, Column, RandomK, Selector
 from rewriters.settings import SelectAdaptive, SelectAll, SelectClassified, SelectColumn, SelectRandom, SelectSettings
 from rewriters.strategy import CONTEXT, Strategy, render, template_hash
@@ -49,6 +48,7 @@ class Rewriting:
         rules: Of a selection by type.
         demonstrations: Of adaptive selection.
         guards: What is masked, checked, left out and replaced.
+        retries: Tries of a request, after the first, whose answer does not serve (`outcome/retries.py`).
     """
 
     pool: tuple[Strategy, ...]
@@ -61,6 +61,7 @@ class Rewriting:
     rules: classifier.Rules | None = None
     demonstrations: tuple[adaptive.Demonstration, ...] = ()
     guards: GuardRules = field(default_factory=GuardRules)
+    retries: int = 0
 
     @property
     def selects(self) -> bool:
@@ -142,6 +143,21 @@ class Rewriter:
             for sample in range(_samples(call, choice))
         ]
 
+    def again(
+        self, query: Query, answered: Sequence[tuple[Request, Completion]], choice: Choice | None = None
+    ) -> list[Request]:
+        """Returns the requests of one query that are to be made once more, as their answers do not serve.
+
+        Args:
+            query: The query.
+            answered: All its requests so far, those of this method included, with their completions.
+            choice: As `requests` was given.
+        """
+        if not self._of.retries:
+            return []
+        choice = self.choose(query) if choice is None else choice
+        return again(answered, self._asked_one(query, choice), self._of.retries)
+
     def samples(self, choice: Choice) -> dict[str, int]:
         """Returns the requests whose answers have texts of the chosen strategies, and how many answers each needs."""
         chosen = (call for call in self._calls if any(one.name in choice.texts for one in call.strategies))
@@ -167,7 +183,8 @@ class Rewriter:
         said = self._guards.overridden(query)
         shown, mask = self._guards.masked(query)
         by_name: dict[str, list[tuple[Request, Completion]]] = {}
-        for request, completion in sorted(answered, key=lambda one: one[0].sample):
+        sent, answered = answered, settled(answered, self._asked_one(query, choice))
+        for request, completion in sorted(answered, key=lambda one: one[0].sample % FIRST_TRY):
             by_name.setdefault(request.name, []).append((request, completion))
         outcomes: dict[str, Answers] = {}
         saved = 0
@@ -192,14 +209,15 @@ class Rewriter:
                 found += self._results(strategy, outcomes[strategy.name], choice, mask)
         rewrites, guarded = self._guards.checked(query, said, found)
         guarded += [Guarded(name, OVERRIDDEN) for name in choice.texts if name in said.never]
-        failures = self._failures(outcomes, rewrites, guarded)
-        failures += notes_on_sends(mask, answered)
+        failures = failures_of(self.strategies, outcomes, rewrites, guarded)
+        failures += notes_on_sends(mask, sent, answered)
         guarded += [Guarded("", OVERRIDE, requests=saved)] if saved else []
         return Rewritten(rewrites, failures, choice, tuple(guarded))
 
     def identity(self) -> dict[str, Any]:
         """Returns what determines the rewrites apart from the engine, as JSON values; independent of the config's order."""
         selection, guards = self._selection_identity(), self._guards.identity()
+        retries = {"tries": self._of.retries, "version": RETRIES_VERSION} if self._of.retries else {}
         return {
             "calls": self._of.calls,
             "decoding": dict(self._of.decoding),
@@ -209,7 +227,12 @@ class Rewriter:
                 {"name": call.name, "prompt_hash": call.prompt_hash, "schema_hash": _schema_hash(call.schema)}
                 for call in self._calls
             ],
-        } | {name: value for name, value in (("select", selection), ("guards", guards)) if value}
+        } | {name: value for name, value in (("select", selection), ("guards", guards), ("retries", retries)) if value}
+
+    def _asked_one(self, query: Query, choice: Choice) -> Asked:
+        """Returns what reads one answer of a query."""
+        asked = {call.name: (call, needed) for call, needed in self._asked(choice, self._guards.overridden(query))}
+        return Asked(asked, self._guards.masked(query)[0], choice)
 
     def _opened_selector(self) -> Selector:
         select, pool = self._of.select, self._of.pool
@@ -273,33 +296,6 @@ class Rewriter:
             )
             for one in answers.texts[:most]
         ]  # fmt: skip
-
-    def _failures(
-        self, outcomes: Mapping[str, Answers], rewrites: Sequence[RewriteResult], guarded: Sequence[Guarded]
-    ) -> list[RewriteFailure]:
-        """Returns a failure or note for each strategy without a text, and a note for each with fewer texts than it had."""
-        made = Counter(one.strategy for one in rewrites)
-        failures = []
-        for strategy in self.strategies:
-            answers, left = outcomes.get(strategy.name), [one for one in guarded if one.strategy == strategy.name]
-            raw, attempts = (None, 0) if answers is None else (answers.raw, answers.attempts)
-            dropped = [] if answers is None else list(answers.dropped)
-            if left and not made[strategy.name]:
-                reason, message = left[0].guard, GUARDED[left[0].guard]
-            elif answers is not None and not answers.texts:
-                reason = answers.reason or "empty"
-                message = answers.message or MESSAGES.get(reason, reason)  # type: ignore[call-overload]
-            elif answers is not None and answers.stands_for is not None:
-                reason, message = FELL_BACK, fallback_message(answers.stands_for)
-            elif dropped or left:
-                dropped += [one.guard for one in left for _ in range(one.texts)]
-                why = ", ".join(dict.fromkeys(dropped))
-                reason = "texts_dropped"
-                message = f"{len(dropped)} of {len(dropped) + made[strategy.name]} texts are left out: {why}"
-            else:
-                continue
-            failures.append(RewriteFailure(strategy.name, reason, message, raw, attempts))
-        return failures
 
     def _selection_identity(self) -> dict[str, Any]:
         select, prompts = self._of.select, {"rules", "demonstrations", "least"}

@@ -14,15 +14,23 @@ FROZEN = ConfigDict(extra="forbid", frozen=True, validate_default=True, use_attr
 NOT_IDENTITY = Field(json_schema_extra={"identity": False})
 """Marks a field that is no part of a run's fingerprint (`jobs/keys.py`)."""
 
+DRIFT = 0.15
+"""Default of `guards.drift`; measured in docs/strategies.md."""
+
 
 def identity_fields(part: BaseModel) -> dict[str, Any]:
-    """Returns the identity fields of a section of the config that differ from their defaults, as plain values."""
+    """Returns the identity fields of a section of the config that differ from their defaults, as plain values.
+
+    A field whose `left_out` is an earlier default is left out with that value, too.
+    """
     found: dict[str, Any] = {}
     for name, field in type(part).model_fields.items():
         value = getattr(part, name)
         extra = field.json_schema_extra
         counts = not isinstance(extra, dict) or extra.get("identity", True)
         if not counts or (not field.is_required() and value == field.get_default(call_default_factory=True)):
+            continue
+        if isinstance(extra, dict) and "left_out" in extra and value == extra["left_out"]:
             continue
         plain = _plain(value)
         if plain != {}:  # empty: a section without identity fields that differ from their defaults
@@ -151,6 +159,14 @@ class GuardSettings(BaseModel):
     them: it is flagged, not searched, or gets what is missing at its end."""
     near_duplicates: Literal["count", "drop"] = "count"
     """What becomes of a text that says nearly the same as an earlier one of its query: it is flagged, or not searched."""
+    drift: Annotated[float, Field(ge=-1, le=1)] | None = DRIFT
+    """A text that is searched as a query, and whose vector has a smaller cosine with the original's, is flagged: only with a
+    dense retriever and `fuse.redundancy: cosine`. null: none is."""
+    repeated: Annotated[int | None, Field(ge=2), NOT_IDENTITY] = 20
+    """Texts that as many distinct queries of a night have from one strategy are counted; null: none are."""
+    rare_words: Annotated[float, Field(ge=0, le=1), NOT_IDENTITY] = 0.001
+    """A word is rare if at most this share of a night's distinct queries have it. Queries with a rare word that none of
+    their texts has are counted; 0: none are."""
     vocabulary: VocabularySettings | None = None
     """A controlled vocabulary, for rewrites that are searched as queries."""
     mask: list[Literal["mail", "phone", "card"]] = []

@@ -81,7 +81,9 @@ class Strategy(BaseModel):
     keys: tuple[str, ...] = ()
     """Of an object: the keys of the texts, in order. Of an array of objects: the keys whose values together are one text."""
     search_as: Literal["query", "passage"] = "query"
-    """A passage gets no query prefix in dense retrieval, and may span several lines of an answer."""
+    """Which prefix an encoder puts before it. A passage may span several lines of an answer."""
+    several_lines: bool = False
+    """Whether a text that is searched as a query may span several lines of an answer, too."""
     include_original: Annotated[int, Field(ge=0, le=20)] = 0
     """How often the original stands before the text that is searched."""
     as_one: Literal["with_original", "texts"] | None = None
@@ -145,6 +147,11 @@ class Strategy(BaseModel):
         """Whether joint requests ask for it: one text, in the common language, by the common engine and decoding."""
         own = self.decoding or self.language is not None or self.engine is not None
         return self.joint and self.output == "text" and self.n == 1 and not own
+
+    @property
+    def is_passage(self) -> bool:
+        """Whether its texts are passages, whatever an encoder puts before them: they may span several lines of an answer."""
+        return self.search_as == "passage" or self.several_lines
 
     @property
     def samples(self) -> int:

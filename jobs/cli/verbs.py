@@ -25,11 +25,13 @@ if TYPE_CHECKING:
 def index(options: argparse.Namespace) -> int:
     """Builds the indexes that a config names."""
     from jobs.index.index import index
+    from jobs.run.indexes import encoder_warnings
     from jobs.terminal.log_files import logged
 
     config = load(options)
     with logged("index") as (progress, _):
         built = index(config, options.corpus, progress)
+        warn(encoder_warnings(config))
     if options.json:
         print_json(built)
     else:

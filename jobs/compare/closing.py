@@ -27,6 +27,7 @@ from jobs.compare.worth import Worth, worth
 from jobs.config.config import EvaluateSettings
 from jobs.evaluate.judgements import Judgements
 from jobs.run.folder import REPORT, RunFolder
+from jobs.stages.guard_counts import FLAG
 from jobs.terminal.summary import fallback_rows, spending_rows
 
 TABLE, PER_QUERY = "table.tex", "per_query.parquet"
@@ -120,6 +121,8 @@ def closing_page(found: ComparedArms) -> RenderableType:
             again = f", {reused:,} of them from earlier ablations" if reused else ""
             times = f"{naive / executed:.1f} times less" if executed else "nothing"
             table.add_row(kind, f"{executed:,} in place of {naive:,} ({times}){again}")
+    for arm, flags in arm_guards(folder).items():
+        table.add_row("guards", f"{arm}: " + ", ".join(f"{flag} {n:,}" for flag, n in flags.items()))
     for name, words in (*fallback_rows(folder.counts), *spending_rows(folder, found.prices)):
         table.add_row(name, words)
     if found.no_clicks is not None:
@@ -138,11 +141,25 @@ def closing_values(found: ComparedArms) -> dict[str, Any]:
         "folder": found.folder.storage.root,
         "arms": found.folder.record["ablation"]["arms"],
         "work": found.saving.values(),
+        "guards": arm_guards(found.folder),
         "costs": [_known(vars(one)) for one in found.costs],
         "worth": [_known(vars(one)) for one in found.worth],
         "no_clicks": found.no_clicks,
         "comparison": None if found.comparison is None else comparison_values(found.comparison),
     }
+
+
+def arm_guards(folder: RunFolder) -> dict[str, dict[str, int]]:
+    """Returns arm -> flag of a guard -> texts that have it, all strategies together; without arms that have none."""
+    found: dict[str, dict[str, int]] = {}
+    for arm in (one["name"] for one in folder.record["ablation"]["arms"]):
+        begin = f"arm/{arm}/{FLAG}/"
+        for key, n in sorted(folder.counts.items()):
+            if key.startswith(begin):
+                flag = key.rpartition("/")[2]
+                of_arm = found.setdefault(arm, {})
+                of_arm[flag] = of_arm.get(flag, 0) + n
+    return found
 
 
 def _worth(folder: RunFolder) -> tuple[Sequence[Worth], str | None]:

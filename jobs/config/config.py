@@ -78,6 +78,8 @@ class RewriteSettings(BaseModel):
     """That rewrites are written in, in words such as German; null: the query's."""
     joint_prompt: Annotated[str | None, NOT_IDENTITY] = None
     """A text file that replaces our joint prompt (`rewriters/joint.py`); its text counts for the fingerprint, not its name."""
+    retries: Annotated[int, Field(ge=0, le=3)] = 0
+    """More tries of a request whose answer cannot be read, refuses or was cut: other seed and temperature, or more tokens."""
     guards: GuardSettings = GuardSettings()
     """What is masked, checked, left out and replaced around the LLM."""
     store: Annotated[None, BeforeValidator(_no_store), NOT_IDENTITY] = None

@@ -71,6 +71,7 @@ def answer_share(run: RunFolder, path: str, key: Key) -> AnswerShare:
         if not files or not found:
             return AnswerShare(0, 0)
         connection.register("answered", pa.table({"query_id": list(found)}))
-        query = "SELECT query_id, text FROM read_parquet(?) SEMI JOIN answered USING (query_id) WHERE search_as = 'passage'"
-        rows = connection.execute(query, [files]).fetchall()
+        passages = "search_as = 'passage' OR list_contains(?, strategy)"
+        query = f"SELECT query_id, text FROM read_parquet(?) SEMI JOIN answered USING (query_id) WHERE {passages}"
+        rows = connection.execute(query, [files, run.passage_strategies]).fetchall()
     return AnswerShare(sum(any(has_answer(text, one) for one in found[query_id]) for query_id, text in rows), len(rows))

@@ -17,7 +17,8 @@ from retrievers.corpora.filters import check_columns
 from retrievers.elastic.build import ElasticSummary, build_elastic_index
 from retrievers.elastic.fields import elastic_indexes
 from retrievers.hybrid.settings import all_indexed
-from retrievers.local.build import IndexSummary, build_local_index, local_indexes
+from retrievers.local.build import IndexSummary, build_local_index
+from retrievers.local.fields import local_indexes
 from retrievers.settings import EncoderSettings
 
 
@@ -69,6 +70,8 @@ def _done(summary: IndexSummary | ElasticSummary) -> dict[str, Any]:
         words += f", in place of the index of another corpus ({summary.replaced:,} documents)"
     if summary.without_text:
         words += f"; {summary.without_text:,} documents have no text"
+    if isinstance(summary, IndexSummary) and summary.language is not None and summary.bm25 is not None:
+        words += f"; analyzer {summary.bm25['analyzer']}: {summary.language}"
     return {"done": words, "without_text": summary.without_text, "replaced": summary.replaced}
 
 

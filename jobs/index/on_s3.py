@@ -16,7 +16,8 @@ from cluster.storage.copies import work_folder
 from cluster.storage.s3 import S3Storage
 from jobs.index.opening import stored_index
 from retrievers.corpora.files import COLUMNS, Source
-from retrievers.local.build import Elsewhere, IndexFields, IndexSummary, build_local_index
+from retrievers.local.build import Elsewhere, IndexSummary, build_local_index
+from retrievers.local.fields import IndexFields
 from retrievers.local.index import INDEX
 from retrievers.settings import CorpusSettings
 

@@ -28,6 +28,7 @@ from jobs.plan.estimate import SAMPLE, estimate
 from jobs.plan.searches import all_searches
 from jobs.pools.sizes import CALIBRATION, has_auto, known_seconds, seconds_words, with_seconds
 from jobs.run.finish import unwritten_tables
+from jobs.run.indexes import encoder_words
 from jobs.run.prepare import Prepared
 from jobs.run.tally import summed
 from jobs.run.unchanged import check_indexes_unchanged
@@ -106,6 +107,7 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Ablation | None = 
         "expected": None if expected is None else expected.values(),
         "max_cost_usd": config.limits.max_cost_usd,
         "unpriced": "" if prepared.prices else unpriced(prepared.config_file),
+        "encoders": encoder_words(config, prepared.indexes),
         "downloads": {} if finished else _downloads(config),
         "pools": {name: pool._asdict() for name, pool in pools.items()},
         "there": resources + whose,
@@ -141,6 +143,8 @@ def plan_table(planned: dict[str, Any]) -> Table:
         table.add_row("cost", planned["unpriced"])
     table.add_row("searches", f"up to {left['searches']:,} (equal texts of a shard are searched once)")
     table.add_row("pairs", f"up to {left['pairs']:,} to rerank" if left["pairs"] else "none to rerank")
+    for words in planned.get("encoders", []):
+        table.add_row("encoder", Text(words))
     for model, size in planned.get("downloads", {}).items():
         fetched = f"{model}, {size / 1e9:.1f} GB from its hub, on every machine that reranks"
         table.add_row("reranker", f"{fetched}; --set rerank.kind=none does without one")

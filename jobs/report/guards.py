@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from cluster.errors import ConfigError
 from jobs.evaluate.answers import AnswerShare, answer_share
@@ -34,8 +35,10 @@ class GuardFigures:
     searches_saved: int
     requests_saved: int
     masked_queries: int
+    repeated: list[dict[str, Any]]
+    """The texts that most queries have from one strategy: `strategy`, `text`, `queries`."""
     passages: int
-    """Number of texts that are searched as passages."""
+    """Number of texts that are passages."""
     copied: Copied = field(default_factory=Copied)
     answers: AnswerShare | None = None
     """None: the config names no gold answers."""
@@ -58,6 +61,7 @@ def guards(figures: Figures) -> GuardFigures:
         searches_saved(counts, run.config.retrieve.route),
         counts[REQUESTS],
         counts["error_queries/rewrite/masked"],
+        run.record.get("guards", {}).get("repeated", []),
         len(passages),
         _copied(figures, passages),
         answers,
@@ -71,11 +75,12 @@ def _passages(figures: Figures) -> dict[tuple[str, str, int], str]:
     if not names:
         return {}
     query = """
-        SELECT query_id, strategy, position, text FROM read_parquet(?) WHERE search_as = 'passage'
+        SELECT query_id, strategy, position, text FROM read_parquet(?)
+        WHERE search_as = 'passage' OR list_contains(?, strategy)
         ORDER BY sha256(query_id), strategy, position LIMIT ?
     """
     with database() as connection:
-        rows = connection.execute(query, [names, MOST_COMPARED]).fetchall()
+        rows = connection.execute(query, [names, figures.run.passage_strategies, MOST_COMPARED]).fetchall()
     return {(query_id, strategy, position): text for query_id, strategy, position, text in rows}
 
 

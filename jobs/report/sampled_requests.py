@@ -9,6 +9,7 @@ from jobs.report.failures import Excerpt
 from jobs.report.reading import database
 from jobs.run.folder import RunFolder
 from rewriters.classifier import REQUEST_NAME as CLASSIFY
+from rewriters.outcome.retries import FIRST_TRY
 
 PROMPT_CHARACTERS = 6_000
 ANSWER_CHARACTERS = 4_000
@@ -19,7 +20,8 @@ class SampledRequest:
     """One request of a query, answered. Texts are None if the report leaves texts out."""
 
     name: str
-    """The joint or adaptive request, the question of the query's type, or the strategy; with the number of several samples."""
+    """The joint or adaptive request, the question of the query's type, or the strategy; with the number of several samples
+    and of another try."""
     model: str
     finish_reason: str
     prompt_tokens: int
@@ -51,7 +53,7 @@ def sampled_requests(
     parts = "left(prompt, $half), right(prompt, $half), length(prompt), left(text, $most), right(text, $most), length(text)"
     query = f"""
         SELECT query_id, request, model, finish_reason, prompt_tokens, completion_tokens, coalesce(sample, 0),
-            max(sample) OVER (PARTITION BY query_id, request){", " + parts if texts else ""}
+            max(sample % {FIRST_TRY}) OVER (PARTITION BY query_id, request){", " + parts if texts else ""}
         FROM read_parquet($names) WHERE query_id IN (SELECT unnest($ids)) AND text IS NOT NULL
         QUALIFY row_number() OVER (PARTITION BY query_id, request, sample ORDER BY start DESC) = 1
         ORDER BY query_id, request != '{CLASSIFY}', request, sample
@@ -63,7 +65,8 @@ def sampled_requests(
     with database() as connection:
         for row in connection.execute(query, given).fetchall():
             query_id, request, model, finish, asked, answered, sample, last, *of = row
-            name = f"{request} {sample + 1}" if last else request
+            tries, number = divmod(sample, FIRST_TRY)
+            name = (f"{request} {number + 1}" if last else request) + (f", try {tries + 1}" if tries else "")
             prompt, answer = (_prompt(*of[:3]), _answer(*of[3:], cut=finish == "length")) if texts else (None, None)
             found.setdefault(query_id, []).append(SampledRequest(name, model, finish, asked, answered, prompt, answer))
     return found

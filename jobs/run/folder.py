@@ -92,6 +92,12 @@ class RunFolder:
         return Config.model_validate(self.record["config"])
 
     @cached_property
+    def passage_strategies(self) -> list[str]:
+        """Returns the strategies whose texts are passages that an encoder takes for queries."""
+        rewriter = self.record.get("identity", {}).get("rewrite", {}).get("rewriter", {})
+        return [one["name"] for one in rewriter.get("strategies", []) if one.get("several_lines")]
+
+    @cached_property
     def tables(self) -> dict[str, list[str]]:
         """Returns table -> URLs or paths of its committed files."""
         files = committed_tables(self.plan, self.manifests)
@@ -112,8 +118,8 @@ class RunFolder:
 
     @cached_property
     def counts(self) -> Counter[str]:
-        """Returns the sums of the counts of the committed shards (jobs/stages/write.py)."""
-        counts: Counter[str] = Counter()
+        """Returns the sums of the counts of the committed shards (jobs/stages/write.py), and what is counted at the end."""
+        counts: Counter[str] = Counter(self.record.get("guards", {}).get("counts", {}))
         for manifest in self.manifests:
             counts.update(manifest.counts)
         return counts

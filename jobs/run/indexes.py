@@ -1,4 +1,4 @@
-"""The indexes that a config searches: their identities, and the texts of their documents."""
+"""The indexes that a config searches: their identities, their encoders, and the texts of their documents."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from jobs.config.config import Config
 from jobs.index.opening import check_filters, open_documents, retriever_identity
 from jobs.pools.request_shares import indexed_settings, worker_settings
 from retrievers.elastic.settings import ElasticSettings
+from retrievers.encoder import encoder_notes
+from retrievers.encoders.recipe import own_words, settings_as_built
 from retrievers.hybrid.retriever import hybrid_identity
-from retrievers.hybrid.settings import HybridSettings, Indexed, all_indexed, indexed_identities, part_name
+from retrievers.hybrid.settings import HybridSettings, Indexed, all_indexed, indexed_identities, part_name, with_indexed
+from retrievers.settings import EncoderSettings
 
 
 def index_identities(config: Config) -> dict[str, dict[str, Any]]:
@@ -38,6 +41,52 @@ def index_identities(config: Config) -> dict[str, dict[str, Any]]:
         if config.retrieve.filters:
             check_filters(name, retriever, config.retrieve.filters)
     return found
+
+
+def as_built(config: Config, indexes: Mapping[str, Mapping[str, Any]]) -> Config:
+    """Returns the config with encoders whose texts are put in as they were when their index was built.
+
+    Of an index of before the model's files were read a null means what it meant then, for a reranker with the encoder, too.
+    """
+    stored = indexed_identities(indexes)
+
+    def with_built(name: str, one: Indexed) -> Indexed:
+        if not isinstance(one.encoder, EncoderSettings):
+            return one
+        return one.model_copy(update={"encoder": settings_as_built(one.encoder, stored[name]["encoder"])})
+
+    retrievers = {name: with_indexed(name, one, with_built) for name, one in config.retrieve.retrievers.items()}
+    return config.model_copy(update={"retrieve": config.retrieve.model_copy(update={"retrievers": retrievers})})
+
+
+def encoder_warnings(config: Config, indexes: Mapping[str, Mapping[str, Any]] | None = None) -> tuple[str, ...]:
+    """Returns what a person should know of how vectors are made, a line each.
+
+    Args:
+        config: of the job, before `as_built`.
+        indexes: retriever -> identity of its index; None: they are to be built.
+    """
+    stored = {} if indexes is None else indexed_identities(indexes)
+    found = [
+        f"retrieve.retrievers.{name}: {note}"
+        for name, one in all_indexed(config.retrieve.retrievers).items()
+        if one.encoder is not None
+        for note in encoder_notes(one.encoder, stored.get(name, {}).get("encoder"))
+    ]
+    if indexes is not None and config.rerank.kind == "bi_encoder" and config.rerank.encoder is not None:
+        found += [f"rerank: {note}" for note in encoder_notes(config.rerank.encoder)]
+    return tuple(found)
+
+
+def encoder_words(config: Config, indexes: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Returns what the config leaves to its encoders' own files, a line for each retriever that does."""
+    stored = indexed_identities(indexes)
+    found = {
+        name: own_words(one.encoder, stored[name]["encoder"])
+        for name, one in all_indexed(config.retrieve.retrievers).items()
+        if isinstance(one.encoder, EncoderSettings) and "encoder" in stored.get(name, {})
+    }
+    return [f"{name}: {words}" for name, words in found.items() if words]
 
 
 def check_documents(config: Config, indexes: Mapping[str, Mapping[str, Any]]) -> None:

@@ -24,7 +24,7 @@ from jobs.pools.requested import with_precisions
 from jobs.run import engine
 from jobs.run.changing import SearchedIndex, States, searched_indexes
 from jobs.run.folder import run_id
-from jobs.run.indexes import check_documents, index_identities
+from jobs.run.indexes import as_built, check_documents, encoder_warnings, index_identities
 from jobs.run.rewriting import config_error, read_rewriting
 from retrievers.hybrid.settings import indexed_identities
 from retrievers.reranker import reranker_identity
@@ -107,6 +107,8 @@ def _prepare(
     prices = read_prices(config, config_path)
     prices_file = prices_version(_prices_path(config_path)) if prices is not None else None
     indexes = index_identities(config)
+    of_encoders = encoder_warnings(config, indexes)
+    config = as_built(config, indexes)
     if config.reads_texts:
         check_documents(config, indexes)
     facts = {name: retriever_facts(name, one, indexes[name]) for name, one in config.retrieve.retrievers.items()}
@@ -130,7 +132,7 @@ def _prepare(
         name,
         facts,
         rewriting,
-        warnings + unpriced_models(config, prices),
+        of_encoders + warnings + unpriced_models(config, prices),
         prices_file=prices_file,
         searched=searched,
         states={one.place: noted[one.name] for one in searched if noted[one.name] is not None},

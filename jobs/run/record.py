@@ -18,6 +18,7 @@ from cluster.run.session import InProcessSession, Session
 from cluster.run.shards import Plan, manifests
 from jobs.bill.ledger import Ledger
 from jobs.bill.starts import driver_spent, known_starts, node_time
+from jobs.guards.whole_job import whole_job
 from jobs.keys import SCHEMA_VERSION
 from jobs.pools.sizes import PoolSizes
 from jobs.run.changing import States, changes, read_states, warn_of
@@ -135,6 +136,8 @@ class Record:
             "starts": starts,
             "node_time": times,
         } | dict(prepared.notes)
+        if status == "finished" and plan is not None:
+            body["guards"] = whole_job(prepared, plan)
         prepared.storage.put("run.json", json.dumps(body, indent=1, ensure_ascii=False).encode())
 
 

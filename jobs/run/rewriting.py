@@ -40,6 +40,7 @@ def read_rewriting(config: Config) -> Rewriting:
             load_rules(select.rules, read_text) if isinstance(select, SelectClassified) else None,
             load_demonstrations(select.demonstrations, read_text) if isinstance(select, SelectAdaptive) else (),
             _guards(rewrite.guards),
+            rewrite.retries,
         )
     except RewriterError as error:
         raise config_error(error) from error

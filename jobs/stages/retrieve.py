@@ -17,6 +17,7 @@ from cluster import costs
 from cluster.run.shards import write_table
 from cluster.run.stage import heartbeat, shard_of
 from cluster.storage import open_storage
+from jobs.guards.drift import drifted, flagged
 from jobs.index.opening import open_retriever
 from jobs.stages.fill import fill
 from jobs.stages.list_columns import Cuts, FlatLists, Found, flat_lists, runs_column, stored_rows
@@ -69,6 +70,7 @@ class Retrieve:
         cuts: Cuts | None = None,
         typos: TypoSettings | None = None,
         as_one: Mapping[str, str] | None = None,
+        drift: float | None = None,
         filters: Mapping[str, str] | None = None,
     ) -> None:
         """Opens the retrievers.
@@ -85,6 +87,7 @@ class Retrieve:
             cuts: of strategies and retrievers that have their own.
             typos: in the originals, as they are searched; None: none.
             as_one: of strategies whose texts make one search, what it is made of.
+            drift: texts with a smaller cosine are flagged in `rewrites`; None: none are.
             filters: the config's `retrieve.filters`.
 
         Raises:
@@ -96,13 +99,14 @@ class Retrieve:
         }
         self._routes, self._depth, self._dense = routes, depth, dense
         self._fuse, self._cuts, self._typos, self._as_one = fuse, cuts or Cuts(), typos, as_one or {}
+        self._drift = drift
         self._filters = filters or {}
         self._together = {name for name, one in retrievers.items() if one.together}
         self._searched_as = {name: search_names(name, one) for name, one in retrievers.items()}
         self._storage = None if run is None else open_storage(run)
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """Returns the block with `runs`, `similarity`, `stored` and costs."""
+        """Returns the block with `runs`, `similarity`, `stored`, costs, and flags of drift in `rewrites`."""
         texts = block_texts(table, self._typos, self._as_one, self._filters)
         spent: list[list[dict[str, Any]]] = [[] for _ in range(table.num_rows)]
         found: dict[str, Found] = {}
@@ -122,7 +126,8 @@ class Retrieve:
             similarity(table.num_rows, texts, vectors),
             pa.array([stored, *[[]] * (table.num_rows - 1)], self.ADDS.field("stored").type),
         ]
-        table = with_appended(table, "costs", spent).drop_columns(list(self.DROPS))
+        table = flagged(with_appended(table, "costs", spent), drifted(texts, vectors, self._drift))
+        table = table.drop_columns(list(self.DROPS))
         for field, column in zip(self.ADDS, columns, strict=True):
             table = table.append_column(field, column)
         return table

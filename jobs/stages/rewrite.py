@@ -83,6 +83,9 @@ class Rewrite:
         ]
         by_query = [self._rewriter.requests(query, choice) for query, choice in zip(queries, choices, strict=True)]
         made = types | self._answers(store, by_query)
+        while any(tries := [self._again(*of, made) for of in zip(queries, choices, by_query, strict=True)]):
+            made |= self._answers(store, tries)
+            by_query = [[*of_query, *more] for of_query, more in zip(by_query, tries, strict=True)]
         store.merge()
         rewrites, selections, guarded, errors, spent = [], [], [], [], []
         for query, choice, question, of_query in zip(queries, choices, asked, by_query, strict=True):
@@ -102,6 +105,10 @@ class Rewrite:
         for field, values in zip(self.ADDS, (rewrites, selections, guarded), strict=True):
             table = table.append_column(field, pa.array(values, field.type))
         return table
+
+    def _again(self, query: Query, choice: Choice, requests: Sequence[Request], made: Answered) -> list[Request]:
+        """Returns the requests of a query that are to be made once more."""
+        return self._rewriter.again(query, [(one, made[key_of(one)].completion) for one in requests], choice)
 
     def _answers(self, store: Completions, by_query: Sequence[Sequence[Request]]) -> Answered:
         """Returns the completions of all requests: the stored ones, and the others from the engines."""

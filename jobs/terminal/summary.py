@@ -16,6 +16,7 @@ from jobs.evaluate.evaluate import Evaluation, evaluation_notes, evaluation_valu
 from jobs.evaluate.measure import title
 from jobs.pipeline import COSTED
 from jobs.run.folder import REPORT, RunFolder
+from jobs.run.indexes import encoder_words
 from jobs.stages.error_counts import by_reason, fallbacks, many_fallbacks
 from jobs.stages.guard_counts import REQUESTS, found_by_guards, searches_saved
 from jobs.stages.selection_counts import Selected, selected_by_type
@@ -101,6 +102,7 @@ def notes(run: RunFolder, evaluation: Evaluation | None, prices: Prices | None) 
     if prices is None:
         said.append(f"cost: {unpriced(run.record.get('config_file', 'the config'))}")
     said += [f"fallback: {words}" for words in many_fallbacks(run.counts, config.limits.error_rate).values()]
+    said += [f"encoder of {words}" for words in encoder_words(config, run.record.get("identity", {}).get("indexes", {}))]
     if config.used_redundancy != config.fuse.redundancy:
         said.append("redundancy: overlap in place of cosine, since no retriever is dense")
     return said

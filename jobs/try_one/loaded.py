@@ -247,6 +247,14 @@ class LoadedConfig:
         choice = self._rewriter.choose(query, told.completion if told else None)
         requests = [*([asked] if asked else []), *self._rewriter.requests(query, choice)]
         answered = store.get([key_of(request) for request in requests])
+        while more := self._rewriter.again(
+            query, [(one, answered[key_of(one)].completion) for one in requests if key_of(one) in answered], choice
+        ):
+            more = [one for one in more if one not in requests]
+            if not more:  # the try has failed
+                break
+            requests += more
+            answered |= store.get([key_of(one) for one in more])
         spent: dict[str, list[Row]] = {}  # request -> the costs of its samples
         for entry in row["costs"]:
             if entry["stage"] == "rewrite" and entry["error"] != LOST:

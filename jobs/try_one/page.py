@@ -18,6 +18,7 @@ from jobs.terminal.summary import counted
 from jobs.try_one.provenance import NOT_THERE, SHOWN_RESULTS, Results, fused_ranks
 from jobs.try_one.trial import TextId, Trial, text_names
 from retrievers.lists import TOGETHER
+from rewriters.outcome.retries import FIRST_TRY
 
 SHOWN_IN_LISTS = 3  # hits per list
 SHOWN_GIVEN = 160  # characters of a context or value
@@ -139,13 +140,15 @@ def _failures(trial: Trial) -> dict[tuple[str, str], list[str]]:
     found: dict[tuple[str, str], list[str]] = {}
     for error in trial.row["errors"]:
         if error["stage"] == "rewrite":
-            found.setdefault((error["reason"], one_line(error["message"])), []).append(error["component"])
+            found.setdefault((error["reason"], one_line(error["message"])), []).extend(
+                [error["component"]] if error["component"] else []  # a note on the query as a whole has none
+            )
     return found
 
 
 def _failure(failure: tuple[tuple[str, str], list[str]]) -> str:
     (_, message), strategies = failure
-    return f"{message} ({', '.join(strategies)})"
+    return f"{message} ({', '.join(strategies)})" if strategies else message
 
 
 def _rewrites(trial: Trial) -> Table:
@@ -164,7 +167,8 @@ def _rewrites(trial: Trial) -> Table:
     if trial.why_selected:
         table.add_row(Text("why", style="dim"), Text(one_line(trial.why_selected), style="dim"), "")
     for failure in _failures(trial).items():
-        table.add_row(Text("none", style="red"), Text(_failure(failure)), Text(failure[0][0], style="dim"))
+        named = Text("none", style="red") if failure[1] else Text("note", style="dim")
+        table.add_row(named, Text(_failure(failure)), Text(failure[0][0], style="dim"))
     if trial.similar:
         table.add_row("", Text(f"recorded are, for example: {'; '.join(map(one_line, trial.similar))}", style="dim"), "")
     return table
@@ -172,10 +176,10 @@ def _rewrites(trial: Trial) -> Table:
 
 def requests(trial: Trial) -> Iterator[RenderableType]:
     """Yields each request: its prompt and its answer as they were sent and received."""
-    samples = Counter(one["request"] for one in trial.requests)
+    samples = Counter(one["request"] for one in trial.requests if one["sample"] < FIRST_TRY)
     for one in trial.requests:
-        number = samples[one["request"]]
-        sample = f" {one['sample'] + 1} of {number}" if number > 1 else ""
+        number, (tries, place) = samples[one["request"]], divmod(one["sample"], FIRST_TRY)
+        sample = (f" {place + 1} of {number}" if number > 1 else "") + (f", try {tries + 1}" if tries else "")
         tokens = f"{one['prompt_tokens']:,} prompt tokens, {one['completion_tokens']:,} written" if one["prompt_tokens"] else ""
         words = ", ".join(filter(None, [one["model"], tokens, one["finish_reason"], one["error"]]))
         yield _section(f"request {one['request']}{sample}", words)

@@ -114,7 +114,7 @@ def _default(part: BaseModel, key: str) -> Any:
 def _without_defaults(config: Config) -> dict[str, Any]:
     values: dict[str, Any] = config.model_dump(mode="json", exclude_defaults=True)
     for one in values["retrieve"]["retrievers"].values():
-        if one.get("analyzer") == "english":  # what is filled in where nothing is said
+        if one["kind"] == "elastic" and one.get("analyzer") == "english":  # what is filled in where nothing is said
             del one["analyzer"]
     date, log = config.log.date, values["log"]
     if date is not None and date in str(log["path"]):  # the nights to come are of other days

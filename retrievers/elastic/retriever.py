@@ -143,7 +143,7 @@ def open_retriever(
         )
     if settings.encoder is None:
         return ElasticBM25(connection, index, settings, identity)
-    encoder = open_encoder(settings.encoder, device, patient=patient)
+    encoder = open_encoder(settings.encoder, device, patient=patient, built=identity["encoder"])
     dims = (field_of(index.fields, settings.searched_field) or {}).get("dims")
     if dims is not None and dims != encoder.dim:
         raise RetrieverError(
@@ -245,8 +245,8 @@ def _identity(
         try_query(connection, index, settings)
         return same | {"query": settings.bm25_query.model_dump()}
     with error_context(f"retrieve.retrievers.{name}.encoder"):
-        encoder = encoder_identity(settings.encoder, patient=patient)
-    stored = index.note["encoder"] if index.note else None
+        stored = index.note["encoder"] if index.note else None
+        encoder = encoder_identity(settings.encoder, patient=patient, built=stored)
     if stored is not None and (differ := encoder_differences(stored, encoder)):
         raise RetrieverError(
             "index-other",

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from retrievers.settings import FROZEN, NOT_IDENTITY, AnyEncoderSettings, bm25_or_dense
+from retrievers.settings import FROZEN, NOT_IDENTITY, AnyEncoderSettings, Bm25Settings, bm25_or_dense
 
 TEXT_FIELD, VECTOR_FIELD = "text", "vector"
 FOREIGN = "elastic:"
@@ -29,17 +29,6 @@ class QuerySettings(BaseModel):
     """How many of its words a document must hold; null: one."""
     max_terms: Annotated[int, Field(gt=0, le=1024)] = 100
     """Texts with more different words are searched with this many of the most telling ones."""
-
-
-class Bm25Settings(BaseModel):
-    """The constants of BM25."""
-
-    model_config = FROZEN
-
-    k1: Annotated[float, Field(ge=0)] = 1.2
-    """How fast a repeated word stops to count."""
-    b: Annotated[float, Field(ge=0, le=1)] = 0.75
-    """How much a long text is held against it."""
 
 
 class VectorSettings(BaseModel):
@@ -124,7 +113,10 @@ class ElasticSettings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _bm25_or_dense(cls, values: Any) -> Any:
-        return bm25_or_dense(values, ("analyzer", "query", "similarity"), ("vector", "num_candidates", "oversample"))
+        checked = bm25_or_dense(values, ("analyzer", "query", "similarity"), ("vector", "num_candidates", "oversample"))
+        if isinstance(checked, dict) and checked.get("encoder") is None and checked.get("analyzer") is None:
+            return checked | {"analyzer": "english"}
+        return checked
 
     @model_validator(mode="after")
     def _one_key(self) -> ElasticSettings:

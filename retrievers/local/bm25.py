@@ -27,13 +27,19 @@ from retrievers.retriever import (
     ranked_lists,
     top_rows,
 )
+from retrievers.settings import Bm25Settings
 
-METHOD, K1, B = "lucene", 1.2, 0.75
+METHOD = "lucene"
 _HEARTBEAT_TEXTS = 256  # texts between two heartbeats
 
 
 def build_bm25(
-    texts: Iterable[list[str]], analyzer: Analyzer, total: int, folder: Path, progress: Callable[[str, int, int], None]
+    texts: Iterable[list[str]],
+    analyzer: Analyzer,
+    total: int,
+    folder: Path,
+    progress: Callable[[str, int, int], None],
+    similarity: Bm25Settings,
 ) -> None:
     """Writes a bm25s index; the same corpus gives the same bytes.
 
@@ -43,6 +49,7 @@ def build_bm25(
         total: Number of texts, for ``progress``.
         folder: Where the files are written.
         progress: Called with "bm25", texts done, texts in all.
+        similarity: The constants; they are in the scores, which bm25s computes here.
     """
     import bm25s
 
@@ -55,7 +62,7 @@ def build_bm25(
     if not vocabulary:  # no term in the whole corpus; bm25s needs at least one
         vocabulary[""] = 0
         documents[0] = [0]
-    model = bm25s.BM25(k1=K1, b=B, method=METHOD)
+    model = bm25s.BM25(k1=similarity.k1, b=similarity.b, method=METHOD)
     model.index((documents, vocabulary), create_empty_token=False, show_progress=False)
     model.save(str(folder), show_progress=False)
 

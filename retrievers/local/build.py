@@ -21,18 +21,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from cluster.errors import RetrieverError
+from retrievers.analysis.detection import SAMPLE, Told, corpus_analyzer
 from retrievers.analyzer import ANALYZE_VERSION, analyzer_name, open_analyzer
 from retrievers.corpora.corpus import DOCUMENTS, Written, joined, open_arrow, write_documents
 from retrievers.corpora.files import COLUMNS, Paths, corpus_files, corpus_schema, doc_id_type
 from retrievers.encoder import encoder_identity, open_encoder
-from retrievers.local.bm25 import K1, METHOD, B, build_bm25
+from retrievers.local.bm25 import METHOD, build_bm25
 from retrievers.local.dense import build_vectors
+from retrievers.local.fields import OF_THE_CORPUS, IndexFields
 from retrievers.local.index import FORMAT, INDEX, index_path, local_damage, read_index
-from retrievers.local.settings import LocalSettings
-from retrievers.retriever import RetrieverSettings, error_context
-from retrievers.settings import AnyEncoderSettings, CorpusSettings
+from retrievers.retriever import error_context
+from retrievers.settings import CorpusSettings
 
 _BATCH_DOCUMENTS = 1024  # per call of analyzer and encoder, and between two calls of progress
 _LOCK = ".lock"
@@ -56,6 +58,7 @@ class IndexSummary(NamedTuple):
         bytes: Size of all files.
         without_text: Number of documents whose text is null or blank.
         replaced: Documents of the index of another corpus in whose place it is; None: of none.
+        language: Why BM25 has its analyzer, where the corpus was asked; None: the config says it.
     """
 
     built: bool
@@ -68,6 +71,7 @@ class IndexSummary(NamedTuple):
     bytes: int
     without_text: int
     replaced: int | None
+    language: str | None
 
 
 class Elsewhere(NamedTuple):
@@ -77,41 +81,6 @@ class Elsewhere(NamedTuple):
     """Its index.json."""
     fetch: Callable[[str, Path], None]
     """Copies a file of its data to a path."""
-
-
-class IndexFields(NamedTuple):
-    """The fields of a local index: BM25 with an analyzer, vectors of an encoder; None without the field."""
-
-    analyzer: str | None = None
-    encoder: AnyEncoderSettings | None = None
-
-
-def local_indexes(retrievers: Mapping[str, RetrieverSettings]) -> dict[str, IndexFields]:
-    """Returns the fields of each local index of a config's ``retrieve.retrievers``, by its path.
-
-    Two retrievers may share an index, which then has both fields.
-
-    Raises:
-        RetrieverError: Two retrievers of one index have different analyzers or encoders.
-    """
-    indexes: dict[str, IndexFields] = {}
-    owners: dict[tuple[str, str], str] = {}  # (path, field) -> the first retriever with it
-    for name, settings in retrievers.items():
-        if not isinstance(settings, LocalSettings):
-            continue
-        path = settings.index if settings.index.startswith("s3://") else str(index_path(settings.index))
-        fields = indexes.setdefault(path, IndexFields())
-        more = IndexFields(None if settings.encoder else settings.analyzer or "english", settings.encoder)
-        field = "encoder" if settings.encoder else "analyzer"
-        first = owners.setdefault((path, field), name)
-        if getattr(fields, field) not in (None, getattr(more, field)):
-            raise RetrieverError(
-                "index-shared",
-                f"retrieve.retrievers.{name}: another retriever wants index {path} otherwise: {first} and {name} share "
-                f"the index {path} but not the {field}; give each its own",
-            )
-        indexes[path] = IndexFields(fields.analyzer or more.analyzer, fields.encoder or more.encoder)
-    return indexes
 
 
 def build_local_index(
@@ -143,27 +112,29 @@ def build_local_index(
             "config-value", f"index {path}: neither bm25 nor dense is asked for, so there is nothing to build; name one"
         )
     target = index_path(str(path))
-    analyzer = None if fields.analyzer is None else analyzer_name(fields.analyzer)
     encoder = fields.encoder
     with error_context(f"index {path}: encoder"):
         dense = encoder_identity(encoder) if encoder else None
     files = corpus_files(corpus_paths)
     schema = corpus_schema(files, columns)
     identities: dict[str, Any] = {"bm25": None, "dense": dense}
-    if analyzer:
-        identities["bm25"] = {"analyzer": analyzer, "analyzer_version": ANALYZE_VERSION, "method": METHOD, "k1": K1, "b": B}
     report = progress or (lambda what, done, total: None)
     with _build_folder(target) as (work, old):
         written = write_documents(files, schema, work, report, columns)
+        told = _analyzer(fields.analyzer, work / DOCUMENTS)
+        if told:
+            formula = {"method": METHOD, **fields.similarity.model_dump()}
+            identities["bm25"] = {"analyzer": told.analyzer, "analyzer_version": ANALYZE_VERSION, **formula}
         key = json.dumps({"format": FORMAT, "corpus": written.content, **identities}, sort_keys=True)
         data = f"data-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
         if old and old["data"] == data and not local_damage(target, old):
-            return _summary(False, target, old, written, None)
+            return _summary(False, target, old, written, None, told)
         if elsewhere and elsewhere.entry["data"] == data:
-            return _summary(False, target, elsewhere.entry, written, None)
+            return _summary(False, target, elsewhere.entry, written, None, told)
         documents = work / DOCUMENTS
-        if analyzer:
-            build_bm25(_passages(documents), open_analyzer(analyzer), written.documents, work / "bm25", report)
+        if told:
+            analyzer = open_analyzer(told.analyzer, documents=True)
+            build_bm25(_passages(documents), analyzer, written.documents, work / "bm25", report, fields.similarity)
         vectors, dim = work / VECTORS, None
         if encoder:
             reused = _same_vectors(target, old, written.content, identities["dense"])
@@ -183,13 +154,14 @@ def build_local_index(
             "columns": written.columns,
             "doc_id_type": doc_id_type(files, columns),
             "fields": identities,
+            "language": told.why if told else None,
             "dim": dim,
             "encoder_name": encoder.model if encoder else None,
             "files": {str(f.relative_to(work)): f.stat().st_size for f in sorted(work.rglob("*")) if f.is_file()},
             "versions": _versions(),
         }
         _publish(target, work, data, entry)
-    return _summary(True, target, entry, written, elsewhere.entry if elsewhere else old)
+    return _summary(True, target, entry, written, elsewhere.entry if elsewhere else old, told)
 
 
 @contextmanager
@@ -285,6 +257,22 @@ def _passages(documents: Path) -> Iterator[list[str]]:
             yield joined(batch.slice(start, _BATCH_DOCUMENTS))
 
 
+def _analyzer(wanted: str | None, documents: Path) -> Told | None:
+    """Returns the analyzer of BM25, and why where the corpus tells it; None without BM25."""
+    if wanted is None:
+        return None
+    if wanted != OF_THE_CORPUS:
+        return Told(analyzer_name(wanted), None)
+    batches = open_arrow(documents)
+    step = -(-sum(batch.num_rows for batch in batches) // SAMPLE)
+    sampled, row = [], 0
+    for batch in batches:
+        rows = range(-row % step, batch.num_rows, step)
+        sampled += joined(batch.select(["title", "text"]).take(pa.array(rows, pa.int64())))
+        row += batch.num_rows
+    return corpus_analyzer(sampled)
+
+
 def _same_vectors(target: Path, old: dict[str, Any] | None, content: str, identity: dict[str, Any]) -> Path | None:
     """Returns the vectors of the index to be replaced if they are of the same corpus and encoder."""
     if old and old["corpus"] == content and old["fields"]["dense"] == identity and not local_damage(target, old):
@@ -303,12 +291,17 @@ def _versions() -> dict[str, str]:
 
 
 def _summary(
-    built: bool, target: Path, entry: Mapping[str, Any], written: Written, before: Mapping[str, Any] | None
+    built: bool,
+    target: Path,
+    entry: Mapping[str, Any],
+    written: Written,
+    before: Mapping[str, Any] | None,
+    told: Told | None,
 ) -> IndexSummary:
     size = sum(entry["files"].values())
     fields = entry["fields"]
     replaced = before["documents"] if before and before["corpus"] != entry["corpus"] else None
     return IndexSummary(
         built, target, entry["documents"], entry["duplicates"], fields["bm25"], fields["dense"], entry["corpus"], size,
-        written.without_text, replaced,
+        written.without_text, replaced, told.why if told else None,
     )  # fmt: skip

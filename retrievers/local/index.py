@@ -133,9 +133,9 @@ def open_retriever(
             f"({identity_differences(expect_identity, identity)}); start a new run, or put the old index back",
         )
     if settings.encoder is not None:
-        encoder = open_encoder(settings.encoder, device, patient=expect_identity is not None)
+        encoder = open_encoder(settings.encoder, device, patient=expect_identity is not None, built=identity["encoder"])
         return DenseSearch(documents.data / "vectors.npy", documents.doc_ids, encoder, identity, documents.filters)
-    analyzer = open_analyzer(identity["analyzer"])
+    analyzer = open_analyzer(identity["analyzer"], identity["analyzer_version"])
     return BM25Search(documents.data / "bm25", documents.doc_ids, analyzer, identity, documents.filters)
 
 
@@ -305,16 +305,22 @@ def index_identity(name: str, settings: LocalSettings, entry: Mapping[str, Any],
         raise RetrieverError("index-other", f"{where} has no {missing}; build it again with this config: {BUILD}")
     common = {"kind": "local", "field": field, "format": FORMAT, "corpus": entry["corpus"]}
     if settings.encoder is None:
-        expected = analyzer_name(settings.analyzer or "english")
+        expected = stored["analyzer"] if settings.analyzer is None else analyzer_name(settings.analyzer)
         if stored["analyzer"] != expected:
             raise RetrieverError(
                 "index-other",
                 f"{where} was built with analyzer {stored['analyzer']!r}, the config asks for {expected!r}; "
                 f"set analyzer: {stored['analyzer']}, or build it again: {BUILD}",
             )
+        built, asked = ({key: of[key] for key in ("k1", "b")} for of in (stored, settings.bm25_constants.model_dump()))
+        if built != asked:
+            raise RetrieverError(
+                "index-other",
+                f"{where} was built with similarity {built}, the config asks for {asked}; set it, or build it again: {BUILD}",
+            )
         return {**common, **stored}
     with error_context(f"retrieve.retrievers.{name}.encoder"):
-        encoder = encoder_identity(settings.encoder, patient=patient)
+        encoder = encoder_identity(settings.encoder, patient=patient, built=stored)
     if differ := encoder_differences(stored, encoder):
         raise RetrieverError(
             "index-other",

@@ -6,7 +6,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from retrievers.settings import FROZEN, NOT_IDENTITY, AnyEncoderSettings, bm25_or_dense
+from retrievers.settings import FROZEN, NOT_IDENTITY, AnyEncoderSettings, Bm25Settings, bm25_or_dense
+
+AnalyzerName = Literal[
+    "arabic", "armenian", "basque", "catalan", "czech", "danish", "dutch", "english", "esperanto", "estonian", "finnish",
+    "french", "german", "greek", "hindi", "hungarian", "indonesian", "irish", "italian", "lithuanian", "nepali", "norwegian",
+    "persian", "polish", "portuguese", "romanian", "russian", "serbian", "sesotho", "spanish", "swedish", "tamil", "turkish",
+    "yiddish", "unicode", "cjk", "thai",
+]  # fmt: skip
 
 
 class LocalSettings(BaseModel):
@@ -18,8 +25,11 @@ class LocalSettings(BaseModel):
     """This kind."""
     index: Annotated[str, Field(min_length=1), NOT_IDENTITY]
     """Its folder, here or on S3."""
-    analyzer: Literal["english", "unicode"] | None = None
-    """Of BM25: stop words and stemming of English, or neither; english where nothing is said."""
+    analyzer: AnalyzerName | None = None
+    """Of BM25: stop words and stemming of a language; unicode, also called cjk and thai, has neither. null: what `index` tells
+    from the corpus, and the index's own where one is searched."""
+    similarity: Bm25Settings | None = None
+    """Of BM25; another one is another index."""
     encoder: AnyEncoderSettings | None = None
     """Of dense search."""
     together: bool = False
@@ -30,4 +40,9 @@ class LocalSettings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _bm25_or_dense(cls, values: Any) -> Any:
-        return bm25_or_dense(values, ("analyzer",), ())
+        return bm25_or_dense(values, ("analyzer", "similarity"), ())
+
+    @property
+    def bm25_constants(self) -> Bm25Settings:
+        """The constants of BM25."""
+        return self.similarity or Bm25Settings()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cluster.errors import RetrieverError
 from retrievers.batches import CHUNK, PAIR_TOKENS, device_kind, length_batches
+from retrievers.encoders.causal import is_causal
 from retrievers.flag_models import CLASSES, open_flag_reranker
-from retrievers.models import max_positions, model_config, model_identity, resolved_dtype
+from retrievers.models import description, max_positions, model_config, model_identity, read_json, resolved_dtype
 from retrievers.retriever import distinct, error_context
 from retrievers.settings import RerankSettings
 
@@ -18,13 +20,13 @@ from retrievers.settings import RerankSettings
 # two runs of one job give equal rows and equal pairs tie. On a GPU in half precision the differences are larger; compare such
 # scores with a tolerance.
 _DECIMALS = 4
-ARCHITECTURES = tuple(CLASSES)
+ARCHITECTURES = (*CLASSES, "qwen3")
 _IDENTITY_KEYS = (  # settings that determine the scores, apart from model and length
     "dtype", "architecture", "query_instruction", "passage_instruction", "prompt", "cutoff_layer", "compress_ratio",
     "compress_layers", "trust_remote_code",
 )  # fmt: skip
 _KEY_ARCHITECTURES = {
-    "prompt": ("llm", "layerwise", "lightweight"),
+    "prompt": ("llm", "layerwise", "lightweight", "qwen3"),
     "cutoff_layer": ("layerwise", "lightweight"),
     "compress_ratio": ("lightweight",),
     "compress_layers": ("lightweight",),
@@ -62,7 +64,8 @@ def checked_architecture(settings: RerankSettings) -> str:
         raise RetrieverError(
             "model-unfit", f"rerank: max_length {settings.max_length} does not fit {settings.model}; give 16 to {positions}"
         )
-    if architecture == "encoder":
+    classifies = any(name.endswith("ForSequenceClassification") for name in config.get("architectures") or [])
+    if architecture == "encoder" or (architecture == "qwen3" and classifies):
         check_labels(settings.model, len(config.get("id2label") or {"0": ""}))
     first, last = config.get("start_layer", 1), config.get("num_hidden_layers", 0)
     if settings.cutoff_layer is not None and not first <= settings.cutoff_layer <= last:
@@ -74,20 +77,63 @@ def checked_architecture(settings: RerankSettings) -> str:
 
 
 def _architecture(settings: RerankSettings, config: Mapping[str, Any]) -> str:
-    """Returns the architecture by the model's config.json; FlagEmbedding goes by the model's name, which a folder may lack."""
-    names = config.get("architectures") or []
+    """Returns the architecture by the model's files; FlagEmbedding goes by the model's name, which a folder may lack.
+
+    A language model reranks by the question that it was trained on. Where nothing says which that is, none is guessed.
+    """
+    names = [str(name) for name in config.get("architectures") or []]
     classifies = any(name.endswith("ForSequenceClassification") for name in names)
-    if settings.architecture not in ("auto", "encoder"):
-        return settings.architecture
-    if classifies or (settings.architecture == "encoder" and not names):
-        return "encoder"
-    if settings.architecture == "auto":
-        for begin, architecture in (("LayerWise", "layerwise"), ("CostWise", "lightweight"), ("", "llm")):
-            if any(name.startswith(begin) and name.endswith("ForCausalLM") for name in names):
-                return architecture
+    generates = any(name.endswith("ForCausalLM") for name in names)
+    asked = settings.architecture
+    found: str | None = None
+    if asked not in ("auto", "encoder"):
+        found = asked
+    elif asked == "encoder":
+        found = "encoder" if classifies or not names else None
+    elif classifies or generates:
+        found = _by_files(settings.model, config, names, classifies)
+    if found is not None:
+        return found
     what = f"its architecture is {names[0]}" if names else "its config.json names no architecture"
     raise RetrieverError(
         "model-unfit", f"rerank: model {settings.model} is no cross-encoder: {what}; name another, or set rerank.architecture"
+    )
+
+
+def is_qwen3_reranker(model: str, config: Mapping[str, Any]) -> bool:
+    """Returns whether a model's name or files say that it is a Qwen3-Reranker, and not another model of that architecture.
+
+    Args:
+        model: Folder, ``package:NAME`` or hub name.
+        config: The content of its config.json.
+    """
+    if config.get("model_type") != "qwen3":
+        return False
+    names = (Path(model.partition("@")[0]).name, str(config.get("_name_or_path") or ""))
+    if config.get("is_original_qwen3_reranker") or any("qwen3-reranker" in name.lower() for name in names):
+        return True
+    folder = description(model)
+    file = folder / "chat_template.jinja"
+    template = file.read_text(encoding="utf-8") if file.is_file() else ""
+    template = template or str(read_json(folder / "tokenizer_config.json").get("chat_template") or "")
+    return "<Instruct>" in template and "<Document>" in template
+
+
+def _by_files(model: str, config: Mapping[str, Any], names: Sequence[str], classifies: bool) -> str:
+    if is_qwen3_reranker(model, config):
+        return "qwen3"
+    if classifies and not is_causal(config):
+        return "encoder"
+    for begin, architecture in (("LayerWise", "layerwise"), ("CostWise", "lightweight")):
+        if any(name.startswith(begin) for name in names):
+            return architecture
+    if not classifies and config.get("model_type") == "gemma":  # bge-reranker-v2-gemma
+        return "llm"
+    plain = "encoder (the pair as its tokenizer joins it)" if classifies else "llm (FlagEmbedding's prompt)"
+    raise RetrieverError(
+        "model-unfit",
+        f"rerank: model {model} is a language model ({names[0]}), and its files do not say with what question it was trained "
+        f"to rerank; set rerank.architecture to {plain} or qwen3 (Qwen3-Reranker's template), or name another",
     )
 
 

@@ -23,6 +23,8 @@ class VllmSettings(BaseModel):
     """Of a hub's model: branch, tag or commit; it is resolved to a commit when the run begins."""
     lora: Annotated[str | None, NOT_IDENTITY] = None
     """A LoRA adapter of the model: folder, hub name or NAME@REVISION."""
+    reasoning_parser: Annotated[str | None, NOT_IDENTITY] = None
+    """Of vLLM, such as deepseek_r1: separates reasoning from the answer; null: by the model's type, where that is certain."""
     timeout_seconds: Annotated[float, Field(gt=0), NOT_IDENTITY] = 600
     """For one request, from its sending on."""
     args: Annotated[dict[str, Any], NOT_IDENTITY] = {}

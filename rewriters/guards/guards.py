@@ -9,7 +9,8 @@ Each text gets flags, in `RewriteResult.guards`:
     masked                                it was written without seeing the personal data of the query
     override                              a person wrote it
 
-A text that people wrote is not checked. Order: bans, parts of the query, vocabulary, near-duplicates.
+`drift` is added where vectors are (`jobs/guards/drift.py`). A text that people wrote is not checked. Order: bans, parts of the
+query, vocabulary, near-duplicates.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from rewriters.strategy import Strategy
 GUARDS_VERSION = 3
 """Raised when a guard that changes texts gives others for the same settings."""
 OVERRIDE, MASKED, REPAIRED = "override", "masked", "repaired"
+_COUNTED_AT_END = {"repeated", "rare_words"}  # over a whole job
 NEAR_DUPLICATE, NO_VOCABULARY, NOT_PRESERVED, OVERRIDDEN = "near_duplicate", "no_vocabulary", "not_preserved", "overridden"
 
 
@@ -94,7 +96,8 @@ class Guards:
     def identity(self) -> dict[str, Any]:
         """Returns what decides texts or flags beyond their defaults; empty if nothing does."""
         rules, settings = self._rules, self._settings
-        found: dict[str, Any] = settings.model_dump(mode="json", exclude_defaults=True, exclude={"vocabulary", "overrides"})
+        elsewhere = {"vocabulary", "overrides", *_COUNTED_AT_END}
+        found: dict[str, Any] = settings.model_dump(mode="json", exclude_defaults=True, exclude=elsewhere)
         if settings.preserve != "count":
             found["preserved_by"] = sorted(name for name, one in self._strategies.items() if one.preserve is True)
         if rules.vocabulary is not None and settings.vocabulary is not None:

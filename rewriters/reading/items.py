@@ -9,7 +9,8 @@ from rewriters.lengths import length
 from rewriters.normalise import normalise
 from rewriters.reading.lines import is_chatter
 from rewriters.reading.markup import without_emphasis
-from rewriters.reading.words.talk import is_rule, is_thought
+from rewriters.reading.words.talk import is_rule
+from rewriters.reading.words.thoughts import is_thought
 
 # "**Documents:** x", "**Documents** - x", "Documents: x".
 _LEAD_IN = re.compile(
@@ -19,7 +20,8 @@ _PLAIN_LEAD_IN = re.compile(r"(?P<lead>[^\W\d_][^:：\n.?!\"“]{0,40}?)\s?(?::\
 _QUOTED = re.compile(
     r"(?:\"(?P<a>[^\"]{3,})\"|“(?P<b>[^”]{3,})”|「(?P<c>[^」]{3,})」|«(?P<d>[^»]{3,})»)\s?(?:[-–—:：(（]\s?\S|$)"
 )
-_MOST_LEAD_WORDS = 4
+_MOST_LEAD_WORDS, _MOST_COMMON_LEAD = 4, 7  # words; of leads that all begin alike ("From a ...'s perspective: ")
+_ASIDE = re.compile(r"\s[-–—]?\s?\(?\*[^*\n]{3,120}\*\)?$")  # "x - *looks at a side*"
 
 
 class MarkedLine(NamedTuple):
@@ -48,25 +50,25 @@ def tidied(items: list[MarkedLine], query: str) -> list[tuple[int, str]]:
         if one.text and not is_chatter(one.text, query) and not is_thought(one.text, query) and not is_rule(one.text)
     ]
     plain = [_PLAIN_LEAD_IN.match(one.text) for one in kept]
-    all_led = len(kept) > 1 and all(found is not None and _is_lead(found["lead"], query) for found in plain)
+    leads = [found["lead"] for found in plain if found is not None]
+    alike = len({lead.split()[0].casefold() for lead in leads}) == 1 and len(leads) > 2
+    most = _MOST_COMMON_LEAD if alike else _MOST_LEAD_WORDS
+    all_led = len(leads) == len(kept) > 1 and all(_is_lead(lead, query, most) for lead in leads)
     found = []
     for one, lead in zip(kept, plain, strict=True):
         text = lead["rest"] if all_led and lead is not None else _without_lead_in(one.text, query)
         quoted = _QUOTED.match(text)
         if quoted and text[:1] not in query:
             text = next(filter(None, quoted.groups()))
-        text = without_emphasis(text).strip()
+        text = _ASIDE.sub("", without_emphasis(text).strip()) or text
         found.append((one.at, text.replace("**", "").strip() if text.count("**") == 1 else text))
     return found
 
 
-def _is_lead(lead: str, query: str) -> bool:
-    words = set(normalise(lead).split())
-    return (
-        length(lead) <= _MOST_LEAD_WORDS
-        and not words & set(normalise(query).split())
-        and normalise(lead) not in normalise(query)
-    )
+def _is_lead(lead: str, query: str, most: int) -> bool:
+    """Returns whether words before a colon are said about what follows: few, and none of them the query's."""
+    words = {word for word in normalise(lead).split() if len(word) > 2 or not word.isascii()} or {normalise(lead)}
+    return length(lead) <= most and not words & set(normalise(query).split()) and normalise(lead) not in normalise(query)
 
 
 def _without_lead_in(text: str, query: str) -> str:

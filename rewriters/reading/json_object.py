@@ -69,7 +69,19 @@ def read(answer: LlmAnswer) -> Found:
         found.setdefault(name, []).extend(parts)
     if not found and len(answer.requested) == 1:
         return _single_strategy(answer, answer.requested[0])
-    return found
+    return found or _in_order(answer)
+
+
+def _in_order(answer: LlmAnswer) -> Found:
+    """Returns the strings of an array that is the whole answer, if it has one for each strategy, in the prompt's order."""
+    introduced = _INTRODUCTION.match(answer.text)
+    decoded = decode(answer.text, introduced.end()) if introduced else None
+    content = decoded[0] if decoded else None
+    if not isinstance(content, list) or isinstance(content, Pairs) or len(content) != len(answer.requested):
+        return {}
+    if not all(isinstance(part, str) for part in content):
+        return {}
+    return {strategy.name: [Value(part)] for strategy, part in zip(answer.requested, content, strict=True)}
 
 
 def values(content: Any, strategy: Strategy) -> list[Value]:
@@ -177,8 +189,9 @@ def _named(content: Pairs, keys: dict[str, str]) -> tuple[str, Any] | None:
 
 
 # Before an object that is the whole answer: nothing, a fence, or an introduction on a line of its own. JSON after other text
-# may be a quotation in a passage.
-_INTRODUCTION = re.compile(r"(?:[^\n]{0,200}[:：]\s*\n)?\s*(?:`{3,}\w*\s*)?(?=[{\[])")
+# may be a quotation in a passage, but where it ends the answer.
+_INTRODUCTION = re.compile(r"(?:[^\n]{0,200}[:：!。！]\s*\n)?\s*(?:`{3,}\w*\s*)?(?=[{\[])")
+_LABEL = re.compile(r"[^\n{\[:：]{1,60}[:：]\s{0,3}(?=[{\[])")
 
 
 def _single_strategy(answer: LlmAnswer, strategy: Strategy) -> Found:
@@ -186,6 +199,9 @@ def _single_strategy(answer: LlmAnswer, strategy: Strategy) -> Found:
     text, query = answer.text, normalise(answer.query)
     introduced = _INTRODUCTION.match(text)
     decoded = decode(text, introduced.end()) if introduced else None
+    if decoded is None and (label := _LABEL.match(text)):
+        decoded = decode(text.rstrip(), label.end())
+        decoded = decoded if decoded is not None and decoded[1] == len(text.rstrip()) else None
     if decoded is None:
         return {}
     content = decoded[0]

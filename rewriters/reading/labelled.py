@@ -25,7 +25,10 @@ def _patterns(known: tuple[Strategy, ...]) -> tuple[re.Pattern[str], re.Pattern[
     full = {word for word in words if len(_words(word)) > 1}
     label = rf"(?P<label>{_alternatives(words)})"
     after = r" ?[\]】)]?[*_`]{0,3}(?: ?\([^()]{0,60}\))?[*_`]{0,3}[\]】]? ?"
-    line = re.compile(rf"{_DECORATED}{label}{after}(?:[:：]|(?<= )(?P<dash>[-–—])(?= )) ?(?P<value>.*)", re.IGNORECASE)
+    line = re.compile(
+        rf"{_DECORATED}{label}{after}(?:[:：]|(?<= )(?P<dash>[-–—→=]|[-=]>)(?= )|(?<=[\]】])(?= )) ?(?P<value>.*)",
+        re.IGNORECASE,
+    )
     heading_pattern = re.compile(rf"{_DECORATED}{label}{after}", re.IGNORECASE)
     gap_pattern = re.compile(rf"(?<=\S)[;,|/]{{0,2}} (?=[*_`]{{0,3}}(?:{_alternatives(full)}){after}[:：])", re.IGNORECASE)
     return line, heading_pattern, gap_pattern
@@ -55,13 +58,14 @@ def read(answer: LlmAnswer) -> Found:
         at = labelled.start("value") if labelled else 0
         lines += (line[:at] + gap_pattern.sub("\n", line[at:])).split("\n")
     found_lines = [line_pattern.match(line) for line in lines]
+    alone = sum(heading_pattern.fullmatch(line.rstrip()) is not None for line in lines) == len(requested) > 1
     dashes = sum(1 for one in found_lines if one and one["dash"])
     starts: list[tuple[int, str | None, str]] = []  # line number, strategy name, text after the label
     for at, (line, labelled) in enumerate(zip(lines, found_lines, strict=True)):
         if labelled and (not labelled["dash"] or dashes > 1 or not labelled["label"].islower()):
             if not (at == 0 and len(answer.requested) == 1 and opens_with(answer.query, line[: labelled.start("value")])):
                 starts.append((at, keys.get(label_key(labelled["label"])), _unbold(labelled)))
-        elif at + 1 < len(lines) and (heading := heading_pattern.fullmatch(line.rstrip())) and _is_heading(heading):
+        elif at + 1 < len(lines) and (heading := heading_pattern.fullmatch(line.rstrip())) and (_is_heading(heading) or alone):
             starts.append((at, keys.get(label_key(heading["label"])), ""))
     found: Found = {}
     ends = [at for at, _, _ in starts[1:]] + [len(lines)]
@@ -113,6 +117,8 @@ def _is_heading(line: re.Match[str]) -> bool:
 def _unbold(labelled: re.Match[str]) -> str:
     """Returns the value without the closing marks of an emphasis that begins before the label."""
     text, bold = labelled["value"].strip(), labelled["bold"]
+    if text in (">", "|", ">-", "|-"):
+        return ""  # YAML: the text begins on the next line
     if not bold or bold in labelled.string[labelled.end("label") : labelled.start("value")]:
         return text
     return text.removeprefix(bold).strip() if text.startswith(bold) else text.removesuffix(bold).strip()

@@ -14,17 +14,19 @@ from typing import NamedTuple
 from rewriters.reading import json_object, labelled, numbered, salvage
 from rewriters.reading.answer import Found, LlmAnswer, Value, label_key
 from rewriters.reading.checks import clean, invalid_reason, is_respelled
+from rewriters.reading.markup import final_box
 from rewriters.reading.repetition import is_repetitive
 from rewriters.reading.texts import read_texts
 from rewriters.reading.thinking import strip_thinking
 from rewriters.reading.turns import without_next_turns
 from rewriters.reading.words.refusals import is_refusal
 from rewriters.reading.words.sentences import whole_sentences
-from rewriters.reading.words.talk import is_thought
+from rewriters.reading.words.thoughts import is_thought
 from rewriters.reasons import CUT, OTHER_SCRIPT, Reason
 from rewriters.strategy import Strategy
 
 PARSE_VERSION = 3  # incremented when an answer would be parsed differently; part of a run's fingerprint
+_MOST_OPENING = 500  # characters that tell whether an answer begins with thoughts
 _MAX_CHARS = 200_000  # of an answer; the rest is ignored. 100 times the length of four rewrites
 
 
@@ -125,6 +127,7 @@ def _answer(
         whole = without_next_turns(text, query, instructions)
         truncated = truncated and whole == text  # what the limit cut is no answer
         text = whole
+    text = final_box(_unquoted(text), query)
     if ">" not in query:
         text = re.sub(r"(?m)^ {0,3}> ?", "", text)  # a Markdown quotation
     # Some models repeat white space until the token limit; in long runs of it the readers' patterns would take quadratic time.
@@ -132,6 +135,14 @@ def _answer(
     words = {label_key(word) for strategy in requested for word in strategy.names}
     others = (one for one in known if words.isdisjoint(map(label_key, one.names)))
     return LlmAnswer(text, tuple(requested), tuple(dict.fromkeys([*requested, *others])), query, truncated)
+
+
+def _unquoted(text: str) -> str:
+    """Returns the text of an answer that is one JSON string, such as a JSON object within quotation marks."""
+    stripped = text.strip()
+    decoded = json_object.decode(stripped, 0) if stripped.startswith('"') else None
+    whole = decoded is not None and decoded[1] == len(stripped) and isinstance(decoded[0], str)
+    return str(decoded[0]) if decoded is not None and whole and set(decoded[0]) & {"{", "[", "\n"} else text
 
 
 def _read_best(answer: LlmAnswer) -> tuple[Found, str]:
@@ -167,7 +178,7 @@ def _checked(value: Value, parsed_as: str, strategy: Strategy, answer: LlmAnswer
     if answer.truncated and not value.complete:
         if is_repetitive(text or answer.text) and not is_repetitive(answer.query):
             return Unread("repetition")
-        text = whole_sentences(text) if strategy.search_as == "passage" else ""
+        text = whole_sentences(text) if strategy.is_passage else ""
         if not text:
             return Unread("truncated")
         flags = (CUT,)
@@ -182,11 +193,11 @@ def _checked(value: Value, parsed_as: str, strategy: Strategy, answer: LlmAnswer
 
 def _missing_reason(found: Found, answer: LlmAnswer) -> Reason:
     if not answer.text.strip():
-        return "truncated" if answer.truncated else "empty"
+        return "cut_reasoning" if answer.truncated else "empty"
     if not found and is_repetitive(answer.text) and not is_repetitive(answer.query):
         return "repetition"
     if answer.truncated:
-        return "truncated"
+        return "cut_reasoning" if is_thought(answer.text.lstrip()[:_MOST_OPENING], answer.query) else "truncated"
     if found:
         return "missing"
     return "refusal" if is_refusal(answer.text, answer.query) else "unparsable"

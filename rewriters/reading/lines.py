@@ -16,7 +16,9 @@ _CHATTER = re.compile(
       | (?:理由|原因|说明|說明|解释|注|備考|注意|이유|설명|причина|примечание|begründung|hinweis|raison|nota)\ ?[:：]
       | let\ me\ know | i\ hope\ (?:this|that|these) | hope\ (?:this|that|it|these)\b | feel\ free\ to
       | (?:do|would)\ you\ (?:want|like)\ me\ to
-      | if\ you\ (?:need|want|would\ like|have\ any) | (?:these|those|the\ above)\ (?:rewrites?|rewritings?|queries)\b
+      | if\ you\ (?:need|want|would\ like|have\ any)\b.{0,40}
+            \b(?:more|further|any|me|another|different|help|changes?|adjust|questions?)\b
+      | (?:these|those|the\ above)\ (?:rewrites?|rewritings?|queries)\b
       | this\ (?:rewrite|rewriting|version|rewritten\ query)\b
       | i(?:['’]ve|\ have)?\ (?:kept|removed|rewrote|rewritten|chose|chosen|focused)\b
     )
@@ -25,7 +27,9 @@ _CHATTER = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _FENCE = re.compile(r"\s*(?:`{3,}|~{3,})\s*[\w+-]*\s*")
-_BULLET = re.compile(r"\s*[-–*•·‣▪●+]\s+(?P<text>\S.*)")
+SIGNS = "[–•·‣▪●○◦■□◆◇►▶➤➜→⇒✓✔✅☑👉🔹🔸]\ufe0f?"
+"""Characters that stand before the items of a list, beside - and * and +."""
+_BULLET = re.compile(rf"\s*(?:[-*+]|{SIGNS})\s+(?P<text>\S.*)")
 _NUMBER = re.compile(r"\s*[*_]{0,2}\(?(?P<count>\d{1,2})[.):、．）][*_]{0,2}\s{0,3}(?P<text>\S.*)")
 _MOST_ITEM, _MOST_ITEM_WORDS = 60, 16  # of a keyword without a mark; words are characters where a script has no spaces
 # "Core content:": up to four words and a colon. Such a line ends a passage.
@@ -72,10 +76,10 @@ def leading_value(lines: list[str], strategy: Strategy, query: str, ended: bool)
         complete = start + len(listed) < last or ended
         if len(listed) == 1:
             return Value(listed[0], complete)
-        separator = "; " if strategy.search_as == "passage" else strategy.list_separator
+        separator = "; " if strategy.is_passage else strategy.list_separator
         return Value(None if separator is None else separator.join(listed), complete)
     end = start + 1
-    if strategy.search_as == "query":
+    if not strategy.is_passage:
         return Value(lines[start].strip(), complete=end <= last)
     while end < len(lines) and not _ends_passage(lines[end], query):
         end += 1

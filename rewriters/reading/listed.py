@@ -13,7 +13,7 @@ from typing import NamedTuple
 from rewriters.normalise import normalise
 from rewriters.reading.answer import LlmAnswer, Value
 from rewriters.reading.items import MarkedLine, tidied
-from rewriters.reading.lines import is_chatter, is_fence
+from rewriters.reading.lines import SIGNS, is_chatter, is_fence
 from rewriters.reading.markup import is_table_row, table, without_emphasis
 from rewriters.reading.words.refusals import is_refusal
 from rewriters.reading.words.talk import (
@@ -25,17 +25,17 @@ from rewriters.reading.words.talk import (
     is_heading,
     is_introduction,
     is_label,
-    is_more_thought,
     is_only_talk,
     is_rule,
-    is_thought,
 )
+from rewriters.reading.words.thoughts import is_more_thought, is_thought
 
 NUMBERED, LINES = "numbered", "lines"
 _MAX_LINES = 200  # of an answer; one in lines has a handful
 _NUMBER = re.compile(
     r"""(?P<indent>\s{0,12})[*_]{0,2}(?:
-        \(?(?P<count>\d{1,2})(?:[.):](?=\s|[^\x00-\u024f]|[*_]|$)|[、．）：])  # "1. x", "(1) x", "**1.** x", "1、x"
+        \(?(?P<count>\d{1,2})(?:\ufe0f?\u20e3|[.):](?=\s|[^\x00-\u024f]|[*_]|$)|[、．）：])
+      # above: "1. x", "(1) x", "**1.** x", "1、x"
       # "Q1: x", "Query 1: x"
       | (?:[QS]|[^\W\d_][^\W\d_-]{1,19}[ #-]{0,2})(?P<named>\d{1,2})\ ?[*_]{0,2}(?:[:：.)]|\ [-–—](?=\ ))
       # "① x", "一、x", "a) x"
@@ -43,7 +43,9 @@ _NUMBER = re.compile(
     )[*_]{0,2}\s{0,4}(?P<text>.*)""",
     re.VERBOSE,
 )
-_BULLET = re.compile(r"(?P<indent>\s{0,12})[-–*•·‣▪●+](?=\s)\s{0,4}(?P<text>\S.*)")
+_BULLET = re.compile(r"(?P<indent>\s{0,12})(?:[-*+]|" + SIGNS + r")(?=\s)\s{0,4}(?P<text>\S.*)")
+_QUOTED_LIST = re.compile(r"\s*(?:[\"“][^\"“”]{3,}[\"”]\s?[,，;、]?\s*){2,}$")
+_LEAST_INLINE = 2  # texts in a line with numbers
 _SENTENCES = re.compile(r"[.。](?:\s+\S|[^\x00-\u024f])")
 
 
@@ -84,11 +86,13 @@ def _read(lines: list[str], answer: LlmAnswer, most: int) -> Listed:
         MarkedLine(at, found["text"], bool(found["indent"])) for at, line in enumerate(lines) if (found := _BULLET.match(line))
     ]
     if numbered:
-        chosen = _of_numbers(_last_block(numbered) if thought else _first_block(numbered), bullets, lines)
+        inline = _inline(numbered[0]) if len(numbered) == 1 else []
+        chosen = inline or _of_numbers(_last_block(numbered) if thought else _first_block(numbered), bullets, lines)
         return Listed(tidied(chosen, query), NUMBERED)
     if bullets:
         return Listed(tidied(_of_bullets(bullets, lines, query), query), NUMBERED)
-    return Listed(_bare(lines, answer, most), LINES)
+    bare = [MarkedLine(at, text, indented=False) for at, text in _bare(lines, answer, most)]
+    return Listed(tidied(bare, query), LINES)
 
 
 def _paragraph(lines: list[str], at: int) -> str:
@@ -115,6 +119,23 @@ def _numbered(lines: list[str]) -> list[MarkedLine]:
     chosen = of_kind["number"] or of_kind["named"] or of_kind["sign"]
     least = min((one.indented for one in chosen), default=False)
     return [one for one in chosen if one.indented == least]
+
+
+def _inline(one: MarkedLine) -> list[MarkedLine]:
+    """Returns the texts of a line with more numbers within it ("1. x 2. y"); empty if they do not count from 1."""
+    parts = re.split(r"\s\(?(\d{1,2})[.)]\s+", f" 1. {one.text}")[1:]
+    counts, texts = parts[::2], parts[1::2]
+    if len(texts) < _LEAST_INLINE or counts != [str(n) for n in range(1, len(texts) + 1)] or one.number != 1:
+        return []
+    return [one._replace(text=text.strip(" ;,")) for text in texts]
+
+
+def _in_one_line(line: str, most: int) -> list[str]:
+    """Returns the texts of a line: those in quotation marks, or as many as were asked for between other marks."""
+    if _QUOTED_LIST.match(line):
+        return re.findall(r"[\"“]([^\"“”]+)[\"”]", line)
+    parts = [part.strip() for part in re.split(r"[;；|]", line)]
+    return parts if len(parts) == most > 1 and all(parts) else []
 
 
 def _blocks(numbered: list[MarkedLine]) -> list[list[MarkedLine]]:
@@ -242,6 +263,9 @@ def _bare(lines: list[str], answer: LlmAnswer, most: int) -> list[tuple[int, str
     if len(blocks) > 1 and len(blocks[-1]) == 1 and len(blocks[0]) > 1:
         blocks = blocks[:-1]  # and one below it a comment
     texts = [(at, line.strip()) for block in blocks for at, line in block]
+    texts = [one for one in texts if len(texts) == 1 or not (is_label(one[1], query) and is_heading(one[1]))]
+    if len(texts) == 1 and (parts := _in_one_line(texts[0][1], most)):
+        return [(texts[0][0], part) for part in parts]
     if len(texts) > 1 and (is_introduction(texts[0][1], query) or is_label(texts[0][1], query)):
         texts = texts[1:]
     kept: list[tuple[int, str]] = []

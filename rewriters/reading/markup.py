@@ -17,6 +17,7 @@ _WHOLE = re.compile(
 )
 _ATTRIBUTE = re.compile(r"=\s?[\"']([^\"']{1,60})[\"']")
 _TAG = re.compile(r"</?[A-Za-z][\w:.-]{0,40}(?:\s[^<>\n]{0,200})?/?>")
+_BOXED = re.compile(r"\\boxed\{(?:\\text\{)?([^{}]{2,2000})\}")
 _EMPHASIS = re.compile(r"(?<![\w*])\*\*(?=\S)([^*\n]{1,300}?)(?<=\S)\*\*(?![\w*])")
 _FENCE = re.compile(r"\s*(?:`{3,}|~{3,})\s*(?P<language>[\w+#.-]*)\s*$")
 _PROSE = {"", "text", "txt", "markdown", "md", "plaintext", "plain", "query", "queries", "json", "xml"}
@@ -48,6 +49,12 @@ def elements(text: str) -> list[Element]:
     return found
 
 
+def is_most_of(element: Element, text: str) -> bool:
+    """Returns whether an element has more characters than what stands outside of all elements."""
+    outside = _TAG.sub("", _ELEMENT.sub("", text))
+    return len(element.content) > len("".join(outside.split()))
+
+
 def without_wrapper(text: str) -> str:
     """Returns what stands within an element around the whole text, such as <answer>...</answer>; else the text."""
     for _ in range(3):
@@ -56,6 +63,12 @@ def without_wrapper(text: str) -> str:
             break
         text = whole["content"]
     return text
+
+
+def final_box(text: str, query: str) -> str:
+    r"""Returns what stands in the last \boxed{...} of a text, as mathematical models mark their answer; else the text."""
+    boxes = [] if "\\boxed" in query else _BOXED.findall(text)
+    return boxes[-1] if boxes else text
 
 
 def is_table_row(line: str) -> bool:

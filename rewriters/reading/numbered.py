@@ -6,6 +6,7 @@ import re
 
 from rewriters.reading.answer import Found, LlmAnswer
 from rewriters.reading.lines import is_fence, leading_value
+from rewriters.reading.words.talk import ends_as_sentence
 
 PARSED_AS = "numbered"
 
@@ -34,6 +35,8 @@ def read(answer: LlmAnswer) -> Found:
         return {}
     if expected == 1 and not _is_numbering(lines, starts[0], answer):
         return {}
+    if expected == 1 and answer.requested[0].search_as == "passage" and not ends_as_sentence(starts[0][1]["value"]):
+        return {}  # a heading
     found: Found = {}
     ends = [at for at, _ in starts[1:]] + [len(lines)]
     for (at, numbered), end, strategy in zip(starts, ends, answer.requested, strict=False):

@@ -6,11 +6,13 @@ first paragraph of running text counts; of a query one line, behind which nothin
 
 from __future__ import annotations
 
+import re
+
 from rewriters.lengths import length
 from rewriters.normalise import normalise
 from rewriters.reading.answer import Found, LlmAnswer, Value, label_key
 from rewriters.reading.lines import is_fence, leading_value, list_items, opens_with
-from rewriters.reading.markup import code_lines, elements, has_tags, is_table_row, without_wrapper
+from rewriters.reading.markup import code_lines, elements, has_tags, is_most_of, is_table_row, without_wrapper
 from rewriters.reading.words.talk import (
     ends_as_sentence,
     ends_in_colon,
@@ -20,14 +22,14 @@ from rewriters.reading.words.talk import (
     is_heading,
     is_introduction,
     is_label,
-    is_more_thought,
     is_only_talk,
     is_rule,
-    is_thought,
     without_label,
 )
+from rewriters.reading.words.thoughts import is_more_thought, is_thought, is_working
 from rewriters.strategy import Strategy
 
+_RUN_IN = re.compile(r"\s*\*\*[^*\n]{1,100}(?:\*\*\s?[:：]|[:：]\*\*)\s*")  # a heading on the passage's line
 _MAX_LINES, _MOST_LINES = 400, 40  # of an answer, and of a paragraph that is looked at
 _MOST_TITLE = 12  # words of a heading without marks
 
@@ -37,18 +39,21 @@ def read_plain(answer: LlmAnswer, strategy: Strategy) -> Found:
     text = answer.text
     if has_tags(text, answer.query):
         text = without_wrapper(text)
-        parts = elements(text)
-        if parts:
-            text = next(
-                (one.content for one in parts if set(one.names) & _wanted(strategy)),
-                parts[0].content if len(parts) == 1 else "",
-            )
-            return {strategy.name: [Value(text)]} if text else {}
+        parts = [one for one in elements(text) if is_most_of(one, text)]
+        named = [one for one in elements(text) if set(one.names) & _wanted(strategy)]
+        if len(parts) == 1 or len(named) == 1:
+            return {strategy.name: [Value((named or parts)[0].content)]}
     lines = text.split("\n", _MAX_LINES)
+    lines = ["" if line[:1] in "[【" and is_label(line, answer.query) else line for line in lines]
     first = next((line.lstrip() for line in lines if line.strip() and not is_fence(line)), "")
-    if not first or (first[:1] in ("{", "[") and not opens_with(answer.query, first[:1])):
+    if not first or (first[:1] in ("{", "[") and not opens_with(answer.query, first[:1]) and not _is_prose(first)):
         return {}
-    return _passage(lines, answer, strategy) if strategy.search_as == "passage" else _line(lines, answer, strategy)
+    return _passage(lines, answer, strategy) if strategy.is_passage else _line(lines, answer, strategy)
+
+
+def _is_prose(line: str) -> bool:
+    """Returns whether a line begins with something in square brackets and goes on as a sentence ("[1] This study ...")."""
+    return re.match(r"\[[^\[\]{}\"',]{1,40}\]\s+[^\W\d_]", line) is not None and ends_as_sentence(line)
 
 
 def _wanted(strategy: Strategy) -> set[str]:
@@ -95,7 +100,7 @@ def _is_talk(lines: list[str], at: int, answer: LlmAnswer, strategy: Strategy, s
         return False
     if is_introduction(line, query):
         is_about_code = at + 1 not in skipped and any(n in skipped for n in range(at + 1, after))
-        return not (is_about_code and strategy.search_as == "passage" and not is_label(line, query))
+        return not (is_about_code and strategy.is_passage and not is_label(line, query))
     if is_label(line, query) or is_table_row(line) or is_about_query(line):
         return True
     if is_comment(lines[after], query):
@@ -107,6 +112,8 @@ def _is_talk(lines: list[str], at: int, answer: LlmAnswer, strategy: Strategy, s
 def _start(lines: list[str], answer: LlmAnswer, strategy: Strategy, skipped: set[int]) -> tuple[int | None, bool]:
     """Returns the number of the first line that may be the text, and whether thoughts stand before it."""
     at, thought = _follows(lines, 0, skipped), False
+    if at is not None and (is_working(lines[at]) or is_thought(_paragraph(lines, at), answer.query)):
+        at = _labelled_answer(lines, at, answer.query) or at
     while at is not None:
         follows = _follows(lines, at + 1, skipped)
         introduces = follows is not None and is_introduction(lines[at], answer.query)
@@ -122,12 +129,28 @@ def _start(lines: list[str], answer: LlmAnswer, strategy: Strategy, skipped: set
     return None, thought
 
 
+def _labelled_answer(lines: list[str], at: int, query: str) -> int | None:
+    """Returns the number of the last line that gives the text a label ("Answer: ..."), behind a derivation."""
+    found = None
+    for n in range(at + 1, len(lines)):
+        label = lines[n].partition(":" if ":" in lines[n] else "：")[0]
+        if (is_label(label, query) and without_label(lines[n], query) != lines[n]) or (
+            is_label(lines[n], query) and (is_heading(lines[n]) or ends_in_colon(lines[n]))
+        ):
+            found = n
+    return found
+
+
 def _line(lines: list[str], answer: LlmAnswer, strategy: Strategy) -> Found:
     skipped = code_lines(lines)
     at, thought = _start(lines, answer, strategy, skipped)
     if at is None or (thought and answer.truncated):
         return {}
     lines = [*lines[:at], without_label(lines[at], answer.query), *lines[at + 1 :]]
+    if strategy.list_separator is not None:
+        together = [line for line in lines[at:] if line.strip() and not is_fence(line)]
+        if len(list_items(together, strategy)) == len(together):
+            lines = [*lines[:at], *together]
     listed = list_items(lines[at:], strategy)
     if listed and strategy.list_separator is not None:
         behind, value = at + len(listed), leading_value(["", *lines[at:]], strategy, answer.query, ended=False)
@@ -163,7 +186,8 @@ def _passage(lines: list[str], answer: LlmAnswer, strategy: Strategy) -> Found:
         at = _last_clean(lines, at, answer.query)
         if at is None:
             return {}
-    lines = [*lines[:at], without_label(lines[at], answer.query), *lines[at + 1 :]]
+    text = _RUN_IN.sub("", without_label(lines[at], answer.query))
+    lines = [*lines[:at], text or lines[at], *lines[at + 1 :]]
     value = leading_value(["", *lines[at:]], strategy, answer.query, ended=False)
     before = next((line for line in reversed(lines[:at]) if line.strip()), "")
     if value.text and list_items(lines[at:], strategy) and ends_in_colon(before) and not given_in(before):

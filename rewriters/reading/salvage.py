@@ -55,7 +55,7 @@ def _half_json(answer: LlmAnswer) -> Found:
             found.setdefault(strategy.name, []).insert(0, value(decoded[0], strategy))
         elif strategy:
             segment = text[at.end() : following.start() if following else None]
-            cut = _open(segment) if answer.truncated and following is None and strategy.search_as == "passage" else None
+            cut = _open(segment) if answer.truncated and following is None and strategy.is_passage else None
             found.setdefault(strategy.name, []).insert(0, cut or _unescaped(segment, ended=following is not None))
         at = following
     return found

@@ -6,6 +6,7 @@ A model that was asked for one of these forms may answer in another, so JSON is 
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -17,13 +18,15 @@ from rewriters.reading.json_object import PARSED_AS as JSON
 from rewriters.reading.json_object import Pairs, decode, is_about, text_of
 from rewriters.reading.listed import read_listed
 from rewriters.reading.markup import elements, has_tags, without_wrapper
-from rewriters.reading.words.talk import is_thought
+from rewriters.reading.words.thoughts import is_thought
 from rewriters.strategy import Strategy
 
 ELEMENTS = "labelled"
 _MAX_BEFORE_JSON = 4000  # characters
 # JSON begins a line, or stands after an introduction; elsewhere it may be a quotation in a text.
-_JSON = re.compile(r"^[ `]{0,12}(?:json)?[ ]{0,12}(?=[\[{])|\A[^\d\n][^\n]{0,200}[:：] {0,3}(?=[\[{])", re.MULTILINE)
+_JSON = re.compile(
+    r"^[ `]{0,12}(?:json|[A-Za-z_]\w{0,30} ?=)?[ ]{0,12}(?=[\[{])|\A[^\d\n][^\n]{0,200}[:：] {0,3}(?=[\[{])", re.MULTILINE
+)
 
 
 class Texts(NamedTuple):
@@ -38,7 +41,10 @@ def read_texts(answer: LlmAnswer, strategy: Strategy) -> Texts:
     found = _json_texts(answer, strategy)
     if found:
         return Texts([Value(text) for text in found], JSON)
-    if answer.text.lstrip(" `\n").removeprefix("json").lstrip()[:1] in ("{", "["):
+    start = _JSON.search(answer.text)
+    if start and (literal := _python_list(answer.text[start.end() :])):
+        return Texts([Value(text) for text in literal], JSON)
+    if start and not answer.text[: start.start()].strip(" `\n"):
         return Texts([Value(text) for text in _closed_strings(answer, strategy)], "salvage")
     if has_tags(answer.text, answer.query):
         unwrapped = without_wrapper(answer.text)
@@ -71,6 +77,18 @@ def _json_texts(answer: LlmAnswer, strategy: Strategy) -> list[str]:
             break
         texts, end = texts + more, stop
     return texts
+
+
+def _python_list(text: str) -> list[str]:
+    """Returns the strings of a list as Python writes it, with single quotation marks or a comma at its end."""
+    end = text.find("]") + 1
+    if not text.startswith("[") or not end or end > _MAX_BEFORE_JSON or re.search(r"[\"']\s+[\"']", text[:end]):
+        return []
+    try:
+        content = ast.literal_eval(text[:end])
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return []
+    return content if isinstance(content, list) and all(isinstance(part, str) for part in content) else []
 
 
 def _texts_in(content: Any, strategy: Strategy) -> list[str]:

@@ -17,13 +17,14 @@ _HEADER = r"(?:[^<\n]{0,80}(?:<\|constrain\|>[^<\n]{0,20})?<\|message\|>)?"
 _SPEAKER = r"(?:<\|start\|>\s{0,3}assistant\s{0,3})?"
 _MARK = re.compile(
     rf"""(?P<open>
-        <{_TAG}> | ◁think(?:ing)?▷ | \[THINK(?:ING)?\] | <unused94>(?:thought)?
+        <{_TAG}> | <details[^<>\n]{{0,60}}>\s{{0,4}}<summary>[^<\n]{{0,60}}(?:think|thought|reason)[^<\n]{{0,60}}</summary>
+      | ◁think(?:ing)?▷ | \[THINK(?:ING)?\] | <unused94>(?:thought)?
       | <\|(?:\w{{1,12}}:)?(?:start|begin)_{_OF_TOKEN}\|> | <\|open\|>\s?think\s?<\|sep\|> | <\|content_thinking\|>
       | <\|channel>\s{{0,3}}(?:thought|thinking|analysis)\b
       | {_SPEAKER}<\|channel\|>\s{{0,3}}(?:analysis|commentary)\b{_HEADER}
       | {_SPEAKER}to=self<\|message\|>
     ) | (?P<close>
-        </{_TAG}> | ◁/think(?:ing)?▷ | \[/THINK(?:ING)?\] | <unused95>
+        </{_TAG}> | </details> | ◁/think(?:ing)?▷ | \[/THINK(?:ING)?\] | <unused95>
       | <\|(?:\w{{1,12}}:)?end_{_OF_TOKEN}\|> | <\|close\|>\s?think\s?<\|sep\|> | <\|content_text\|>
       | (?<=>)<channel\|> | (?<!\|)<channel\|>
       | {_SPEAKER}<\|channel\|>\s{{0,3}}final\b{_HEADER}
@@ -34,9 +35,12 @@ _MARK = re.compile(
 # Harmony without its special tokens: "analysisWe need ...assistantfinalThe passage". A word of a text is followed by a space.
 _BARE_ANALYSIS = re.compile(r"\s*(?:analysis|commentary)(?=[^\sa-z.,;:'’-])")
 _BARE_FINAL = re.compile(r"assistantfinal|\A\s*final(?=[A-Z\"{\[\d])")
-# Granite.
-_SAID_THOUGHT = re.compile(r"\s*here(?:['’]s| is) my thought process:", re.IGNORECASE)
-_SAID_RESPONSE = re.compile(r"here(?:['’]s| is) my response:", re.IGNORECASE)
+# Granite; programs that show reasoning to people.
+_SAID_THOUGHT = re.compile(r"\s*(?:here(?:['’]s| is) my thought process:|thinking(?:\.\.\.|…)\s*\n)", re.IGNORECASE)
+_SAID_RESPONSE = re.compile(r"here(?:['’]s| is) my response:|(?:\.\.\.|…)done thinking\.", re.IGNORECASE)
+_THOUGHT_FOR = re.compile(
+    r"\s*[*_]{0,2}(?:thought|reasoned) for [^\n]{1,30}(?:seconds?|minutes?|s)[*_.]{0,3}\s*\n", re.IGNORECASE
+)
 
 
 def strip_thinking(text: str, query: str) -> str:
@@ -73,6 +77,7 @@ def _without_unmarked(text: str, query: str) -> str:
         return text[final[-1].end() :]
     if _BARE_ANALYSIS.match(text) and not query.casefold().lstrip().startswith(("analysis", "commentary")):
         return ""
+    text = _THOUGHT_FOR.sub("", text, count=1) if _THOUGHT_FOR.match(text) else text
     if _SAID_THOUGHT.match(text):
         response = list(_SAID_RESPONSE.finditer(text))
         return text[response[-1].end() :] if response else ""

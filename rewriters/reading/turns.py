@@ -16,7 +16,7 @@ _END = re.compile(
     r"<\|(?:im_end|eot_id|eot|eom_id|eom|end|endoftext|end_of_text|return|END_OF_TURN_TOKEN|END_RESPONSE|im_start|start_header_id"
     r"|start|user)\|>|<turn\|>|<\|turn>|</s>|<(?:end_of_turn|start_of_turn|eos)>|\[INST\]"
 )
-_ONLY_CLOSED = re.compile(rf"(?:{_TOKEN}|[\s\"'}}\]`]|assistant|model)*\Z")
+_CLOSES_JSON = re.compile(rf"(?:{_TOKEN}|\s)*[\"'}}\]`][\s\"'}}\]`]*(?:{_TOKEN}|\s)*\Z")
 _TURN = re.compile(
     r"^[ *_#]{0,6}(?:(?:user|human|assistant)[*_]{0,3} ?:"
     r"|(?:instruction|input|user|human)[*_]{0,3} ?:?[*_]{0,3}$|(?:user|human|assistant)$)",
@@ -44,7 +44,7 @@ def without_next_turns(text: str, query: str, instructions: str) -> str:
     """
     ends = []
     if not _END.search(query):
-        ends += [at.start() for at in _END.finditer(text) if not _ONLY_CLOSED.match(text, at.end())]
+        ends += [at.start() for at in _END.finditer(text) if not _CLOSES_JSON.match(text, at.end())]
     mark = _mark(instructions)
     for at in mark.finditer(text) if mark else ():
         rest = at["rest"].strip(" *_") or text[at.end() :].lstrip("\n").partition("\n")[0].strip()

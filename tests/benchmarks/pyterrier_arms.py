@@ -56,7 +56,8 @@ from jobs.run.folder import open_run
 from jobs.run.run import run
 from jobs.terminal.live_display import LiveDisplay
 from retrievers.encoder import Encoder
-from retrievers.local.build import IndexFields, build_local_index
+from retrievers.local.build import build_local_index
+from retrievers.local.fields import IndexFields
 from retrievers.retriever import SearchText
 
 if TYPE_CHECKING:

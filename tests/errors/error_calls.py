@@ -87,7 +87,7 @@ BM25 = typed({"kind": "local", "index": "index"})
 
 def without_stemmer(patch: Patch) -> None:
     patch.setitem(sys.modules, "Stemmer", None)
-    analyzer._english.__wrapped__()
+    analyzer.open_analyzer("english")
 
 
 def a_broken_device(_: Patch) -> None:

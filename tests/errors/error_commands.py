@@ -250,7 +250,7 @@ INDEXES = [
     job("index-damaged", "build it again", spoil=file("index/index.json", "{")),
     job("index-other", "was built with analyzer", "retrieve.retrievers.bm25.analyzer=unicode"),
     typed("index-shared", "give each its own", *INDEXING, "corpus.parquet",
-          "--set", MORE + "{kind: local, index: index, analyzer: unicode}"),
+          "--set", MORE + "{kind: local, index: index, similarity: {b: 0}}"),
     job("index-shared", "different corpora", MORE + "{kind: local, index: other}", "rerank.kind=cross_encoder",
         spoil=another_corpus),
     typed("index-place", "not empty and not an index", *INDEXING, "corpus.parquet", "--set", f"{INDEX}=full",

@@ -120,7 +120,8 @@ def build_indexes(place: Path, encoders: FakeModels) -> dict[str, str]:
     for name, corpus in corpora.items():
         titles, texts = zip(*corpus.values(), strict=True)
         path = place / f"{name}.parquet"
-        pq.write_table(pa.table({"doc_id": list(corpus), "title": titles, "text": texts}), path)
+        half = ["even" if zlib.crc32(text.encode()) % 2 else "odd" for text in texts]
+        pq.write_table(pa.table({"doc_id": list(corpus), "title": titles, "text": texts, "half": half}), path)
         made[name], made[f"{name} dense"] = str(place / name), str(place / f"{name}_dense")
         build_local_index(Path(made[name]), path, index_fields("english"))
         encoder = {"kind": "openai", "model": encoders.model, "base_url": encoders.address}
@@ -130,9 +131,9 @@ def build_indexes(place: Path, encoders: FakeModels) -> dict[str, str]:
 
 def write_files(place: Path) -> None:
     """The log, and two versions of a strategy under one file name."""
-    pq.write_table(
-        pa.table({"query": [one for number, one in enumerate(QUERIES) for _ in range(1 + number % 2)]}), place / "log.parquet"
-    )
+    asked = [one for number, one in enumerate(QUERIES) for _ in range(1 + number % 2)]
+    part = ["even" if number % 3 else "odd" for number in range(len(asked))]
+    pq.write_table(pa.table({"query": asked, "part": part}), place / "log.parquet")
     for version, wish in (("v1", "Say it in the words of a sailor."), ("v2", "Say it in the words of a baker.")):
         (place / version).mkdir()
         (place / version / "domain.yaml").write_text(_FILE.format(wish=wish))
@@ -171,6 +172,8 @@ class Drawing:
             pool = load_pool(self.values["rewrite"]["strategies"])
             # strategies that decode at a temperature of 0 of their own have no second sample: an ablation refuses it
             self.ablate["samples"] = 2 if any(one.decoding.get("temperature") != 0 for one in pool) else 1
+        if pick.random() < 0.3:
+            self.values["retrieve"]["filters"] = {"half": "part"}
 
     def _strategies(self) -> list[Any]:
         """One to three strategies, some of them under one name with other arms'."""

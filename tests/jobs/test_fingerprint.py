@@ -50,9 +50,9 @@ RESOLVED = {
     "RewriteSettings": {"strategies", "joint_prompt"},
     "SelectAdaptive": {"demonstrations"},
     "SelectClassified": {"rules"},
-    "GuardSettings": {"overrides"},
+    "GuardSettings": {"overrides", "repeated", "rare_words"},
     "VocabularySettings": {"path"},
-    "VllmSettings": {"model", "revision", "lora", "args"},
+    "VllmSettings": {"model", "revision", "lora", "args", "reasoning_parser"},
     "RecordedSettings": {"path"},
     "EncoderSettings": {"model"},
     "RerankSettings": {"model"},
@@ -148,7 +148,7 @@ def test_what_resolves_counts_by_what_it_resolves_to() -> None:
     )
     assert identity_fields(VllmSettings(kind="vllm", model="a")) == {"kind": "vllm"}
     assert identity_fields(OpenaiSettings(kind="openai", model="a", base_url="http://x")) == {"kind": "openai", "model": "a"}
-    assert identity_fields(LocalSettings(kind="local", index="a")) == {"kind": "local", "analyzer": "english"}
+    assert identity_fields(LocalSettings(kind="local", index="a")) == {"kind": "local"}
     dense = ElasticSettings(kind="elastic", index="a", encoder=EncoderSettings(model="m", pooling="mean"))
     assert identity_fields(dense) == {"kind": "elastic", "encoder": {"pooling": "mean"}}
 
@@ -169,3 +169,12 @@ def test_of_a_strategys_own_engine_the_same_fields_count(kind: type[BaseModel], 
     one, other = (plain.model_copy(update={"engine": engine}).identity() for engine in engines)
     assert (one == other) == listed
     assert "engine" not in plain.identity()
+
+
+def test_defaults_of_before_do_not_count() -> None:
+    """What a config had to say before null was the default, and what it then left out, have one fingerprint."""
+    bare = identity_fields(EncoderSettings(model="m"))
+    assert bare == identity_fields(EncoderSettings(model="m", pooling="cls", query_prefix="", passage_prefix="")) == {}
+    assert identity_fields(EncoderSettings(model="m", pooling="mean", query_prefix="q")) == {
+        "pooling": "mean", "query_prefix": "q"
+    }  # fmt: skip

@@ -53,10 +53,10 @@ def test_the_defaults_are_those_of_the_design(config_file: Write, values: Values
 def test_the_defaults_of_a_retriever_and_an_encoder(config_file: Write, values: Values) -> None:
     put(values, "retrieve.retrievers.dense", {"kind": "local", "index": "i", "encoder": {"model": "m"}})
     retrievers = load_config(config_file(values)).retrieve.retrievers
-    assert (retrievers["bm25"].analyzer, retrievers["bm25"].encoder) == ("english", None)
+    assert (retrievers["bm25"].analyzer, retrievers["bm25"].encoder) == (None, None)
     assert retrievers["dense"].analyzer is None
     assert retrievers["dense"].model_dump()["encoder"] == {
-        "kind": "local", "model": "m", "pooling": "cls", "query_prefix": "", "passage_prefix": "", "max_length": None,
+        "kind": "local", "model": "m", "pooling": None, "query_prefix": None, "passage_prefix": None, "max_length": None,
         "dtype": "auto", "trust_remote_code": False,
     }  # fmt: skip
 

@@ -30,6 +30,7 @@ from jobs.run.folder import RunFolder, open_run
 from jobs.stages.selection_counts import Selected, selected_by_type
 from jobs.tables import COMPLETIONS
 from jobs.terminal.summary import closing_table
+from rewriters.outcome.retries import FIRST_TRY
 
 FUSION = "rag_fusion(n=3)"
 POOL = ("keyword", FUSION, "hyde")
@@ -214,7 +215,7 @@ def test_every_sample_of_a_request_is_shown(make: Make) -> None:
     rows = [
         {"query_id": query_id(0), "request": "r", "prompt": "p", "text": f"answer {n}", "finish_reason": "stop", "model": "m",
          "prompt_tokens": 1, "completion_tokens": 1, "start": 1, "sample": n}
-        for n in range(2)
+        for n in (0, 1, FIRST_TRY + 1)
     ]  # fmt: skip
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist([*rows, rows[0] | {"request": "classify"}], COMPLETIONS), sink)
@@ -222,6 +223,7 @@ def test_every_sample_of_a_request_is_shown(make: Make) -> None:
     text = said(page(run), "samples")
     assert "r 1: 1 prompt tokens" in text
     assert "r 2: 1 prompt tokens" in text
+    assert "r 2, try 2: 1 prompt tokens" in text
     assert text.index("classify: 1 prompt") < text.index("dmqr: 100 prompt") < text.index("r 1: 1 prompt")
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from blocks import index_fields
+from fake_server import Body, FakeServer
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -30,6 +31,7 @@ from jobs.try_one.loaded import LoadedConfig
 from jobs.try_one.page import page
 from jobs.try_one.trial import Trial, document_counts
 from retrievers.local.build import build_local_index
+from rewriters.outcome.retries import FIRST_TRY
 from rewriters.strategy import template_hash
 
 Values = dict[str, Any]
@@ -294,6 +296,20 @@ def test_prompts_and_raw_answers_are_shown_by_choice(job: Callable[..., str]) ->
     assert f"Query: {QUERY}" in text
     assert json.dumps(ANSWER) in text
     assert shown(trial, trial, width=200, prompts=True).count("request dmqr") == 2
+
+
+def test_another_try_is_shown_after_the_first(job: Callable[..., str]) -> None:
+    def said(body: Body) -> str:
+        return json.dumps(ANSWER) if body["seed"] >= FIRST_TRY else "I'm sorry, but I can't help with that request."
+
+    with FakeServer(text=said) as server:
+        engine = {"kind": "openai", "model": "tiny", "base_url": server.address}
+        trial = tried(job(rewrite={"engine": engine, "retries": 1}))
+    text = shown(trial, width=200, prompts=True)
+    places = [text.index(words) for words in ("request dmqr ", "I'm sorry", "request dmqr, try 2", json.dumps(ANSWER))]
+    assert places == sorted(places)
+    assert "requests made again, as an answer did not serve: 1; of these read: 1" in text
+    assert [one["sample"] for one in trial.requests] == [0, FIRST_TRY]
 
 
 def test_the_request_of_an_answer_that_is_missing_is_shown_with_the_reason(job: Callable[..., str]) -> None:

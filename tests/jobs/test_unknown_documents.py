@@ -85,11 +85,12 @@ def test_index_says_what_it_replaces_and_which_texts_are_missing(
         (found,) = index(config, [corpus], LiveDisplay(io.StringIO()))
         return found
 
+    told = "analyzer english: no language is recognised in 4 documents, whose letters English has"
     found = built(first)
-    assert (found["done"], found["without_text"], found["replaced"]) == ("built; 2 documents have no text", 2, None)
-    assert built(first)["done"] == "exists already, nothing to do; 2 documents have no text"
+    assert (found["done"], found["without_text"], found["replaced"]) == (f"built; 2 documents have no text; {told}", 2, None)
+    assert built(first)["done"] == f"exists already, nothing to do; 2 documents have no text; {told}"
     found = built(second)
-    assert found["done"] == "built, in place of the index of another corpus (4 documents)"
+    assert found["done"].startswith("built, in place of the index of another corpus (4 documents); analyzer english: ")
     assert (found["without_text"], found["replaced"]) == (0, 4)
 
 

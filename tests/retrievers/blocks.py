@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from retrievers.local.build import IndexFields
+from retrievers.local.fields import IndexFields
 from retrievers.retriever import RetrieverSettings
 from retrievers.settings import AnyEncoderSettings
 

@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from retrievers.analyzer import open_analyzer
-from retrievers.local.bm25 import K1, B
 from retrievers.local.build import build_local_index
 from retrievers.retriever import SearchText, open_retriever
 
 vocabulary = st.sampled_from(["sea", "moon", "bread", "lamp", "yeast", "the"])
+K1, B = 1.2, 0.75
 documents = st.lists(st.lists(vocabulary, max_size=8), min_size=1, max_size=12)
 
 

@@ -183,9 +183,9 @@ def test_models_refused(encoder_block: dict[str, Any], tmp_path: Path) -> None:
         Encoder(EncoderSettings(**{"model": str(broken), "pooling": "mean"}))
     assert "\n" not in str(refusal.value)
     config = json.loads((broken / "config.json").read_text())
-    (broken / "config.json").write_text(json.dumps(config | {"architectures": ["GemmaForCausalLM"]}))
+    (broken / "config.json").write_text(json.dumps(config | {"is_encoder_decoder": True}))
     for act in (Encoder, encoder_identity):
-        with pytest.raises(RetrieverError, match="is no encoder, its architecture is GemmaForCausalLM; name another"):
+        with pytest.raises(RetrieverError, match="is no encoder, its architecture is an encoder-decoder; name another"):
             act(EncoderSettings(**{"model": str(broken)}))
     own = {"model_type": "unheard-of", "auto_map": {"AutoConfig": "own.OwnConfig", "AutoModel": "own.Own"}}
     (broken / "config.json").write_text(json.dumps(config | own))

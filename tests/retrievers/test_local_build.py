@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -18,11 +19,16 @@ import pytest
 from blocks import index_fields, typed
 
 from cluster.errors import RetrieverError
-from retrievers.local.build import build_local_index, local_indexes
+from retrievers.analyzer import open_analyzer
+from retrievers.local.build import build_local_index
+from retrievers.local.fields import OF_THE_CORPUS, local_indexes
 from retrievers.local.index import INDEX, LocalDocuments
-from retrievers.retriever import SearchText, open_retriever
+from retrievers.retriever import Retriever, SearchText, open_retriever
 
 SEA = [SearchText("sea")]
+
+
+Write = Callable[..., Path]
 
 
 def block(path: Path, **more: Any) -> dict[str, Any]:
@@ -150,6 +156,51 @@ def test_a_missing_index_says_how_to_build_one(tmp_path: Path) -> None:
         open_retriever("bm25", typed(block(tmp_path / "nowhere")))
 
 
+def test_other_constants_are_another_index(write_corpus: Write, tmp_path: Path) -> None:
+    corpus = write_corpus({"doc_id": ["a", "b"], "text": ["sea sea sea moon", "sea lit moon shore walk rock tide"]})
+    mine = {"similarity": {"k1": 0.9, "b": 0.4}, "analyzer": "english"}
+    scores = {}
+    for name, more in (("default", {}), ("mine", mine)):
+        settings = typed(block(tmp_path / name, **more))
+        (fields,) = local_indexes({"bm25": settings}).values()
+        build_local_index(tmp_path / name, corpus, fields)
+        retriever = open_retriever("bm25", settings)
+        scores[name] = retriever.search([SearchText("sea")], 2).scores.tolist()
+        assert (retriever.identity()["k1"], retriever.identity()["b"]) == ((0.9, 0.4) if more else (1.2, 0.75))
+    assert scores["default"] != scores["mine"]
+    mean, length = (4 + 7) / 2, 4
+    wanted = math.log(1 + 0.5 / 2.5) * 3 / (3 + 0.9 * (1 - 0.4 + 0.4 * length / mean))
+    assert scores["mine"][0] == pytest.approx(wanted, rel=1e-6)
+    with pytest.raises(RetrieverError, match=r"built with similarity \{'k1': 0.9, 'b': 0.4\}, the config asks for"):
+        open_retriever("bm25", typed(block(tmp_path / "mine")))
+
+
+def test_an_index_of_the_first_version_is_searched_as_it_was_built(
+    write_corpus: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = ["vitamin C and ｊｒ", "vitamin D 絵", "ราคา", "the cats' 3.11"]
+    corpus = write_corpus({"doc_id": list("abcd"), "text": texts})
+    with monkeypatch.context() as patch:  # what the first version wrote: its version, its terms, no word of a language
+        patch.setattr("retrievers.local.build.ANALYZE_VERSION", 1)
+        patch.setattr("retrievers.local.build.open_analyzer", lambda name, documents: open_analyzer(name, 1))
+        build_local_index(tmp_path / "index", corpus, index_fields("english"))
+    entry = json.loads((tmp_path / "index" / "index.json").read_text())
+    del entry["language"]
+    (tmp_path / "index" / "index.json").write_text(json.dumps(entry))
+    for more in ({}, {"analyzer": "english"}):
+        retriever = open_retriever("bm25", typed({"kind": "local", "index": str(tmp_path / "index"), **more}))
+        assert retriever.identity()["analyzer_version"] == 1
+
+        def found(text: str, retriever: Retriever = retriever) -> list[str]:
+            return retriever.search([SearchText(text)], 5).doc_ids.to_pylist()
+
+        assert found("vitamin D") == ["a", "b"]  # one letter was no word, so both are alike
+        assert (found("ｊｒ"), found("jr"), found("ราคา"), found("11")) == (["a"], [], ["c"], ["d"])
+    assert build_local_index(tmp_path / "index", corpus, index_fields("english")).built
+    now = open_retriever("bm25", typed(block(tmp_path / "index")))
+    assert now.search([SearchText("vitamin D")], 5).doc_ids.to_pylist() == ["b", "a"]
+
+
 def test_another_analyzer_or_field_is_refused(bm25_index: Path, encoder_block: dict[str, Any]) -> None:
     with pytest.raises(RetrieverError, match="built with analyzer 'english', the config asks for 'unicode'"):
         open_retriever("bm25", typed(block(bm25_index, analyzer="unicode")))
@@ -202,8 +253,14 @@ def test_indexes_of_a_config() -> None:
     }
     assert local_indexes({name: typed(one) for name, one in retrievers.items()}) == {
         "idx": index_fields("english", encoder),
-        "more": index_fields("english"),
+        "more": index_fields(OF_THE_CORPUS),
     }
+    retrievers["third"] = {"kind": "local", "index": "idx"}  # leaves the analyzer to the first
+    assert local_indexes({name: typed(one) for name, one in retrievers.items()})["idx"].analyzer == "english"
+    retrievers["third"] = {"kind": "local", "index": "idx", "similarity": {"b": 0.4}}
+    with pytest.raises(RetrieverError, match="bm25 and third share the index idx but not the similarity"):
+        local_indexes({name: typed(one) for name, one in retrievers.items()})
+    del retrievers["third"]
     retrievers["second"] = {"kind": "local", "index": "idx", "analyzer": "unicode"}
     with pytest.raises(RetrieverError, match="second: another retriever wants index idx"):
         local_indexes({name: typed(one) for name, one in retrievers.items()})

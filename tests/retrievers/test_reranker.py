@@ -180,7 +180,7 @@ def test_refused(encoder_block: dict[str, Any], tiny_xlmr: str, tmp_path: Path) 
         assert "is no cross-encoder: its architecture is BertModel; name another, or set rerank.architecture" in said
     assert "max_length 512 does not fit" in refusal(kind="cross_encoder", model=tiny_xlmr)
     small = {"kind": "cross_encoder", "model": tiny_xlmr, "max_length": 64}
-    assert "rerank.prompt is a key of other architectures (llm, layerwise, lightweight)" in refusal(**small, prompt="?")
+    assert "rerank.prompt is a key of other architectures (llm, layerwise, lightweight, qwen3)" in refusal(**small, prompt="?")
     bi = {"kind": "bi_encoder", "encoder": encoder_block}
     assert "rerank.dtype is a key of a cross-encoder, and kind is bi_encoder; remove it" in refusal(**bi, dtype="float32")
     broken = tmp_path / "broken"

@@ -72,7 +72,7 @@ CASES = [
     # not a rewrite
     Case("empty", "", every("empty")),
     Case("white space", " \n\n ", every("empty")),
-    Case("empty and cut", "", every("truncated"), cut=True),
+    Case("empty and cut", "", every("cut_reasoning"), cut=True),
     Case("prose", "A parcel of 20 kg is cheap to send from Lyon to Porto.", every("unparsable")),
     Case("refusal", "I'm sorry, but I can't help with that request.", every("refusal")),
     Case("refusal in Chinese", "抱歉，我无法回答这个问题。", every("refusal"), query="怎么寄包裹"),

@@ -111,7 +111,7 @@ CASES = [
     ),
     Case("think, nested", f"<think>a<think>b</think>c</think>{LABELLED}", ALL, "labelled"),
     Case("think, never closed", f"<think>{LABELLED}", every("empty")),
-    Case("think, cut", "<think>The user wants to send a parcel and", every("truncated"), cut=True),
+    Case("think, cut", "<think>The user wants to send a parcel and", every("cut_reasoning"), cut=True),
     Case("think after the answer", f"{LABELLED}\n<think>was that right?", ALL, "labelled"),
     Case("thinking by another tag", f"<Thinking>\nhm\n</Thinking>\n{JSON}", ALL, "json"),
     *(
@@ -119,7 +119,7 @@ CASES = [
         for name, begin, end in MARKS
     ),
     *(
-        Case(f"thinking, cut: {name}", begin + "First a draft.\nKeyword Rewriting: no", every("truncated"), cut=True)
+        Case(f"thinking, cut: {name}", begin + "First a draft.\nKeyword Rewriting: no", every("cut_reasoning"), cut=True)
         for name, begin, _ in MARKS
     ),
     *(

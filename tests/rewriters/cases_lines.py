@@ -141,6 +141,18 @@ CASES = [
     ),
     Case("short names and dashes", "\n".join(f"{s} - {t}" for s, t in SHORT.items()), ALL, "labelled"),
     Case("names and long dashes", "\n".join(f"**{load(n).label}** – {t}" for n, t in ALL.items()), ALL, "labelled"),
+    *(
+        Case(f"names and {mark}", "\n".join(f"{n} {mark} {t}" for n, t in ALL.items()), ALL, "labelled")
+        for mark in ("→", "=", "->", "—")
+    ),
+    Case("names in brackets", "\n".join(f"[{n}] {t}" for n, t in ALL.items()), ALL, "labelled"),
+    Case("names alone on their lines", "\n\n".join(f"{n}\n{t}" for n, t in ALL.items()), ALL, "labelled"),
+    Case("YAML", "\n".join(f"{n}: >\n  {t}" for n, t in ALL.items()), ALL, "labelled"),
+    Case("JSON within a string", json.dumps(json.dumps(ALL)), ALL, "json"),
+    Case("an array in the prompt's order", json.dumps(list(ALL.values())), ALL, "json"),
+    Case("a call of a tool", json.dumps({"name": "rewrite", "arguments": ALL}), ALL, "json"),
+    Case("keys without quotation marks", "{" + ", ".join(f'{n}: "{t}"' for n, t in ALL.items()) + "}", ALL, "salvage"),
+    Case("a comment within JSON", json.dumps(ALL).replace('", ', '", // so\n', 1), ALL, "salvage"),
     Case("elements", "<rewrites>\n" + "\n".join(f"<{n}>{t}</{n}>" for n, t in ALL.items()) + "\n</rewrites>", ALL, "labelled"),
     Case("elements by attribute", "".join(f'<rewrite method="{n}">\n{t}\n</rewrite>' for n, t in ALL.items()), ALL, "labelled"),
     Case(

@@ -35,7 +35,7 @@ CASES = [
     Several(
         "thoughts, cut",
         f"{THOUGHT}\n\nLet me think about the price.\n\nHmm, one query could be about documents.\n\nAnd",
-        "truncated",
+        "cut_reasoning",
         cut=True,
     ),
     Several("a thought", "Okay, so the user asks about cars.", "unparsable"),
@@ -43,7 +43,9 @@ CASES = [
     Several(
         "drafts in thoughts, then numbers", f"{THOUGHT}\n\n1. Maybe the price?\n2. Perhaps the rules.\n\nFinal:\n{NUMBERED}"
     ),
-    Several("numbers in thoughts, cut", f"{THOUGHT}\n\n1. The first could be about price.\n2. The sec", "truncated", cut=True),
+    Several(
+        "numbers in thoughts, cut", f"{THOUGHT}\n\n1. The first could be about price.\n2. The sec", "cut_reasoning", cut=True
+    ),
     Several("drafts in thoughts, then JSON", f'{THOUGHT}\n\n["a draft"]\n\n{json.dumps(FOUR)}'),
     Several("gpt-oss without tokens", f"analysisWe need four queries. Let's go.assistantfinal{NUMBERED}"),
     Several("running text", "Cars in Iceland need a licence. They cost a lot. Roads are rough.", "unparsable"),
@@ -102,7 +104,24 @@ CASES = [
         ["аренда авто", "страховка авто"],
         "авто исландия",
     ),
+    Several("numbers on one line", " ".join(f"{n}. {text}" for n, text in enumerate(FOUR, 1))),
+    Several("signs", each("✅ {text}")),
+    Several("numbers on keys", each("{n}\ufe0f\u20e3 {text}")),
+    Several("headings with numbers", "\n\n".join(f"### Query {n}\n{text}" for n, text in enumerate(FOUR, 1))),
+    Several("bold headings with numbers", "\n\n".join(f"**Query {n}**\n{text}" for n, text in enumerate(FOUR, 1))),
+    Several("one lead-in for all", each("Q: {text}")),
+    Several("perspectives", each("{n}. From another reader's perspective: {text}")),
+    Several("asides in italics", each("{n}. {text} – *looks at one side*")),
+    Several("bold lines with numbers", each("**{n}. {text}**")),
+    Several("semicolons", "; ".join(FOUR)),
+    Several("quotation marks and commas", ", ".join(f'"{text}"' for text in FOUR)),
+    Several("a question back", "Sure, I can help with that!\nWhich kind of cars do you mean?", "unparsable"),
     # other forms
+    Several("a list of Python's", str(FOUR)),
+    Several(
+        "a list of Python's with a name", "```python\nqueries = [\n" + "".join(f"    '{text}',\n" for text in FOUR) + "]\n```"
+    ),
+    Several("an array with a name", f"queries = {json.dumps(FOUR)}"),
     Several("a table", "| # | Query | Focus |\n|---|---|---|\n" + each("| {n} | {text} | a side |")),
     Several("objects with more than the text", json.dumps([{"query": text, "focus": "a side"} for text in FOUR])),
     Several("JSON lines", "\n".join(json.dumps({"query": text}) for text in FOUR)),

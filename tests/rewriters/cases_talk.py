@@ -10,6 +10,10 @@ HERE = "To rent a car in Iceland, drivers show a passport, a credit card and a d
 ZH, ZH_QUERY = "租车需要护照、信用卡和持有一年以上的驾照，自驾前应确认保险范围。", "冰岛租车要什么证件"
 
 
+def is_refused(answer: str) -> bool:
+    return not answer.startswith(("No ", "The ", "Sure", "Error"))
+
+
 def passage(
     id: str, answer: str, text: str | None = HERE, query: str = ICELAND, reader: str = "salvage", cut: bool = False
 ) -> Case:
@@ -90,6 +94,13 @@ FOREIGN_REFUSALS = {
     "τιμή δέματος": "Λυπάμαι, αλλά δεν μπορώ να βοηθήσω.",
 }
 NO_REFUSALS = {
+    "cant create process windows": "unable to create process Windows error",
+    "docker daemon not conecting": "cannot connect to Docker daemon",
+    "kann nicht schlafen": "Ich kann nicht schlafen: was hilft",
+    "nao consigo abrir whatsapp web": "não consigo abrir o WhatsApp Web",
+    "es tut mir leid englisch": "tut mir leid auf Englisch",
+    "resume du seigneur des anneaux le film": "film The Lord of the Rings résumé",
+    "怎么教育孩子": "作为父母如何教育孩子",
     "rolling stones satisfaction": "I Can't Get No Satisfaction by the Rolling Stones",
     "why cant i login to facebook": "I can't log in to Facebook",
     "sorry board game rules": "Sorry board game rules",
@@ -98,6 +109,11 @@ NO_REFUSALS = {
     "towns with odd names": "Unfortunately named towns in England",
 }
 NO_THOUGHTS = [
+    "Please provide a copy of the passport when renting a car.",
+    "If you want to rent a car, bring a passport and a licence.",
+    "We cannot see infrared light, since our eyes lack the pigments for it.",
+    "To answer a call, slide the green button. To decline it, press the side button.",
+    "[12.5] Out of memory: the kernel kills the process with the highest score.",
     "The user interface of Windows 11 lets you move the taskbar in its settings.",
     "First, restart the router and see if the light turns green.",
     "Well water should be tested every year; see the guide of the agency.",
@@ -105,6 +121,45 @@ NO_THOUGHTS = [
     "So many people ask this question that the agency has a page for it.",
     "The user must enter the password twice.",
     "I think, therefore I am, is a sentence by Descartes.",
+]
+DERIVED = [
+    "Thinking...\nThe user wants a passage.\n...done thinking.\n\n",
+    "Thought for 3 seconds\n\n",
+    "<details><summary>Thinking</summary>\nI should write.\n</details>\n",
+    "Reasoning: it must name documents.\n\nAnswer: ",
+    "**Thought process:**\n1. Name documents.\n2. Be short.\n\n**Answer:** ",
+    "Step 1: Find the subject.\nStep 2: Name it.\n\nFinal answer: ",
+    "[Passage]\n",
+    "Title: Renting a car\nText: ",
+    "Passage 1: ",
+    "**Renting a car in Iceland:** ",
+    "1. Renting a car\n\n",
+    "Renting a car in Iceland:\n\n",
+    "Based on what I know: ",
+]
+NO_TEXTS = [
+    "No rewriting needed.",
+    "The query is already clear and well-formed.",
+    "Unable to rewrite this query.",
+    "I'm not sure what you mean.",
+    "Cannot comply with this request.",
+    "Could you please clarify your query?",
+    "Sure! I'd be happy to help.",
+    "Error: model overloaded",
+]
+FORMS = [
+    "**Query:** {}\n**Reasoning:** the greeting is gone",
+    "```\n{}\n```\n\nThis keeps everything.",
+    "**Final Answer**\n\n\\boxed{{{}}}",
+    "$\\boxed{{\\text{{{}}}}}$",
+    'The rewritten query is "{}".',
+    'A better search query would be: "{}"',
+    "- {}",
+    "→ {}",
+    'query = "{}"',
+    "Here is a rewritten query:\n\n> **{}**",
+    "Reasoning: the user wants a price.\nRewritten query: {}",
+    "{}\n\n*Note: the greeting is gone.*",
 ]
 COMMENTS = [
     "**Explanation:**\n- the greeting is gone\n- nothing is added",
@@ -126,6 +181,32 @@ CASES = [
         passage(f"talk and no text: {one}", one, None)
         for one in ("Sure, here is the passage:", "### Answer", "Certainly!", "Passage:")
     ),
+    *(passage(f"derived: {one}", f"{one}{HERE}") for one in DERIVED),
+    *(general(f"no text: {one}", one, "!refusal" if is_refused(one) else "!unparsable") for one in NO_TEXTS),
+    *(general(f"form: {one}", one.format(G)) for one in FORMS),
+    Case("an object behind a label", f'Answer: {{"query": "{G}"}}', {"general": G}, "json", asked=GENERAL),
+    passage(
+        "a page about users",
+        "The user wants to see which field is wrong. A form marks it.",
+        "The user wants to see which field is wrong. A form marks it.",
+        "user input validation",
+    ),
+    passage(
+        "a note that is the subject's",
+        "Note: the Note 10 battery holds 3,500 mAh.",
+        "Note: the Note 10 battery holds 3,500 mAh.",
+        "note 10 battery",
+    ),
+    passage(
+        "a sentence that shows",
+        "This is a common question: most companies ask for a passport.",
+        "This is a common question: most companies ask for a passport.",
+    ),
+    passage(
+        "markup within a passage",
+        'A car is rented with a <a href="x">passport</a> and a licence that is a year old.',
+        'A car is rented with a <a href="x">passport</a> and a licence that is a year old.',
+    ),
     passage("heading without a break", f"# Renting a Car\n{HERE}"),
     passage("introduced in Chinese", f"好的，以下是一段可能的文章：\n\n{ZH}", ZH, ZH_QUERY),
     passage(
@@ -139,7 +220,7 @@ CASES = [
     Case(
         "thoughts, cut",
         f"Okay, the user wants a passage.\n\n{HERE} And",
-        {"hyde": "!truncated"},
+        {"hyde": "!cut_reasoning"},
         "",
         ICELAND,
         PASSAGE,
@@ -186,5 +267,6 @@ CASES = [
         asked=KEYWORD,
     ),
     Case("keywords under a heading", "**Keywords:**\n" + K.replace(", ", "\n"), {"keyword": K}, "salvage", asked=KEYWORD),
+    Case("keywords with lines between", K.replace(", ", "\n\n"), {"keyword": K}, "salvage", asked=KEYWORD),
     Case("terms with numbers", "1. postage\n2. courier", {"expand": "postage courier"}, "salvage", asked=EXPAND),
 ]

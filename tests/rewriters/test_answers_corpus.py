@@ -14,9 +14,9 @@ from pools import answered, cut, rewriter, said
 from rewriters.reasons import MESSAGES
 from rewriters.rewriter import Rewriter
 
-# What the reading reaches; a change of it may only tighten these.
-MOST_WRONG = 171  # texts accepted that should not be searched; the goal is 0
-LEAST_KEPT = 0.745  # share of the good texts; the goal is 0.95
+# What the reading reaches; a change of it may only tighten these. New rows that it does not read yet may raise the first.
+MOST_WRONG = 9  # texts accepted that should not be searched
+LEAST_KEPT = 0.95  # share of the good texts
 
 FILES = sorted((Path(__file__).parent / "answers").glob("*.jsonl"))
 KEYS = {"id", "kind", "family", "strategies", "query", "answer", "finish", "good", "also", "reasons", "why"}

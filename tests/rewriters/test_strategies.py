@@ -107,7 +107,18 @@ def test_the_papers_four_share_the_joint_request_with_their_labels_and_how_they_
 
 
 def test_passages_are_searched_as_passages_and_everything_else_as_a_query() -> None:
-    assert {name for name in shipped() if load(name).search_as == "passage"} == {"pseudo_answer", "hyde", "query2doc"}
+    assert {name for name in shipped() if load(name).search_as == "passage"} == {"pseudo_answer", "hyde"}
+
+
+def test_query2doc_is_a_passage_in_an_answer_and_a_query_for_an_encoder() -> None:
+    """The paper encodes the query and the passage behind it as a query."""
+    strategy = load("query2doc")
+    assert (strategy.search_as, strategy.is_passage) == ("query", True)
+    query = "why does bread rise"
+    answer = "Yeast makes gas in the dough.\nThat lifts the bread."
+    read = parse(answer, query, requested=[strategy], known=[], instructions=strategy.prompt, truncated=False)["query2doc"]
+    assert isinstance(read, Parsed)
+    assert read.text == "Yeast makes gas in the dough. That lifts the bread."
 
 
 def test_texts_beside_the_original_have_it_before_them() -> None:

@@ -303,4 +303,4 @@ def test_a_model_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
 def test_the_identity_has_what_decides_the_text_only() -> None:
     args = {"gpu_memory_utilization": 0.5, "tensor_parallel_size": 2, "quantization": "fp8"}
     identity = VllmEngine(model="m", weights="/somewhere", revision="c0ffee", args=args).identity()
-    assert identity == {"kind": "vllm", "model": "m", "args": {"quantization": "fp8"}}
+    assert identity == {"kind": "vllm", "model": "m", "args": {"quantization": "fp8"}, "version": engine_file.VLLM_VERSION}

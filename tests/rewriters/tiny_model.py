@@ -27,11 +27,18 @@ SPECIAL = ["<|end|>", "<|pad|>", "<|system|>", "<|user|>", "<|assistant|>", "<th
 
 
 def make_model(
-    folder: Path, seed: int = 0, hidden: int = 128, layers: int = 2, vocabulary: int = 1536, quotes: bool = False
+    folder: Path,
+    seed: int = 0,
+    hidden: int = 128,
+    layers: int = 2,
+    vocabulary: int = 1536,
+    quotes: bool = False,
+    ends_thoughts: bool = False,
 ) -> Path:
     """A Llama with a byte-level BPE, in `folder`.
 
-    With `quotes` a quotation mark has, at temperature 1, about one chance in fifteen after any token.
+    With `quotes` a quotation mark has, at temperature 1, about one chance in fifteen after any token; with `ends_thoughts`
+    the token `</think>` has.
     """
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -50,6 +57,8 @@ def make_model(
         model.lm_head.weight[: len(SPECIAL)] = 0  # of hundreds of others one is always above zero
         if quotes:
             _close_strings(model, _vocabulary(folder)['"'])
+        if ends_thoughts:
+            _close_strings(model, SPECIAL.index("</think>"))
     model.save_pretrained(folder)
     return folder
 

@@ -17,8 +17,10 @@ from cluster.storage import open_storage
 from jobs.ablate.gathered import GatheredLists, GatheredVectors, Searched
 from jobs.ablate.shared_work import Answer, Reading, Search, SharedWork, digest
 from jobs.ablate.stages.answers import Fusing
+from jobs.ablate.stages.flags import flag_counts
 from jobs.ablate.stages.users import Users
 from jobs.ablate.tables import DOCUMENT, FUSED
+from jobs.guards.drift import drifted
 from jobs.index.opening import open_documents, open_retriever
 from jobs.stages.fill import fill
 from jobs.stages.list_columns import FlatLists, Found, flat_lists, fusion_lists, stored_rows
@@ -101,7 +103,8 @@ class RetrieveArms:
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with the candidates of every arm, `documents` and `fused`, and costs."""
         queries = {search.typos: originals(table, search.typos) for search in self._work.searches}
-        texts = self._texts(table, queries)
+        rewrites = table.column("rewrites").to_pylist()
+        texts = self._texts(table, rewrites, queries)
         query_ids = table.column("query_id").to_pylist()
         spent: list[list[dict[str, Any]]] = [[] for _ in query_ids]
         vectors = self._vectors(query_ids, texts)
@@ -114,15 +117,17 @@ class RetrieveArms:
         for number, search in enumerate(self._work.searches):
             flat = self._flat(search, routed[number], queries[search.typos], lists)
             answers = [(at, one) for at, one in enumerate(self._work.answers) if one.search == number]
+            reading, of = self._work.readings[search.reading], None
             if search.dense is not None and any(one.fuse.redundancy == "cosine" for _, one in answers):
                 of = np.stack([vectors[self._dense(search)][text.search] for text in texts[number]])
-                cosines = similarity(table.num_rows, texts[number], of)
-            else:
-                cosines = similarity(table.num_rows, texts[number], None)
+            cosines = similarity(table.num_rows, texts[number], of)
+            far = drifted(texts[number], of, reading.rewriting.guards.settings.drift)
             for at, answer in answers:
+                counts.update(flag_counts(rewrites, reading, answer, far))
                 if at == self._full and len(flat.take):
                     stored.append(self._write(table, flat, answer))
-            fusing.add(answers, fusion_lists(flat, search.depth, search.cuts), cosines, _strategies(texts[number]))
+            strategies = {text.strategy for text in texts[number]} - {ORIGINAL}
+            fusing.add(answers, fusion_lists(flat, search.depth, search.cuts), cosines, strategies)
             heartbeat()
         columns = fusing.columns()
         counts.update(fusing.counts)
@@ -131,17 +136,16 @@ class RetrieveArms:
         table = with_appended(table, "costs", spent).drop_columns(list(self.DROPS))
         rest: list[list[Any]] = [[]] * (table.num_rows - 1)
         table = with_appended(table, "counts", [[{"name": name, "count": n} for name, n in counts.items()], *rest])
-        more = [
-            *columns,
-            pa.array([stored, *rest], pa.list_(FILE)),
-        ]
+        more = [*columns, pa.array([stored, *rest], pa.list_(FILE))]
         for field, column in zip(self.ADDS, more, strict=True):
             table = table.append_column(field, column)
         return table
 
-    def _texts(self, table: pa.Table, queries: Mapping[TypoSettings | None, list[str]]) -> list[list[Text]]:
+    def _texts(
+        self, table: pa.Table, rewrites: Sequence[Any], queries: Mapping[TypoSettings | None, list[str]]
+    ) -> list[list[Text]]:
         """Returns the texts of each search, row by row: the original, then the rewrites in order that an arm needs."""
-        rewrites, only = table.column("rewrites").to_pylist(), filters_of(table, self._work.filters)
+        only = filters_of(table, self._work.filters)
         known: dict[tuple[int, TypoSettings | None, frozenset[str]], list[Text]] = {}
         found = []
         for number, search in enumerate(self._work.searches):
@@ -316,10 +320,6 @@ def _row_texts(
         used = (one for one in of_row if reading.engines and one["arm"] == reading.name and one["strategy"] in strategies)
         found += query_texts(row, query, used, searched_as_one(reading.rewriting.pool), filters)
     return found
-
-
-def _strategies(texts: Sequence[Text]) -> set[str]:
-    return {text.strategy for text in texts} - {ORIGINAL}
 
 
 def without_arms(table: pa.Table, error: Exception) -> pa.Table:

@@ -114,6 +114,8 @@ class RewriteArms:
             for place in places
         ]
         made |= self._answers(own, shared, [one for of in requests for of_query in of for one in of_query])
+        while again := self._again(queries, requests, chosen, made):
+            made |= self._answers(own, shared, again)
         own.merge()
         texts, selections, errors = self._read(queries, requests, chosen, made)
         spent = [self._costs(row, requests, chosen, made, own, shared) for row in range(len(queries))]
@@ -143,6 +145,23 @@ class RewriteArms:
         """Returns the requests of a query that a reading needs an answer of."""
         reading = self._readings[place].reading
         return [as_made(reading, one) for one in self._rewriters[place].requests(query, choice)]
+
+    def _again(
+        self,
+        queries: Sequence[Query],
+        requests: Sequence[Sequence[list[Request]]],
+        chosen: Sequence[Sequence[_Chosen]],
+        made: Answered,
+    ) -> list[Request]:
+        """Returns the requests that are to be made once more, and adds them to those of their readings and queries."""
+        found = []
+        for place, of_reading in enumerate(requests):
+            for query, of, asked in zip(queries, chosen[place], of_reading, strict=True):
+                answered = [(one, made[self._key(one)].completion) for one in asked]
+                tries = self._rewriters[place].again(query, answered, of.choice)
+                asked.extend(tries)
+                found += tries
+        return found
 
     def _answers(self, own: Completions, shared: GatheredCompletions, requests: Sequence[Request]) -> Answered:
         """Returns the completions of requests: those of this ablation, else gathered ones, else the engines'."""

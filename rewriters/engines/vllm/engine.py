@@ -21,18 +21,22 @@ from time import perf_counter
 from typing import Any
 
 from cluster.errors import RewriterError, nearest
+from cluster.http import encodable
 from rewriters.engines import Completion, Request, SendGate
 from rewriters.engines.event_loop import EventLoopThread
-from rewriters.engines.vllm.arguments import argument_names
+from rewriters.engines.vllm.arguments import argument_names, parser_names
+from rewriters.engines.vllm.chat import Chat, guessed_parser
 from rewriters.engines.vllm.child_processes import ChildProcessWatchdog
 from rewriters.engines.vllm.cores import Cores
 from rewriters.engines.vllm.devices import visible
+from rewriters.engines.vllm.exchange import BrokenOffError, failure_of, sampling
 from rewriters.engines.vllm.lora import adapter_folder, rank_for
 
 ATTEMPTS = 3  # of a request under which the engine died, failed, or gave no answer in time
 DEATHS = 3  # of the engine in a row, without an answer between them
 _MAX_PENDING = 4096  # requests in memory that are under way or wait for a place
-_OURS = frozenset({"model", "revision", "tokenizer_revision", "enable_lora"})
+VLLM_VERSION = 2  # raised when the same settings give another text: prompts of Mistral's tokenizers, marks of reasoning
+_OURS = frozenset({"model", "revision", "tokenizer_revision", "enable_lora", "reasoning_parser"})
 # Free white space would let a model fill its tokens with it (vllm#13260); vLLM 0.32 heeds this for the engine only, and of
 # a named backend.
 _TIGHT_JSON = {"backend": "xgrammar", "disable_any_whitespace": True}
@@ -51,8 +55,8 @@ _log = logging.getLogger(f"dmqr.{__name__}")
 class VllmEngine:
     """One vLLM engine: `tensor_parallel_size` x `pipeline_parallel_size` accelerators of one node, or the CPU build.
 
-    A prompt is one user message through the model's chat template, with the decoding's `chat_template_kwargs`; a model
-    without a template is given the bare prompt. A request's schema is decoded strictly.
+    A prompt is one user message through the model's chat template, with the decoding's `chat_template_kwargs` (`chat.py`). A
+    request's schema is decoded strictly, after the reasoning where a parser tells its end.
     """
 
     kind = "vllm"
@@ -65,6 +69,7 @@ class VllmEngine:
         revision: str | None = None,
         lora: str | None = None,
         lora_name: str | None = None,
+        reasoning_parser: str | None = None,
         timeout_seconds: float = 600.0,
         args: Mapping[str, Any] | None = None,
         devices: Sequence[int] | None = None,
@@ -77,6 +82,8 @@ class VllmEngine:
             revision: Of a hub's model; a commit, if later runs must give the same text.
             lora: A LoRA adapter's folder or hub name (NAME@REVISION).
             lora_name: The adapter as tables name it.
+            reasoning_parser: Of vLLM, separates reasoning from the answer; a schema then holds for the answer alone. None: by
+                the model's type, where that is certain.
             timeout_seconds: Of one send of a request.
             args: More of vLLM's engine arguments.
             devices: Of the accelerators that this process sees; None: all.
@@ -88,6 +95,7 @@ class VllmEngine:
         self._name = f"{model}+{lora_name or lora}" if lora else model
         self._adapter: Any = None  # the LoRA adapter as vLLM is told of it
         self._timeout, self._args, self._devices = timeout_seconds, dict(args or {}), devices
+        self._parser = reasoning_parser
         for taken in sorted(_OURS & self._args.keys()):
             raise RewriterError(
                 "engine-setting", f"engine 'vllm': args.{taken} is set by the engine itself; remove it from args"
@@ -97,6 +105,7 @@ class VllmEngine:
         self._watchdog: ChildProcessWatchdog | None = None
         self._cores = Cores()
         self._engine: Any = None
+        self._chat: Any = None  # of the loaded model
         self._starting, self._alive = asyncio.Lock(), asyncio.Event()
         self._closed = False
         self._broken: RewriterError | None = None  # why it cannot be started anew
@@ -116,6 +125,9 @@ class VllmEngine:
         known = argument_names() - _OURS
         for name in sorted(self._args.keys() - known) if known else ():
             what = f"engine 'vllm': args.{name}: vLLM has no such engine argument{nearest(name, known)}"
+            raise RewriterError("engine-setting", f"{what}; correct or remove it")
+        if self._parser is not None and (parsers := parser_names()) and self._parser not in parsers:
+            what = f"engine 'vllm': vLLM has no reasoning_parser {self._parser!r}{nearest(self._parser, parsers)}"
             raise RewriterError("engine-setting", f"{what}; correct or remove it")
 
     def start(self) -> dict[str, float]:
@@ -151,7 +163,8 @@ class VllmEngine:
     def identity(self) -> dict[str, Any]:
         """What decides the text; which files the names stand for is for the caller to add."""
         args = {name: value for name, value in self._args.items() if name not in _RUNTIME_ARGS}
-        return {"kind": self.kind, "model": self._name, "args": args}
+        parser = {} if self._parser is None else {"reasoning_parser": self._parser}
+        return {"kind": self.kind, "model": self._name, "args": args, "version": VLLM_VERSION} | parser
 
     def close(self) -> None:
         """End the engine and its processes."""
@@ -191,7 +204,7 @@ class VllmEngine:
                     reason, message = "timeout", f"no answer within {self._timeout:g} s"
                     dead = self._answers == answers  # nor has anyone else had one: it hangs
                 except Exception as error:
-                    reason, message, dead = _failure(error)
+                    reason, message, dead = failure_of(error)
                 seconds += (last := perf_counter() - began)
             if dead:
                 await self._revive(generation, message)
@@ -204,29 +217,26 @@ class VllmEngine:
     async def _generate(self, request: Request) -> Completion:
         from vllm.inputs import tokens_input
 
-        prompt = tokens_input(self._tokens(request))
-        number = str(next(self._numbers))
-        outputs = self._engine.generate(prompt, _sampling(request), number, lora_request=self._adapter)
+        chat, switches = self._chat, request.decoding.get("chat_template_kwargs") or {}
+        prompt = chat.tokens(request.prompt, switches)
+        outputs = self._engine.generate(
+            tokens_input(prompt), sampling(request, chat), str(next(self._numbers)), lora_request=self._adapter,
+            reasoning_parser_kwargs={"chat_template_kwargs": dict(switches)},
+        )  # fmt: skip
         output = [one async for one in outputs][-1]
         said = output.outputs[0]
-        text = said.text or self._engine.get_tokenizer().decode(said.token_ids, skip_special_tokens=True)
+        if said.finish_reason in ("abort", "error"):
+            raise BrokenOffError(f"vLLM broke the answer off ({said.finish_reason})")
         return Completion(
-            text.encode("utf-8", "replace").decode("utf-8"),
-            "length" if said.finish_reason == "length" else "stop",
+            encodable(chat.text(prompt, said.token_ids, said.text, switches)),
+            "length" if said.finish_reason in ("length", "repetition") else "stop",
             self._name,
             prompt_tokens=len(output.prompt_token_ids or ()),
             cached_tokens=output.num_cached_tokens or 0,
             completion_tokens=len(said.token_ids),
             usage="reported",
+            left_out="schema" if request.schema and chat.is_harmony else None,
         )
-
-    def _tokens(self, request: Request) -> list[int]:
-        tokenizer = self._engine.get_tokenizer()
-        if not getattr(tokenizer, "chat_template", None):
-            return list(tokenizer.encode(request.prompt))
-        message = [{"role": "user", "content": request.prompt}]
-        switches = request.decoding.get("chat_template_kwargs") or {}
-        return list(tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=False, **switches))
 
     async def _load(self) -> None:
         """A new engine; the old one, if there is one, is ended first."""
@@ -245,6 +255,9 @@ class VllmEngine:
             args.setdefault("enable_chunked_prefill", False)
         if int(args.get("tensor_parallel_size", 1)) * int(args.get("pipeline_parallel_size", 1)) > 1:
             args.setdefault("distributed_executor_backend", "mp")  # inside a Ray actor vLLM would ask Ray for more actors
+        parser = self._parser or guessed_parser(self._weights, self._revision)
+        if parser and isinstance(args["structured_outputs_config"], dict):
+            args["structured_outputs_config"] = args["structured_outputs_config"] | {"reasoning_parser": parser}
         if self._lora:
             from vllm.lora.request import LoRARequest
 
@@ -259,6 +272,7 @@ class VllmEngine:
             why = " ".join(str(error).split())[:300]
             what = f"engine 'vllm': {self._weights} cannot be loaded: {type(error).__name__}"
             raise RewriterError("engine-model", f"{what}: {why}; correct rewrite.engine") from error
+        self._chat = Chat(self._engine.get_tokenizer(), self._weights, parser)
         if current_platform.is_cpu():
             self._cores.leave_to_workers()
         self._generation += 1
@@ -295,36 +309,3 @@ class VllmEngine:
         if (handler := getattr(engine, "output_handler", None)) is not None:
             handler.cancel()  # else it takes the end of the core for its death and says so
         await asyncio.to_thread(engine.shutdown, timeout=_SHUTDOWN_SECONDS)
-
-
-def _sampling(request: Request) -> Any:
-    from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
-
-    decoding = dict(request.decoding)
-    decoding.pop("chat_template_kwargs", None)
-    if not decoding.get("temperature"):
-        decoding.pop("seed", None)  # greedy; a seed would only cost a generator per request
-    schema = None if request.schema is None else StructuredOutputsParams(json=request.schema)
-    # Only stop texts need the text while it grows; without them it is made once, at the end.
-    return SamplingParams(
-        **decoding,
-        structured_outputs=schema,
-        output_kind=RequestOutputKind.FINAL_ONLY,
-        detokenize=bool(decoding.get("stop")),
-        skip_clone=True,  # it is for this request alone, as those of vLLM's own server
-    )
-
-
-def _failure(error: Exception) -> tuple[str, str, bool]:
-    """The reason and message for what `generate` raised, and whether the engine is dead. Raises what is nobody's request."""
-    from vllm.exceptions import VLLMClientError
-    from vllm.v1.engine.exceptions import EngineDeadError
-
-    if isinstance(error, RewriterError):
-        raise error
-    message = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-    if isinstance(error, EngineDeadError):
-        return "engine_died", "the engine died while it worked on this request", True
-    if isinstance(error, VLLMClientError | ValueError):
-        return "bad_request", message, False
-    return "server_error", message, False

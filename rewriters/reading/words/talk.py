@@ -58,13 +58,19 @@ _NO_TEXT = re.compile(
         (?:i|we)(?:['’](?:d|m|ll)|\ (?:would|am|will|can))\ (?:be\ )?(?:happy|glad|delighted|here|pleased)\ to\b
       | (?:i|we)(?:['’]ve|\ have|\ hope)?\ (?:\w+\ ){0,2}(?:written|rewritten|rewrote|wrote|created|provided|generated
             |prepared)\b
+      | no\ (?:re-?writ\w+|changes?|rephras\w+)\ (?:is\ |are\ |was\ )?(?:needed|necessary|required)
+      | (?:the|this|your)\ (?:\w+\ )?(?:query|question)\ (?:is\ already|already|does\ not\ need|doesn['’]t\ need|needs\ no)\b
       | (?:error|exception|traceback|http\ (?:error|status)|internal\ server\ error|service\ unavailable)\b\s?[:：(]
     )""",
     re.IGNORECASE | re.VERBOSE,
 )
+_QUOTED = re.compile(r"(?P<label>[^\"“”:：=]{3,60}?)\s?[:：=]?\s?[\"“](?P<text>[^\"“”]{3,})[\"”]\s?[.。]?\s*$")
+_SHOWN = re.compile(r"\s*(?:this|that|these)\b(?!\s(?:is|are)\s(?:the|my|your)\b)", re.IGNORECASE)  # "this is a ..."
+_NOUN = re.compile(r"[\s*_#]{0,4}(?:text|body|content|summary|texte|texto|testo)\s*$", re.IGNORECASE)
 # "A more general question would be: x", "Based on what I know: x".
 _SAYS = re.compile(
-    r"(?:(?:an?|the|one|my|your)\s.{0,40}\b(?:would|could|might|can|is|are)(?:\s+be)?|.{0,40}\b(?:i|my|me|you|your)\b.{0,20})\s*$",
+    r"(?:(?:an?|the|one|my|your)\s.{0,40}\b(?:would|could|might|can|is|are)(?:\s+be)?"
+    r"|[^(\[]{0,40}\b(?:i\ (?:know|can|could|have|found|recall|understand)|my|me|your?)\b[^(\[]{0,20})\s*$",
     re.IGNORECASE,
 )
 _HERE = re.compile(
@@ -79,7 +85,9 @@ _HERE = re.compile(
     )""",
     re.IGNORECASE | re.VERBOSE,
 )
-_MOST_LABEL_WORDS = 5
+_WORD = re.compile(r"[^\W_]+")
+_MOST_FOREIGN = 30  # characters of a label that is told without its other words
+_MOST_LABEL_WORDS, _TELLING = 5, 4  # words of a label; characters of a word that is more than a function word
 _MOST_TALK = 250  # characters of an introduction or a heading
 # "Rewritten query:", "关键词：", "**Passage**:" - a label that says only what was asked for.
 _LABEL_WORDS = re.compile(
@@ -103,82 +111,6 @@ _HEADING = re.compile(r"\s{0,3}#{1,6}\s+\S|\s{0,3}(?P<bold>\*\*|__)(?!\s)[^*_\n]
 _RULE = re.compile(r"\s*(?:[-=_*]\s?){3,}\s*$")
 _COLON = re.compile(r"[:：][\s*_`]{0,4}$")
 
-_MUST = (
-    r"(?:['’]ll|['’]d\ better"
-    r"|\ (?:(?:need|have|want|am\ going|are\ going)\ to|should|must|will|can|could|would|might|may)|['’]m\ going\ to)"
-)
-_TO_WORK = rf"""(?:(?:i|we){_MUST}\ (?:\w+\ ){{0,3}}(?:re-?write|rephrase|reformulate|generate|craft|output|come\ up
-    |decompose|respond|brainstorm|make\ sure
-        |produce|formulate|break\ (?:it|this|the\ query|down))\b
-      | (?:i|we){_MUST}\ .{{0,60}}\b(?:write|provide|create|list|give|consider|figure|reply|answer|keep|avoid|include
-      |ensure|think|extract|turn|identify
-        |cover|focus|find|use|look)\b.{{0,80}}\b(?:user|quer(?:y|ies)|questions?|passage|rewrite|variants?|keywords
-        |sentences?|text|json|lines?|prompt)\b
-      | i\ (?:think|guess|recall|remember|know|wonder)\ (?:the\ (?:user|query|question|passage|answer)|i\ (?:should
-      |need|can|could)|that['’]s|it['’]s)
-      | let\ me\ (?:think|see|start\ (?:by|with)|try|write|re-?write|rephrase|reformulate|consider|craft|break
-      |analy[sz]e|check|generate|draft|come|parse
-        |make\ sure|list|brainstorm|figure|create|produce|formulate|go\ (?:through|with|over)|identify|extract
-        |understand|recall)\b
-      | let['’]s\ (?:craft|write|rewrite|produce|generate|draft|come\ up|parse|think|see|answer|respond|rephrase
-      |formulate|output|do\ it
-        |go\ with|make\ (?:it|them|sure)|break\ (?:it|this|the\ query))\b)"""
-_ASKER = r"(?:user|searcher|asker|person)"
-_THOUGHT = re.compile(
-    rf"""[\s*_>"“]{{0,6}}(?:(?:okay|ok|alright|all\ right|hm+|wait|so|well|first|now|right|then|next|maybe|perhaps|also
-        |but|and|actually|since
-            |alternatively|given\ that)\b[\s,.…-]{{1,4}}){{0,3}}(?:
-        the\ {_ASKER}(?:['’]s\ (?:quer|question|request|search|intent|input)
-            |\ (?:(?:is|was|has|might|may|seems|appears|probably|likely|clearly|also|really|just|be|to)\ ){{0,3}}
-             (?:wants?|asks?|asked|asking|looking\ for|searching\ for|request(?:s|ed|ing)|would\ like|provided|gave
-                 |typed|wrote)\b)
-      | (?:the|this)\ (?:(?:original|search|user['’]?s?)\ )?(?:query|question|prompt)
-            \ (?:is\ (?:asking|about|in|ambiguous|a\ bit|quite)|asks|mentions|seems|says|appears|looks|wants|reads|here
-                |at\ the\ end)\b
-      | {_TO_WORK}
-      | to\ (?:rewrite|rephrase|answer|decompose|reformulate|expand|break|generate|create|write)\ (?:this|the|a|an
-      |it)\b.{{0,80}}
-            \b(?:i|we|query|question|passage)\b
-      | (?:one|another|the\ (?:first|second|third|next|last)|an?\ (?:first|second|third))
-            \ (?:query|variant|version|possibility|option|rewrite|sub-?question|sub-?query|one|keyword)
-            \ (?:could|might|would|can|should|is\ about|may)\b
-      | (?:thinking|thought|reasoning)(?:\ process)?[*_\s]{{0,4}}(?:[:：]|$)
-      )
-      | [\s*_]{{0,4}}(?:okay|ok|alright|all\ right|hm{{2,}}|wait)[,.…]{{0,3}}\s.{{0,120}}\b(?:{_ASKER}|quer(?:y|ies)
-      |question|rewrite|i|let\ me|we)\b
-      | [\s*_]{{0,4}}hm{{1,}}[,.…]
-      | (?:好的|嗯+|好|首先|那么|现在|接下来|所以)?[，,、。\s]{{0,2}}(?:
-            (?:用户|使用者|用戶)(?:想|希望|询问|詢問|在问|问的|的(?:查询|问题|请求|需求|搜索|意图)|正在|输入了|提供了
-                |要求|给出)
-          | (?:让我|我(?:们)?(?:需要|应该|得|先|来|要|可以)).{{0,40}}?(?:改写|查询|问题|分析|思考|想想|考虑|生成|写
-          |用户|段落|关键词|拆)
-          | (?:这个|該|该|这条)(?:查询|问题).{{0,20}}?(?:是关于|想|需要|涉及|可能))
-      | (?:まず|では|さて|うーん|えーと)?[、,\s]{{0,2}}ユーザーは?.{{0,60}}?(?:求めて|尋ねて|知りた|質問し|探して|検索して)
-      | (?:먼저|우선|음|자|좋아요?)?[,.\s]{{0,2}}사용자(?:는|가|의).{{0,60}}?(?:원하|묻고|물어|찾고|요청|질문|검색)
-      | (?:(?:хорошо|ладно|итак|так|хм+)[,.\s]{{1,3}})?(?:пользовател\w+\ (?:хоч\w+|спрашива\w+|ищет|прос\w+|интересу\w+)
-          | (?:мне\ )?(?:нужно|надо|следует)\ .{{0,30}}(?:написать|переформул|состав|перепис|сформулир))
-      | (?:(?:okay|ok|gut|also|hm+|nun)[,.\s]{{1,3}})?(?:de[rm]\ (?:be)?nutzer\w*\ (?:möchte|will|fragt|sucht|hat)
-      |ich\ (?:muss|soll(?:te)?)\ .{{0,80}}
-            (?:schreib|formulier|anfrage|überleg))
-      | (?:(?:bon|alors|ok|hm+|bien)[,.\s]{{1,3}})?(?:l['’]utilisateur\ (?:veut|demande|cherche|souhaite)
-      |je\ dois\ .{{0,60}}(?:écrire|reformul|requête|répon|génér))
-      | (?:(?:bien|vale|bueno|ok|hm+)[,.\s]{{1,3}})?(?:el\ usuario\ (?:quiere|pregunta|busca|pide|desea|está)
-      |(?:necesito|debo|tengo\ que)\ .{{0,60}}
-            (?:escribir|reformul|consulta|respond|generar))
-      | o\ usuário\ (?:quer|pergunta|busca|deseja|está|procura) | l['’]utente\ (?:vuole|chiede|cerca|desidera|sta)
-      | de\ gebruiker\ (?:wil|vraagt|zoekt) | użytkownik\ (?:chce|pyta|szuka|prosi) | kullanıcı\ .{{0,80}}(?:istiyor
-      |soruyor|arıyor)
-      | المستخدم\ (?:يريد|يسأل|يبحث|يطلب) | उपयोगकर्ता\ .{{0,80}}(?:चाहता|पूछ|जानना) | ผู้ใช้(?:ต้องการ|ถาม|กำลัง|อยาก)
-      | người\ dùng\ (?:muốn|hỏi|đang|tìm) | pengguna\ (?:ingin|bertanya|mencari|meminta)
-    """,
-    re.IGNORECASE | re.VERBOSE,
-)
-_USER = re.compile(
-    r"\b(?:user|searcher|asker|person)|用户|使用者|ユーザー|사용자|пользовател|nutzer|utilisateur|usuario|usuário|utente",
-    re.IGNORECASE,
-)
-# After thoughts, a paragraph with one of these is one more thought.
-_FIRST_PERSON = re.compile(r"\b(?:i|i['’](?:ll|m|d|ve)|me|my|we|let['’]s|maybe|hm+|wait|the user)\b|我|用户", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!。！][\"'”’)\]）」*_]{0,3}\s*$")
 
 
@@ -210,19 +142,21 @@ def is_heading(line: str) -> bool:
 def is_introduction(line: str, query: str) -> bool:
     """Returns whether a line introduces the text that follows; without one, it introduces nothing."""
     stripped = line.strip()
-    if not stripped or opens_with(query, stripped.rstrip(":：*_ ")):
+    if not stripped:
         return False
     if ends_in_colon(stripped):
         return True
+    if opens_with(query, stripped):
+        return False
     if _YES_ALONE.match(stripped) and not opens_with(query, stripped.split()[0]):
         return len(stripped) <= _MOST_TALK
-    return len(stripped) <= _MOST_TALK and _HERE.match(stripped) is not None and given_in(stripped)
+    return len(stripped) <= _MOST_TALK and _announces(stripped)
 
 
 def announces_texts(paragraph: str) -> bool:
     """Returns whether a paragraph ends in a colon, or has a sentence that says what follows ("Here are the queries.")."""
     sentences = re.split(r"(?<=[.!。！])\s*", paragraph)
-    return ends_in_colon(paragraph) or any(_HERE.match(one) is not None and given_in(one) for one in sentences)
+    return ends_in_colon(paragraph) or any(map(_announces, sentences))
 
 
 def is_only_talk(line: str, query: str) -> bool:
@@ -231,22 +165,27 @@ def is_only_talk(line: str, query: str) -> bool:
         return True
     if (rest := without_label(line, query)) != line:
         return _says_nothing(rest, query)
-    announces = given_in(line) and (ends_in_colon(line) or _HERE.match(line) is not None)
+    announces = given_in(line) and (ends_in_colon(line) or _announces(line))
     return is_introduction(line, query) and (announces or not ends_in_colon(line))
 
 
 def _says_nothing(line: str, query: str) -> bool:
     """Returns whether a model says that it will help, or a program that it failed; a query may ask for such a message."""
-    return _NO_TEXT.match(line) is not None and not _shares_words(line, query)
+    return _NO_TEXT.match(line) is not None and not _shares_words(line, query, _TELLING)
 
 
 def is_label(line: str, query: str) -> bool:
-    """Returns whether a line says only what was asked for, such as "Rewritten query"."""
-    label = line.strip(" *_#:：`")
-    given = list(_GIVEN.finditer(label))
+    """Returns whether a line says only what was asked for, such as "Rewritten query" or "[Passage 1]"."""
+    label = line.strip(" *_#:：`[]【】")
+    given = list(_GIVEN.finditer(label)) or _NOUN.match(label)
     if not given or len(label) > 60 or label_key(label) in label_key(query):
         return False
-    return all(_LABEL_WORDS.match(part.strip() + " ") for part in _GIVEN.split(label) if part.strip())
+    rest = [part.strip() for part in _GIVEN.split(label) if part.strip() and not part.strip().isdigit()]
+    if len(label) <= _MOST_FOREIGN and not re.search(
+        r"[a-z:：]", label, re.IGNORECASE
+    ):  # no Latin letters: other words for "rewritten" than ours
+        return len(label.split()) <= _MOST_LABEL_WORDS and not _shares_words(label, query)
+    return all(_LABEL_WORDS.match(part + " ") or _NOUN.match(part) for part in rest)
 
 
 def is_about_query(line: str) -> bool:
@@ -259,17 +198,25 @@ def without_label(line: str, query: str) -> str:
     yes = _YES_ALONE.match(line)
     if yes and yes.end() < len(line.rstrip()) and not opens_with(query, line.split(maxsplit=1)[0].rstrip("!.")):
         line = line[yes.end() :].strip()
+    quoted = _QUOTED.match(line)
+    if quoted and given_in(quoted["label"]) and not opens_with(query, quoted["label"]):
+        return quoted["text"]
     for _ in range(2):  # "Here is the rewritten query: Query: x"
         found = _LABEL.match(line)
         if not found or not found["rest"].strip() or opens_with(query, found["label"]):
             break
         label = found["label"]
-        introduces = (_HERE.match(label) and given_in(label)) or (_SAYS.match(label) and not _shares_words(label, query))
+        introduces = _announces(label) or (_SAYS.match(label) and not _shares_words(label, query, _TELLING))
         if not introduces and not is_label(label, query) and not _is_bold_label(line, label, query):
             break
         line = found["rest"].strip()
         line = line.removeprefix("**").strip() if line.count("**") % 2 else line
     return line
+
+
+def _announces(text: str) -> bool:
+    """Returns whether a text begins with words that show something, and names what was asked for."""
+    return _HERE.match(text) is not None and given_in(text) and not _SHOWN.match(text)
 
 
 def _is_bold_label(line: str, label: str, query: str) -> bool:
@@ -279,8 +226,10 @@ def _is_bold_label(line: str, label: str, query: str) -> bool:
     )
 
 
-def _shares_words(text: str, query: str) -> bool:
-    return bool(set(normalise(text).split()) & set(normalise(query).split()))
+def _shares_words(text: str, query: str, least: int = 1) -> bool:
+    """Returns whether two texts have a word in common, of so many characters."""
+    known = set(_WORD.findall(normalise(query)))
+    return any(word in known and (len(word) >= least or not word.isascii()) for word in _WORD.findall(normalise(text)))
 
 
 def is_comment(line: str, query: str) -> bool:
@@ -291,17 +240,3 @@ def is_comment(line: str, query: str) -> bool:
     if stripped[:1] in ("(", "（") and stripped[-1:] in (")", "）"):
         return True
     return ends_as_sentence(stripped) and given_in(stripped) and not opens_with(query, stripped)
-
-
-def is_thought(text: str, query: str) -> bool:
-    """Returns whether a line or paragraph is the model's reasoning about its task; the query does not begin so itself."""
-    found = _THOUGHT.match(text)
-    if found is None or _THOUGHT.match(query) or opens_with(query, text[:40]):
-        return False
-    subject = _USER.search(found.group())  # a page about users may begin so, too
-    return subject is None or subject.group().casefold() not in query.casefold() or given_in(text[:150])
-
-
-def is_more_thought(text: str, query: str) -> bool:
-    """Returns whether a paragraph behind a thought is one, too."""
-    return is_thought(text, query) or _FIRST_PERSON.search(text) is not None or (given_in(text) and ends_as_sentence(text))

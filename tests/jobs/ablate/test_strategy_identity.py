@@ -22,6 +22,7 @@ from jobs.config.load import load_config
 from jobs.run.prepare import prepare
 from jobs.run.run import run
 from jobs.terminal.live_display import LiveDisplay
+from rewriters.outcome.retries import FIRST_TRY
 
 QUERIES = ["why does bread rise", "lamp of a lighthouse", "moon and tides", "yeast"]
 STORY = "{words} Write a query.\nQuery: {{query}}"
@@ -232,3 +233,19 @@ def test_what_a_strategys_own_engine_resolves_to_is_in_the_fingerprint(
         return prepare(load_config(config), config).run_id
 
     assert fingerprint("a.jsonl") == fingerprint("same.jsonl") != fingerprint("b.jsonl")
+
+
+def test_arms_share_a_try_and_equal_their_runs(make: Make, server: FakeServer) -> None:
+    def refuses_first(body: Body) -> str:
+        return said(body) if body["seed"] >= FIRST_TRY else "I'm sorry, but I can't help with that request."
+
+    server._text = refuses_first
+    ablation = make({"arms": {"minmax": {"fuse.method": "minmax"}}}, {"retries": 1})
+    folder = done(ablation)
+    assert Counter(body["seed"] >= FIRST_TRY for body in server.bodies) == {False: len(QUERIES), True: len(QUERIES)}
+    spent = [row for row in rows(folder, "costs") if row["stage"] == "rewrite" and row["query_id"]]
+    assert sum(row["requests"] for row in spent) == 2 * len(QUERIES)
+    equal_their_runs(ablation, folder)
+    sent = len(server.bodies)
+    done(make({"arms": {"best": {"fuse.method": "best"}}}, {"retries": 1}, output="runs"))
+    assert len(server.bodies) == sent  # gathered, the tries as well

@@ -1,0 +1,112 @@
+"""Pooling, and the layers after it, as torch modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from cluster.errors import RetrieverError
+from retrievers.encoders.recipe import Layer
+from retrievers.models import read_json
+
+_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+_ACTIVATIONS = ("Tanh", "Identity", "ReLU", "GELU", "SiLU", "Sigmoid")
+
+
+def pooled(hidden: Any, mask: Any, pooling: str) -> Any:
+    """Returns one vector per text of the states of its tokens, shape (n, dim).
+
+    Args:
+        hidden: Of all tokens, shape (n, tokens, dim).
+        mask: 1 for a token and 0 for padding, on either side, shape (n, tokens); each text has a token.
+        pooling: "cls" (its first token), "last", or "mean".
+    """
+    import torch
+
+    if pooling == "mean":
+        return torch.sum(hidden * mask.unsqueeze(-1).float(), dim=1) / mask.sum(dim=1, keepdim=True).float()
+    first = mask.long().argmax(dim=1)
+    place = first if pooling == "cls" else first + mask.long().sum(dim=1) - 1
+    return hidden[torch.arange(len(hidden), device=hidden.device), place]
+
+
+def open_layers(
+    model: str, folder: Path, layers: Sequence[Layer], device: str, dim: int
+) -> tuple[list[Callable[..., Any]], int]:
+    """Returns the layers after pooling as functions of float32 vectors, and the length of what they make.
+
+    Args:
+        model: For messages.
+        folder: Of the model.
+        layers: In order.
+        device: "cpu" or "cuda:0".
+        dim: Length of the vectors before them.
+
+    Raises:
+        RetrieverError: A layer does what is not done here, or its weights do not fit.
+    """
+    import torch
+
+    opened: list[Callable[..., Any]] = []
+    for layer in layers:
+        if layer.kind == "Normalize":
+            opened.append(lambda vectors: torch.nn.functional.normalize(vectors, dim=-1))
+            continue
+        opened.append(_dense(model, folder / layer.path).to(device).eval())
+        dim = dense_dim(model, folder, layer)
+    return opened, dim
+
+
+def dense_dim(model: str, folder: Path, layer: Layer) -> int:
+    """Returns the length of the vectors that a Dense layer makes, by its config.json.
+
+    Raises:
+        RetrieverError: It does not say so.
+    """
+    found = read_json(folder / layer.path / "config.json").get("out_features")
+    if not isinstance(found, int):
+        raise RetrieverError("model-missing", f"encoder {model}: {layer.path}/config.json is not here; fetch the whole model")
+    return found
+
+
+def _dense(model: str, folder: Path) -> Any:
+    import torch
+
+    said = read_json(folder / "config.json")
+    activation = str(said.get("activation_function", "torch.nn.modules.activation.Tanh"))
+    name = activation.rpartition(".")[2]
+    unknown = None
+    if not activation.startswith("torch.nn.") or name not in _ACTIVATIONS:
+        unknown = f"activation {activation}"
+    elif said.get("module_input_name", "sentence_embedding") != "sentence_embedding":
+        unknown = f"input {said['module_input_name']}"
+    elif said.get("module_output_name") not in (None, "sentence_embedding"):
+        unknown = f"output {said['module_output_name']}"
+    elif said.get("use_residual"):
+        unknown = "use_residual"
+    if unknown:
+        raise RetrieverError(
+            "model-unfit", f"encoder {model}: its layer {folder.name} has {unknown}, which is not done here; name another"
+        )
+    try:
+        linear = torch.nn.Linear(said["in_features"], said["out_features"], bias=bool(said.get("bias", True)))
+        weights = _read_weights(folder)
+        linear.load_state_dict({key.removeprefix("linear."): weight.float() for key, weight in weights.items()})
+    except Exception as e:  # of safetensors and torch: missing, corrupt, of another shape
+        raise RetrieverError(
+            "model-unfit",
+            f"encoder {model}: its layer {folder.name} cannot be loaded: {' '.join(str(e).split())[:200]}; fetch the whole "
+            "model, or name another",
+        ) from e
+    return torch.nn.Sequential(linear, getattr(torch.nn, name)())
+
+
+def _read_weights(folder: Path) -> dict[str, Any]:
+    import torch
+    from safetensors.torch import load_file
+
+    file = next((folder / name for name in _WEIGHTS if (folder / name).is_file()), folder / _WEIGHTS[0])
+    if file.suffix == ".safetensors":
+        return dict(load_file(file))
+    return dict(torch.load(file, map_location="cpu", weights_only=True))

@@ -1,0 +1,291 @@
+"""How an encoder makes its vectors: by its own files, as sentence-transformers writes them, or by what the config says.
+
+`modules.json` lists what follows the network: pooling (`1_Pooling/config.json`), layers (`2_Dense/`), scaling to length 1;
+`config_sentence_transformers.json` has the prompts. They are read as sentence-transformers 6 reads them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cluster.errors import RetrieverError
+from retrievers.encoders.causal import is_causal
+from retrievers.models import description, file_hash, local_folder, read_json
+from retrievers.settings import EncoderSettings
+
+_MODES = {"cls": "cls", "mean": "mean", "lasttoken": "last"}
+_OLD_MODES = {  # how sentence-transformers before 5.7 wrote them
+    "pooling_mode_cls_token": "cls", "pooling_mode_max_tokens": "max", "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens", "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}  # fmt: skip
+_PASSAGE_PROMPTS = ("document", "passage", "corpus")
+_POOLING = Path("1_Pooling", "config.json")
+
+
+class Layer(NamedTuple):
+    """A layer after pooling.
+
+    Attributes:
+        kind: "Dense" or "Normalize".
+        path: Its folder below the model's.
+    """
+
+    kind: str
+    path: str
+
+
+class Recipe(NamedTuple):
+    """What makes a vector of a text, beside the network.
+
+    Attributes:
+        pooling: "cls", "mean" or "last".
+        query_prefix: Stands before each query.
+        passage_prefix: Stands before each passage.
+        layers: Between pooling and the last scaling to length 1, in order.
+        pooling_is_own: Whether the model's files say this pooling.
+        notes: What somebody who reads the results should know, a line each.
+    """
+
+    pooling: str
+    query_prefix: str
+    passage_prefix: str
+    layers: tuple[Layer, ...] = ()
+    pooling_is_own: bool = False
+    notes: tuple[str, ...] = ()
+
+    def identity(self, model: str) -> dict[str, Any]:
+        """Returns what of it determines the vectors, as JSON values.
+
+        Args:
+            model: Folder, ``package:NAME`` or hub name; weights of layers count by content, those of a hub by its commit.
+        """
+        layers = [f"{one.kind}{_content(model, one)}" for one in self.layers]
+        plain = {"pooling": self.pooling, "query_prefix": self.query_prefix, "passage_prefix": self.passage_prefix}
+        return plain | ({"layers": layers} if layers else {})
+
+
+def read_recipe(settings: EncoderSettings) -> Recipe:
+    """Returns how the config and the model's files want its vectors made; reads JSON files only.
+
+    Raises:
+        RetrieverError: There is no such model, its files want what is not done here, or the pooling gives one vector for
+            all texts.
+    """
+    model = settings.model
+    folder = description(model)
+    own, layers, whole_text = _modules(model, folder, settings.pooling is None)
+    said = read_json(folder / "config_sentence_transformers.json")
+    prompts = {str(name): str(text or "") for name, text in (said.get("prompts") or {}).items()}
+    query = prompts.get("query", "")
+    passage = next((prompts[name] for name in _PASSAGE_PROMPTS if prompts.get(name)), "")
+    query_prefix = query if settings.query_prefix is None else settings.query_prefix
+    passage_prefix = passage if settings.passage_prefix is None else settings.passage_prefix
+    if not whole_text and (query_prefix or passage_prefix):
+        raise _unfit(
+            model, "its pooling leaves out the prompt (include_prompt: false), which is not done here; set query_prefix and "
+            'passage_prefix to "", or name another',
+        )  # fmt: skip
+    pooling = settings.pooling or own or "cls"
+    recipe = Recipe(pooling, query_prefix, passage_prefix, layers, own == pooling)
+    check_pooling(settings, recipe)
+    notes = list(_pooling_notes(settings, own))
+    named = [name for name, text in prompts.items() if text]
+    if settings.query_prefix is None and named and not query:
+        notes.append(
+            f"the model has prompts ({', '.join(named)}) and none that is called query, so none stands before queries; set "
+            "query_prefix"
+        )
+    if settings.query_prefix is not None and query not in ("", settings.query_prefix):
+        notes.append(f"query_prefix is {settings.query_prefix!r} by the config, and {query!r} by the model")
+    if settings.passage_prefix is not None and passage not in ("", settings.passage_prefix):
+        notes.append(f"passage_prefix is {settings.passage_prefix!r} by the config, and {passage!r} by the model")
+    similarity = str(said.get("similarity_fn_name") or "cosine")
+    if similarity != "cosine" and not (similarity == "dot" and layers[-1:] and layers[-1].kind == "Normalize"):
+        notes.append(f"the model was made for the similarity {similarity!r}; here vectors have length 1, and the cosine counts")
+    return recipe._replace(layers=_without_last_scaling(layers), notes=tuple(notes))
+
+
+def recipe_for(settings: EncoderSettings, built: Mapping[str, Any] | None) -> Recipe:
+    """Returns how vectors are made; for an index, as those were that it has.
+
+    Before a null in the config meant what the model's files say, it meant pooling `cls`, no prefixes and no layers. An index
+    of that time is searched with vectors of its kind.
+
+    Args:
+        settings: The config's `encoder`.
+        built: The encoder's identity that the index stores; None: there is no index.
+
+    Raises:
+        RetrieverError: As `read_recipe`.
+    """
+    if built is None or not _is_plain(settings, built):
+        return read_recipe(settings)
+    plain = Recipe(settings.pooling or "cls", settings.query_prefix or "", settings.passage_prefix or "")
+    made: Recipe | None = None
+    with contextlib.suppress(RetrieverError):  # offline its files may be missing: the weights are enough
+        made = read_recipe(settings)
+    if made is not None and _same(made, plain):
+        return made
+    check_pooling(settings, plain)
+    if made is None:
+        return plain
+    differ = ", ".join(
+        f"{name} {getattr(plain, name)!r} in place of {getattr(made, name)!r}"
+        for name in ("pooling", "query_prefix", "passage_prefix")
+        if getattr(plain, name) != getattr(made, name)
+    )
+    left_out = ["without the model's layers " + ", ".join(one.path for one in made.layers)] if made.layers else []
+    words = "; ".join(filter(None, [differ, *left_out]))
+    note = f"the index was built otherwise than the model says ({words}), and is searched as it was built; build it again"
+    return plain._replace(notes=(note,))
+
+
+def settings_as_built(settings: EncoderSettings, built: Mapping[str, Any]) -> EncoderSettings:
+    """Returns the settings with what a null meant for an index of before the model's files were read; others as they are."""
+    if not _is_plain(settings, built):
+        return settings
+    return settings.model_copy(update={name: built[name] for name in ("pooling", "query_prefix", "passage_prefix")})
+
+
+def own_words(settings: EncoderSettings, made: Mapping[str, Any]) -> str:
+    """Returns what the config leaves to the model, and what that came to; "" for nothing.
+
+    Args:
+        settings: The config's `encoder`.
+        made: Its identity.
+    """
+    words = [f"pooling {made['pooling']}"] if settings.pooling is None else []
+    for kind in ("query", "passage"):
+        if getattr(settings, f"{kind}_prefix") is None and (text := made[f"{kind}_prefix"]):
+            words.append(f"{text!r} before each {kind}")
+    return f"{settings.model}: {', '.join(words)}, as the model says" if words else ""
+
+
+def check_pooling(settings: EncoderSettings, recipe: Recipe, *, causal: bool | None = None) -> None:
+    """Checks that a pooling fits the network.
+
+    Args:
+        settings: The config's `encoder`.
+        recipe: With its pooling.
+        causal: Whether the loaded network is causal; None: by its config.json.
+
+    Raises:
+        RetrieverError: The state of a causal network's first token, which all texts share, would be the vector; or a mean that
+            the model was not made for; or code beside the weights would make another network.
+    """
+    config = read_json(description(settings.model) / "config.json")
+    own_code = "AutoModel" in (config.get("auto_map") or {})
+    if causal is None and (not is_causal(config) or (own_code and settings.trust_remote_code)):
+        return
+    kind = config.get("model_type")
+    if causal is None and own_code:
+        raise _unfit(
+            settings.model, f"it brings code of its own in place of the causal {kind} of transformers; set trust_remote_code: "
+            "true if you trust it, or name another",
+        )  # fmt: skip
+    if causal is False or recipe.pooling == "last" or (recipe.pooling == "mean" and recipe.pooling_is_own):
+        return
+    why = "which gives all texts one vector" if recipe.pooling == "cls" else "which its files (1_Pooling) do not say"
+    raise _unfit(
+        settings.model, f"it is a causal model ({kind}), whose first token knows nothing of the others, and its pooling would "
+        f"be {recipe.pooling}, {why}; set pooling: last if it was trained so, or name another",
+    )  # fmt: skip
+
+
+def _pooling_notes(settings: EncoderSettings, own: str | None) -> Sequence[str]:
+    if own is None and settings.pooling is None:
+        return ["its files do not say how the vectors of tokens become one, so pooling cls is taken; set pooling"]
+    if own is not None and settings.pooling not in (None, own):
+        return [f"pooling is {settings.pooling} by the config, and {own} by the model"]
+    return []
+
+
+def _modules(model: str, folder: Path, needed: bool) -> tuple[str | None, tuple[Layer, ...], bool]:
+    """Returns the model's own pooling, the layers after it, and whether prompts count in pooling.
+
+    Args:
+        model: For messages.
+        folder: Of its JSON files.
+        needed: Whether the pooling must be known, if there is one.
+    """
+    modules = read_json(folder / "modules.json", list)
+    if not modules:
+        if not (folder / _POOLING).is_file():
+            return None, (), True
+        modules = [{"type": "sentence_transformers.models.Pooling", "path": _POOLING.parent.name}]
+    pooling: str | None = None
+    whole_text = True
+    layers: list[Layer] = []
+    for module in modules:
+        kind, path = str(module.get("type", "")), str(module.get("path", ""))
+        name = kind.rpartition(".")[2] if kind.startswith("sentence_transformers.") else ""
+        if name == "Transformer" and path in ("", ".") and not layers and pooling is None:
+            continue
+        if name == "Dropout":  # does nothing where nothing is trained
+            continue
+        if name == "Pooling" and pooling is None and not layers:
+            pooling, whole_text = _pooling(model, folder / path, needed)
+        elif name == "Normalize" or (name == "Dense" and pooling is not None):
+            layers.append(Layer(name, path))
+        else:
+            raise _unfit(
+                model, f"its modules.json has {kind} ({path or 'the network'}), which is not done here: a transformer, "
+                "pooling, Dense and Normalize are; name another",
+            )  # fmt: skip
+    return pooling or None, tuple(layers), whole_text
+
+
+def _pooling(model: str, folder: Path, needed: bool) -> tuple[str, bool]:
+    said = read_json(folder / "config.json")
+    if not said:
+        if not needed:
+            return "", True
+        raise RetrieverError(
+            "model-missing",
+            f"encoder {model}: its {folder.name}/config.json, which says how it pools, is not here; fetch the whole model, or "
+            "set pooling",
+        )
+    given = said.get("pooling_mode") or [mode for key, mode in _OLD_MODES.items() if said.get(key)] or "mean"
+    modes = [given] if isinstance(given, str) else list(given)
+    if len(modes) != 1 or modes[0] not in _MODES:
+        raise _unfit(
+            model,
+            f"its pooling is {' + '.join(map(str, modes))}, which is not done here ({', '.join(_MODES)} are); name another",
+        )
+    return _MODES[modes[0]], bool(said.get("include_prompt", True))
+
+
+def _without_last_scaling(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
+    """Returns the layers without those that scale what is scaled at the end anyway."""
+    while layers and layers[-1].kind == "Normalize":
+        layers = layers[:-1]
+    return layers
+
+
+def _is_plain(settings: EncoderSettings, built: Mapping[str, Any]) -> bool:
+    """Returns whether an index was built as a config was read before the model's files were."""
+    return (
+        built.get("pooling") == (settings.pooling or "cls")
+        and built.get("query_prefix") == (settings.query_prefix or "")
+        and built.get("passage_prefix") == (settings.passage_prefix or "")
+        and "layers" not in built
+    )
+
+
+def _same(one: Recipe, other: Recipe) -> bool:
+    return one[:4] == other[:4]
+
+
+def _content(model: str, layer: Layer) -> str:
+    folder = local_folder(model)
+    if layer.kind != "Dense":
+        return ""
+    return f" {layer.path}" if folder is None else f" {file_hash(folder / layer.path)}"
+
+
+def _unfit(model: str, words: str) -> RetrieverError:
+    return RetrieverError("model-unfit", f"encoder {model}: {words}")

@@ -1,0 +1,147 @@
+"""Qwen3-Reranker: a pair in the model's chat template, scored by the log-odds of "yes" against "no".
+
+The template is that of the model's card (huggingface.co/Qwen/Qwen3-Reranker-0.6B); the sigmoid of a score is the probability
+that the card computes. Its conversions to one label (`Qwen3ForSequenceClassification`) have the same template and score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from cluster.errors import RetrieverError
+from retrievers.batches import CHUNK, PAIR_TOKENS, device_kind, length_batches
+from retrievers.flag_models import open_transformer
+from retrievers.models import description, read_json, resolved_dtype
+from retrievers.rerankers.cross_encoder import check_labels, cross_encoder_identity, rounded_scores
+from retrievers.retriever import distinct
+from retrievers.settings import RerankSettings
+
+TEMPLATE_VERSION = 1
+"""Raised when pairs are put together otherwise."""
+
+_BEFORE = (
+    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. Note "
+    'that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
+)
+_AFTER = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+_INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
+_LEAST_ROOM = 16  # tokens for query and passage
+
+
+def qwen3_identity(settings: RerankSettings, device: str) -> dict[str, Any]:
+    """Returns what determines the scores, the template among it."""
+    return cross_encoder_identity(settings, device) | {"architecture": "qwen3", "template": TEMPLATE_VERSION}
+
+
+class Qwen3Reranker:
+    """A Qwen3-Reranker. Cost: one tokenizer call per `CHUNK` pairs, one forward pass per length-sorted batch."""
+
+    def __init__(self, settings: RerankSettings, device: str = "cpu") -> None:
+        """Loads the model.
+
+        Args:
+            settings: Accepted by `checked_architecture`; `prompt` replaces the template's instruction. ``max_length`` counts
+                the template, too; of what is left a query gets three quarters at most, and the passage is cut to the rest.
+            device: "cpu" or "cuda:0".
+
+        Raises:
+            RetrieverError: The model cannot be loaded, has no such tokens or more than one label, or the device does not exist.
+        """
+        names = read_json(description(settings.model) / "config.json").get("architectures") or []
+        self._classifies = any(str(name).endswith("ForSequenceClassification") for name in names)
+        kind = "AutoModelForSequenceClassification" if self._classifies else "AutoModelForCausalLM"
+        dtype = resolved_dtype(settings.dtype, device)
+        opened = open_transformer(
+            f"rerank: model {settings.model}", settings.model, kind, dtype, device, settings.trust_remote_code
+        )
+        self._settings, self._device = settings, device
+        self._network, self._tokenizer = opened.model, opened.tokenizer
+        self._network.config.use_cache = False
+        if self._tokenizer.pad_token is None:
+            self._tokenizer.pad_token = self._tokenizer.eos_token
+        self._network.config.pad_token_id = self._tokenizer.pad_token_id  # by which a classifier finds the last token
+        if self._classifies:
+            check_labels(settings.model, int(self._network.config.num_labels))
+        self._answers = [self._token("no"), self._token("yes")] if not self._classifies else []
+        self._before, self._after = self._ids([_BEFORE, _AFTER])
+        self._query_form = f"<Instruct>: {settings.prompt or _INSTRUCTION}\n<Query>: {{}}\n<Document>: "
+        self._room = settings.max_length - len(self._before) - len(self._after)
+        self._query_room = (self._room - len(self._ids([self._query_form])[0])) * 3 // 4
+        if self._query_room < _LEAST_ROOM:
+            raise RetrieverError(
+                "model-unfit",
+                f"rerank: max_length {settings.max_length} leaves too little beside the template of {settings.model}; give "
+                f"{settings.max_length - self._query_room + 2 * _LEAST_ROOM} or more",
+            )
+        self._tokens = PAIR_TOKENS[device_kind(device)]
+
+    def identity(self) -> dict[str, Any]:
+        """Returns what determines the scores, as `qwen3_identity`."""
+        return qwen3_identity(self._settings, self._device)
+
+    def score(self, queries: Sequence[str], passages: Sequence[str]) -> np.ndarray:
+        """Returns the rounded log-odds of "yes" of each pair, shape (n,); equal pairs are scored once.
+
+        Raises:
+            ValueError: The numbers of queries and passages differ.
+        """
+        unique, inverse = distinct(list(zip(queries, passages, strict=True)))
+        if not unique:
+            return np.empty(0)
+        begins = self._begins(list(dict.fromkeys(query for query, _ in unique)))
+        before_passage = self._settings.passage_instruction or ""
+        scores = np.empty(len(unique))
+        for start in range(0, len(unique), CHUNK):
+            part = unique[start : start + CHUNK]
+            scores[start : start + len(part)] = self._forward(
+                [begins[query] + before_passage + passage for query, passage in part]
+            )
+        return rounded_scores(scores[inverse])
+
+    def _begins(self, queries: Sequence[str]) -> dict[str, str]:
+        """Returns what stands before the passage for each query, the query cut where it would leave the passage no room."""
+        before_query = self._settings.query_instruction or ""
+        texts = [before_query + query for query in queries]
+        cut = {}
+        for query, text, ids in zip(queries, texts, self._ids(texts, self._query_room + 1), strict=True):
+            whole = len(ids) <= self._query_room
+            cut[query] = text if whole else self._tokenizer.decode(ids[: self._query_room], skip_special_tokens=False)
+        before, after = self._query_form.split("{}")
+        return {query: before + text + after for query, text in cut.items()}
+
+    def _forward(self, texts: list[str]) -> np.ndarray:
+        import torch
+
+        ids = [self._before + own + self._after for own in self._ids(texts, self._room)]
+        lengths, scores = np.array([len(one) for one in ids]), np.empty(len(ids))
+        with torch.inference_mode():
+            for part in length_batches(lengths, self._tokens):
+                batch = self._tokenizer.pad({"input_ids": [ids[i] for i in part]}, padding_side="left", return_tensors="pt").to(
+                    self._device
+                )
+                if self._classifies:
+                    found = self._network(**batch).logits.view(-1)
+                else:  # of the last token alone: those of all would be tokens x vocabulary
+                    answers = self._network(**batch, logits_to_keep=1).logits[:, -1, self._answers].float()
+                    found = answers[:, 1] - answers[:, 0]
+                scores[part] = found.float().cpu().numpy()
+        return scores
+
+    def _ids(self, texts: Sequence[str], limit: int | None = None) -> list[list[int]]:
+        encoded = self._tokenizer(
+            list(texts), add_special_tokens=False, truncation=limit is not None, max_length=limit, return_attention_mask=False
+        )
+        ids: list[list[int]] = encoded["input_ids"]
+        return ids
+
+    def _token(self, word: str) -> int:
+        token: int | None = self._tokenizer.convert_tokens_to_ids(word)
+        if token is None or token == self._tokenizer.unk_token_id:
+            raise RetrieverError(
+                "model-unfit",
+                f"rerank: model {self._settings.model} has no token {word!r}, so it is no Qwen3-Reranker; name another",
+            )
+        return token

@@ -1,0 +1,149 @@
+"""How a model is spoken to and read: the tokens of its prompt, and its answer without reasoning.
+
+Special tokens that mark reasoning (Cohere, Magistral, gpt-oss, ...) stay in a text, so that `rewriters/reading` finds the end
+of the reasoning; all others are left out. With a reasoning parser of vLLM the text is what that calls the content.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cluster.errors import RewriterError
+
+# By the model_type of config.json, where every model of the type reasons unless it is told not to.
+ALWAYS_REASONING = {"minimax_m2": "minimax_m2", "seed_oss": "seed_oss"}
+_MARK = re.compile(r"think|thought|reasoning|<unused9[45]>|<\|content_text\|>|<\|?channel\|?>", re.IGNORECASE)
+_HARMONY = ("<|channel|>", "<|message|>", "<|start|>", "<|constrain|>")
+_log = logging.getLogger(f"dmqr.{__name__}")
+
+
+class Chat:
+    """The chat format of one loaded model."""
+
+    def __init__(self, tokenizer: Any, model: str, reasoning_parser: str | None) -> None:
+        """Reads the tokenizer's special tokens; warns of a model without a chat template.
+
+        Args:
+            tokenizer: Of vLLM.
+            model: For messages.
+            reasoning_parser: A name of vLLM's; None: marks stay in the text.
+
+        Raises:
+            RewriterError: vLLM has no such parser, or it does not fit the tokenizer.
+        """
+        self._tokenizer, self._has_template = tokenizer, has_template(tokenizer)
+        if not self._has_template:
+            _log.warning("%s has no chat template: it is given the bare prompts, as a base model", model)
+        special = _special_tokens(tokenizer)
+        self.is_harmony = set(_HARMONY[:2]) <= set(special)
+        self._marks = {token for token in special if _MARK.search(token) or (self.is_harmony and token in _HARMONY)}
+        self._parser_class: Any = None
+        if reasoning_parser is not None:
+            self._parser_class = _parser(reasoning_parser, tokenizer)
+            self._marks |= set(filter(None, _ends(self._parser_class(tokenizer)))) & set(special)
+        self._others = sorted(set(special) - self._marks, key=len, reverse=True)
+        self._skipped = frozenset(special[token] for token in self._others)
+
+    @property
+    def keeps_special_tokens(self) -> bool:
+        """Returns whether vLLM, where it makes the text itself, is to leave special tokens in it."""
+        return bool(self._marks)
+
+    def tokens(self, prompt: str, switches: Mapping[str, Any]) -> list[int]:
+        """Returns the tokens of a prompt: one user message, where the model has a chat template.
+
+        Args:
+            prompt: The text.
+            switches: More variables of the template.
+        """
+        if not self._has_template:
+            return list(self._tokenizer.encode(prompt))
+        message = [{"role": "user", "content": prompt}]
+        return list(self._tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=False, **switches))
+
+    def text(self, prompt: Sequence[int], token_ids: Sequence[int], text: str, switches: Mapping[str, Any]) -> str:
+        """Returns an answer without its reasoning, as far as a parser separates it.
+
+        Args:
+            prompt: Tokens of the prompt.
+            token_ids: Of the answer.
+            text: Of the answer, where vLLM made it; "": it is made here.
+            switches: As for `tokens`.
+        """
+        if not text:
+            kept = [token for token in token_ids if token not in self._skipped]
+            text = self._tokenizer.decode(kept, skip_special_tokens=not self._marks)
+        elif self._marks:
+            for token in self._others:
+                text = text.replace(token, "")
+        if self._parser_class is None:
+            return text
+        parser = self._parser_class(self._tokenizer, chat_template_kwargs=dict(switches))
+        if parser.is_reasoning_end(list(prompt)):  # the template has ended it
+            return text
+        try:
+            _, content = parser.extract_reasoning(text, _request())
+        except NotImplementedError:  # it only tells where reasoning ends
+            return text
+        return content or ""
+
+
+def has_template(tokenizer: Any) -> bool:
+    """Returns whether a tokenizer writes chats: by a template, or in a way of its own (Mistral's, DeepSeek's)."""
+    from transformers import PreTrainedTokenizerBase
+
+    write = getattr(type(tokenizer), "apply_chat_template", None)
+    if write is PreTrainedTokenizerBase.apply_chat_template:
+        return bool(tokenizer.chat_template)
+    return write is not None
+
+
+def guessed_parser(weights: str, revision: str | None) -> str | None:
+    """Returns the reasoning parser of a model whose type says that it reasons; None where that is not certain."""
+    config = Path(weights) / "config.json"
+    if config.is_file():
+        found: Any = json.loads(config.read_text(encoding="utf-8"))
+    else:
+        from transformers import PretrainedConfig
+
+        try:
+            found, _ = PretrainedConfig.get_config_dict(weights, revision=revision)
+        except (OSError, ValueError):  # loading says it better
+            return None
+    return ALWAYS_REASONING.get(str(found.get("model_type"))) if isinstance(found, dict) else None
+
+
+def _special_tokens(tokenizer: Any) -> dict[str, int]:
+    """Returns the special tokens of a tokenizer with their ids."""
+    added = getattr(tokenizer, "added_tokens_decoder", None) or {}
+    found = {str(token): int(number) for number, token in added.items() if getattr(token, "special", False)}
+    return found | dict(zip(map(str, tokenizer.all_special_tokens), tokenizer.all_special_ids, strict=False))
+
+
+def _parser(name: str, tokenizer: Any) -> Any:
+    from vllm.reasoning import ReasoningParserManager
+
+    try:
+        found = ReasoningParserManager.get_reasoning_parser(name)
+        found(tokenizer)
+    except Exception as error:
+        why = " ".join(str(error).split())[:300]
+        raise RewriterError(
+            "engine-setting", f"engine 'vllm': reasoning_parser {name!r}: {why}; name another, or none"
+        ) from error
+    return found
+
+
+def _ends(parser: Any) -> tuple[str | None, str | None]:
+    return parser.reasoning_start_str, parser.reasoning_end_str
+
+
+def _request() -> Any:
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+
+    return ChatCompletionRequest(messages=[{"role": "user", "content": ""}])

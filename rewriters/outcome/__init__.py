@@ -1,0 +1,1 @@
+"""What the answers of a query lead to: failures and notes, and another try."""

@@ -1,0 +1,236 @@
+"""Encoders as they were made: vectors are those of sentence-transformers over the same folder, for each architecture."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tiny_encoders import DIM, NETWORKS, make_encoder
+
+from cluster.errors import RetrieverError
+from retrievers.encoder import Encoder, encoder_dim, encoder_identity, encoder_notes, open_encoder
+from retrievers.encoders.causal import CAUSAL_TYPES, is_causal
+from retrievers.retriever import SearchText
+from retrievers.settings import EncoderSettings
+
+TEXTS = [
+    "Why does sour dough rise slowly?",
+    "",
+    "the moon and the tides " * 40,  # longer than the model takes
+    "moon",
+    "Wind over the sea makes waves, and harbours fill.",
+]
+PROMPTS = {"query": "Instruct: find what answers it\nQuery: ", "document": "passage: ", "other": "no use: "}
+CAUSAL = {"mistral", "llama", "qwen2", "qwen3", "gemma", "gemma2"}
+
+Make = Callable[..., str]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    def made(kind: str, *args: Any, **more: Any) -> str:
+        return str(make_encoder(tmp_path / "model", kind, [*TEXTS, *PROMPTS.values()], *args, **more))
+
+    return made
+
+
+def vectors(model: str, kind: str = "query", **settings: Any) -> np.ndarray:
+    return Encoder(EncoderSettings(model=model, **settings)).encode([SearchText(text, kind) for text in TEXTS])
+
+
+def reference(model: str) -> tuple[np.ndarray, np.ndarray]:
+    """sentence-transformers' vectors of queries and of documents, by the model's own files alone."""
+    from sentence_transformers import SentenceTransformer
+
+    opened = SentenceTransformer(model, device="cpu")
+    made = (opened.encode_query(TEXTS, batch_size=3), opened.encode_document(TEXTS, batch_size=3))
+    queries, documents = (one / np.linalg.norm(one, axis=1, keepdims=True) for one in made)
+    return queries, documents
+
+
+def refused(act: Callable[[EncoderSettings], object], model: str, **settings: Any) -> str:
+    with pytest.raises(RetrieverError) as error:
+        act(EncoderSettings(model=model, **settings))
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_vectors_are_those_of_sentence_transformers(make: Make, kind: str) -> None:
+    """By the files alone: nothing is said but the model. A text that is too long, an empty one, several lengths."""
+    pooling = "lasttoken" if kind in CAUSAL else "mean"
+    model = make(kind, pooling, prompts=PROMPTS, end=kind in CAUSAL, bare=kind in CAUSAL)
+    queries, documents = reference(model)
+    assert np.abs(queries - documents).max() > 1e-3
+    np.testing.assert_allclose(vectors(model), queries, atol=1e-5)
+    np.testing.assert_allclose(vectors(model, "passage"), documents, atol=1e-5)
+    assert np.abs(np.triu(queries @ queries.T, 1)).max() < 0.9999  # texts are told apart
+    assert encoder_notes(EncoderSettings(model=model)) == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "pooling", "more"),
+    [
+        ("bert", "cls", {}),
+        ("mistral", "lasttoken", {"left": True}),
+        ("qwen3", "lasttoken", {"left": True, "end": True}),
+        ("llama", "mean", {}),
+        ("bert", "cls", {"dense": [16]}),
+        ("gemma3_text", "mean", {"dense": [64, 24]}),
+    ],
+    ids=["cls", "left", "left with an end", "a causal mean of its own", "Dense with Tanh", "two Dense"],
+)
+def test_poolings_and_layers(make: Make, kind: str, pooling: str, more: dict[str, Any]) -> None:
+    model = make(kind, pooling, prompts={}, **more)
+    queries, _ = reference(model)
+    found = vectors(model)
+    np.testing.assert_allclose(found, queries, atol=1e-5)
+    settings = EncoderSettings(model=model)
+    assert encoder_dim(settings) == found.shape[1] == open_encoder(settings).dim == (more.get("dense") or [DIM])[-1]
+
+
+def test_an_end_token_that_the_tokenizer_only_promises(make: Make) -> None:
+    """`add_eos_token`, which transformers 5 reads from tokenizer.json alone; as a tokenizer that writes it."""
+    model = Path(make("mistral", "lasttoken", end=True))
+    written = vectors(str(model))
+    tokenizer = json.loads((model / "tokenizer.json").read_text())
+    (model / "tokenizer.json").write_text(json.dumps(tokenizer | {"post_processor": None}))
+    without = vectors(str(model))
+    said = json.loads((model / "tokenizer_config.json").read_text()) | {"add_eos_token": True}
+    (model / "tokenizer_config.json").write_text(json.dumps(said))
+    assert np.abs(without - written).max() > 1e-3
+    np.testing.assert_allclose(vectors(str(model)), written, atol=1e-5)
+
+
+def test_texts_do_not_depend_on_company_where_positions_are_counted(make: Make) -> None:
+    model = make("bert", "lasttoken", left=True)
+    opened = Encoder(EncoderSettings(model=model))
+    together = opened.encode([SearchText(text) for text in TEXTS])
+    alone = [opened.encode([SearchText(text)])[0] for text in TEXTS]
+    np.testing.assert_allclose(together, alone, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        ({}, "it is a causal model (mistral), whose first token knows nothing of the others, and its pooling would be cls"),
+        ({"pooling": "cls"}, "which gives all texts one vector; set pooling: last if it was trained so"),
+        ({"pooling": "mean"}, "its pooling would be mean, which its files (1_Pooling) do not say"),
+    ],
+)
+def test_a_causal_model_is_pooled_by_its_last_token(make: Make, said: dict[str, Any], sentence: str) -> None:
+    model = make("mistral", None)
+    for act in (encoder_identity, Encoder):
+        assert sentence in refused(act, model, **said)
+    assert encoder_identity(EncoderSettings(model=model, pooling="last"))["pooling"] == "last"
+
+
+def test_a_causal_model_that_nobody_lists_is_found_when_it_is_opened(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("retrievers.encoders.causal.CAUSAL_TYPES", frozenset())
+    model = make("mistral", None)
+    assert encoder_identity(EncoderSettings(model=model))["pooling"] == "cls"
+    assert "it is a causal model (mistral)" in refused(Encoder, model)
+
+
+def test_the_causal_types_are_those_of_transformers() -> None:
+    from transformers.models.auto import modeling_auto as auto
+
+    assert not CAUSAL_TYPES - set(auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+    assert not CAUSAL_TYPES & set(auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES)
+    assert is_causal({"model_type": "bert", "is_decoder": True})
+    assert not is_causal({"model_type": "qwen2", "is_causal": False})
+
+
+def test_code_in_place_of_a_causal_network_is_not_left_out(make: Make) -> None:
+    """As gte-Qwen2 has it, whose own class looks in both directions."""
+    model = Path(make("qwen2", "lasttoken"))
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"auto_map": {"AutoModel": "own.Own"}}))
+    assert "code of its own in place of the causal qwen2 of transformers; set trust_remote_code" in refused(Encoder, str(model))
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"type": "sentence_transformers.models.LSTM", "path": "2_LSTM"}, "has sentence_transformers.models.LSTM (2_LSTM)"),
+        ({"type": "custom_st.Transformer", "path": ""}, "has custom_st.Transformer (the network), which is not done here"),
+    ],
+)
+def test_modules_that_are_not_done(make: Make, change: dict[str, str], sentence: str) -> None:
+    model = Path(make("bert"))
+    modules = json.loads((model / "modules.json").read_text())
+    place = 2 if change["path"] else 0
+    modules[place] |= change
+    (model / "modules.json").write_text(json.dumps(modules))
+    for act in (encoder_identity, Encoder):
+        assert sentence in refused(act, str(model))
+
+
+@pytest.mark.parametrize(
+    ("pooling", "sentence"),
+    [
+        ({"pooling_mode_cls_token": True, "pooling_mode_max_tokens": True}, "its pooling is cls + max, which is not done here"),
+        ({"pooling_mode": "weightedmean"}, "its pooling is weightedmean"),
+        ({"pooling_mode": "mean", "include_prompt": False}, "its pooling leaves out the prompt"),
+    ],
+)
+def test_poolings_that_are_not_done(make: Make, pooling: dict[str, Any], sentence: str) -> None:
+    model = Path(make("bert", prompts=PROMPTS))
+    (model / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    assert sentence in refused(encoder_identity, str(model))
+
+
+def test_a_layer_whose_weights_are_of_another_shape(make: Make) -> None:
+    model = Path(make("bert", dense=[16]))
+    said = json.loads((model / "2_Dense" / "config.json").read_text())
+    (model / "2_Dense" / "config.json").write_text(json.dumps(said | {"out_features": 8}))
+    assert "its layer 2_Dense cannot be loaded" in refused(Encoder, str(model))
+    (model / "2_Dense" / "config.json").write_text(json.dumps(said | {"activation_function": "os.system"}))
+    assert "its layer 2_Dense has activation os.system" in refused(Encoder, str(model))
+
+
+def test_what_is_guessed_or_contradicts_is_said(make: Make) -> None:
+    model = make("bert", prompts=PROMPTS)
+    said = encoder_notes(EncoderSettings(model=model, pooling="cls", query_prefix="q: ", passage_prefix=""))
+    assert [words.partition(f"{model}: ")[2] for words in said] == [
+        "pooling is cls by the config, and mean by the model",
+        f"query_prefix is 'q: ' by the config, and {PROMPTS['query']!r} by the model",
+        "passage_prefix is '' by the config, and 'passage: ' by the model",
+    ]
+    config = Path(model) / "config_sentence_transformers.json"
+    config.write_text(json.dumps({"prompts": {"web": "Search: "}, "similarity_fn_name": "euclidean"}))
+    prompts, similarity = encoder_notes(EncoderSettings(model=model))
+    assert "has prompts (web) and none that is called query" in prompts
+    assert "made for the similarity 'euclidean'; here vectors have length 1" in similarity
+    (Path(model) / "modules.json").unlink()
+    assert encoder_notes(EncoderSettings(model=model)) == encoder_notes(EncoderSettings(model=model, pooling="mean"))
+    (Path(model) / "1_Pooling" / "config.json").unlink()
+    assert (
+        "do not say how the vectors of tokens become one, so pooling cls is taken"
+        in encoder_notes(EncoderSettings(model=model))[0]
+    )
+
+
+def test_layers_count_by_their_content(make: Make) -> None:
+    from safetensors.torch import load_file, save_file
+
+    model = Path(make("bert", dense=[16]))
+    before = encoder_identity(EncoderSettings(model=str(model)))
+    (layer,) = before["layers"]
+    assert layer.startswith("Dense sha256:")
+    weights = load_file(model / "2_Dense" / "model.safetensors")
+    save_file({name: weight + 1 for name, weight in weights.items()}, model / "2_Dense" / "model.safetensors")
+    after = encoder_identity(EncoderSettings(model=str(model)))
+    assert after["model"] == before["model"]
+    assert after["layers"] != before["layers"]
+
+
+def test_a_pooling_that_is_said_and_found_are_one_identity(make: Make) -> None:
+    model = make("bert")
+    found = encoder_identity(EncoderSettings(model=model))
+    assert found == encoder_identity(EncoderSettings(model=model, pooling="mean", query_prefix="", passage_prefix=""))
+    assert set(found) == {"model", "pooling", "query_prefix", "passage_prefix", "max_length"}
