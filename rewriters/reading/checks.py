@@ -72,6 +72,8 @@ def _unwrap(text: str, query: str) -> str:
             text = text[:-1]
         if len(text) > 4 and text.startswith("**") and text.endswith("**") and "**" not in text[2:-2]:
             text = text[2:-2].strip()
+        if len(text) > 2 and text[0] == text[-1] == "*" and "*" not in text[1:-1] and "*" not in query:
+            text = text[1:-1].strip()
         closing = _QUOTES.get(text[:1])
         if closing and len(text) > 2 and text.endswith(closing) and not {text[0], closing} & set(text[1:-1]):
             quoted_in_query = query[:1] == text[0] and query[-1:] == closing

@@ -16,7 +16,9 @@ _CHATTER = re.compile(
       | (?:理由|原因|说明|說明|解释|注|備考|注意|이유|설명|причина|примечание|begründung|hinweis|raison|nota)\ ?[:：]
       | let\ me\ know | i\ hope\ (?:this|that|these) | hope\ (?:this|that|it|these)\b | feel\ free\ to
       | (?:do|would)\ you\ (?:want|like)\ me\ to
-      | if\ you\ (?:need|want|would\ like|have\ any) | (?:these|those|the\ above)\ (?:rewrites?|rewritings?|queries)\b
+      | if\ you\ (?:need|want|would\ like|have\ any)\b.{0,40}
+            \b(?:more|further|any|me|another|different|help|changes?|adjust|questions?)\b
+      | (?:these|those|the\ above)\ (?:rewrites?|rewritings?|queries)\b
       | this\ (?:rewrite|rewriting|version|rewritten\ query)\b
       | i(?:['’]ve|\ have)?\ (?:kept|removed|rewrote|rewritten|chose|chosen|focused)\b
     )

@@ -46,9 +46,14 @@ def read_plain(answer: LlmAnswer, strategy: Strategy) -> Found:
     lines = text.split("\n", _MAX_LINES)
     lines = ["" if line[:1] in "[【" and is_label(line, answer.query) else line for line in lines]
     first = next((line.lstrip() for line in lines if line.strip() and not is_fence(line)), "")
-    if not first or (first[:1] in ("{", "[") and not opens_with(answer.query, first[:1])):
+    if not first or (first[:1] in ("{", "[") and not opens_with(answer.query, first[:1]) and not _is_prose(first)):
         return {}
     return _passage(lines, answer, strategy) if strategy.is_passage else _line(lines, answer, strategy)
+
+
+def _is_prose(line: str) -> bool:
+    """Returns whether a line begins with something in square brackets and goes on as a sentence ("[1] This study ...")."""
+    return re.match(r"\[[^\[\]{}\"',]{1,40}\]\s+[^\W\d_]", line) is not None and ends_as_sentence(line)
 
 
 def _wanted(strategy: Strategy) -> set[str]:

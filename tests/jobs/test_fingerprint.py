@@ -52,7 +52,7 @@ RESOLVED = {
     "SelectClassified": {"rules"},
     "GuardSettings": {"overrides", "repeated", "rare_words"},
     "VocabularySettings": {"path"},
-    "VllmSettings": {"model", "revision", "lora", "args"},
+    "VllmSettings": {"model", "revision", "lora", "args", "reasoning_parser"},
     "RecordedSettings": {"path"},
     "EncoderSettings": {"model"},
     "RerankSettings": {"model"},

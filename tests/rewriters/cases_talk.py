@@ -94,6 +94,13 @@ FOREIGN_REFUSALS = {
     "τιμή δέματος": "Λυπάμαι, αλλά δεν μπορώ να βοηθήσω.",
 }
 NO_REFUSALS = {
+    "cant create process windows": "unable to create process Windows error",
+    "docker daemon not conecting": "cannot connect to Docker daemon",
+    "kann nicht schlafen": "Ich kann nicht schlafen: was hilft",
+    "nao consigo abrir whatsapp web": "não consigo abrir o WhatsApp Web",
+    "es tut mir leid englisch": "tut mir leid auf Englisch",
+    "resume du seigneur des anneaux le film": "film The Lord of the Rings résumé",
+    "怎么教育孩子": "作为父母如何教育孩子",
     "rolling stones satisfaction": "I Can't Get No Satisfaction by the Rolling Stones",
     "why cant i login to facebook": "I can't log in to Facebook",
     "sorry board game rules": "Sorry board game rules",
@@ -102,6 +109,11 @@ NO_REFUSALS = {
     "towns with odd names": "Unfortunately named towns in England",
 }
 NO_THOUGHTS = [
+    "Please provide a copy of the passport when renting a car.",
+    "If you want to rent a car, bring a passport and a licence.",
+    "We cannot see infrared light, since our eyes lack the pigments for it.",
+    "To answer a call, slide the green button. To decline it, press the side button.",
+    "[12.5] Out of memory: the kernel kills the process with the highest score.",
     "The user interface of Windows 11 lets you move the taskbar in its settings.",
     "First, restart the router and see if the light turns green.",
     "Well water should be tested every year; see the guide of the agency.",

@@ -1,7 +1,7 @@
 """The language of a text in Latin letters, by words that hold sentences together and that no other of these languages has.
 
-Only what is sure is said: two such words or more of one language, and none of another. Keywords have none, so most of them
-are of no language here. Accents do not count, since queries leave them out.
+Only what is sure is said: two such words or more of one language (three in a rewrite), and none of another. Keywords have
+none, so most of them are of no language here. Accents do not count, since queries leave them out.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _WORDS = {
     "Turkish": "ve bir bu icin ile nasil neden hangi nerede kac midir olan gibi en daha nedir",
     "Vietnamese": "cua khong nhung cach lam nao tai bao nhieu nhat",
 }
-_SURE = 2  # words
+_SURE, _SURE_TITLE = 2, 3  # words; of a rewrite, which may have a title of another language
 
 
 @lru_cache(maxsize=1)
@@ -66,7 +66,7 @@ def _folded(text: str) -> str:
     return "".join(char for char in decomposed if not unicodedata.combining(char))
 
 
-def language_of(text: str) -> str | None:
+def language_of(text: str, least: int = _SURE) -> str | None:
     """Returns the language of a text in Latin letters; None if that is not sure."""
     languages = _language_of()
     found: dict[str, set[str]] = {}
@@ -74,10 +74,10 @@ def language_of(text: str) -> str | None:
         if word in languages:
             found.setdefault(languages[word], set()).add(word)
     ((language, words),) = found.items() if len(found) == 1 else (("", set()),)
-    return language if len(words) >= _SURE else None
+    return language if len(words) >= least else None
 
 
 def translated(query: str, rewrite: str) -> bool:
     """Returns whether two texts are surely in different languages; a text that quotes the query is in neither."""
-    mine, theirs = language_of(query), language_of(rewrite)
+    mine, theirs = language_of(query), language_of(rewrite, _SURE_TITLE)
     return mine is not None and theirs is not None and mine != theirs

@@ -44,15 +44,21 @@ _SAYS_A_MODEL = re.compile(
       | it(?:['’]s|\ is|\ would)\ (?:not|be)\ (?:appropriate|possible|ethical|inappropriate|unethical
       |irresponsible)\ (?:for\ me\ )?to\ (?:provide|help|assist|write|create|generate
             |discuss|answer|give)
-      | (?:unable|not\ able)\ to\ (?:help|assist|rewrite|provide|comply|fulfil|process|answer|generate|create)\b
-      | (?:can\s?not|can['’]t)\ (?:comply|assist|rewrite|fulfil|process|provide|answer|help\ with)\b
+      | (?:unable|not\ able)\ to\ (?:help|assist|rewrite|provide|comply|fulfil|process|answer|generate|create)
+            \ [^.\n]{{0,40}}\b(?:this|that|your|such|requests?|quer(?:y|ies))\b
+      | (?:can\s?not|can['’]t)\ (?:comply|(?:assist|rewrite|fulfil|process|provide|answer|help\ with)
+            \ [^.\n]{{0,40}}\b(?:this|that|your|such|requests?|quer(?:y|ies)))\b
       | (?:i|we)\ (?:don['’]t|do\ not)\ know\b | (?:i['’]m|i\ am)\ not\ (?:sure|certain|familiar|aware)\b
       | no,?\ i\ (?:can|will|won)
       | (?:i|we)\ regret\ (?:that\ i|to) | (?:i|we)['’]?(?:m|\ am)\ not\ an?\ \w+\ and\ (?:can|am|do)
       | (?:could|can|would)\ you\ (?:please\ )?(?:clarify|provide|specify|rephrase|elaborate|tell\ me|share|give\ me)
       | [^.\n]{{0,60}}\b(?:do\ you\ mean|are\ you\ (?:looking\ for|referring\ to|asking)|would\ you\ like\ me
             |do\ you\ want\ me)\b
-      | please\ (?:provide|clarify|specify|share|enter|rephrase|give\ me|tell\ me)\b
+      | please\ (?:clarify|rephrase)\b | (?:i|we)\ (?:would\ )?(?:need|require)\ more\ (?:details|information|context)
+      | (?:i|we)\ have\ no\ (?:information|knowledge|access|data|way)\b | je\ regrette,?\ mais
+      | (?:这个|這個|该|該|此|这一)(?:请求|請求|问题|內容|内容).{{0,12}}(?:违反|違反|不符合|不当)
+      | [^.\n]{{0,30}}(?:요청|질문|내용)(?:은|는|을|를)\ .{{0,20}}(?:수\ 없습니다|않습니다)
+      | please\ (?:provide|specify|share|enter)\b.{{0,40}}\b(?:query|question|details|information|context|more|text|what)\b
       | it\ (?:seems|looks|appears)\ (?:like\ |that\ )?(?:you\b|(?:your|the)\ (?:query|question|request|search|message))
       | (?:your|the)\ (?:search\ )?(?:query|question|message)\ (?:is|seems|appears)\ (?:to\ be\ )?(?:empty|incomplete
             |unclear|missing|cut)
@@ -108,7 +114,7 @@ _SAYS_A_MODEL = re.compile(
 # A subject that cannot, whatever it cannot: not where the query speaks so itself. English "I" has a capital letter here and
 # what follows has none, unlike a title ("I Can't Get No ...").
 _SUBJECT_CANNOT = re.compile(
-    r"""(?:(?:(?-i:I|We)|as\ such,?\ i)\ (?-i:can['’]?t|cannot|can\ not|couldn['’]t|won['’]?t|will\ not|am\ unable
+    r"""(?:(?:(?-i:I)|as\ such,?\ i)\ (?-i:can['’]?t|cannot|can\ not|couldn['’]t|won['’]?t|will\ not|am\ unable
         |am\ not\ able|don['’]t\ feel|shouldn['’]t|must\ not|refuse)\ (?-i:[a-z])
       | (?-i:I['’]?m|I\ am)\ (?:unable|not\ able|not\ going|not\ comfortable|not\ in\ a\ position)\b
       | (?:我|本人|本助手)(?:们)?(?:暂时|目前|恐怕)?(?:无法|無法|不能|不會|不会|没办法|沒辦法|拒绝|拒絕|不便|不可以)
@@ -133,7 +139,8 @@ _SUBJECT_CANNOT = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _FIRST_PERSON = re.compile(
-    r"\b(?:i|i['’]m|me|my|we|our|ich|mir|mein\w*|je|j['’]|mon|mes|yo|mi|mis|no puedo|io|non (?:posso|riesco)|eu|meu|minha"
+    r"\b(?:can['’]?t|cannot|unable|kann (?:ich )?nicht|nao (?:consigo|posso)|peux pas"
+    r"|i|i['’]m|me|my|we|our|ich|mir|mein\w*|je|j['’]|mon|mes|yo|mi|mis|no puedo|io|non (?:posso|riesco)|eu|meu|minha"
     r"|não (?:consigo|posso)|ik|mijn|я|мне|мой|моя|не могу|nie mogę|mój|moja|benim|saya|tôi|jag|jeg|en voi"
     r"|nemohu|můj|nu pot|nem tud\w+)\b|我|저|제|내 |나는|私|僕|俺|मैं|मेर|मुझे|ฉัน|ผม|لا أستطيع|لا يمكنني|δεν μπορώ|μου",
     re.IGNORECASE,
