@@ -55,20 +55,19 @@ def words(text: str, *, every: bool = False, turkish: bool = False) -> list[str]
         text = text.replace("I", "\u0131")
     # lower() gives Turkish İ a combining dot, which queries for istanbul do not have
     text = text.lower().replace("i\u0307", "i")
-    return _found(text.translate(_patterns().table) if _BEYOND_GREEK.search(text) else text, every)
+    patterns = _patterns()
+    if not _BEYOND_GREEK.search(text):
+        return patterns.word.findall(text)
+    text = text.translate(patterns.table)
+    found: list[str] = patterns.word.findall(text)
+    if not patterns.unspaced.search(text):
+        return found
+    return [part for each in found for part in _split(each, patterns, every)]
 
 
 def unspaced_letters(text: str) -> int:
     """Returns how many characters of a text are of scripts without spaces between words, or Hangul."""
     return 0 if text.isascii() else sum(len(run) for run in _patterns().unspaced.findall(text))
-
-
-def _found(text: str, every: bool) -> list[str]:
-    patterns = _patterns()
-    found: list[str] = patterns.word.findall(text)
-    if not patterns.unspaced.search(text):
-        return found
-    return [part for each in found for part in _split(each, patterns, every)]
 
 
 def _split(word: str, patterns: _Patterns, every: bool) -> Iterable[str]:
