@@ -18,7 +18,7 @@ from jobs.keys import fingerprint, identity
 from jobs.pools.requested import with_precisions
 from jobs.run import engine
 from jobs.run.changing import SearchedIndex, read_states, searched_indexes
-from jobs.run.indexes import check_documents, index_identities
+from jobs.run.indexes import as_built, check_documents, index_identities
 from jobs.run.prepare import reranking_identity, resolved_rewriting
 from jobs.run.rewriting import read_rewriting
 from jobs.stages.list_columns import Cuts, cuts_of
@@ -146,6 +146,7 @@ class _Facts:
         with naming(arm):
             config = self.config(arm.config)
             indexes = self.indexes(config)
+            config = as_built(config, indexes)
             key = digest(["documents", indexes, [one.model_dump() for one in config.retrieve.retrievers.values()]])
             if config.reads_texts:
                 self._once(key, lambda: check_documents(config, indexes))

@@ -80,10 +80,14 @@ def _load_searches(
     connection: duckdb.DuckDBPyConnection, config: Config, files: Sequence[LogFile], reading: EventChoice
 ) -> None:
     log = config.log
-    columns = LogColumns(log.query_column, "query_id", None, log.max_chars, log.context_column, log.max_context_chars)
+    filters = config.retrieve.filters
+    columns = LogColumns(
+        log.query_column, "query_id", None, log.max_chars, log.context_column, log.max_context_chars,
+        values=tuple(sorted(set(filters.values()))), filters=tuple(sorted(filters.items())),
+    )  # fmt: skip
     connection.execute("CREATE TEMP TABLE asked (ubi_id VARCHAR, query_id VARCHAR)")
     for rows in read_rows(check_log(files, columns), columns):
-        groups = group_rows(rows, columns.max_chars)
+        groups = group_rows(rows, columns.max_chars, columns.filters)
         rejected = np.isin(groups.codes, list(groups.rejections))
         last = np.zeros((1, groups.digests.shape[1]), np.uint8)  # of null texts
         ids = hex_ids(np.concatenate([groups.digests, last])).take(pa.array(groups.codes, mask=rejected))

@@ -95,6 +95,8 @@ class Record:
     def put(self, status: str, plan: Plan | None, counts: Mapping[str, int], spent: costs.Totals) -> None:
         """Writes the record of this start; the records of earlier starts are kept."""
         prepared, session = self._prepared, self._session
+        # before what was spent is looked up: its requests to storage are in the bill
+        guards = {"guards": whole_job(prepared, plan)} if status == "finished" and plan is not None else {}
         start = {
             "start": self._number,
             "began": _iso(self._began),
@@ -118,26 +120,28 @@ class Record:
             if one["over"] > max(1.0, _MOST_OVER * one["worker_seconds"]):
                 words = f"start {one['start']}: its stages were busy {one['over']:.0f} s longer than their workers were there"
                 event("warning", f"{words}; its bill is not right", logging.WARNING)
-        body = {
-            "schema_version": SCHEMA_VERSION,
-            "run_id": prepared.run_id,
-            "label": prepared.config.shown_label,
-            "date": prepared.config.log.date,
-            "status": status,
-            "config_file": prepared.config_file,
-            "config": prepared.config.model_dump(),
-            "identity": prepared.identity,
-            "versions": {"python": platform.python_version(), **{name: _version(name) for name in LIBRARIES}},
-            "indexes": {name: index | prepared.facts.get(name, {}) for name, index in prepared.indexes.items()},
-            "redundancy": {"asked": prepared.config.fuse.redundancy, "used": prepared.config.used_redundancy},
-            "counts": (plan.counts if plan else {}) | {"committed": dict(counts)},
-            "costs": every,
-            "prices": prepared.prices_file,
-            "starts": starts,
-            "node_time": times,
-        } | dict(prepared.notes)
-        if status == "finished" and plan is not None:
-            body["guards"] = whole_job(prepared, plan)
+        body = (
+            {
+                "schema_version": SCHEMA_VERSION,
+                "run_id": prepared.run_id,
+                "label": prepared.config.shown_label,
+                "date": prepared.config.log.date,
+                "status": status,
+                "config_file": prepared.config_file,
+                "config": prepared.config.model_dump(),
+                "identity": prepared.identity,
+                "versions": {"python": platform.python_version(), **{name: _version(name) for name in LIBRARIES}},
+                "indexes": {name: index | prepared.facts.get(name, {}) for name, index in prepared.indexes.items()},
+                "redundancy": {"asked": prepared.config.fuse.redundancy, "used": prepared.config.used_redundancy},
+                "counts": (plan.counts if plan else {}) | {"committed": dict(counts)},
+                "costs": every,
+                "prices": prepared.prices_file,
+                "starts": starts,
+                "node_time": times,
+            }
+            | dict(prepared.notes)
+            | guards
+        )
         prepared.storage.put("run.json", json.dumps(body, indent=1, ensure_ascii=False).encode())
 
 

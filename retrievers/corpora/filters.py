@@ -15,6 +15,11 @@ import pyarrow.compute as pc
 from cluster.errors import RetrieverError, nearest
 from retrievers.retriever import Only
 
+_COMPARED = (
+    pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_integer, pa.types.is_boolean,
+    pa.types.is_date32, pa.types.is_null,
+)  # fmt: skip
+
 
 def check_columns(where: str, columns: Sequence[str], fields: Iterable[str]) -> None:
     """Checks that a corpus has the columns that documents are filtered by.
@@ -49,14 +54,15 @@ def filter_texts(field: str, column: pa.Array) -> pa.Array:
         RetrieverError: Its values have no text, such as structs.
     """
     kind = column.type
-    listed = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    listed = pa.types.is_list(kind) or pa.types.is_large_list(kind)
     inside = kind.value_type if listed else kind
-    types = pa.types
-    if types.is_nested(inside) or types.is_binary(inside) or types.is_large_binary(inside) or types.is_floating(inside):
+    inside = inside.value_type if pa.types.is_dictionary(inside) else inside
+    # Of the others the text depends on how they are written: bytes, floats, the unit and zone of a time.
+    if not any(one(inside) for one in _COMPARED):
         raise RetrieverError(
             "index-other",
             f"retrieve.filters.{field}: the corpus's column holds {kind}, and a filter compares text, whole numbers, true or "
-            "false, dates or times, or lists of these; convert it",
+            "false, dates, or lists of these; convert it",
         )
     return column.cast(pa.large_list(pa.large_string()) if listed else pa.large_string())
 

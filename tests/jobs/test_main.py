@@ -176,7 +176,9 @@ def test_index_builds_what_the_config_names_and_then_has_nothing_to_do(
     values["retrieve"]["retrievers"]["more"] = {"kind": "local", "index": "other", "analyzer": "unicode"}
     command = ["index", config_file(values), "--corpus", str(corpus)]
     assert main(command) == 0
-    assert capfd.readouterr().out.splitlines() == ["index: 8 documents, built", "other: 8 documents, built"]
+    assert capfd.readouterr().out.splitlines() == [
+        "index: 8 documents, built; analyzer english: 100 % of 8 documents look English", "other: 8 documents, built",
+    ]  # fmt: skip
     assert main(command) == 0
     assert "exists already" in capfd.readouterr().out
 

@@ -346,7 +346,10 @@ def test_texts_searched_as_one_score_as_in_a_local_index(elastic_blocks: Any, bm
     )
     assert [doc_id for doc_id, _ in found][:3] == [doc_id for doc_id, _ in wanted][:3]
     ratios = [dict(found)[doc_id] / score for doc_id, score in wanted]
-    assert ratios == pytest.approx([1 + 1.2] * len(ratios), rel=1e-6)  # the server's formula has a factor k1 + 1
+    # The server's formula has a factor k1 + 1. The corpus has a document in Japanese, whose single characters count for the
+    # mean length of documents in a local index only.
+    assert ratios == pytest.approx([1 + 1.2] * len(ratios), rel=0.06)
+    assert len(found) == len(wanted)
 
 
 def test_several_fields_with_boosts(elastic_blocks: Any) -> None:

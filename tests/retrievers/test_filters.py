@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cluster.errors import RetrieverError
-from retrievers.corpora.filters import Filters
+from retrievers.corpora.filters import Filters, filter_texts
 from retrievers.elastic.build import build_elastic_index
 from retrievers.elastic.fields import elastic_indexes
 from retrievers.local.build import build_local_index
@@ -202,3 +202,19 @@ def test_a_field_of_the_index_is_not_taken_for_a_column(local: dict[str, Any]) -
         elastic_indexes({"r": block}, ["title"])
     (plain,), (filtered,) = elastic_indexes({"r": block}).values(), elastic_indexes({"r": block}, ["tenant"]).values()
     assert filtered.mapping(0)["properties"] == plain.mapping(0)["properties"] | {"tenant": {"type": "keyword"}}
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array(["2026-01-31T10:00:00"]).cast(pa.timestamp("ms")),
+        pa.array([b"abcdefghijklmnop"], pa.binary(16)).cast(pa.uuid()),
+        pa.array([["a", "b"], None], pa.list_(pa.string(), 2)),
+        pa.array([0.5]),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_values_whose_text_depends_on_how_they_are_written_are_refused(column: pa.Array) -> None:
+    """A log with another unit, zone or form of the same value would find nothing."""
+    with pytest.raises(RetrieverError, match=r"retrieve\.filters\.x: the corpus's column holds .*; convert it"):
+        filter_texts("x", column)

@@ -18,7 +18,7 @@ from cluster.errors import ConfigError, LogError
 from jobs.clicks.export import EventChoice
 from jobs.clicks.interactions import Interactions, clicked, read_interactions
 from jobs.config.config import Config
-from rewriters.normalise import query_id
+from rewriters.normalise import filtered_id, query_id
 
 SEARCHES = [
     search("q1", "Red  Shoes", ["a", "b", "c"]),
@@ -51,6 +51,17 @@ def test_forms_of_a_query_are_one_and_places_are_those_of_the_lists(tmp_path: Pa
         (RED, "d", 3): (1, 1), (query_id("blue hat"), "h", 1): (1, 1),
     }  # fmt: skip
     assert (seen.events, seen.used, seen.searches, seen.dropped, seen.displaced) == (4, 4, 4, {}, 0)
+
+
+def test_clicks_of_two_tenants_are_of_two_queries(tmp_path: Path) -> None:
+    asked = [search(f"q{tenant}", "red", ["a"]) | {"tenant": tenant} for tenant in ("north", "south")]
+    write_lines(tmp_path / "ubi_queries.ndjson", asked)
+    write_lines(tmp_path / "ubi_events.ndjson", [event("qnorth", "a")])
+    config = ubi_config(tmp_path)
+    retrieve = config.retrieve.model_copy(update={"filters": {"shop": "tenant"}})
+    assert clicked(config.model_copy(update={"retrieve": retrieve})) == {
+        filtered_id(bytes.fromhex(query_id("red")), {"shop": "north"}).hex(): {"a"}
+    }
 
 
 def test_a_query_after_earlier_turns_is_another(tmp_path: Path) -> None:
