@@ -42,6 +42,7 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
+@pytest.mark.slow
 def test_what_a_model_says_of_itself_is_fetched_first(folder: Path, tmp_path: Path) -> None:
     with FakeHub(folder) as hub:
         assert in_a_process(SAID, hub.address, tmp_path / "home") == "16 mean"
@@ -53,6 +54,7 @@ def test_what_a_model_says_of_itself_is_fetched_first(folder: Path, tmp_path: Pa
     assert in_a_process(MADE, hub.address, tmp_path / "home", offline=True) == "16"
 
 
+@pytest.mark.slow
 def test_a_cache_without_the_pooling_is_no_whole_model(folder: Path, tmp_path: Path) -> None:
     """As an earlier version left it, which fetched no files in folders."""
     with FakeHub(folder) as hub:

@@ -83,6 +83,7 @@ def test_our_figures(language: str, figure: float, write_corpus: Callable[..., P
     assert by_us(language, write_corpus, tmp_path / "index") == pytest.approx(figure, abs=0.001)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", THEIRS)
 def test_as_good_as_elasticsearch(language: str, write_corpus: Callable[..., Path], tmp_path: Path, elasticsearch: str) -> None:
     assert by_us(language, write_corpus, tmp_path / "index") >= by_elasticsearch(language, elasticsearch) - WITHIN
