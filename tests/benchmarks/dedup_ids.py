@@ -21,6 +21,7 @@ sys.path.insert(0, str(ROOT))
 import numpy as np  # noqa: E402
 import pyarrow as pa  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
+from evaluate_speed import CONFIG, write  # noqa: E402
 
 from cluster.run import spread  # noqa: E402
 from cluster.run.shards import File, Manifest, Plan, Shard  # noqa: E402
@@ -34,14 +35,6 @@ from jobs.run.folder import RunFolder  # noqa: E402
 from jobs.tables import STORED  # noqa: E402
 
 FILE_ROWS, JUDGED, SHARD, RESULTS = 1_000_000, 100_000, 1000, 5
-CONFIG = {
-    "name": "made",
-    "output": "none",
-    "log": {"path": "none", "query_column": "query"},
-    "rewrite": {"strategies": []},
-    "retrieve": {"retrievers": {"bm25": {"kind": "local", "index": "none"}}},
-    "rerank": {"kind": "none"},
-}
 
 
 def make(folder: Path, rows: int) -> None:
@@ -108,7 +101,7 @@ def finished(storage: Storage, tables: dict[str, list[File]]) -> RunFolder:
                 number = len(plan.shards)
                 plan.shards.append(Shard(number, file.key, group, len(ids)))
                 lists = {name: hits(name, ids) for name in ("results", "runs")}
-                written = {name: [write(storage, rows, f"{name}/{number:06d}.parquet")] for name, rows in lists.items()}
+                written = {name: [write(storage, rows, name, number)] for name, rows in lists.items()}
                 manifests.append(Manifest(number, 1, written, {}, {}))
     return RunFolder(storage, {"config": CONFIG, "status": "finished"}, plan, manifests, finished=True)
 
@@ -139,13 +132,6 @@ def hits(table: str, ids: pa.ChunkedArray) -> pa.Table:
         for field in STORED[table]
     ]
     return pa.table(columns, schema=STORED[table])
-
-
-def write(storage: Storage, rows: pa.Table, key: str) -> File:
-    sink = pa.BufferOutputStream()
-    pq.write_table(rows, sink, compression="zstd")
-    storage.put(key, sink.getvalue().to_pybytes())
-    return File(key, rows.num_rows, sink.getvalue().size)
 
 
 def main() -> None:

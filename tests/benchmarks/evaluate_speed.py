@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cluster.run.shards import File, Manifest, Plan, Shard
+from cluster.storage import Storage
 from cluster.storage.files import FileStorage
 from jobs.evaluate.evaluate import evaluate
 from jobs.evaluate.judgements import Judgements
@@ -108,7 +109,7 @@ def runs(ids: list[str], orders: list[list[str]]) -> pa.Table:
     return pa.table(columns, schema=STORED["runs"])
 
 
-def write(storage: FileStorage, rows: pa.Table, table: str, number: int) -> File:
+def write(storage: Storage, rows: pa.Table, table: str, number: int) -> File:
     key = f"{table}/{number:06d}.parquet"
     sink = pa.BufferOutputStream()
     pq.write_table(rows, sink, compression="zstd")
