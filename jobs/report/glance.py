@@ -11,7 +11,7 @@ from jobs.evaluate.measure import title
 from jobs.pipeline import COSTED
 from jobs.report.figures import Figures
 from jobs.report.spending import Spending
-from jobs.report.wording import duration, money, number, percent
+from jobs.report.wording import duration, money, number, percent, sentence
 from jobs.run.changing import noted_changes
 from jobs.stages.error_counts import many_fallbacks
 from jobs.tables import NOTES
@@ -130,8 +130,7 @@ def notices(figures: Figures) -> list[str]:
         sentences.append(
             f"{percent(figures.error_rate)} of the queries have errors, more than half of what limits.error_rate allows."
         )
-    sentences += [f"{one[:1].upper()}{one[1:]}." for one in many_fallbacks(counts, limit).values()]
-    sentences += [f"{one[:1].upper()}{one[1:]}." for one in noted_changes(run.starts)]
+    sentences += [sentence(one) for one in (*many_fallbacks(counts, limit).values(), *noted_changes(run.starts))]
     lost = sum(start.lost or 0.0 for start in figures.starts)
     if lost:
         ended = ", ".join(f"start {one.number} was {one.status}" for one in figures.starts if one.lost)

@@ -20,6 +20,11 @@ def shown(text: str, limit: int = 2000) -> str:
     return cut.encode("utf-8", "backslashreplace").decode("utf-8").translate(_VISIBLE)
 
 
+def sentence(words: str) -> str:
+    """Returns words as a sentence, with a capital and a full stop."""
+    return f"{words[:1].upper()}{words[1:]}."
+
+
 def number(value: float) -> str:
     """Returns a rounded number like '12,345'."""
     return f"{round(value):,}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from jobs.ablate.saving import saved
 from jobs.compare.notes import looked_notes
 from jobs.compare.standing import FAMILIES, Standing, corrected, verdict
-from jobs.report.wording import number, percent, signed
+from jobs.report.wording import number, percent, sentence, signed
 from jobs.run.changing import noted_changes
 from jobs.run.folder import RunFolder
 
@@ -99,11 +99,11 @@ def ablation_notices(run: RunFolder, comparison: Comparison | None, found: Stand
     arms = run.record["ablation"]["arms"]
     if not run.finished:
         said.append(f"This ablation is not finished ({run.state}). All figures are of the committed shards only.")
-    said += [f"{one[:1].upper()}{one[1:]}." for one in noted_changes(run.starts)]
+    said += [sentence(one) for one in noted_changes(run.starts)]
     if found is None:
         notes = comparison.notes if comparison else ("nothing is measured: there are no relevance judgements (evaluate.qrels)",)
         words = "; ".join(notes).removeprefix("warning: ")
-        return [*said, f"{words[:1].upper()}{words[1:]}. What needs no judgements is still shown."]
+        return [*said, f"{sentence(words)} What needs no judgements is still shown."]
     frame = found.comparison.frame
     said += [f"{note}." for note in looked_notes(found.comparison)]
     lacking = [one["name"] for one in arms if one["name"] not in frame.arms]
