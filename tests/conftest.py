@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import s3_server
 from elastic_server import PASSWORD, Server, found_serve, remove_indexes
 from hypothesis import settings
+from xdist.scheduler import LoadFileScheduling
 
 # Ray nices its workers by 15: beside two other busy processes, as tests at the same time are, they all but stand still
 # (a run's first commit after 60 s on idle cores, not after 450 s beside three; 175 s without).
@@ -18,25 +21,36 @@ os.environ.setdefault("RAY_worker_niceness", "0")
 os.environ["RAY_AUTH_MODE"] = "disabled"  # a Ray of the tests' own asks for no token
 settings.register_profile("busy", deadline=None)  # a machine that others share is slow by fits
 settings.load_profile("busy")
+_ELASTIC = re.compile(
+    r"elastic_(?!bulk)|test_retriever_(contract|opening)|test_index_(changes|actors)|test_filters.*\[elastic|test_languages"
+)
 _SERVERS = {"elasticsearch", "secured_server"}
 """Fixtures that start one."""
 _PREFIX = f"dmqr-test-{uuid.uuid4().hex[:8]}"
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests with Elasticsearch, which takes half a minute to start, are run in one process, and first; others by file.
+class OneElasticsearch(LoadFileScheduling):  # type: ignore[misc]
+    """A file's tests stay in one process, and all files with Elasticsearch, which takes half a minute to start, in the same."""
 
-    Slow ones are before the others, so that nothing waits for them alone.
+    def _split_scope(self, nodeid: str) -> str:
+        file = str(super()._split_scope(nodeid))
+        return "elastic" if _ELASTIC.search(nodeid) else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneElasticsearch:
+    return OneElasticsearch(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those that take longest first, so that nothing waits for them alone.
+
+    Raises:
+        pytest.UsageError: A test starts an Elasticsearch of its own beside that of the others.
     """
     for item in items:
-        item.add_marker(pytest.mark.xdist_group("elasticsearch" if _with_server(item) else str(item.path)))
-    items.sort(key=lambda item: (not _with_server(item), item.get_closest_marker("slow") is None))
-
-
-def _with_server(item: pytest.Item) -> bool:
-    """Contract tests ask for their fixtures by the name of their parameter."""
-    return bool(_SERVERS.intersection(getattr(item, "fixturenames", ()))) or "[elastic " in item.name
+        if _SERVERS.intersection(getattr(item, "fixturenames", ())) and not _ELASTIC.search(item.nodeid):
+            raise pytest.UsageError(f"{item.nodeid} needs Elasticsearch: add its file to _ELASTIC in tests/conftest.py")
+    items.sort(key=lambda item: (_ELASTIC.search(item.nodeid) is None, item.get_closest_marker("slow") is None))
 
 
 @pytest.fixture(scope="session")
