@@ -22,7 +22,7 @@ os.environ["RAY_AUTH_MODE"] = "disabled"  # a Ray of the tests' own asks for no 
 settings.register_profile("busy", deadline=None)  # a machine that others share is slow by fits
 settings.load_profile("busy")
 _ELASTIC = re.compile(
-    r"elastic_(?!bulk)|test_retriever_(contract|opening)|test_index_(changes|actors)|test_filters.*\[elastic|test_languages"
+    r"elastic_(?!bulk)|test_retriever_(contract|opening)|test_index_(changes|actors)|test_filters|test_languages"
 )
 _SERVERS = {"elasticsearch", "secured_server"}
 """Fixtures that start one."""
@@ -34,7 +34,7 @@ class OneElasticsearch(LoadFileScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         file = str(super()._split_scope(nodeid))
-        return "elastic" if _ELASTIC.search(nodeid) else file
+        return "elastic" if _ELASTIC.search(file) else file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneElasticsearch:
@@ -42,15 +42,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneElasticse
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those that take longest first, so that nothing waits for them alone.
-
-    Raises:
-        pytest.UsageError: A test starts an Elasticsearch of its own beside that of the others.
-    """
-    for item in items:
-        if _SERVERS.intersection(getattr(item, "fixturenames", ())) and not _ELASTIC.search(item.nodeid):
-            raise pytest.UsageError(f"{item.nodeid} needs Elasticsearch: add its file to _ELASTIC in tests/conftest.py")
+    """Those that take longest first, so that nothing waits for them alone."""
     items.sort(key=lambda item: (_ELASTIC.search(item.nodeid) is None, item.get_closest_marker("slow") is None))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test that starts an Elasticsearch beside that of the others fails."""
+    if _SERVERS.intersection(getattr(item, "fixturenames", ())) and not _ELASTIC.search(item.nodeid):
+        pytest.fail("needs Elasticsearch: add its file to _ELASTIC in tests/conftest.py")
 
 
 @pytest.fixture(scope="session")
