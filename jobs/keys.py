@@ -17,6 +17,7 @@ from retrievers.analyzer import ANALYZE_VERSION
 from retrievers.corpora.duplicates import DUPLICATES_VERSION
 from retrievers.fusion import FUSION_VERSION
 from retrievers.order import ORDER_VERSION
+from retrievers.predictors import PREDICTORS_VERSION
 from retrievers.typos import TYPOS_VERSION
 from rewriters.reading.ladder import PARSE_VERSION
 from rewriters.settings import identity_fields
@@ -58,6 +59,7 @@ def identity(
 def _of_options(config: Config) -> dict[str, int]:
     """Returns the versions of algorithms that a config asks for, so that the fingerprints of others stay as they are."""
     found = {} if config.retrieve.typos is None else {"typos": TYPOS_VERSION}
+    found |= {} if config.rewrite.predictor is None else {"predictors": PREDICTORS_VERSION}
     return found | ({"duplicates": DUPLICATES_VERSION} if config.fuse.duplicates == "drop" else {})
 
 
