@@ -21,7 +21,7 @@ from jobs.guards.chosen import COUNT
 from jobs.stages.error_counts import first_failed
 from jobs.stages.guard_counts import guard_counts
 from jobs.stages.selection_counts import further_texts, not_selected, selection_counts
-from jobs.tables import CHOSEN, COMMITTED, LOST, NOTES, STORED
+from jobs.tables import COMMITTED, LOST, NOTES, STORED
 from retrievers.ranking import ranks
 from rewriters.lengths import longer_cores
 from rewriters.reasons import GUARDED
@@ -32,8 +32,8 @@ ARM = "run"  # the only arm of a plain run
 class Write:
     """A worker of the last stage."""
 
-    NEEDS = ("shard", "query_id", "log_count", "rewrites", "selection", "guarded", "stored", "candidates", "hits", "costs",
-             "errors", "overhead")  # fmt: skip
+    NEEDS = ("shard", "query_id", "log_count", "rewrites", "selection", "guarded", "stored", "chosen", "candidates", "hits",
+             "costs", "errors", "overhead")  # fmt: skip
     GIVES = COMMITTED
 
     def __init__(self, run: str, planned: int, start: int, keep_candidates: bool = False) -> None:
@@ -165,8 +165,8 @@ def shard_counts(table: pa.Table, tables: dict[str, pa.Table], planned: int) -> 
     for row in tables["rewrites"].group_by(["strategy", "parsed_as"]).aggregate([([], "count_all")]).to_pylist():
         counts[f"rung/{row['strategy']}/{row['parsed_as']}"] += row["count_all"]
     counts.update(guard_counts(table, tables["rewrites"]))
-    chosen = table.column("chosen").combine_chunks() if "chosen" in table.column_names else pa.nulls(0, CHOSEN)
-    counts.update(f"{COUNT}/{strategy}" for strategy in chosen.drop_null().field("strategy").to_pylist())
+    chosen = table.column("chosen").combine_chunks().drop_null()
+    counts.update(f"{COUNT}/{strategy}" for strategy in chosen.field("strategy").to_pylist())
     counts.update(loss_counts(tables))
     return dict(counts)
 
