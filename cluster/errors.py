@@ -282,8 +282,8 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "Use the folder in the last line of `dmqr run`; run the job again.",
         ),
         "lists-missing": (
-            "The run did not keep its lists, has none, or fuses one text of each query.",
-            "Run it again with `retrieve.keep_runs: true`, and with a selection other than `qpp`.",
+            "The run kept no lists, or fuses one text of each query.",
+            "Run it again with lists kept, without `qpp`.",
         ),
         "run-damaged": (
             "A file of the run's folder is missing, was changed, or was written by another version of dmqr.",

@@ -27,15 +27,7 @@ from rewriters.reading.answers import Answers, read_adaptive, read_joint, read_o
 from rewriters.reading.ladder import PARSE_VERSION
 from rewriters.results import Guarded, RewriteResult, Rewritten
 from rewriters.selection import All, Choice, Column, RandomK, Selector
-from rewriters.settings import (
-    SelectAdaptive,
-    SelectAll,
-    SelectClassified,
-    SelectColumn,
-    SelectQpp,
-    SelectRandom,
-    SelectSettings,
-)
+from rewriters.settings import SelectAdaptive, SelectAll, SelectClassified, SelectColumn, SelectRandom, SelectSettings
 from rewriters.strategy import CONTEXT, Strategy, render, template_hash
 
 CALLS = ("joint", "separate")
@@ -76,7 +68,7 @@ class Rewriting:
     @property
     def selects(self) -> bool:
         """Returns whether queries differ in the strategies that rewrite them."""
-        return bool(self.pool) and not isinstance(self.select, SelectAll | SelectQpp)
+        return bool(self.pool) and self.select.kind not in ("all", "qpp")
 
     @property
     def cuts(self) -> dict[str, tuple[int | None, float | None]]:
@@ -309,7 +301,7 @@ class Rewriter:
 
     def _selection_identity(self) -> dict[str, Any]:
         select, prompts = self._of.select, {"rules", "demonstrations", "least"}
-        found: dict[str, Any] = {} if isinstance(select, SelectAll | SelectQpp) else select.model_dump(exclude=prompts)
+        found: dict[str, Any] = {} if select.kind in ("all", "qpp") else select.model_dump(exclude=prompts)
         if self._of.rules is not None:
             found["rules"] = self._of.rules.model_dump(mode="json")
         return found
