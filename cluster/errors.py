@@ -282,8 +282,8 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "Use the folder in the last line of `dmqr run`; run the job again.",
         ),
         "lists-missing": (
-            "The run kept no lists, or fuses one text of each query.",
-            "Run it again with lists kept, without `qpp`.",
+            "The run kept no lists, or selects by `qpp`.",
+            "Run it again with `keep_runs: true` and without `qpp`.",
         ),
         "run-damaged": (
             "A file of the run's folder is missing, was changed, or was written by another version of dmqr.",
