@@ -13,6 +13,7 @@ from rewriters.strategy import Strategy
 
 PARSED_AS = "json"
 _MAX_BRACES = 200  # tried as beginnings of JSON objects; an answer in JSON needs a handful
+_ERRORS = {"error", "errors", "errormessage", "exception"}
 _MAX_DEPTH = 4  # of nesting, as in {"rewrites": {...}}
 
 
@@ -46,6 +47,14 @@ def is_object(text: str) -> bool:
     stripped = text.strip()
     decoded = decode(stripped, 0) if stripped.startswith("{") else None
     return decoded is not None and decoded[1] == len(stripped)
+
+
+def is_error(text: str) -> bool:
+    """Returns whether the whole text is one JSON object with an error, as servers and gateways write it."""
+    stripped = text.strip(" `\n")
+    decoded = decode(stripped, 0) if stripped.startswith("{") else None
+    content = decoded[0] if decoded is not None and decoded[1] == len(stripped) else []
+    return any(label_key(key) in _ERRORS and bool(part) for key, part in content)
 
 
 def read(answer: LlmAnswer) -> Found:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from rewriters.reading import json_object, labelled, numbered, salvage
 from rewriters.reading.answer import Found, LlmAnswer, Value, label_key
 from rewriters.reading.checks import clean, invalid_reason, is_respelled
-from rewriters.reading.markup import final_box
+from rewriters.reading.markup import final_box, is_page
 from rewriters.reading.repetition import is_repetitive
 from rewriters.reading.texts import read_texts
 from rewriters.reading.thinking import strip_thinking
@@ -122,7 +122,9 @@ def _answer(
     """Returns an answer as the readers want it: without reasoning and further turns, with single spaces."""
     truncated = truncated or len(text) > _MAX_CHARS
     text = text[:_MAX_CHARS].replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
-    if not json_object.is_object(text):
+    if json_object.is_error(text) or is_page(text, query):
+        text = ""
+    elif not json_object.is_object(text):
         text = strip_thinking(text, query)
         whole = without_next_turns(text, query, instructions)
         truncated = truncated and whole == text  # what the limit cut is no answer

@@ -15,7 +15,7 @@ from rewriters.reading.answer import LlmAnswer, Value
 from rewriters.reading.items import MarkedLine, tidied
 from rewriters.reading.lines import SIGNS, is_chatter, is_fence
 from rewriters.reading.markup import is_table_row, table, without_emphasis
-from rewriters.reading.words.refusals import is_refusal
+from rewriters.reading.words.refusals import is_refusal, without_questions
 from rewriters.reading.words.talk import (
     announces_texts,
     ends_as_sentence,
@@ -72,7 +72,8 @@ def read_listed(answer: LlmAnswer, most: int) -> tuple[list[Value], str]:
 
 def _read(lines: list[str], answer: LlmAnswer, most: int) -> Listed:
     query = answer.query
-    begins = next((_paragraph(lines, at) for at, line in enumerate(lines) if line.strip() and not is_fence(line)), "")
+    first = next((at for at, line in enumerate(lines) if line.strip() and not is_fence(line)), 0)
+    begins = _paragraph(lines, first)
     thought = is_thought(begins, query) and not is_introduction(begins, query)
     if thought and answer.truncated:
         return Listed([], LINES)
@@ -85,6 +86,10 @@ def _read(lines: list[str], answer: LlmAnswer, most: int) -> Listed:
     bullets = [
         MarkedLine(at, found["text"], bool(found["indent"])) for at, line in enumerate(lines) if (found := _BULLET.match(line))
     ]
+    marked = min(one.at for one in [*numbered, *bullets]) if numbered or bullets else 0
+    told = _paragraph(lines[:marked], first) if first < marked else ""
+    if told and (rest := without_questions(told)) != told and not announces_texts(rest):
+        return Listed([], LINES)  # the lines ask the asker
     if numbered:
         inline = _inline(numbered[0]) if len(numbered) == 1 else []
         chosen = inline or _of_numbers(_last_block(numbered) if thought else _first_block(numbered), bullets, lines)

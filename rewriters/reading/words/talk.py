@@ -52,19 +52,29 @@ _YES_ALONE = re.compile(
     rf"\s*[*_]{{0,3}}{_YES}(?:[,，、]?\s(?:i|we|let|happy|glad|no)\b[^.!\n]{{0,120}}?)?\s?[!.。！]+[*_]{{0,3}}(?=\s|$|[^\x00-\u024f])",
     re.IGNORECASE,
 )
-# What a model says of itself and its help, and a program of its failure.
+# What a model says of itself, its help and the query.
 _NO_TEXT = re.compile(
     r"""[\s*_>"“]{0,4}(?:
-        (?:i|we)(?:['’](?:d|m|ll)|\ (?:would|am|will|can))\ (?:be\ )?(?:happy|glad|delighted|here|pleased)\ to\b
+        (?:i|we)(?:['’](?:d|m|ll)|\ (?:would|am|will|can))\ (?:be\ )?(?:happy|glad|delighted|here|pleased|ready)\ to\b
       | (?:i|we)(?:['’]ve|\ have|\ hope)?\ (?:\w+\ ){0,2}(?:written|rewritten|rewrote|wrote|created|provided|generated
             |prepared)\b
       | no\ (?:re-?writ\w+|changes?|rephras\w+)\ (?:is\ |are\ |was\ )?(?:needed|necessary|required)
-      | (?:the|this|your)\ (?:\w+\ )?(?:query|question)\ (?:is\ already|already|does\ not\ need|doesn['’]t\ need|needs\ no)\b
-      | (?:error|exception|traceback|http\ (?:error|status)|internal\ server\ error|service\ unavailable)\b\s?[:：(]
+      | (?:the|this|your)\ (?:\w+\ ){0,2}(?:query|question)(?:\s["“'‘][^"”\n]{1,200}["”'’])?
+            \ (?:is\ already|already|does\ not\ need|doesn['’]t\ need|needs\ no)\b
+    )""",
+    re.IGNORECASE | re.VERBOSE,
+)
+# What a program says of its failure.
+_FAILURE = re.compile(
+    r"""[\s*_>"“]{0,4}(?:
+        (?:error|exception|traceback|http\ (?:error|status)|internal\ server\ error|service\ unavailable)\b\s?[:：(]
+      | (?:\d{3}\ )?(?:bad\ gateway|gateway\ time-?out|too\ many\ requests|internal\ server\ error|service\ unavailable
+            |rate\ limit\ (?:reached|exceeded)|upstream\ (?:connect\ error|request\ timeout)|no\ healthy\ upstream)\b
     )""",
     re.IGNORECASE | re.VERBOSE,
 )
 _QUOTED = re.compile(r"(?P<label>[^\"“”:：=]{3,60}?)\s?[:：=]?\s?[\"“](?P<text>[^\"“”]{3,})[\"”]\s?[.。]?\s*$")
+_IN_QUOTES = re.compile(r"[\"“‘][^\"”’\n]*[\"”’]")
 _SHOWN = re.compile(r"\s*(?:this|that|these)\b(?!\s(?:is|are)\s(?:the|my|your)\b)", re.IGNORECASE)  # "this is a ..."
 _NOUN = re.compile(r"[\s*_#]{0,4}(?:text|body|content|summary|texte|texto|testo)\s*$", re.IGNORECASE)
 # "A more general question would be: x", "Based on what I know: x".
@@ -171,7 +181,10 @@ def is_only_talk(line: str, query: str) -> bool:
 
 def _says_nothing(line: str, query: str) -> bool:
     """Returns whether a model says that it will help, or a program that it failed; a query may ask for such a message."""
-    return _NO_TEXT.match(line) is not None and not _shares_words(line, query, _TELLING)
+    found = _NO_TEXT.match(line)
+    if found is not None and not _shares_words(_IN_QUOTES.sub("", found.group()), query, _TELLING):
+        return True
+    return _FAILURE.match(line) is not None and not _shares_words(line, query, _TELLING)
 
 
 def is_label(line: str, query: str) -> bool:
