@@ -25,12 +25,14 @@ from rewriters.reading.words.talk import (
     is_label,
     is_only_talk,
     is_rule,
+    repeats_query,
     without_label,
 )
 from rewriters.reading.words.thoughts import is_more_thought, is_thought, is_working
 from rewriters.strategy import Strategy
 
 _RUN_IN = re.compile(r"\s*\*\*[^*\n]{1,100}(?:\*\*\s?[:：]|[:：]\*\*)\s*")  # a heading on the passage's line
+_SPOKEN = re.compile(r"^\s*(?P<who>[QA]) ?[:：]\s", re.MULTILINE)
 _MAX_LINES, _MOST_LINES = 400, 40  # of an answer, and of a paragraph that is looked at
 _MOST_TITLE = 12  # words of a heading without marks
 
@@ -49,6 +51,9 @@ def read_plain(answer: LlmAnswer, strategy: Strategy) -> Found:
     first = next((line.lstrip() for line in lines if line.strip() and not is_fence(line)), "")
     if not first or (first[:1] in ("{", "[") and not opens_with(answer.query, first[:1]) and not _is_prose(first)):
         return {}
+    spoken = _SPOKEN.search(text, text.index(first) + len(first)) if first in text else None
+    if spoken is not None and spoken["who"] == "A":
+        return {}  # what stands before is a question that the model answers itself
     return _passage(lines, answer, strategy) if strategy.is_passage else _line(lines, answer, strategy)
 
 
@@ -106,8 +111,7 @@ def _is_talk(lines: list[str], at: int, answer: LlmAnswer, strategy: Strategy, s
         return True
     if is_comment(lines[after], query):
         return False  # and so the line before is the text
-    repeats = normalise(without_label(line, query).strip(" \"'>*_#")) == normalise(query)
-    return is_heading(line) or repeats
+    return is_heading(line) or repeats_query(line, query)
 
 
 def _start(lines: list[str], answer: LlmAnswer, strategy: Strategy, skipped: set[int]) -> tuple[int | None, bool]:

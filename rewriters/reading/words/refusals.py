@@ -49,7 +49,12 @@ _SAYS_A_MODEL = re.compile(
       | (?:can\s?not|can['’]t)\ (?:comply|(?:assist|rewrite|fulfil|process|provide|answer|help\ with)
             \ [^.\n]{{0,40}}\b(?:this|that|your|such|requests?|quer(?:y|ies)))\b
       | (?:i|we)\ (?:don['’]t|do\ not)\ know\b | (?:i['’]m|i\ am)\ not\ (?:sure|certain|familiar|aware)\b
-      | no,?\ i\ (?:can|will|won)
+      | no,?\ i\ (?:can|will|won) | you['’]re\ (?:very\ |most\ )?welcome[.,!] | how\ (?:can|may)\ i\ (?:help|assist)\ you\b
+      | ich\ habe\ keinen\ zu(?:griff|gang)\b | je\ n['’]ai\ pas\ accès\b | no\ tengo\ acceso\b | não\ tenho\ acesso\b
+      | non\ ho\ accesso\b | ik\ heb\ geen\ toegang\b | (?:jag|jeg)\ har\ (?:inte|ikke)\ (?:tillgång|adgang|tilgang)\b
+      | у\ меня\ нет\ (?:доступа|информации|данных)\b | nie\ mam\ dostępu\b | nemám\ přístup\b
+      | saya\ tidak\ (?:memiliki|punya|mempunyai)\ (?:akses|informasi)\b | tôi\ không\ có\ (?:quyền\ truy\ cập|thông\ tin)
+      | (?:我|本助手)(?:目前|暂时|暫時)?(?:没有|沒有)(?:办法|辦法|权限|權限|关于|相关|实时|即時)
       | (?:i|we)\ regret\ (?:that\ i|to) | (?:i|we)['’]?(?:m|\ am)\ not\ an?\ \w+\ and\ (?:can|am|do)
       | (?:i|we)\ have\ no\ (?:information|knowledge|access|data|way)\b | je\ regrette,?\ mais
       | (?:这个|這個|该|該|此|这一)(?:请求|請求|问题|內容|内容).{{0,12}}(?:违反|違反|不符合|不当)
@@ -121,6 +126,9 @@ _SUBJECT_CANNOT = re.compile(
       | tôi\ (?:không\ (?:thể|được)|từ\ chối)
       | saya\ (?:tidak|tak)\ (?:dapat|bisa|boleh|mampu) | (?:jag|jeg)\ kan\ (?:tyvärr\ |desværre\ |dessverre\ )?(?:inte
       |ikke)\b | (?:minä\ )?en\ (?:voi|pysty)\b
+      | det\ kan\ (?:jag|jeg)\ [^.\n]{0,30}?\b(?:inte|ikke)\b
+      | (?:dabei|damit|dazu|hierbei|hierzu|das)\ (?:kann|darf)\ ich\ [^.\n]{0,40}?\b(?:nicht|keine)\b
+      | (?:daar\w*|dat)\ (?:kan|mag)\ ik\ [^.\n]{0,40}?\b(?:niet|geen)\b
       | nemohu\b | δεν\ (?:μπορώ|είμαι\ σε\ θέση) | nu\ (?:pot|sunt\ în\ măsură)\b | nem\ (?:tudok|tudom|áll\ módomban)\b
     )""",
     re.IGNORECASE | re.VERBOSE,
@@ -128,11 +136,13 @@ _SUBJECT_CANNOT = re.compile(
 # Questions to the asker: about the query, or for one.
 _ASKS = re.compile(
     r"""(?:(?:could|can|would)\ you\ (?:please\ )?(?:clarify|specify|rephrase|elaborate|tell\ me
-            |(?:provide|share|give\ me)\b.{0,60}\b(?:more|details|context|information|quer(?:y|ies)|questions?|what|which|your?)\b)
-      | [^.\n]{0,60}\b(?:do\ you\ mean|are\ you\ (?:looking\ for|referring\ to|asking)|would\ you\ like\ me
+            |(?:provide|share|give\ me)\b.{0,60}\b(?:more|details|context|information|quer(?:y|ies)|questions?|what|which
+            |your?)\b)
+      | [^.\n]{0,60}\b(?:(?<!what\ )do\ you\ mean|are\ you\ (?:looking\ for|referring\ to|asking)|would\ you\ like\ me
             |do\ you\ want\ me)\b
-      | please\ (?:clarify|rephrase)\b
-      | (?:i|we)(?:['’]d|['’]ll|\ would|\ will)?\ (?:need|require)\ (?:(?:a\ (?:bit|little|few)|some|any)\ )?(?:more|further|additional)
+      | please\ (?:clarify|rephrase)\b | what\ would\ you\ like\ (?:me\ )?to\ (?:compare|know|search|find|ask|rewrite)\b
+      | (?:i|we)(?:['’]d|['’]ll|\ would|\ will)?\ (?:need|require)
+            \ (?:(?:a\ (?:bit|little|few)|some|any)\ )?(?:more|further|additional)
             \ (?:details?|information|context|clarification)\b
       | please\ (?:provide|specify|share|enter)\b.{0,40}\b(?:query|question|details|information|context|more|text|what)\b
       | it\ (?:seems|looks|appears|sounds)\ (?:like\ |as\ if\ |that\ )?(?:you\b|(?:your|the)\ (?:query|question|request|search
@@ -152,10 +162,10 @@ _OF_ITSELF = re.compile(
     rf"""(?:as\ an?\ (?:\w+\ ){{0,3}}{_MODEL}(?:\ model)?(?=,|\ (?:i|my)\b)
       | (?:as\ |since\ |because\ |but\ |so\ |and\ |however,?\ )?i\ (?:currently\ |also\ )?(?:(?:do\ not|don['’]t)\ have
             \ (?:\w+\ ){{0,2}}?(?:access|ability|capability|real-time|information|knowledge|data)\b
-        |(?:can\s?not|can['’]t|(?:am|['’]m)\ (?:unable|not\ able)\ to)\ (?:provide|help\ with|assist|predict|access|browse|verify
-            |fulfil|answer|generate|rewrite|see\ the\ future)\b
+        |(?:can\s?not|can['’]t|(?:am|['’]m)\ (?:unable|not\ able)\ to)\ (?:provide|help\ with|assist|predict|access|browse
+            |verify|fulfil|answer|generate|rewrite|see\ the\ future)\b
         |(?:lack|have\ no)\ (?:access|knowledge|information|ability)\b)
-      | my\ (?:training\ data|knowledge\ cut-?off)\b
+      | my\ (?:training\ data|knowledge\ cut-?off)\b | how\ (?:can|may)\ i\ (?:help|assist)\ you\b
     )""",
     re.IGNORECASE | re.VERBOSE,
 )
@@ -169,6 +179,13 @@ _FIRST_PERSON = re.compile(
     re.IGNORECASE,
 )
 _QUERY = re.compile(r"\b(?:quer(?:y|ies)|search|rewrit\w+|rephras\w+)\b", re.IGNORECASE)
+_SENTENCE = re.compile(r"[.?!:。？！：]")  # "could you clarify email template" asks nothing
+# A model that cannot help, whoever asks: a query in the first person may be rewritten with "I can't", and asks for no help so.
+_HELP = re.compile(
+    r"\b(?:help|assist|helfen|hilfe|aider|aide|ayud|ajud|aiut|help(?:en)?\b|hjälp|hjælp|hjelp|помо[гщч]|допомо|pom[oó][cgž]"
+    r"|yardım|segít|autta|ajut[aă]|βοηθ|bantu|giúp|hỗ\ trợ)|לעזור|مساعد|کمک|मदद|সাহায্য|ช่วย|手伝|帮助|幫助|협조|도와",
+    re.IGNORECASE,
+)
 _OPENING = " \t\n\"'“”‘„«「*_#>-"
 
 
@@ -177,11 +194,13 @@ def is_refusal(text: str, query: str) -> bool:
     begins = text.lstrip(_OPENING)
     for pattern in (_SAYS_A_MODEL, _ASKS):
         found = pattern.match(begins)
-        if found is not None and not _is_of(found, query):
+        if found is not None and not _is_of(found, query) and (pattern is _SAYS_A_MODEL or _SENTENCE.search(begins)):
             return True
     found = _SUBJECT_CANNOT.match(begins)
-    if found is not None and not _FIRST_PERSON.search(query) and not _is_of(found, query):
-        return True
+    if found is not None and not _is_of(found, query):
+        helps = _HELP.search(re.split(r"[.!?。！？\n]", begins, maxsplit=1)[0])
+        if not _FIRST_PERSON.search(query) or (helps and not _HELP.search(query)):
+            return True
     return _speaks_of_itself(begins[:_MOST_BEGINNING], query)
 
 
