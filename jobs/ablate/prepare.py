@@ -25,6 +25,7 @@ from jobs.run.finish import log_balances
 from jobs.run.folder import run_id
 from jobs.run.prepare import Prepared, log_columns, prepare
 from jobs.run.work import Balances, Work
+from jobs.stages.journal import Key
 from jobs.tables import BY_FALLBACK
 from rewriters.engines.settings import RecordedSettings
 from rewriters.rewriter import Rewriting
@@ -48,13 +49,16 @@ class Ablation:
         pooled, compiled = self.pooled, self.compiled
         engines = [one.settings for one in compiled.work.engines.values()]
         rerankers = arm_rerankers(compiled.arms)
-        requests = len({key for reading in compiled.work.readings for key in at_most(reading)})
+        tries: dict[Key, int] = {}
+        for reading in compiled.work.readings:
+            for key in at_most(reading):
+                tries[key] = max(tries.get(key, 0), 1 + reading.asked.retries)
         return Work(
             pools=lambda _: arm_pools(pooled, engines, rerankers),
             check_engines=lambda prepared: _check_engines(prepared, compiled),
             check=lambda _, pools: check_shares(pooled, pools, rerankers),
             stages=lambda prepared, pools, start: arm_stages(prepared, compiled, pools, start),
-            requests_per_query=lambda _: requests,
+            requests_per_query=lambda _: sum(tries.values()),
             schemas=lambda _: _schemas(compiled),
             balances=partial(_balances, compiled),
             is_newest=False,
