@@ -15,6 +15,7 @@ from jobs.ablate.pipeline import arm_stages
 from jobs.ablate.pools import arm_pools, arm_rerankers, pooled_config
 from jobs.ablate.requests import at_most
 from jobs.ablate.tables import ARM_STORED
+from jobs.bill.spending import tries_per_request
 from jobs.compare.measures import check_measures, deepest_rank
 from jobs.config.config import Config
 from jobs.keys import SCHEMA_VERSION, VERSIONS
@@ -52,7 +53,7 @@ class Ablation:
         tries: dict[Key, int] = {}
         for reading in compiled.work.readings:
             for key in at_most(reading):
-                tries[key] = max(tries.get(key, 0), 1 + reading.asked.retries)
+                tries[key] = max(tries.get(key, 0), 1 + tries_per_request(reading.asked))
         return Work(
             pools=lambda _: arm_pools(pooled, engines, rerankers),
             check_engines=lambda prepared: _check_engines(prepared, compiled),

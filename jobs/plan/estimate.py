@@ -15,6 +15,7 @@ from typing import Any
 
 from cluster import costs
 from cluster.run.shards import Manifest, spent
+from jobs.bill.spending import tries_per_request
 from jobs.bill.starts import Start, driver_spent, known_starts, waited_seconds
 from jobs.config.config import Config
 from jobs.pools.sizes import previous_run
@@ -135,7 +136,7 @@ def _by_tokenizer(prepared: Prepared, left: int, texts: Sequence[str], searches:
     usd = _tokens_usd(prepared, prompt, completion)
     if usd is not None and prepared.prices is not None:
         usd += prepared.prices.usd({"retrieve": {f"{name}@": {"searches": left * most} for name, most in searches.items()}})
-    tries = config.rewrite.retries
+    tries = tries_per_request(prepared.rewriting)
     return Estimate(basis, prompt, None, completion, at_most=True, tries_apart=tries, seconds=None, usd=usd)
 
 

@@ -20,7 +20,7 @@ from cluster.run.shards import SUCCESS, Plan, check_inputs, manifests, read_plan
 from cluster.storage import open_storage
 from jobs.ablate.plan import ablation_rows, planned_ablation
 from jobs.ablate.prepare import Ablation
-from jobs.bill.spending import expected_requests, requests_per_query
+from jobs.bill.spending import expected_requests, requests_per_query, tries_per_request
 from jobs.config.config import Config
 from jobs.log.dedup import dedup
 from jobs.pipeline import package_folders
@@ -98,7 +98,7 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Ablation | None = 
             "queries": left,
             "requests": left * calls,
             "requests_per_query": calls,
-            "tries": config.rewrite.retries if calls else 0,
+            "tries": tries_per_request(prepared.rewriting),
             "requests_vary": config.rewrite.select.kind in ("classified", "random_k", "column"),  # adaptive: one a query
             "requests_expected": None if some is None else round(left * some),
             "searches": left * sum(searches.values()),

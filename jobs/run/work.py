@@ -9,7 +9,7 @@ from typing import Any
 from cluster.run.pools import Pool, PoolRequest
 from cluster.run.shards import File, Plan
 from cluster.run.stage import Stage
-from jobs.bill.spending import requests_per_query
+from jobs.bill.spending import requests_per_query, tries_per_request
 from jobs.pipeline import stages
 from jobs.pools.request_shares import check_shares
 from jobs.pools.requested import requested_pools
@@ -49,7 +49,7 @@ RUN = Work(
     check_engines=check_engine,
     check=lambda prepared, pools: check_shares(prepared.config, pools),
     stages=stages,
-    requests_per_query=lambda prepared: requests_per_query(prepared.rewriting) * (1 + prepared.rewriting.retries),
+    requests_per_query=lambda prepared: requests_per_query(prepared.rewriting) * (1 + tries_per_request(prepared.rewriting)),
     schemas=written_schemas,
     balances=run_balances,
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,16 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fake_server import Body, FakeServer, Reply, completion
+from fake_server import Body, FakeServer
 from whole_runs import rows
 
-from jobs.config.load import load_config
-from jobs.run.prepare import Prepared, prepare
-from jobs.run.run import run
-from jobs.run.stopping import Stopped
+from jobs.__main__ import main
+from jobs.run.folder import open_run
 from jobs.stages.rewrite import Rewrite
 from jobs.tables import QUERIES
-from jobs.terminal.live_display import LiveDisplay
 from rewriters.engines.settings import OpenaiSettings
 from rewriters.outcome.retries import FIRST_TRY
 from rewriters.pool import load_pool
@@ -86,80 +82,37 @@ def test_a_start_that_stopped_between_makes_the_tries_only(worker: Callable[...,
         assert [body["seed"] for body in server.bodies[3:]] == [3 + FIRST_TRY] * 2
 
 
-# ---------------------------------------------------------------- a budget
+def test_a_recording_is_not_asked_again(
+    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str],
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    refused = "I'm sorry, but I can't help with that request."
+    answers = {"lamp of a ship": json.dumps({"general": "a ship's lamp", "keyword": "lamp, ship"}), "yeast": refused}
+    lines = [json.dumps({"query": query, "completions": {"dmqr": text}}) for query, text in answers.items()]
+    Path("recorded.jsonl").write_text("\n".join(lines))
+    pq.write_table(pa.table({"query": list(answers)}), "log.parquet")
+    values["rewrite"]["strategies"] = ["general", "keyword"]
+    values |= {"retrieve": {"retrievers": {"bm25": bm25}}, "rerank": {"kind": "none"}, "cluster": {"address": "none"}}
+    path = config_file(values | {"limits": {"error_rate": 1}})
 
-COUNT, MAX_TOKENS, IN_FLIGHT = 60, 100, 16
-PRICE = MAX_TOKENS / 1e4  # USD of an answer of so many tokens: 100 USD for a million
+    def found(retries: int) -> list[list[Any]]:
+        assert main(["run", path, "--set", f"rewrite.retries={retries}", "--set", f"output=of-{retries}"]) == 0
+        folder = Path(open_run(f"of-{retries}/small").storage.root)
+        wanted = {"rewrites": ("query_id", "strategy", "text"), "errors": ("query_id", "component", "reason"),
+                  "costs": ("query_id", "stage", "component", "requests", "error")}  # fmt: skip
+        return [
+            sorted(([row[name] for name in names] for row in rows(folder, table)), key=str) for table, names in wanted.items()
+        ]
 
-
-def refuses_at_first(body: Body) -> Reply:
-    """Every answer has 100 tokens; the second is good."""
-    text = "I'm sorry, but I can't help with that request." if body["seed"] < FIRST_TRY else '{"general": "about it"}'
-    return Reply(content=json.dumps(completion(text, {"prompt_tokens": 0, "completion_tokens": MAX_TOKENS})).encode())
-
-
-def is_cut_at_first(body: Body) -> Reply:
-    """Every answer has as many tokens as it may: that of a try is twice as dear."""
-    cut, usage = body["seed"] < FIRST_TRY, {"prompt_tokens": 0, "completion_tokens": body["max_tokens"]}
-    text = '{"general": "about' if cut else '{"general": "about it"}'
-    return Reply(content=json.dumps(completion(text, usage, "length" if cut else "stop")).encode())
-
-
-@pytest.fixture
-def night(
-    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str]
-) -> Callable[..., Prepared]:
-    """A job with a priced server, one more try, and a budget."""
-    pq.write_table(pa.table({"query": [f"question {n}" for n in range(COUNT)]}), tmp_path / "log.parquet")
-    (tmp_path / "prices.yaml").write_text("tokens: {tiny: {completion: 100}}\n")
-
-    def make(server: FakeServer, shards: int, usd: float) -> Prepared:
-        values["log"]["path"] = str(tmp_path / "log.parquet")
-        engine = {"kind": "openai", "model": "tiny", "base_url": server.address, "max_in_flight": IN_FLIGHT}
-        decoding = {"max_tokens": MAX_TOKENS}
-        values["rewrite"] = {"engine": engine, "strategies": ["general"], "retries": 1, "decoding": decoding}
-        values["retrieve"] |= {"retrievers": {"bm25": bm25}}
-        values["output"] = str(tmp_path / "runs")
-        values.update({"rerank": {"kind": "none"}, "cluster": {"address": "none", "shard_size": COUNT // shards}})
-        values["limits"] = {"error_rate": 1, "max_cost_usd": usd}
-        path = config_file(values)
-        return prepare(load_config(path, []), path)
-
-    return make
-
-
-@pytest.mark.parametrize("shards", [1, 6])
-@pytest.mark.parametrize(("answer", "dear"), [(refuses_at_first, 1), (is_cut_at_first, 2)])
-def test_a_budget_holds_with_tries(night: Callable[..., Prepared], answer: Any, dear: int, shards: int) -> None:
-    """Money for all first requests, and some of the tries: `dear` times the price of a first request."""
-    limit = (COUNT + 20 * dear + 0.5) * PRICE if shards == 1 else (1 + dear) * PRICE * COUNT / 2
-
-    def paid(bodies: list[Body]) -> float:
-        return sum(dear if body["seed"] >= FIRST_TRY else 1 for body in bodies) * PRICE
-
-    with FakeServer(answer=answer) as server:
-        prepared = night(server, shards, limit)
-        with pytest.raises(Stopped) as stopped:
-            run(prepared, LiveDisplay(io.StringIO()), "dmqr run again")
-        assert stopped.value.code == "stopped-cost"
-        assert 0.8 * limit <= paid(server.bodies) <= limit + 1e-9
-        committed = len(list(prepared.storage.list("commits")))
-        assert f"{committed} of {shards} shards are committed" in str(stopped.value)
-        tries = [body for body in server.bodies if body["seed"] >= FIRST_TRY]
-        assert tries
-        assert all(body["max_tokens"] == dear * MAX_TOKENS for body in tries)
-        suggested = float(str(stopped.value).rpartition("limits.max_cost_usd=")[2])
-        folder = run_to_the_end(night(server, shards, suggested if dear == 1 else 1000))
-        assert len(server.bodies) == 2 * COUNT  # nothing is paid for twice
-        whole = (1 + dear) * COUNT * PRICE
-        assert paid(server.bodies) == pytest.approx(whole)
-    costs = [row for row in rows(folder, "costs") if row["stage"] == "rewrite" and row["requests"]]
-    assert sum(row["requests"] for row in costs) == 2 * COUNT
-    assert sum(row["completion_tokens"] for row in costs) == (1 + dear) * COUNT * MAX_TOKENS
-    assert sum(row["reason"] == "tried_again" for row in rows(folder, "errors")) == COUNT
-    assert len(rows(folder, "rewrites")) == COUNT
-
-
-def run_to_the_end(prepared: Prepared) -> Path:
-    run(prepared, LiveDisplay(io.StringIO()))
-    return Path(prepared.storage.root)
+    once = found(0)
+    assert "a recording has one answer" not in capfd.readouterr().err
+    assert found(2) == once
+    assert "a recording has one answer to each request" in capfd.readouterr().err
+    assert main(["try", path, "yeast", "--set", "rewrite.retries=1", "--json"]) == 0
+    (trial,) = json.loads(capfd.readouterr().out)
+    assert [one["sample"] for one in trial["requests"]] == [0]
+    ablate = ["ablate", path, "--set", "rewrite.retries=1", "--set", "ablate={arms: {best: {fuse.method: best}}}"]
+    assert main(ablate) == 0
+    folder = capfd.readouterr().out.splitlines()[-1]
+    assert {row["reason"] for row in rows(Path(folder), "errors")} == {"refusal"}
