@@ -18,7 +18,6 @@ from retrievers import retriever
 from retrievers.fusion import FUSION_VERSION, fuse
 from retrievers.hybrid.settings import HybridSettings, Indexed, part_name
 from retrievers.lists import ORIGINAL, Lists, by_document
-from retrievers.local.index import identity_differences
 from retrievers.retriever import (
     Alive,
     DocumentStore,
@@ -27,6 +26,7 @@ from retrievers.retriever import (
     RankedLists,
     Retriever,
     SearchText,
+    identity_differences,
     no_heartbeat,
 )
 from retrievers.settings import FuseSettings
