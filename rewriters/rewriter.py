@@ -49,6 +49,7 @@ class Rewriting:
         demonstrations: Of adaptive selection.
         guards: What is masked, checked, left out and replaced.
         retries: Tries of a request, after the first, whose answer does not serve (`outcome/retries.py`).
+        answer_once: Values of `Request.engine` of recordings: they have no other answer, so that these are not tried again.
     """
 
     pool: tuple[Strategy, ...]
@@ -62,11 +63,12 @@ class Rewriting:
     demonstrations: tuple[adaptive.Demonstration, ...] = ()
     guards: GuardRules = field(default_factory=GuardRules)
     retries: int = 0
+    answer_once: frozenset[str] = frozenset()
 
     @property
     def selects(self) -> bool:
         """Returns whether queries differ in the strategies that rewrite them."""
-        return bool(self.pool) and self.select.kind != "all"
+        return bool(self.pool) and self.select.kind not in ("all", "qpp")
 
     @property
     def cuts(self) -> dict[str, tuple[int | None, float | None]]:
@@ -156,7 +158,7 @@ class Rewriter:
         if not self._of.retries:
             return []
         choice = self.choose(query) if choice is None else choice
-        return again(answered, self._asked_one(query, choice), self._of.retries)
+        return again(answered, self._asked_one(query, choice), self._of.retries, self._of.answer_once)
 
     def samples(self, choice: Choice) -> dict[str, int]:
         """Returns the requests whose answers have texts of the chosen strategies, and how many answers each needs."""
@@ -299,7 +301,7 @@ class Rewriter:
 
     def _selection_identity(self) -> dict[str, Any]:
         select, prompts = self._of.select, {"rules", "demonstrations", "least"}
-        found: dict[str, Any] = {} if isinstance(select, SelectAll) else select.model_dump(exclude=prompts)
+        found: dict[str, Any] = {} if select.kind in ("all", "qpp") else select.model_dump(exclude=prompts)
         if self._of.rules is not None:
             found["rules"] = self._of.rules.model_dump(mode="json")
         return found

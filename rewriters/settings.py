@@ -133,8 +133,20 @@ class SelectColumn(BaseModel):
     """Of the log; cells: a strategy, several between commas, a number of texts, or `none`. Empty: all."""
 
 
+class SelectQpp(BaseModel):
+    """Every strategy rewrites every query; of the original and these texts one is searched, by predicted performance."""
+
+    model_config = FROZEN
+
+    kind: Literal["qpp"]
+    """This selection."""
+    predictor: Literal["avg_idf", "max_idf"] = "avg_idf"
+    """Of the text's terms in the first local BM25 index: the mean of their idf, or the highest."""
+
+
 SelectSettings = Annotated[
-    SelectAll | SelectNever | SelectAdaptive | SelectClassified | SelectRandom | SelectColumn, Field(discriminator="kind")
+    SelectAll | SelectNever | SelectAdaptive | SelectClassified | SelectRandom | SelectColumn | SelectQpp,
+    Field(discriminator="kind"),
 ]
 
 
@@ -163,10 +175,11 @@ class GuardSettings(BaseModel):
     """A text that is searched as a query, and whose vector has a smaller cosine with the original's, is flagged: only with a
     dense retriever and `fuse.redundancy: cosine`. null: none is."""
     repeated: Annotated[int | None, Field(ge=2), NOT_IDENTITY] = 20
-    """Texts that as many distinct queries of a night have from one strategy are counted; null: none are."""
+    """Texts that as many distinct queries of a night have from one strategy are counted; null: none are. One query of several
+    tenants or after several turns is one here."""
     rare_words: Annotated[float, Field(ge=0, le=1), NOT_IDENTITY] = 0.001
-    """A word is rare if at most this share of a night's distinct queries have it. Queries with a rare word that none of
-    their texts has are counted; 0: none are."""
+    """A word is rare if at most this share of a night's distinct queries, as in `repeated`, have it. Queries with a rare word
+    that none of their texts has are counted; 0: none are."""
     vocabulary: VocabularySettings | None = None
     """A controlled vocabulary, for rewrites that are searched as queries."""
     mask: list[Literal["mail", "phone", "card"]] = []

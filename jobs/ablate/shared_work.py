@@ -15,9 +15,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from jobs.guards.chosen import Choosing
 from jobs.keys import identity_fields
 from jobs.run.changing import SearchedIndex, searched_indexes
 from jobs.stages.list_columns import Cuts
+from retrievers.analyzer import ANALYZE_VERSION
 from retrievers.elastic.settings import FOREIGN, ElasticSettings
 from retrievers.hybrid.settings import search_names
 from retrievers.retriever import RetrieverSettings
@@ -107,6 +109,7 @@ class Answer:
         cut_from: A shorter list is whole (`jobs/evaluate/looked.py`).
         candidates: Fused documents that are handed on, as `fuse.keep` has it; the reranker scores these.
         retrieved: Hits of a list, as `retrieve.depth` has it; other arms may have made the list deeper.
+        choosing: How one text of each query is chosen; None: all are fused.
     """
 
     arm: str
@@ -121,6 +124,7 @@ class Answer:
     cut_from: int
     candidates: int
     retrieved: int
+    choosing: Choosing | None = None
 
 
 @dataclass(frozen=True)
@@ -153,8 +157,13 @@ class OpenedBy:
 
     @property
     def space(self) -> str:
-        """Returns what the lists of this retriever are gathered under."""
+        """Returns what the lists of this retriever are gathered under.
+
+        The identity has the analyzer by which the index was built. How often the original stands among texts that are searched
+        as one (`retrievers/joined.py`), and which texts are long for Elasticsearch, is by the words of this version.
+        """
         known: dict[str, Any] = {"index": dict(self.identity), "settings": identity_fields(self.settings), "depth": self.depth}
+        known["analyze"] = ANALYZE_VERSION
         return digest(known | {"states": dict(self.states)} if self.states else known)
 
     @property

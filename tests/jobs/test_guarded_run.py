@@ -12,8 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from whole_runs import rows
 
+from cluster.costs import stage_sums
 from cluster.errors import ConfigError, DmqrError
 from jobs.__main__ import main
+from jobs.config.config import Config, RetrieveSettings
 from jobs.config.load import load_config
 from jobs.report import report
 from jobs.report.figures import Figures
@@ -64,8 +66,8 @@ def job(
     return write
 
 
-def run(config: str) -> RunFolder:
-    assert main(["run", config]) == 0
+def run(config: str, *settings: str) -> RunFolder:
+    assert main(["run", config, *(word for one in settings for word in ("--set", one))]) == 0
     return open_run("runs/small")
 
 
@@ -143,4 +145,36 @@ def test_counts_of_a_run_by_guard() -> None:
     assert [(one.name, one.texts, one.left_out) for one in found_by_guards(counts)] == [
         ("lost_name", {"a(x=1/2)": 2}, False), ("near_duplicate", {"b": 3}, True),
     ]  # fmt: skip
-    assert searches_saved(counts, {"a": ["x"], "b": ["x", "y"]}.__getitem__) == 5
+
+
+def test_as_many_searches_are_saved_as_each_retriever_makes_for_a_text(values: dict[str, Any]) -> None:
+    counts = {"unsearched/b": 2, "unsearched/a": 1, "left_out/b/near_duplicate": 3}
+    local = {"kind": "local", "index": "index"}
+    dense = local | {"encoder": {"model": "m"}}
+    retrievers = {
+        "x": local, "y": local | {"together": True}, "z": {"kind": "hybrid", "of": {"bm25": local, "dense": dense}}
+    }  # fmt: skip
+
+    def saved(*names: str) -> int:
+        used = {"retrievers": {name: retrievers[name] for name in names}, "routes": {"a": ["x"]}}
+        return searches_saved(counts, config.model_copy(update={"retrieve": RetrieveSettings.model_validate(used)}))
+
+    config = Config.model_validate(values)
+
+    assert saved("x") == 3
+    assert saved("x", "y") == 3  # y makes one search of all texts
+    assert saved("x", "z") == 3 + 2 * 2
+    rewrite = {"strategies": ["general"], "select": {"kind": "qpp"}}  # of one text that is left out none may have been searched
+    config = Config.model_validate(values | {"rewrite": values["rewrite"] | rewrite})
+    assert saved("x") == 0
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_the_searches_saved_are_those_that_a_run_without_the_guard_makes(job: Callable[..., str], together: bool) -> None:
+    def searches(near_duplicates: str) -> tuple[RunFolder, int]:
+        settings = "rewrite.strategies=[general, keyword]", f"retrieve.retrievers.bm25.together={together}".lower()
+        found = run(job(near_duplicates=near_duplicates), *settings)
+        return found, int(stage_sums(found.spent, "retrieve")["searches"])
+
+    (dropped, few), (_, many) = searches("drop"), searches("count")
+    assert searches_saved(dropped.counts, dropped.config) == many - few == (0 if together else 1)

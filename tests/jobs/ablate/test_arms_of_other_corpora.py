@@ -25,6 +25,9 @@ from jobs.run.prepare import prepare
 from jobs.run.run import run
 from jobs.terminal.live_display import LiveDisplay
 from retrievers.local.build import build_local_index
+from retrievers.local.fields import local_indexes
+from retrievers.local.settings import LocalSettings
+from retrievers.settings import FieldWeights
 
 QUERIES = ["why does bread rise", "lamp of a lighthouse", "moon and tides", "yeast of bread", "rye in a linen bag"]
 SHORT = {"bm25": "short"}
@@ -105,6 +108,24 @@ def test_a_reranked_arm_over_another_corpus_is_the_run_of_it(make: Callable[...,
     assert listed(folder, "else") != listed(folder, "full")
 
 
+def test_an_arm_with_other_weights_of_fields_is_the_run_of_it(make: Callable[..., Ablation], passages: Texts) -> None:
+    titles, _, texts = zip(*(text.partition(". ") for text in passages.values()), strict=True)
+    columns = {"doc_id": list(passages), "title": titles, "text": texts}
+    pq.write_table(pa.table(columns), "titled.parquet")
+    weighted = {"retrieve.retrievers.bm25.index": "titled", "retrieve.retrievers.bm25.fields": {"text": 0}}
+    settings = LocalSettings(kind="local", index="titled", fields=FieldWeights(text=0))
+    ((_, fields),) = local_indexes({"bm25": settings}).items()
+    build_local_index(Path("titled"), Path("titled.parquet"), fields)
+    ablation = make({"titles": weighted}, "rerank.kind=none")
+    folder = done(ablation)
+    for arm in ("full", "titles"):
+        assert listed(folder, arm) == alone(ablation, arm), arm
+    assert listed(folder, "titles") != listed(folder, "full")
+    with pytest.raises(RetrieverError, match=r"arm 'other'.*built with fields .*; give the arm an index of its own") as refused:
+        make({"other": weighted | {"retrieve.retrievers.bm25.fields": {"title": 2}}}, "rerank.kind=none")
+    assert refused.value.code == "index-other"
+
+
 def test_the_next_ablation_reads_no_score_of_another_corpus(make: Callable[..., Ablation]) -> None:
     done(make({"else": {"retrieve.retrievers.bm25.index": "short"}}))
     second = make({}, "retrieve.retrievers.bm25.index=short")
@@ -112,6 +133,23 @@ def test_the_next_ablation_reads_no_score_of_another_corpus(make: Callable[..., 
     assert listed(folder, "full") == alone(second, "full")
     spent = open_run(str(folder)).spent["rerank"]
     assert sum(one.get("reused", 0) for one in spent.values()) > 0  # of the arm over the same texts
+
+
+def test_the_next_ablation_reads_no_list_that_was_joined_by_another_count_of_words(
+    make: Callable[..., Ablation], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = ["retrieve.retrievers.bm25.together=true", "rerank={kind: none}"]
+
+    def lists(folder: Path) -> list[tuple[Any, ...]]:
+        return sorted((row["query_id"], row["strategy"], row["rank"], row["score"]) for row in rows(folder, "runs"))
+
+    first = lists(done(make({}, *together)))
+    assert {strategy for _, strategy, *_ in first} == {"together"}
+    known = lists(done(make({}, *together, "fuse.method=rrf")))
+    assert known == first
+    monkeypatch.setattr("retrievers.joined.words", lambda text: text.split() * (10 if text.startswith("about") else 1))
+    monkeypatch.setattr("jobs.ablate.shared_work.ANALYZE_VERSION", 3, raising=False)
+    assert lists(done(make({}, *together, "fuse.method=best"))) != first
 
 
 @pytest.mark.parametrize("index", ["twins", "short twins"])
