@@ -1,4 +1,7 @@
-"""The second reader: lines with labels, "Keyword Rewriting: ...", the format of DMQR-RAG, with or without Markdown."""
+"""The second reader: lines with labels, "Keyword Rewriting: ...", the format of DMQR-RAG, with or without Markdown.
+
+Where no line begins with a label, lines may end in one (`behind.py`).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 
+from rewriters.reading import behind
 from rewriters.reading.answer import Found, LlmAnswer, Value, label_key, names_by_key
 from rewriters.reading.lines import leading_value, opens_with
 from rewriters.reading.listed import read_listed
@@ -75,7 +79,7 @@ def read(answer: LlmAnswer) -> Found:
                 answer, text="\n".join([first, *lines[at + 1 : end]]), truncated=answer.truncated and end == len(lines)
             )
             found.setdefault(name, []).extend(_values(part, requested[name], ended=end < len(lines)))
-    return found
+    return found or behind.read(answer)
 
 
 def _values(part: LlmAnswer, strategy: Strategy, ended: bool) -> list[Value]:

@@ -43,7 +43,7 @@ _NUMBER = re.compile(
     )[*_]{0,2}\s{0,4}(?P<text>.*)""",
     re.VERBOSE,
 )
-_BULLET = re.compile(r"(?P<indent>\s{0,12})(?:[-*+]|" + SIGNS + r")(?=\s)\s{0,4}(?P<text>\S.*)")
+_BULLET = re.compile(r"(?P<indent>\s{0,12})(?:(?:[-*+]|" + SIGNS + r")(?=\s)|・)\s{0,4}(?P<text>\S.*)")
 _QUOTED_LIST = re.compile(r"\s*(?:[\"“][^\"“”]{3,}[\"”]\s?[,，;、]?\s*){2,}$")
 _LEAST_INLINE = 2  # texts in a line with numbers
 _SENTENCES = re.compile(r"[.。](?:\s+\S|[^\x00-\u024f])")
