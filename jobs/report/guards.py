@@ -65,7 +65,7 @@ def guards(figures: Figures) -> GuardFigures:
     return GuardFigures(
         found,
         {name: meaning for name, meaning in _MEANINGS.items() if name in {one.name for one in found}},
-        searches_saved(counts, run.config.retrieve),
+        searches_saved(counts, run.config),
         counts[REQUESTS],
         counts["error_queries/rewrite/masked"],
         run.record.get("guards", {}).get("repeated", []),

@@ -13,6 +13,7 @@ import pytest
 from whole_runs import PATIENCE, ROOT, rows
 
 from jobs.__main__ import main
+from jobs.guards.chosen import NOT_CHOSEN
 from jobs.guards.drift import DRIFT
 from jobs.run.folder import open_run
 from rewriters.guards import preserve
@@ -45,7 +46,18 @@ def test_the_pages_name_every_flag_of_a_text() -> None:
     strategies = (ROOT / "docs/strategies.md").read_text(encoding="utf-8")
     table = strategies[strategies.index("| guard | in `rewrites.guards` |") :].partition("\n\n")[0]
     assert set(FLAGS) <= {*re.findall(r"`(\w+)`", table)}
-    assert {*preserve.FLAGS, REPAIRED, NEAR_DUPLICATE, NO_VOCABULARY, OVERRIDE, MASKED, CUT, OTHER_SCRIPT, DRIFT} < set(FLAGS)
+    assert {
+        *preserve.FLAGS,
+        REPAIRED,
+        NEAR_DUPLICATE,
+        NO_VOCABULARY,
+        OVERRIDE,
+        MASKED,
+        CUT,
+        OTHER_SCRIPT,
+        DRIFT,
+        NOT_CHOSEN,
+    } < set(FLAGS)
 
 
 @pytest.fixture(scope="module")
