@@ -23,6 +23,7 @@ from cluster.metrics.table import MetricSample
 from cluster.run.pools import Pool
 from cluster.run.stage import Stage, Worker, link
 from jobs.config.config import Config
+from jobs.guards.chosen import choosing_of
 from jobs.metrics.driver import exports_metrics
 from jobs.metrics.samples import rewrite_samples, score_samples
 from jobs.pools.request_shares import reranker_settings, sharing_workers, worker_settings
@@ -133,8 +134,9 @@ def _settings(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> dict
             "as_one": searched_as_one(prepared.rewriting.pool),
             "drift": prepared.rewriting.guards.settings.drift,
             "filters": config.retrieve.filters,
+            "choosing": choosing_of(config),
         },
-        "fuse": {"settings": config.fuse, "documents": documents},
+        "fuse": {"settings": config.fuse.model_copy(update={"redundancy": config.used_redundancy}), "documents": documents},
         "order": {"combine": config.rerank.combine, "keep": config.rerank.keep},
         "write": {
             "run": run,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, Generic, TypeVar
 
 from jobs.ablate.arms import FULL, Arm
@@ -14,6 +14,7 @@ from jobs.ablate.shared_work import Answer, OpenedBy, ScoredBy, Search, SharedWo
 from jobs.ablate.texts import ArmTexts
 from jobs.config.config import Config
 from jobs.evaluate.looked import cut_from
+from jobs.guards.chosen import choosing_of
 from jobs.keys import fingerprint, identity
 from jobs.pools.requested import with_precisions
 from jobs.run import engine
@@ -105,6 +106,7 @@ def compile_arms(arms: Sequence[Arm], keep: int, *, sources: bool) -> Compiled:
             min(looked, cut_from(config, cuts)),
             config.fuse.keep,
             config.retrieve.depth,
+            choosing_of(config, partial(lists.open, config)),
         )
         if not distinct.add(arm, system(config, facts.rewriting(config)[1], answer)):
             continue
@@ -214,7 +216,7 @@ class _Lists:
 
     def search(self, config: Config, reading: int, cuts: Cuts) -> int:
         """Returns the index of an arm's lists."""
-        retrievers = {name: self._open(config, name) for name in config.retrieve.retrievers}
+        retrievers = {name: self.open(config, name) for name in config.retrieve.retrievers}
         together = frozenset(name for name, one in config.retrieve.retrievers.items() if one.together)
         joining = FuseSettings(weights=config.fuse.weights, retriever_weights=config.fuse.retriever_weights)
         fuse = joining if together else FuseSettings()
@@ -231,9 +233,10 @@ class _Lists:
 
     def documents(self, config: Config) -> str:
         """Returns the key of the retriever whose index has the texts of an arm's documents."""
-        return self._open(config, next(iter(config.retrieve.retrievers)))
+        return self.open(config, next(iter(config.retrieve.retrievers)))
 
-    def _open(self, config: Config, name: str) -> str:
+    def open(self, config: Config, name: str) -> str:
+        """Returns the key of one of an arm's retrievers."""
         key = self._key(config, name)
         if key not in self.retrievers:
             settings = config.retrieve.retrievers[name].model_copy(update={"together": False, "score_floor": None})

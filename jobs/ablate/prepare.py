@@ -15,6 +15,7 @@ from jobs.ablate.pipeline import arm_stages
 from jobs.ablate.pools import arm_pools, arm_rerankers, pooled_config
 from jobs.ablate.requests import at_most
 from jobs.ablate.tables import ARM_STORED
+from jobs.bill.spending import tries_per_request
 from jobs.compare.measures import check_measures, deepest_rank
 from jobs.config.config import Config
 from jobs.keys import SCHEMA_VERSION, VERSIONS
@@ -25,6 +26,7 @@ from jobs.run.finish import log_balances
 from jobs.run.folder import run_id
 from jobs.run.prepare import Prepared, log_columns, prepare
 from jobs.run.work import Balances, Work
+from jobs.stages.journal import Key
 from jobs.tables import BY_FALLBACK
 from rewriters.engines.settings import RecordedSettings
 from rewriters.rewriter import Rewriting
@@ -48,13 +50,16 @@ class Ablation:
         pooled, compiled = self.pooled, self.compiled
         engines = [one.settings for one in compiled.work.engines.values()]
         rerankers = arm_rerankers(compiled.arms)
-        requests = len({key for reading in compiled.work.readings for key in at_most(reading)})
+        tries: dict[Key, int] = {}
+        for reading in compiled.work.readings:
+            for key in at_most(reading):
+                tries[key] = max(tries.get(key, 0), 1 + tries_per_request(reading.asked))
         return Work(
             pools=lambda _: arm_pools(pooled, engines, rerankers),
             check_engines=lambda prepared: _check_engines(prepared, compiled),
             check=lambda _, pools: check_shares(pooled, pools, rerankers),
             stages=lambda prepared, pools, start: arm_stages(prepared, compiled, pools, start),
-            requests_per_query=lambda _: requests,
+            requests_per_query=lambda _: sum(tries.values()),
             schemas=lambda _: _schemas(compiled),
             balances=partial(_balances, compiled),
             is_newest=False,
@@ -132,7 +137,7 @@ def _check_engines(prepared: Prepared, compiled: Compiled) -> None:
 
 def _warnings(arms: Sequence[Arm]) -> tuple[str, ...]:
     """Returns what works, and probably not as it is meant."""
-    overlap = [one.name for one in arms if one.config.used_redundancy != one.config.fuse.redundancy]
+    overlap = [one.name for one in arms if one.config.used_redundancy not in ("none", one.config.fuse.redundancy)]
     names = "every arm" if len(overlap) == len(arms) else ", ".join(overlap)
     return (f"fuse.redundancy: overlap in place of cosine, since no retriever is dense: {names}",) if overlap else ()
 

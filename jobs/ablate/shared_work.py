@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from jobs.guards.chosen import Choosing
 from jobs.keys import identity_fields
 from jobs.run.changing import SearchedIndex, searched_indexes
 from jobs.stages.list_columns import Cuts
@@ -108,6 +109,7 @@ class Answer:
         cut_from: A shorter list is whole (`jobs/evaluate/looked.py`).
         candidates: Fused documents that are handed on, as `fuse.keep` has it; the reranker scores these.
         retrieved: Hits of a list, as `retrieve.depth` has it; other arms may have made the list deeper.
+        choosing: How one text of each query is chosen; None: all are fused.
     """
 
     arm: str
@@ -122,6 +124,7 @@ class Answer:
     cut_from: int
     candidates: int
     retrieved: int
+    choosing: Choosing | None = None
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,8 @@ from cluster.shared_folder import check_shared
 from cluster.storage import Entry, copies, s3_client
 from cluster.storage.files import FileStorage
 from cluster.storage.s3 import S3Storage
-from jobs.config.config import Config, LimitSettings
+from jobs.config.config import Config
+from jobs.config.limits import LimitSettings
 from jobs.config.load import load_config
 from jobs.index import actors
 from jobs.log.check import LogColumns, check_log
