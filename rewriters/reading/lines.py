@@ -15,7 +15,7 @@ _CHATTER = re.compile(
         (?:reasons?|reasoning|rationale|explanations?|justification|notes?|why|n\.?b\.?|p\.?s\.?)[*_`]{0,3}\ ?[:：]
       | (?:理由|原因|说明|說明|解释|注|備考|注意|이유|설명|причина|примечание|begründung|hinweis|raison|nota)\ ?[:：]
       | let\ me\ know | i\ hope\ (?:this|that|these) | hope\ (?:this|that|it|these)\b | feel\ free\ to
-      | (?:do|would)\ you\ (?:want|like)\ me\ to
+      | (?:(?:do|would)\ you\ )?(?:want|like)\ me\ to\b | (?:shall|should)\ i\ (?:also|add|make|write|create|give)\b
       | if\ you\ (?:need|want|would\ like|have\ any)\b.{0,40}
             \b(?:more|further|any|me|another|different|help|changes?|adjust|questions?)\b
       | (?:these|those|the\ above)\ (?:rewrites?|rewritings?|queries)\b
