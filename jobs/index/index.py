@@ -12,8 +12,6 @@ from jobs.config.config import Config
 from jobs.index import actors as index_actors
 from jobs.index.on_s3 import build_on_s3
 from jobs.terminal.live_display import LiveDisplay
-from retrievers.analysis.detection import SAMPLE, other_language
-from retrievers.corpora.corpus import DOCUMENTS, sampled
 from retrievers.corpora.files import Source, corpus_files, corpus_schema
 from retrievers.corpora.filters import check_columns
 from retrievers.elastic.build import ElasticSummary, build_elastic_index
@@ -58,10 +56,7 @@ def index(config: Config, corpus: Sequence[str], progress: LiveDisplay) -> list[
         with work_folder() as work:
             show = _show(progress, alias)
             summary = build_elastic_index(mapping, sources, folder=work, progress=show, load=load, columns=config.corpus)
-            done = _done(summary)
-            if mapping.bm25 and (analyzer := str(mapping.bm25[1].analyzer)):
-                done["done"] += _looks(analyzer, other_language(analyzer, sampled(work / DOCUMENTS, SAMPLE)))
-        result.append({"index": f"{alias} ({summary.name})", "documents": summary.documents} | done)
+        result.append({"index": f"{alias} ({summary.name})", "documents": summary.documents} | _done(summary))
     return result
 
 
@@ -80,12 +75,9 @@ def _done(summary: IndexSummary | ElasticSummary) -> dict[str, Any]:
             words += f"; {_untitled(summary)}"
         if summary.language is not None:
             words += f"; analyzer {summary.bm25['analyzer']}: {summary.language}"
-        words += _looks(summary.bm25["analyzer"], summary.looks)
+    if summary.looks is not None:
+        words += f"; warning: {summary.looks}"
     return {"done": words, "without_text": summary.without_text, "replaced": summary.replaced}
-
-
-def _looks(analyzer: str, language: str | None) -> str:
-    return f"; warning: analyzer {analyzer}, but {language}" if language else ""
 
 
 def _untitled(summary: IndexSummary) -> str:

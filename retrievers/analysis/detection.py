@@ -89,7 +89,7 @@ def corpus_analyzer(texts: Iterable[str]) -> Told:
 
 
 def other_language(analyzer: str, texts: Iterable[str]) -> str | None:
-    """Returns why a sample of documents is plainly of another language than an analyzer's; None: it is not.
+    """Returns in words that a sample of documents is plainly of another language than an analyzer's; None: it is not.
 
     Args:
         analyzer: One of a language that has stop words here; no other is compared.
@@ -98,4 +98,4 @@ def other_language(analyzer: str, texts: Iterable[str]) -> str | None:
     if analyzer not in WITH_STOP_WORDS:
         return None
     told = corpus_analyzer(texts)
-    return told.why if told.recognised and told.analyzer != analyzer else None
+    return f"analyzer {analyzer}, but {told.why}" if told.recognised and told.analyzer != analyzer else None

@@ -60,7 +60,7 @@ class IndexSummary(NamedTuple):
         without_title: Number of documents whose title is null or blank.
         replaced: Documents of the index of another corpus in whose place it is; None: of none.
         language: Why BM25 has its analyzer, where the corpus was asked; None: the config says it.
-        looks: Why the corpus is plainly of another language than the config's analyzer; None: it is not.
+        looks: That the corpus is plainly of another language than the config's analyzer, in words; None: it is not.
     """
 
     built: bool

@@ -445,3 +445,12 @@ def test_every_type_of_vectors(alias: str, corpus: Path, encoder_block: dict[str
     found = open_retriever("dense", typed(dense)).search([SearchText("light of a lamp at sea"), SearchText("東京タワー")], 3)
     assert found.doc_ids.to_pylist()[0] == "d02"
     assert found.doc_ids.to_pylist()[3] == "d09"
+
+
+def test_an_analyzer_of_another_language_is_warned_of(alias: str, write_corpus: Write) -> None:
+    german = "Die Katze schläft im Garten, während die Kinder mit einem Ball spielen, der nicht ihrem Bruder gehört."
+    corpus = write_corpus({"doc_id": [f"d{n}" for n in range(30)], "text": [german] * 30})
+    for built in (True, False):
+        summary = build(corpus, block(alias))
+        assert (summary.built, summary.looks) == (built, "analyzer english, but 100 % of 30 documents look German")
+    assert build(corpus, block(alias, analyzer="german")).looks is None
