@@ -170,8 +170,7 @@ def per_query(run: RunFolder, judgements: Judgements, measures: Sequence[str] | 
 
 def _own_cuts(run: RunFolder) -> dict[str, tuple[int | None, float | None]]:
     """Returns strategy -> depth and score floor of its own, as the run has recorded them."""
-    strategies = run.record.get("identity", {}).get("rewrite", {}).get("rewriter", {}).get("strategies", ())
-    return {one["name"]: (one.get("depth"), one.get("score_floor")) for one in strategies}
+    return {one["name"]: (one.get("depth"), one.get("score_floor")) for one in run.strategies}
 
 
 def committed_keys(query_of: dict[str, str | None], pending: set[str]) -> dict[str, list[str]]:

@@ -115,3 +115,8 @@ def test_a_column_that_cannot_filter_is_refused(column: pa.Array | None, words: 
     columns = LogColumns("query", values=("market",), filters=(("shop", "market"),))
     with pytest.raises(LogError, match=words):
         check_log(find_log_files(str(tmp_path / "log.parquet")), columns)
+
+
+def test_the_columns_of_filters_are_read() -> None:
+    columns = LogColumns("query", values=("market",), filters=(("tenant", "shop"), ("lang", "market")))
+    assert columns.values == ("market", "shop")
