@@ -5,12 +5,11 @@ from __future__ import annotations
 import io
 from typing import NamedTuple
 
-import duckdb
 import pyarrow as pa
 
 from cluster.errors import ConfigError, UnavailableError
 from cluster.storage import open_file
-from cluster.storage.s3_duckdb import attach
+from cluster.storage.s3_duckdb import open_duckdb
 from jobs.evaluate.judged_rows import query_of
 from jobs.evaluate.judgements import Judgements, Key
 from jobs.run.folder import RunFolder
@@ -63,8 +62,7 @@ def answer_share(run: RunFolder, path: str, key: Key) -> AnswerShare:
     answers = read_answers(path, key)
     files = [run.storage.url(file.key) for one in run.manifests for file in one.files.get("rewrites", ())]
     found: dict[str, list[str]] = {}
-    with duckdb.connect() as connection:
-        attach(connection)
+    with open_duckdb() as connection:
         for name, query_id in query_of(connection, run, Judgements(path, {name: {} for name in answers}, key)).items():
             if query_id is not None:
                 found.setdefault(query_id, []).extend(answers[name])
