@@ -37,7 +37,7 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def test_a_query_that_takes_long_draws_nothing(connection: duckdb.DuckDBPyConnection) -> None:
-    assert connection.sql("SELECT current_setting('enable_progress_bar')").fetchone() == (False,)  # drawn after 2 s
+    assert connection.sql("SELECT current_setting('enable_progress_bar')").fetchall() == [(False,)]  # drawn after 2 s
 
 
 @pytest.fixture
