@@ -35,7 +35,7 @@ Where the query depends on them, let what you write be understandable without th
 _FOLDER = Path(__file__).parent / "strategies"
 _FIELDS = (
     "search_as", "several_lines", "include_original", "as_one", "weight", "position_weights", "depth", "score_floor",
-    "max_chars", "min_chars", "words", "banned", "any_language", "language", "fallback", "engine", "n", "preserve",
+    "max_chars", "min_chars", "words", "banned", "any_language", "language", "question", "fallback", "engine", "n", "preserve",
 )  # fmt: skip
 SET_BY_POOL = ("name", "base", "own_file")
 """Fields of a strategy that its file cannot have."""

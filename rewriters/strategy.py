@@ -113,6 +113,8 @@ class Strategy(BaseModel):
     preserve: bool | Literal["count"] = False
     """Whether numbers, names and quoted phrases of the query should be in the text (`rewrite.guards.preserve`); count: they
     are flagged where they are lost, and the text is neither repaired nor dropped, since it is to leave out."""
+    question: bool = False
+    """Whether its texts are questions: one that ends as a statement answers the query in place of rewriting it, and fails."""
     fallback: Literal["none", "original"] = "none"
     """What stands in for an answer that cannot be read: nothing (a row in errors/), or the original query."""
     decoding: dict[str, Any] = {}

@@ -15,6 +15,7 @@ from rewriters.reading.words.function_words import translated
 from rewriters.reading.words.refusals import is_refusal
 from rewriters.reading.words.romanised import is_romanised
 from rewriters.reading.words.scripts import is_foreign, language_scripts, new_words, scripts
+from rewriters.reading.words.talk import ends_as_sentence
 from rewriters.reasons import Reason
 from rewriters.strategy import Strategy, Words
 
@@ -107,6 +108,7 @@ def invalid_reason(text: str, strategy: Strategy, query: str, instructions: str)
         "repetition": is_repetitive(rewrite) and not is_repetitive(normal_query),
         "echo": _is_echo(rewrite, normal_query, strategy, instructions),
         "refusal": is_refusal(text, query),
+        "unparsable": strategy.question and ends_as_sentence(text) and not ends_as_sentence(query),
         "wrong_language": not strategy.any_language and is_in_wrong_language(text, query),
         "too_long": len(text) > max(strategy.max_chars, len(query)) or words > (bounds.most or words),
         "too_short": words < bounds.least,
