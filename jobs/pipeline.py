@@ -23,12 +23,12 @@ from cluster.metrics.table import MetricSample
 from cluster.run.pools import Pool
 from cluster.run.stage import Stage, Worker, link
 from jobs.config.config import Config
+from jobs.job import engine
+from jobs.job.pools import device
+from jobs.job.prepare import Prepared
+from jobs.job.request_shares import reranker_settings, sharing_workers, worker_settings
 from jobs.metrics.driver import exports_metrics
 from jobs.metrics.samples import rewrite_samples, score_samples
-from jobs.pools.request_shares import reranker_settings, sharing_workers, worker_settings
-from jobs.pools.requested import device
-from jobs.run import engine
-from jobs.run.prepare import Prepared
 from jobs.stages.error_counts import added_failures
 from jobs.stages.fuse import Fuse
 from jobs.stages.list_columns import cuts_of
@@ -76,7 +76,7 @@ def stages(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> list[St
 
     Args:
         prepared: the job.
-        pools: the sized pools of `jobs.pools.requested.requested_pools`.
+        pools: the sized pools of `jobs.job.pools.requested_pools`.
         start: the number of this start of the run, from 1.
     """
     settings = _settings(prepared, pools, start)

@@ -19,7 +19,7 @@ from jobs.bill.bill import Bill, bill
 from jobs.evaluate.evaluate import figure
 from jobs.evaluate.measure import MEASURES
 from jobs.evaluate.stored import stored_evaluation
-from jobs.keys import settings_fingerprint
+from jobs.job.keys import settings_fingerprint
 from jobs.run.folder import CONCURRENT_FETCHES, find_runs, open_run
 from jobs.run.status import read_status
 from jobs.terminal.formats import money, plain

@@ -16,10 +16,10 @@ from cluster.run.pools import Pool
 from cluster.run.stage import Stage
 from cluster.storage.files import FileStorage
 from jobs.config.config import Config
+from jobs.job.pools import requested_pools
+from jobs.job.prepare import Prepared
 from jobs.log.check import LogColumns
 from jobs.pipeline import CHAIN, stages
-from jobs.pools.requested import requested_pools
-from jobs.run.prepare import Prepared
 from jobs.tables import COMMITTED, SHARD
 
 ROOT = Path(__file__).parent.parent
@@ -120,7 +120,7 @@ def test_no_folder_has_too_many_files() -> None:
     assert not {folder: n for folder, n in files.items() if n > MOST_FILES}
 
 
-@pytest.mark.parametrize("module", ["jobs.__main__", "jobs.run.run", "jobs.run.prepare", "cluster.run.stage"])
+@pytest.mark.parametrize("module", ["jobs.__main__", "jobs.run.run", "jobs.job.prepare", "cluster.run.stage"])
 def test_importing_a_module_loads_nothing_heavy(module: str) -> None:
     code = f"import sys, {module}; print(*(name for name in {(*HEAVY, 'ray.data')!r} if name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from cluster.errors import ConfigError, nearest
-from jobs.ablate.settings import Subsets
+from jobs.config.ablate import Subsets
 from jobs.config.config import Config
 from jobs.config.load import problem
 from retrievers.fusion import takes_part

@@ -14,13 +14,13 @@ from jobs.ablate.shared_work import Answer, OpenedBy, ScoredBy, Search, SharedWo
 from jobs.ablate.texts import ArmTexts
 from jobs.config.config import Config
 from jobs.evaluate.looked import cut_from
-from jobs.keys import fingerprint, identity
-from jobs.pools.requested import with_precisions
-from jobs.run import engine
-from jobs.run.changing import SearchedIndex, read_states, searched_indexes
-from jobs.run.indexes import as_built, check_documents, index_identities
-from jobs.run.prepare import reranking_identity, resolved_rewriting
-from jobs.run.rewriting import read_rewriting
+from jobs.job import engine
+from jobs.job.changing import SearchedIndex, read_states, searched_indexes
+from jobs.job.indexes import as_built, check_documents, index_identities
+from jobs.job.keys import fingerprint, identity
+from jobs.job.pools import with_precisions
+from jobs.job.prepare import reranking_identity, resolved_rewriting
+from jobs.job.rewriting import read_rewriting
 from jobs.stages.list_columns import Cuts, cuts_of
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.settings import FuseSettings

@@ -20,11 +20,11 @@ from jobs.ablate.stages.retrieve import RetrieveArms, without_arms
 from jobs.ablate.stages.rewrite import MoreRewriteArms, RewriteArms, ToRead
 from jobs.ablate.stages.score import ScoreArms, without_arm_scores
 from jobs.ablate.stages.write import WriteArms
+from jobs.job import engine
+from jobs.job.pools import device
+from jobs.job.prepare import Prepared
+from jobs.job.request_shares import Workers, reranker_settings, sharing_workers, worker_settings
 from jobs.pipeline import absolute
-from jobs.pools.request_shares import Workers, reranker_settings, sharing_workers, worker_settings
-from jobs.pools.requested import device
-from jobs.run import engine
-from jobs.run.prepare import Prepared
 from jobs.stages.error_counts import added_failures
 from jobs.stages.read import Read
 from jobs.tables import SHARD

@@ -9,8 +9,8 @@ from cluster.run.pools import PoolRequest
 from jobs.ablate.arms import Arm
 from jobs.ablate.shared_work import digest
 from jobs.config.config import Config
-from jobs.pools.request_shares import rerankers_of
-from jobs.pools.requested import requested_pools
+from jobs.job.pools import requested_pools
+from jobs.job.request_shares import rerankers_of
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.hybrid.settings import all_indexed
 from retrievers.retriever import RetrieverSettings

@@ -15,15 +15,15 @@ from jobs.ablate.pipeline import arm_stages
 from jobs.ablate.pools import arm_pools, arm_rerankers, pooled_config
 from jobs.ablate.requests import at_most
 from jobs.ablate.tables import ARM_STORED
-from jobs.compare.measures import check_measures, deepest_rank
 from jobs.config.config import Config
-from jobs.keys import SCHEMA_VERSION, VERSIONS
+from jobs.job import engine
+from jobs.job.keys import SCHEMA_VERSION, VERSIONS
+from jobs.job.measure_names import check_measures, deepest_rank
+from jobs.job.prepare import Prepared, log_columns, prepare
+from jobs.job.request_shares import check_shares
 from jobs.log.check import has_values
-from jobs.pools.request_shares import check_shares
-from jobs.run import engine
 from jobs.run.finish import log_balances
 from jobs.run.folder import run_id
-from jobs.run.prepare import Prepared, log_columns, prepare
 from jobs.run.work import Balances, Work
 from jobs.tables import BY_FALLBACK
 from rewriters.engines.settings import RecordedSettings

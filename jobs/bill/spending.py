@@ -8,7 +8,7 @@ from dataclasses import replace
 from cluster import costs
 from jobs.bill.ledger import Ledger
 from jobs.bill.starts import Start, driver_spent
-from jobs.run.prepare import Prepared
+from jobs.job.prepare import Prepared
 from jobs.run.tally import Tally
 from jobs.stages.completions import uncommitted
 from rewriters.normalise import query_id

@@ -11,7 +11,7 @@ from cluster.costs import Prices, load_prices
 from cluster.errors import ConfigError
 from cluster.storage import remote
 from jobs.config.config import EvaluateSettings
-from jobs.evaluate.judgements import Judgements, read_qrels
+from jobs.log.judgements import Judgements, read_qrels
 from jobs.run.folder import RunFolder
 
 

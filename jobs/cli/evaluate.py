@@ -10,7 +10,7 @@ from jobs.cli.beside import with_measures
 from jobs.cli.printing import print_json, print_page
 
 if TYPE_CHECKING:
-    from jobs.evaluate.judgements import Judgements
+    from jobs.log.judgements import Judgements
     from jobs.run.folder import RunFolder
 
 

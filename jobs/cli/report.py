@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from cluster.costs import Prices
     from jobs.config.config import EvaluateSettings
     from jobs.evaluate.evaluate import Evaluation
-    from jobs.evaluate.judgements import Judgements
+    from jobs.log.judgements import Judgements
     from jobs.report.judged import Judged
     from jobs.run.folder import RunFolder
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def index(options: argparse.Namespace) -> int:
     """Builds the indexes that a config names."""
     from jobs.index.index import index
-    from jobs.run.indexes import encoder_warnings
+    from jobs.job.indexes import encoder_warnings
     from jobs.terminal.log_files import logged
 
     config = load(options)
@@ -82,9 +82,9 @@ def try_(options: argparse.Namespace) -> int:
 def plan(options: argparse.Namespace) -> int:
     """Shows what a run would do and cost."""
     from jobs.ablate.prepare import prepare_ablation
-    from jobs.ablate.settings import AblateSettings
+    from jobs.config.ablate import AblateSettings
+    from jobs.job.prepare import prepare
     from jobs.plan.plan import plan, plan_table
-    from jobs.run.prepare import prepare
     from jobs.terminal.log_files import logged
 
     config = load(options)
@@ -103,9 +103,9 @@ def plan(options: argparse.Namespace) -> int:
 def run(options: argparse.Namespace) -> int:
     """Brings a run to its end, measures it and writes its report."""
     from jobs.cli.report import write_report
+    from jobs.job.prepare import prepare
     from jobs.report.judged import measured
     from jobs.run.folder import REPORT, open_run
-    from jobs.run.prepare import prepare
     from jobs.run.run import run
     from jobs.terminal.logs import event
     from jobs.terminal.summary import closing_table, closing_values

@@ -25,7 +25,7 @@ from jobs.compare.report import ablation_report
 from jobs.compare.table import comparison_table, comparison_values
 from jobs.compare.worth import Worth, worth
 from jobs.config.config import EvaluateSettings
-from jobs.evaluate.judgements import Judgements
+from jobs.log.judgements import Judgements
 from jobs.run.folder import REPORT, RunFolder
 from jobs.stages.guard_counts import FLAG
 from jobs.terminal.summary import fallback_rows, spending_rows

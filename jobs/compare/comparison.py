@@ -32,7 +32,7 @@ from jobs.compare.significance import (
 from jobs.compare.slices import Slice, slices_of
 from jobs.config.config import EvaluateSettings
 from jobs.evaluate.intervals import Floats
-from jobs.evaluate.judgements import Judgements
+from jobs.log.judgements import Judgements
 from jobs.run.folder import RunFolder
 
 __all__ = ["Comparison", "Difference", "Slice", "compare", "differences"]

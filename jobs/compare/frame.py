@@ -19,14 +19,14 @@ import pyarrow.compute as pc
 
 from cluster.errors import ConfigError
 from jobs.compare.clusters import Numbers, query_clusters
-from jobs.compare.measures import check_grades, check_measures, deepest_rank, depths
 from jobs.evaluate import judged_rows
 from jobs.evaluate.intervals import Floats
-from jobs.evaluate.judgements import Judgements, Key
 from jobs.evaluate.looked import Looked, looked, uneven
 from jobs.evaluate.measure import GradedList, measured_lists
 from jobs.evaluate.per_query import committed_keys, database
 from jobs.evaluate.unknown import UnknownDocuments, unknown_documents
+from jobs.job.measure_names import check_grades, check_measures, deepest_rank, depths
+from jobs.log.judgements import Judgements, Key
 from jobs.run.folder import RunFolder
 from rewriters.normalise import normalise
 

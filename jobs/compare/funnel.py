@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from jobs.compare.export.lists import TOP_OF_LIST, Portion, list_portions, listed_strategies, lists_kept, own_arm
 from jobs.evaluate import judged_rows
-from jobs.evaluate.judgements import Judgements
 from jobs.evaluate.per_query import database
+from jobs.log.judgements import Judgements
 from jobs.run.folder import RunFolder
 from jobs.tables import ORIGINAL
 

@@ -13,9 +13,9 @@ from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from cluster.errors import nearest
 from cluster.run.settings import ClusterSettings
-from jobs.ablate.settings import AblateSettings
+from jobs.config.ablate import AblateSettings
 from jobs.config.fields import FROZEN, NOT_IDENTITY
-from jobs.evaluate.judgements import Key
+from jobs.log.judgements import Key
 from jobs.log.settings import LogSettings
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.hybrid.settings import HybridSettings, all_indexed

@@ -14,7 +14,7 @@ from jobs.diff.changes import Change, changes
 from jobs.diff.moved import Moves, moves
 from jobs.diff.prompts import prompt_lines
 from jobs.diff.quality import Paired, PairedMeasure, quality
-from jobs.evaluate.judgements import Judgements
+from jobs.log.judgements import Judgements
 from jobs.pipeline import COSTED
 from jobs.run.folder import RunFolder
 

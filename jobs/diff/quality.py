@@ -12,12 +12,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from jobs.compare.measures import depths
 from jobs.evaluate.contexts import contexts_of
 from jobs.evaluate.intervals import Floats, mean_interval
-from jobs.evaluate.judgements import Judgements
 from jobs.evaluate.looked import Looked, Numbers, looked, uneven
 from jobs.evaluate.per_query import PerQuery, database, kept, per_query, sums_by_query
+from jobs.job.measure_names import depths
+from jobs.log.judgements import Judgements
 from jobs.run.folder import RunFolder
 
 

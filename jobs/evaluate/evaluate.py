@@ -15,13 +15,13 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from jobs.compare.measures import depths
 from jobs.evaluate.intervals import LEVEL, RESAMPLES, Floats, mean_interval
-from jobs.evaluate.judgements import Judgements, Key, read_qrels
 from jobs.evaluate.looked import MARK, Looked, looked, uneven
 from jobs.evaluate.measure import DEPTH, MEASURES, title
 from jobs.evaluate.per_query import ListLengths, PerQuery, kept, per_query, sums_by_query
 from jobs.evaluate.unknown import UnknownDocuments, unknown_documents
+from jobs.job.measure_names import depths
+from jobs.log.judgements import Judgements, Key, read_qrels
 from jobs.run.folder import RunFolder
 
 __all__ = ["MEASURES", "Evaluation", "Judgements", "evaluate", "evaluation_table", "evaluation_values", "read_qrels"]

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cluster.errors import ConfigError
-from jobs.evaluate.judgements import Judgements, Key
+from jobs.log.judgements import Judgements, Key
 from jobs.run.folder import RunFolder
 from jobs.stages.fuse import fuse_original
 from jobs.stages.list_columns import cuts_of

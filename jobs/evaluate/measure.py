@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jobs.evaluate.intervals import Floats
-from jobs.evaluate.judgements import Judgements
+from jobs.log.judgements import Judgements
 
 MEASURES = ("nDCG@10", "R@10", "P@5", "Success@5", "RR@10")  # the default of `evaluate.measures`
 DEPTH = 10  # the deepest cutoff of one of them
@@ -78,7 +78,7 @@ def measured_lists(names: Sequence[str], lists: Sequence[GradedList]) -> Floats:
     """Returns (lists, measures): the value of each list; zero for a list without documents.
 
     Args:
-        names: measures that ir_measures knows (`check_measures` of jobs/compare/measures.py).
+        names: measures that ir_measures knows (`check_measures` of jobs/job/measure_names.py).
         lists: each with the grades that it is measured by. A grade below zero is measured as zero.
     """
     import ir_measures

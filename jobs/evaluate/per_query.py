@@ -21,12 +21,12 @@ import pyarrow as pa
 
 from cluster.errors import ConfigError
 from cluster.storage.s3_duckdb import attach, reason
-from jobs.compare.measures import check_grades, check_measures, deepest_rank
 from jobs.evaluate import judged_rows
 from jobs.evaluate.intervals import Floats
-from jobs.evaluate.judgements import Judgements
 from jobs.evaluate.looked import cut_from
 from jobs.evaluate.measure import measure
+from jobs.job.measure_names import check_grades, check_measures, deepest_rank
+from jobs.log.judgements import Judgements
 from jobs.log.task import connect, no_room
 from jobs.run.folder import RunFolder
 

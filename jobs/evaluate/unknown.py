@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cluster.errors import ClusterError, RetrieverError
-from jobs.evaluate.judgements import Judgements
-from jobs.index.opening import open_documents
-from jobs.pools.request_shares import worker_settings
-from jobs.run.changing import searched_indexes
+from jobs.job.changing import searched_indexes
+from jobs.job.opening import open_documents
+from jobs.job.request_shares import worker_settings
+from jobs.log.judgements import Judgements
 from jobs.run.folder import RunFolder
 from retrievers.hybrid.settings import all_indexed, indexed_identities
 

@@ -17,8 +17,8 @@ from cluster.run.pools import AUTO, PoolRequest
 from cluster.run.session import IN_PROCESS, Session
 from jobs.cli.refusal import cause
 from jobs.config.config import Config
+from jobs.job.pools import device
 from jobs.pipeline import package_folders
-from jobs.pools.requested import device
 from retrievers.elastic.passages import InProcessLoader, LoadCounts, PassageEncoder, open_loader
 
 BLOCKS = 2  # of some 1,000 documents, per worker at a time: one is encoded while the other is sent

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from cluster.run.shards import File, Plan, put_plan
 from cluster.storage import open_storage
 from cluster.storage.ahead import ahead
+from jobs.job.prepare import Prepared
 from jobs.log.dedup import LogSummary, dedup
-from jobs.run.prepare import Prepared
 
 UPLOADS_IN_FLIGHT = 4
 

@@ -11,7 +11,7 @@ from cluster.metrics.exporter import Exporter
 from cluster.metrics.tracked import LOOK_SECONDS, TrackedMetrics
 from cluster.run.session import IN_PROCESS
 from jobs.config.config import Config
-from jobs.run.prepare import Prepared
+from jobs.job.prepare import Prepared
 from jobs.terminal.state import State
 
 

@@ -22,14 +22,14 @@ from jobs.ablate.plan import ablation_rows, planned_ablation
 from jobs.ablate.prepare import Ablation
 from jobs.bill.spending import expected_requests, requests_per_query
 from jobs.config.config import Config
+from jobs.job.indexes import encoder_words
+from jobs.job.prepare import Prepared
 from jobs.log.dedup import dedup
 from jobs.pipeline import package_folders
 from jobs.plan.estimate import SAMPLE, estimate
 from jobs.plan.searches import all_searches
-from jobs.pools.sizes import CALIBRATION, has_auto, known_seconds, seconds_words, with_seconds
 from jobs.run.finish import unwritten_tables
-from jobs.run.indexes import encoder_words
-from jobs.run.prepare import Prepared
+from jobs.run.pool_sizes import CALIBRATION, has_auto, known_seconds, seconds_words, with_seconds
 from jobs.run.tally import summed
 from jobs.run.unchanged import check_indexes_unchanged
 from jobs.run.work import RUN

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cluster.errors import ClusterError, RetrieverError
-from jobs.index.opening import open_documents
-from jobs.pools.request_shares import worker_settings
+from jobs.job.opening import open_documents
+from jobs.job.request_shares import worker_settings
 from jobs.run.folder import RunFolder
 from retrievers.hybrid.settings import all_indexed, indexed_identities
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from jobs.evaluate.evaluate import Evaluation, evaluation
-from jobs.evaluate.judgements import Judgements
 from jobs.evaluate.measure import MEASURES
 from jobs.evaluate.per_query import PerQuery, per_query
+from jobs.log.judgements import Judgements
 from jobs.run.folder import RunFolder
 
 

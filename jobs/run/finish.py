@@ -13,8 +13,8 @@ from cluster.errors import ClusterError
 from cluster.run.shards import SUCCESS, File, Plan, committed_tables, manifests, put_success, remove_orphans
 from cluster.storage import Storage
 from jobs.config.config import Config
+from jobs.job.prepare import Prepared
 from jobs.log.task import PLAN
-from jobs.run.prepare import Prepared
 from jobs.stages.journal import remove_journals
 from jobs.tables import STORED
 

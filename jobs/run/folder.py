@@ -24,7 +24,7 @@ from cluster.storage.ahead import ahead
 from jobs.bill.bill import Bill, bill
 from jobs.bill.starts import Start, driver_spent, known_starts, node_time
 from jobs.config.config import Config
-from jobs.keys import fingerprint
+from jobs.job.keys import fingerprint
 
 REPORT = "report.html"
 CONCURRENT_FETCHES = 16  # of records
@@ -36,7 +36,7 @@ def run_id(config: Config, identified_by: Mapping[str, Any]) -> str:
 
     Args:
         config: of the run.
-        identified_by: its identity (`jobs.keys.identity`).
+        identified_by: its identity (`jobs.job.keys.identity`).
     """
     return "-".join(part for part in (config.name, config.shown_label, fingerprint(identified_by)) if part)
 

@@ -21,12 +21,12 @@ from cluster.shared_folder import check_shared
 from cluster.storage.traffic import add_traffic
 from jobs.bill.ledger import Ledger
 from jobs.bill.spending import RunMoney
+from jobs.job.prepare import Prepared
 from jobs.log.draft import draft_plan, store_plan
 from jobs.metrics.driver import DriverGauges, tracked_metrics
 from jobs.pipeline import package_folders
-from jobs.pools.sizes import PoolSizes
 from jobs.run.finish import finish, put_latest
-from jobs.run.prepare import Prepared
+from jobs.run.pool_sizes import PoolSizes
 from jobs.run.progress_file import ProgressFile
 from jobs.run.record import Record
 from jobs.run.stopping import Signals, Stall, Sums, limit, outcome

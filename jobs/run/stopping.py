@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 from cluster import costs
 from cluster.errors import Stopped
 from cluster.run.shards import Plan
-from jobs.run.prepare import Prepared
+from jobs.job.prepare import Prepared
 from jobs.run.tally import Tally
 from jobs.tables import NOTES
 from jobs.terminal.formats import money

@@ -10,11 +10,11 @@ from cluster.run.pools import Pool, PoolRequest
 from cluster.run.shards import File, Plan
 from cluster.run.stage import Stage
 from jobs.bill.spending import requests_per_query
+from jobs.job.pools import requested_pools
+from jobs.job.prepare import Prepared, check_engine
+from jobs.job.request_shares import check_shares
 from jobs.pipeline import stages
-from jobs.pools.request_shares import check_shares
-from jobs.pools.requested import requested_pools
 from jobs.run.finish import run_balances, written_schemas
-from jobs.run.prepare import Prepared, check_engine
 
 Balances = list[tuple[str, int, str, int]]
 

@@ -11,7 +11,7 @@ from typing import Any
 from cluster.costs import BusyTime, Prices, Totals, add_totals, entry
 from cluster.run.stage import BlockHalted, heartbeat, reserver, stopping
 from cluster.storage import Storage
-from jobs.run.engine import open_worker_engine
+from jobs.job.engine import open_worker_engine
 from jobs.stages.allowance import Allowance, Grant
 from jobs.stages.completions import CompletionRecord, Completions, key_of
 from jobs.stages.fill import fill

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from cluster import costs
 from cluster.run.stage import heartbeat
-from jobs.index.opening import open_documents
+from jobs.job.opening import open_documents
 from jobs.tables import CANDIDATE, ORIGINAL, SOURCE, nested, with_appended
 from retrievers.corpora.duplicates import fuse_distinct
 from retrievers.fusion import Fused, fuse

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from cluster import costs
 from cluster.errors import RetrieverError
 from cluster.run.stage import heartbeat
-from jobs.index.opening import open_documents
+from jobs.job.opening import open_documents
 from jobs.stages.fill import fill
 from jobs.stages.search_texts import originals
 from jobs.tables import SCORE, nested, with_appended, with_failure

@@ -22,14 +22,14 @@ from cluster.run.meter import Meter
 from cluster.run.session import InProcessSession
 from cluster.run.stage import Stage
 from jobs.config.config import Config
-from jobs.index.opening import open_documents
+from jobs.job.engine import open_worker_engine
+from jobs.job.opening import open_documents
+from jobs.job.pools import requested_pools
+from jobs.job.prepare import check_engine, prepare_query
+from jobs.job.request_shares import worker_settings
 from jobs.log.judge import Rejection, judge
 from jobs.log.variables import newest
 from jobs.pipeline import stages
-from jobs.pools.request_shares import worker_settings
-from jobs.pools.requested import requested_pools
-from jobs.run.engine import open_worker_engine
-from jobs.run.prepare import check_engine, prepare_query
 from jobs.stages.completions import Completions, key_of
 from jobs.stages.list_columns import cuts_of
 from jobs.stages.search_texts import query_texts

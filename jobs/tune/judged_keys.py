@@ -9,8 +9,8 @@ import duckdb
 from cluster.errors import ConfigError
 from jobs.evaluate import judged_rows
 from jobs.evaluate.evaluate import Evaluation
-from jobs.evaluate.judgements import Judgements
 from jobs.evaluate.per_query import committed_keys
+from jobs.log.judgements import Judgements
 from jobs.run.folder import RunFolder
 
 

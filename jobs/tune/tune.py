@@ -16,9 +16,9 @@ from cluster.errors import ConfigError, RewriterError
 from jobs.compare.clusters import query_clusters
 from jobs.evaluate.evaluate import FEW_QUERIES
 from jobs.evaluate.intervals import Floats
-from jobs.evaluate.judgements import Judgements
+from jobs.job.rewriting import read_text
+from jobs.log.judgements import Judgements
 from jobs.run.folder import RunFolder
-from jobs.run.rewriting import read_text
 from jobs.tune.folds import draw_folds
 from jobs.tune.gaps import Gap, as_good_as_the_best, gap
 from jobs.tune.gathered import GatheredQueries, gather

@@ -118,8 +118,8 @@ def one(verb: str, config: str) -> Figures:
     from jobs.ablate.prepare import prepare_ablation
     from jobs.compare.closing import compared, write_pages
     from jobs.config.load import load_config
+    from jobs.job.prepare import prepare
     from jobs.run.folder import open_run
-    from jobs.run.prepare import prepare
     from jobs.run.run import RUN, run
     from jobs.terminal.live_display import LiveDisplay
 
@@ -214,8 +214,8 @@ def pairs(folder: Path, name: str, queries: int = 20) -> bool:
 
     from jobs.ablate.prepare import prepare_ablation
     from jobs.config.load import load_config
+    from jobs.job.prepare import prepare
     from jobs.run.folder import open_run
-    from jobs.run.prepare import prepare
     from jobs.run.run import run
     from jobs.terminal.live_display import LiveDisplay
 

@@ -24,7 +24,7 @@ from cluster.run.shards import File, Manifest, Plan, Shard
 from cluster.storage import Storage
 from cluster.storage.files import FileStorage
 from jobs.evaluate.evaluate import evaluate
-from jobs.evaluate.judgements import Judgements
+from jobs.log.judgements import Judgements
 from jobs.run.folder import RunFolder
 from jobs.tables import STORED
 

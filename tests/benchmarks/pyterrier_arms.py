@@ -50,8 +50,8 @@ from jobs.ablate.arms import arms_of
 from jobs.ablate.prepare import prepare_ablation
 from jobs.compare.closing import compared, write_pages
 from jobs.compare.frame import measure_arms
-from jobs.compare.measures import check_measures, deepest_rank
 from jobs.config.load import load_config
+from jobs.job.measure_names import check_measures, deepest_rank
 from jobs.run.folder import open_run
 from jobs.run.run import run
 from jobs.terminal.live_display import LiveDisplay

@@ -92,7 +92,7 @@ def main() -> None:
 
 def make_page(folder: Path) -> None:
     """In a process of its own, so that the peak is the report's."""
-    from jobs.evaluate.judgements import Judgements
+    from jobs.log.judgements import Judgements
     from jobs.report import report
     from jobs.report.judged import measured
     from jobs.run.folder import open_run

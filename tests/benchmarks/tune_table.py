@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import yaml
 from recorded_sets import DATA, ENCODER, INDEXES, LABELS, recorded_rows, recording, shared
 
-from jobs.evaluate.judgements import read_qrels
+from jobs.log.judgements import read_qrels
 from jobs.run.folder import open_run
 from jobs.tune.gathered import gather
 from jobs.tune.objective import Objective

@@ -36,11 +36,11 @@ from cluster.storage.s3 import S3Storage
 from jobs.config.config import Config, LimitSettings
 from jobs.config.load import load_config
 from jobs.index import actors
+from jobs.job.request_shares import check_shares
 from jobs.log.check import LogColumns, check_log
 from jobs.log.files import LogFile
-from jobs.pools.request_shares import check_shares
-from jobs.pools.sizes import PoolSizes
 from jobs.run.finish import check_balances, run_balances
+from jobs.run.pool_sizes import PoolSizes
 from jobs.run.stopping import Signals, Stall, Sums, limit
 from jobs.run.tally import Tally
 from jobs.run.traces import Traces

@@ -28,12 +28,12 @@ from jobs.bill.bill import bill
 from jobs.bill.ledger import COUNT_SECONDS, Ledger
 from jobs.bill.starts import BROKEN, TIMES, known_starts, node_time, unknown_losses
 from jobs.config.load import load_config
+from jobs.job.prepare import Prepared, prepare
 from jobs.plan.estimate import estimate
 from jobs.report import report
 from jobs.report.figures import Figures
 from jobs.report.spending import spending
 from jobs.run.folder import RunFolder, open_run
-from jobs.run.prepare import Prepared, prepare
 from jobs.run.run import run
 from jobs.run.stopping import Stopped
 from jobs.runs import list_runs

@@ -21,7 +21,7 @@ from cluster.costs import Prices
 from cluster.run.stage import reporting_to
 from cluster.storage import open_storage
 from jobs.config.load import load_config
-from jobs.run.prepare import prepare
+from jobs.job.prepare import prepare
 from jobs.run.run import run
 from jobs.run.stopping import Stopped
 from jobs.stages.completer import Completer

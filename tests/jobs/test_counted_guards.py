@@ -21,9 +21,9 @@ from jobs.ablate.prepare import prepare_ablation
 from jobs.compare.closing import arm_guards, closing_values, compared
 from jobs.config.load import load_config
 from jobs.guards.drift import drifted
+from jobs.job.prepare import Prepared, prepare
 from jobs.report import report
 from jobs.run.folder import RunFolder, open_run
-from jobs.run.prepare import Prepared, prepare
 from jobs.run.run import run
 from jobs.stages.order import Order
 from jobs.stages.retrieve import Retrieve

@@ -18,9 +18,9 @@ from jobs.diff.diff import diff, diff_values
 from jobs.diff.page import diff_page
 from jobs.diff.quality import Paired, QueryChange, quality
 from jobs.evaluate.intervals import mean_interval
-from jobs.evaluate.judgements import Judgements
 from jobs.evaluate.measure import MEASURES
 from jobs.evaluate.per_query import ListLengths, PerQuery
+from jobs.log.judgements import Judgements
 from jobs.run.folder import RunFolder
 
 Side = Callable[..., RunFolder]

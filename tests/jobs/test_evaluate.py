@@ -21,7 +21,7 @@ from cluster.storage import Storage
 from cluster.storage.files import FileStorage
 from jobs.evaluate import judged_rows
 from jobs.evaluate.evaluate import MEASURES, Evaluation, evaluate, evaluation_notes, evaluation_table, evaluation_values
-from jobs.evaluate.judgements import Judgements, Key
+from jobs.log.judgements import Judgements, Key
 from jobs.run.folder import RunFolder
 from jobs.tables import STORED
 

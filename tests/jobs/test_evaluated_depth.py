@@ -15,7 +15,7 @@ from jobs.__main__ import main
 from jobs.diff.diff import diff, diff_values
 from jobs.diff.page import diff_page
 from jobs.evaluate.evaluate import evaluate, evaluation_table, evaluation_values
-from jobs.evaluate.judgements import Judgements
+from jobs.log.judgements import Judgements
 from jobs.run.folder import RunFolder
 from jobs.terminal.summary import closing_table
 

@@ -15,8 +15,8 @@ from cluster.errors import ConfigError
 from jobs.__main__ import main
 from jobs.evaluate.evaluate import MEASURES, evaluate
 from jobs.evaluate.exports import write_trec
-from jobs.evaluate.judgements import Judgements, read_qrels
 from jobs.evaluate.per_query import per_query
+from jobs.log.judgements import Judgements, read_qrels
 from jobs.run.folder import RunFolder
 
 QUERIES = [

@@ -18,11 +18,11 @@ from cluster.errors import ConfigError, DmqrError
 from jobs.ablate.prepare import prepare_ablation
 from jobs.config.load import load_config
 from jobs.evaluate.judged_rows import query_of
-from jobs.evaluate.judgements import Judgements
 from jobs.evaluate.per_query import database
 from jobs.index.index import index
+from jobs.job.prepare import prepare
+from jobs.log.judgements import Judgements
 from jobs.run.folder import open_run
-from jobs.run.prepare import prepare
 from jobs.run.run import run
 from jobs.terminal.live_display import LiveDisplay
 from jobs.try_one.given import Given

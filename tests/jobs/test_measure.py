@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from jobs.evaluate import measure as module
-from jobs.evaluate.judgements import Judgements
 from jobs.evaluate.measure import MEASURES, Measured, measure
+from jobs.log.judgements import Judgements
 
 
 def by_hand(grades: dict[str, int], ranked: list[str]) -> list[float]:

@@ -10,8 +10,8 @@ from report_runs import PRICES, QUERIES, Make, Page, Query, RunMaker, page, quer
 
 from jobs.evaluate import judged_rows
 from jobs.evaluate.evaluate import MEASURES, Evaluation
-from jobs.evaluate.judgements import Judgements
 from jobs.evaluate.per_query import database, per_query
+from jobs.log.judgements import Judgements
 from jobs.report import report
 from jobs.report.failures import failures
 from jobs.report.figures import Figures

@@ -22,10 +22,10 @@ from whole_runs import rows
 from cluster.errors import RewriterError
 from jobs.ablate.prepare import prepare_ablation
 from jobs.config.load import load_config
-from jobs.evaluate.judgements import Judgements
+from jobs.job.prepare import prepare
+from jobs.log.judgements import Judgements
 from jobs.report.figures import Figures
 from jobs.run.folder import RunFolder, open_run
-from jobs.run.prepare import prepare
 from jobs.run.run import run
 from jobs.stages.fuse import Fuse
 from jobs.stages.retrieve import Retrieve

@@ -20,8 +20,8 @@ from jobs.compare.closing import closing_values, compared
 from jobs.config.load import load_config
 from jobs.evaluate import unknown
 from jobs.evaluate.evaluate import evaluate, evaluation_notes, evaluation_values
-from jobs.evaluate.judgements import Judgements
 from jobs.index.index import index
+from jobs.log.judgements import Judgements
 from jobs.run.folder import open_run
 from jobs.run.run import run
 from jobs.terminal.live_display import LiveDisplay

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from report_runs import Query, RunMaker, query_id
 
-from jobs.evaluate.judgements import Judgements
+from jobs.log.judgements import Judgements
 from jobs.run.folder import RunFolder
 
 LENGTH = 10  # of each list

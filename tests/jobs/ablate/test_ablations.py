@@ -26,9 +26,9 @@ from jobs.ablate.stages.retrieve import RetrieveArms
 from jobs.ablate.stages.write import WriteArms
 from jobs.compare.arm_costs import arm_costs
 from jobs.config.load import load_config
+from jobs.job.prepare import prepare
 from jobs.plan.plan import plan
 from jobs.run.folder import open_run
-from jobs.run.prepare import prepare
 from jobs.run.run import run
 from jobs.tables import STORED
 from jobs.terminal.live_display import LiveDisplay

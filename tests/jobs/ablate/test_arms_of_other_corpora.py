@@ -20,8 +20,8 @@ from jobs.ablate.prepare import Ablation, prepare_ablation
 from jobs.ablate.saving import saved
 from jobs.compare.worth import worth
 from jobs.config.load import load_config
+from jobs.job.prepare import prepare
 from jobs.run.folder import open_run
-from jobs.run.prepare import prepare
 from jobs.run.run import run
 from jobs.terminal.live_display import LiveDisplay
 from retrievers.local.build import build_local_index

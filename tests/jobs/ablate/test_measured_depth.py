@@ -17,8 +17,8 @@ from jobs.ablate.prepare import prepare_ablation
 from jobs.compare.closing import ComparedArms, closing_page, closing_values, compared, report_of, write_pages
 from jobs.compare.export.trec import write_trec
 from jobs.config.load import load_config
+from jobs.job.prepare import prepare
 from jobs.run.folder import open_run
-from jobs.run.prepare import prepare
 from jobs.run.run import run
 from jobs.terminal.live_display import LiveDisplay
 

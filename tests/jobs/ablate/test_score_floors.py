@@ -16,7 +16,7 @@ from whole_runs import rows
 
 from jobs.ablate.prepare import prepare_ablation
 from jobs.config.load import load_config
-from jobs.run.prepare import prepare
+from jobs.job.prepare import prepare
 from jobs.run.run import run
 from jobs.terminal.live_display import LiveDisplay
 

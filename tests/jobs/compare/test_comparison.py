@@ -20,7 +20,7 @@ from jobs.compare.export.frame import latex_table
 from jobs.compare.significance import holm
 from jobs.compare.table import BEST, MOST_ARMS, SECOND, comparison_table, comparison_values, marks
 from jobs.config.config import EvaluateSettings
-from jobs.evaluate.judgements import Judgements
+from jobs.log.judgements import Judgements
 from jobs.run.folder import RunFolder
 
 KEYS = 60

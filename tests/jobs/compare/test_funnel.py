@@ -15,7 +15,7 @@ from list_folders import Row, arm, list_row, query_ids, ranked, write_folder
 
 from jobs.compare.export import lists as list_files
 from jobs.compare.funnel import Funnel, StrategyFunnel, funnel
-from jobs.evaluate.judgements import Judgements
+from jobs.log.judgements import Judgements
 from jobs.run.folder import RunFolder
 
 A, B, C, D = query_ids(4)

@@ -15,7 +15,7 @@ from jobs.compare.comparison import Comparison, compare
 from jobs.compare.slices import MOST_VALUES, NONE, OTHERS, script, thirds
 from jobs.compare.table import comparison_table, comparison_values
 from jobs.config.config import EvaluateSettings
-from jobs.evaluate.judgements import Judgements
+from jobs.log.judgements import Judgements
 
 ARMS = [arm("full"), arm("original")]
 

@@ -452,7 +452,7 @@ def test_models_at_servers_are_reached_and_are_no_paths_here() -> None:
 
 
 def test_the_settings_are_no_part_of_a_fingerprint() -> None:
-    from jobs.keys import identity_fields
+    from jobs.job.keys import identity_fields
 
     assert identity_fields(config("cluster.kubernetes.image=other:1")) == identity_fields(config())
 

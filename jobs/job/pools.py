@@ -12,7 +12,7 @@ from cluster.errors import ConfigError, RewriterError
 from cluster.run.pools import AUTO, Pool, PoolRequest, in_process_pools, local_pools
 from cluster.run.session import IN_PROCESS, usable_gpus
 from jobs.config.config import Config
-from jobs.pools.request_shares import limit_workers, rerankers_of
+from jobs.job.request_shares import limit_workers, rerankers_of
 from retrievers.hybrid.settings import Indexed, all_indexed, with_indexed
 from retrievers.models import resolved_dtype
 from retrievers.settings import AnyEncoderSettings, EncoderSettings, RerankSettings

@@ -21,9 +21,9 @@ from cluster.errors import ConfigError
 from cluster.run.pools import AUTO, Pool, PoolRequest, stage_of_pool
 from cluster.run.session import InProcessSession, Session
 from cluster.run.shards import Shard
-from jobs.keys import settings_fingerprint
+from jobs.job.keys import settings_fingerprint
+from jobs.job.prepare import Prepared
 from jobs.run.folder import RunFolder, open_run
-from jobs.run.prepare import Prepared
 from jobs.run.tally import Tally, summed
 from jobs.terminal.logs import event
 

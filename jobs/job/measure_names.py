@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from cluster.errors import ConfigError, nearest
-from jobs.evaluate.judgements import MAX_GRADE, Judgements, read_qrels
+from jobs.log.judgements import MAX_GRADE, Judgements, read_qrels
 
 if TYPE_CHECKING:
     import ir_measures

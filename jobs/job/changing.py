@@ -6,8 +6,8 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from jobs.index.opening import retriever_facts
-from jobs.pools.request_shares import worker_settings
+from jobs.job.opening import retriever_facts
+from jobs.job.request_shares import worker_settings
 from jobs.terminal.logs import event
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.hybrid.settings import Indexed, all_indexed, indexed_identities

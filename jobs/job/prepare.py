@@ -11,21 +11,21 @@ from cluster.costs import Prices, load_prices, prices_version
 from cluster.errors import ConfigError, RetrieverError, RewriterError, nearest
 from cluster.run.session import IN_PROCESS
 from cluster.storage import Storage, check_writable, open_storage
-from jobs.compare.measures import named_judgements
 from jobs.config.config import Config
 from jobs.evaluate.answers import read_answers
 from jobs.evaluate.evaluate import Judgements
-from jobs.index.opening import retriever_facts
-from jobs.keys import identity
+from jobs.job import engine
+from jobs.job.changing import SearchedIndex, States, searched_indexes
+from jobs.job.indexes import as_built, check_documents, encoder_warnings, index_identities
+from jobs.job.keys import identity
+from jobs.job.measure_names import named_judgements
+from jobs.job.opening import retriever_facts
+from jobs.job.pools import with_precisions
+from jobs.job.rewriting import config_error, read_rewriting
 from jobs.log.check import LogColumns, check_log
 from jobs.log.files import LogFile
 from jobs.log.ubi import log_files
-from jobs.pools.requested import with_precisions
-from jobs.run import engine
-from jobs.run.changing import SearchedIndex, States, searched_indexes
 from jobs.run.folder import run_id
-from jobs.run.indexes import as_built, check_documents, encoder_warnings, index_identities
-from jobs.run.rewriting import config_error, read_rewriting
 from retrievers.hybrid.settings import indexed_identities
 from retrievers.reranker import reranker_identity
 from rewriters.engines.settings import EngineSettings, OpenaiSettings

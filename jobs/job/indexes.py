@@ -8,8 +8,8 @@ from typing import Any
 
 from cluster.errors import ConfigError
 from jobs.config.config import Config
-from jobs.index.opening import check_filters, open_documents, retriever_identity
-from jobs.pools.request_shares import indexed_settings, worker_settings
+from jobs.job.opening import check_filters, open_documents, retriever_identity
+from jobs.job.request_shares import indexed_settings, worker_settings
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.encoder import encoder_notes
 from retrievers.encoders.recipe import own_words, settings_as_built
