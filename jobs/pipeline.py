@@ -22,13 +22,13 @@ import rewriters
 from cluster.metrics.table import MetricSample
 from cluster.run.pools import Pool
 from cluster.run.stage import Stage, Worker, link
+from jobs.chain.metric_samples import rewrite_samples, score_samples
 from jobs.config.config import Config
 from jobs.job import engine
 from jobs.job.pools import device
 from jobs.job.prepare import Prepared
 from jobs.job.request_shares import reranker_settings, sharing_workers, worker_settings
-from jobs.metrics.driver import exports_metrics
-from jobs.metrics.samples import rewrite_samples, score_samples
+from jobs.run.gauges import exports_metrics
 from jobs.stages.error_counts import added_failures
 from jobs.stages.fuse import Fuse
 from jobs.stages.list_columns import cuts_of

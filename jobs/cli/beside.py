@@ -12,7 +12,7 @@ from cluster.errors import ConfigError
 from cluster.storage import remote
 from jobs.config.config import EvaluateSettings
 from jobs.log.judgements import Judgements, read_qrels
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 
 
 def prices_of(options: argparse.Namespace, folder: RunFolder) -> Prices | None:

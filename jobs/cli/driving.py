@@ -19,7 +19,7 @@ from jobs.cli.refusal import cause, say, system
 if TYPE_CHECKING:
     from jobs.config.config import Config
     from jobs.job.prepare import Prepared
-    from jobs.run.folder import RunFolder
+    from jobs.runs.folder import RunFolder
     from jobs.terminal.live_display import LiveDisplay
     from jobs.terminal.log_files import LogFiles
 

@@ -11,7 +11,7 @@ from jobs.cli.printing import print_json, print_page
 
 if TYPE_CHECKING:
     from jobs.log.judgements import Judgements
-    from jobs.run.folder import RunFolder
+    from jobs.runs.folder import RunFolder
 
 
 def evaluate(options: argparse.Namespace) -> int:
@@ -21,7 +21,7 @@ def evaluate(options: argparse.Namespace) -> int:
     from jobs.evaluate.evaluate import evaluation_table, evaluation_values, read_qrels
     from jobs.evaluate.exports import check_per_query, write_per_query, write_trec
     from jobs.evaluate.per_query import per_query
-    from jobs.run.folder import open_run
+    from jobs.runs.folder import open_run
 
     if options.per_query:
         check_per_query(options.per_query)

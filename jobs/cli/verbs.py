@@ -17,7 +17,7 @@ from jobs.cli.refusal import say
 
 if TYPE_CHECKING:
     from jobs.evaluate.evaluate import Evaluation
-    from jobs.run.folder import RunFolder
+    from jobs.runs.folder import RunFolder
     from jobs.terminal.live_display import LiveDisplay
     from jobs.terminal.log_files import LogFiles
 
@@ -81,10 +81,10 @@ def try_(options: argparse.Namespace) -> int:
 
 def plan(options: argparse.Namespace) -> int:
     """Shows what a run would do and cost."""
-    from jobs.ablate.prepare import prepare_ablation
     from jobs.config.ablate import AblateSettings
     from jobs.job.prepare import prepare
     from jobs.plan.plan import plan, plan_table
+    from jobs.run.ablation import prepare_ablation
     from jobs.terminal.log_files import logged
 
     config = load(options)
@@ -105,8 +105,8 @@ def run(options: argparse.Namespace) -> int:
     from jobs.cli.report import write_report
     from jobs.job.prepare import prepare
     from jobs.report.judged import measured
-    from jobs.run.folder import REPORT, open_run
     from jobs.run.run import run
+    from jobs.runs.folder import REPORT, open_run
     from jobs.terminal.logs import event
     from jobs.terminal.summary import closing_table, closing_values
 
@@ -142,7 +142,7 @@ def run(options: argparse.Namespace) -> int:
 def runs(options: argparse.Namespace) -> int:
     """Lists the runs of a config, or below an output."""
     from cluster.storage import open_storage
-    from jobs.runs import find_output, list_runs, prices_of, runs_table
+    from jobs.measure.run_list import find_output, list_runs, prices_of, runs_table
 
     config = load(options) if options.config.endswith((".yaml", ".yml")) else None
     if config is None and (options.set or options.date):
@@ -165,7 +165,7 @@ def diff(options: argparse.Namespace) -> int:
     from jobs.cli.beside import check_matched, check_samples, judgements_of, prices_of
     from jobs.diff.diff import diff, diff_values
     from jobs.diff.page import diff_page
-    from jobs.run.folder import open_run
+    from jobs.runs.folder import open_run
 
     check_samples(options)
     a, b = open_run(options.a), open_run(options.b)

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from cluster.costs import Prices, Totals, add_totals, stage_sums
 from jobs.ablate.needs import KINDS, Need, arm_needs
-from jobs.bill.bill import Bill
-from jobs.run.folder import RunFolder
+from jobs.runs.bill import Bill
+from jobs.runs.folder import RunFolder
 
 
 @dataclass(frozen=True)

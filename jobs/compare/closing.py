@@ -14,7 +14,6 @@ from rich.text import Text
 from cluster.costs import Prices
 from cluster.errors import ConfigError, DmqrError
 from jobs.ablate.needs import KINDS
-from jobs.ablate.saving import Saving, saved
 from jobs.clicks.interactions import clicked
 from jobs.compare.arm_costs import ArmCost, arm_costs
 from jobs.compare.comparison import Comparison, compare
@@ -26,7 +25,8 @@ from jobs.compare.table import comparison_table, comparison_values
 from jobs.compare.worth import Worth, worth
 from jobs.config.config import EvaluateSettings
 from jobs.log.judgements import Judgements
-from jobs.run.folder import REPORT, RunFolder
+from jobs.plan.saving import Saving, saved
+from jobs.runs.folder import REPORT, RunFolder
 from jobs.stages.guard_counts import FLAG
 from jobs.terminal.summary import fallback_rows, spending_rows
 

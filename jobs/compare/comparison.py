@@ -33,7 +33,7 @@ from jobs.compare.slices import Slice, slices_of
 from jobs.config.config import EvaluateSettings
 from jobs.evaluate.intervals import Floats
 from jobs.log.judgements import Judgements
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 
 __all__ = ["Comparison", "Difference", "Slice", "compare", "differences"]
 

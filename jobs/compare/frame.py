@@ -27,7 +27,7 @@ from jobs.evaluate.per_query import committed_keys, database
 from jobs.evaluate.unknown import UnknownDocuments, unknown_documents
 from jobs.job.measure_names import check_grades, check_measures, deepest_rank, depths
 from jobs.log.judgements import Judgements, Key
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 from rewriters.normalise import normalise
 
 

@@ -16,7 +16,7 @@ from jobs.compare.export.lists import TOP_OF_LIST, Portion, list_portions, liste
 from jobs.evaluate import judged_rows
 from jobs.evaluate.per_query import database
 from jobs.log.judgements import Judgements
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 from jobs.tables import ORIGINAL
 
 TOP = 5

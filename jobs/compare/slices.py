@@ -19,7 +19,7 @@ from jobs.evaluate.evaluate import FEW_QUERIES
 from jobs.evaluate.intervals import Floats
 from jobs.evaluate.per_query import database
 from jobs.evaluate.traffic import traffic_thirds
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 from rewriters.normalise import normalise
 
 MOST_VALUES = 20  # of a log's column; the keys of rarer values are one slice

@@ -19,7 +19,7 @@ from jobs.compare.export.lists import (
 )
 from jobs.evaluate import judged_rows
 from jobs.evaluate.per_query import database
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 from jobs.tables import ORIGINAL
 
 

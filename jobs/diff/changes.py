@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from jobs.report.wording import masked
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 from rewriters.adaptive import REQUEST_NAME as ADAPTIVE
 from rewriters.joint import REQUEST_NAME as JOINT
 from rewriters.pool import named

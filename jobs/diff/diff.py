@@ -16,7 +16,7 @@ from jobs.diff.prompts import prompt_lines
 from jobs.diff.quality import Paired, PairedMeasure, quality
 from jobs.log.judgements import Judgements
 from jobs.pipeline import COSTED
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 
 
 class Cost(NamedTuple):

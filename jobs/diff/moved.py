@@ -11,7 +11,7 @@ from jobs.diff.portions import portions
 from jobs.evaluate.contexts import contexts_of
 from jobs.evaluate.measure import DEPTH
 from jobs.evaluate.per_query import database, kept
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 
 _TEXTS = """
 CREATE OR REPLACE TABLE texts AS

@@ -13,7 +13,7 @@ import duckdb
 import pyarrow as pa
 
 from cluster.run.shards import Shard
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 from jobs.tables import STORED
 
 QUERIES = 1 << 15  # of a portion; 1,000,000 queries at once did not fit into 256 MB (tests/benchmarks/diff_speed.py)

@@ -8,7 +8,7 @@ from itertools import islice
 import pyarrow.parquet as pq
 
 from jobs.evaluate.per_query import database
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 from rewriters.strategy import PLACEHOLDER, template_hash
 
 FILES = 16  # of completions that are read for a prompt of each request

@@ -18,7 +18,7 @@ from jobs.evaluate.looked import Looked, Numbers, looked, uneven
 from jobs.evaluate.per_query import PerQuery, database, kept, per_query, sums_by_query
 from jobs.job.measure_names import depths
 from jobs.log.judgements import Judgements
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 
 
 class PairedMeasure(NamedTuple):

@@ -13,7 +13,7 @@ from cluster.storage import open_file
 from cluster.storage.s3_duckdb import attach
 from jobs.evaluate.judged_rows import query_of
 from jobs.log.judgements import Judgements, Key
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 from rewriters.guards.leakage import has_answer
 from rewriters.normalise import normalise
 

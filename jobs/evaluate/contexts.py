@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from jobs.evaluate.per_query import database
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 
 
 def contexts_of(run: RunFolder, query_ids: Iterable[str]) -> dict[str, str]:

@@ -22,7 +22,7 @@ from jobs.evaluate.per_query import ListLengths, PerQuery, kept, per_query, sums
 from jobs.evaluate.unknown import UnknownDocuments, unknown_documents
 from jobs.job.measure_names import depths
 from jobs.log.judgements import Judgements, Key, read_qrels
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 
 __all__ = ["MEASURES", "Evaluation", "Judgements", "evaluate", "evaluation_table", "evaluation_values", "read_qrels"]
 

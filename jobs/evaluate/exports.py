@@ -16,7 +16,7 @@ from cluster.errors import ConfigError
 from cluster.storage import open_storage, remote
 from jobs.evaluate.per_query import PerQuery, database, per_query_table
 from jobs.log.judgements import Judgements
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 
 ENDINGS = (".parquet", ".csv")
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from cluster.errors import ConfigError
 from jobs.log.judgements import Judgements, Key
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 from jobs.stages.fuse import fuse_original
 from jobs.stages.list_columns import cuts_of
 from jobs.tables import ORIGINAL

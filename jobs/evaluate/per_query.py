@@ -28,7 +28,7 @@ from jobs.evaluate.measure import measure
 from jobs.job.measure_names import check_grades, check_measures, deepest_rank
 from jobs.log.judgements import Judgements
 from jobs.log.task import connect, no_room
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 
 MEMORY = "256MB"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import duckdb
 import numpy as np
 
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 
 THIRDS = ("head", "torso", "tail")
 

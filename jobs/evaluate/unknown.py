@@ -9,7 +9,7 @@ from jobs.job.changing import searched_indexes
 from jobs.job.opening import open_documents
 from jobs.job.request_shares import worker_settings
 from jobs.log.judgements import Judgements
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 from retrievers.hybrid.settings import all_indexed, indexed_identities
 
 MOST = 10_000  # judged documents that are looked up: 20 requests to Elasticsearch

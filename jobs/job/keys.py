@@ -1,4 +1,4 @@
-"""The fingerprint of a run: the inputs that determine its results. The name of its folder: `jobs/run/folder.py`.
+"""The fingerprint of a run: the inputs that determine its results. The name of its folder: `jobs/runs/folder.py`.
 
 Every field of the config counts unless it is marked `NOT_IDENTITY`: because it sets only a location, a speed or a
 duration, or because its resolved value counts instead (a model's weights, an index's content). Fields at their default

@@ -1,4 +1,4 @@
-"""Checks of a job before the run, and the name of its folder (jobs/run/folder.py)."""
+"""Checks of a job before the run, and the name of its folder (jobs/runs/folder.py)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from jobs.job.rewriting import config_error, read_rewriting
 from jobs.log.check import LogColumns, check_log
 from jobs.log.files import LogFile
 from jobs.log.ubi import log_files
-from jobs.run.folder import run_id
+from jobs.runs.folder import run_id
 from retrievers.hybrid.settings import indexed_identities
 from retrievers.reranker import reranker_identity
 from rewriters.engines.settings import EngineSettings, OpenaiSettings

@@ -33,7 +33,7 @@ from jobs.report.samples import DOCUMENT_CHARACTERS, samples
 from jobs.report.selection import selection
 from jobs.report.spending import spending
 from jobs.report.trend import trend
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 
 FILTERS = ("shown", "number", "signed", "percent", "duration", "money", "size")
 

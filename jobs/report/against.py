@@ -16,7 +16,7 @@ from cluster.storage import open_storage
 from jobs.evaluate.evaluate import Evaluation
 from jobs.evaluate.measure import title
 from jobs.evaluate.stored import stored_evaluation
-from jobs.run.folder import RunFolder, find_runs, open_run
+from jobs.runs.folder import RunFolder, find_runs, open_run
 from rewriters.settings import SelectAll
 
 COMPARED = ("nDCG@10", "Success@5", "P@5")  # Figure 3 of the paper has Success@5 (its H@5) and P@5

@@ -9,8 +9,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 
 from jobs.report.judged import Judged
-from jobs.report.reading import database, queries_of, spread
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
+from jobs.runs.reading import database, queries_of, spread
 
 SHARDS = 25  # to take evenly spread samples from; the lists of each are read
 KINDS = 5  # errors, gain, loss, traffic, spread: each has an equal part of the samples

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from cluster.errors import ClusterError, RetrieverError
 from jobs.job.opening import open_documents
 from jobs.job.request_shares import worker_settings
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 from retrievers.hybrid.settings import all_indexed, indexed_identities
 
 

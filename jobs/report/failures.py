@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from cluster.run.shards import Manifest
 from jobs.report.figures import Case, Figures
-from jobs.report.reading import database, files, queries_of
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
+from jobs.runs.reading import database, files, queries_of
 
 EXAMPLES = 3
 RAW_CHARACTERS = 600

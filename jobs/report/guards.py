@@ -9,7 +9,7 @@ from cluster.errors import ConfigError
 from jobs.evaluate.answers import AnswerShare, answer_share
 from jobs.report.documents import texts_of
 from jobs.report.figures import Figures
-from jobs.report.reading import database, files, spread
+from jobs.runs.reading import database, files, spread
 from jobs.stages.guard_counts import REQUESTS, GuardCounts, found_by_guards, searches_saved
 from rewriters.guards.leakage import copies
 

@@ -9,7 +9,7 @@ from jobs.evaluate.evaluate import Evaluation, evaluation
 from jobs.evaluate.measure import MEASURES
 from jobs.evaluate.per_query import PerQuery, per_query
 from jobs.log.judgements import Judgements
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from itertools import combinations
 import duckdb
 
 from jobs.report.figures import Figures
-from jobs.report.reading import database, files, portions, spread
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
+from jobs.runs.reading import database, files, portions, spread
 from jobs.tables import ORIGINAL
 from retrievers.fusion import takes_part
 from retrievers.lists import TOGETHER

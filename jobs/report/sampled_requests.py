@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jobs.report.failures import Excerpt
-from jobs.report.reading import database
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
+from jobs.runs.reading import database
 from rewriters.classifier import REQUEST_NAME as CLASSIFY
 from rewriters.outcome.retries import FIRST_TRY
 

@@ -18,9 +18,9 @@ from jobs.report.failures import Failures
 from jobs.report.figures import Figures
 from jobs.report.judged import Judged
 from jobs.report.lists import comparable
-from jobs.report.reading import database, files
 from jobs.report.sampled_requests import SampledRequest, sampled_requests
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
+from jobs.runs.reading import database, files
 from jobs.stages.fuse import fuse_original
 from jobs.tables import NOTES, ORIGINAL
 from retrievers.typos import with_typos

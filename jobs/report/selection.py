@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from jobs.evaluate.evaluate import Evaluation
 from jobs.report.against import Against, against
 from jobs.report.figures import Figures
-from jobs.report.reading import database, files, queries_of, spread
 from jobs.report.wording import number, percent
+from jobs.runs.reading import database, files, queries_of, spread
 from jobs.stages.selection_counts import Selected
 
 WIDTH, HEIGHT = 320.0, 110.0  # of the bars

@@ -1,7 +1,7 @@
 """The costs of a run: by stage, by strategy, and reconciled with its worker time.
 
 The figures of a stage are measured. Where nodes are billed, `idle` and `lost` are lines of their own, and all lines add up to
-the bill (`jobs/bill/bill.py`). Those of a strategy are shares of joint work: a request of several strategies is divided by the
+the bill (`jobs/runs/bill.py`). Those of a strategy are shares of joint work: a request of several strategies is divided by the
 number of queries for which each was selected (equally where every strategy is), a retriever's searches by the number of lists.
 Costs common to all strategies (fusing, reranking, reading, writing, start-up of workers, the driver, requests to S3, a
 retriever that searches all texts of a query as one) are not divided.

@@ -10,9 +10,9 @@ from cluster.costs import Prices
 from cluster.errors import ClusterError, ConfigError
 from cluster.storage import open_storage
 from jobs.evaluate.evaluate import Evaluation, evaluation_values
+from jobs.measure.run_list import ListedRun, leading_measure, list_runs
 from jobs.report.wording import money
-from jobs.run.folder import RunFolder
-from jobs.runs import ListedRun, leading_measure, list_runs
+from jobs.runs.folder import RunFolder
 
 NIGHTS = 14
 WIDTH, HEIGHT = 320.0, 96.0  # of a chart's area

@@ -23,8 +23,8 @@ from cluster.run.session import InProcessSession, Session
 from cluster.run.shards import Shard
 from jobs.job.keys import settings_fingerprint
 from jobs.job.prepare import Prepared
-from jobs.run.folder import RunFolder, open_run
-from jobs.run.tally import Tally, summed
+from jobs.runs.folder import RunFolder, open_run
+from jobs.runs.tally import Tally, summed
 from jobs.terminal.logs import event
 
 CALIBRATION = 200  # queries, at least

@@ -1,6 +1,6 @@
 """Counts of what the guards found and did, in the manifests' keys, and their sums over a run.
 
-guard/<strategy>/<flag>         texts with a flag of `rewrites.guards`; over a whole job: `jobs/guards/whole_job.py`
+guard/<strategy>/<flag>         texts with a flag of `rewrites.guards`; over a whole job: `jobs/run/whole_job.py`
 left_out/<strategy>/<guard>     texts that a guard left out
 unsearched/<strategy>           of the near-duplicates left out, those that no other text of the query equals
 override_requests               requests that were not made, since people have written all of their texts

@@ -17,7 +17,7 @@ from cluster import costs
 from cluster.run.shards import write_table
 from cluster.run.stage import heartbeat, shard_of
 from cluster.storage import open_storage
-from jobs.guards.drift import drifted, flagged
+from jobs.chain.drift import drifted, flagged
 from jobs.job.opening import open_retriever
 from jobs.stages.fill import fill
 from jobs.stages.list_columns import Cuts, FlatLists, Found, flat_lists, runs_column, stored_rows

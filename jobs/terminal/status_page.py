@@ -10,7 +10,7 @@ from rich.text import Text
 
 from cluster.outages import Outage
 from cluster.run.lease import Holder
-from jobs.run.status import Status
+from jobs.runs.status import Status
 from jobs.terminal.display import stage_table, totals, totals_table
 from jobs.terminal.formats import clock, per_second, plain
 from jobs.terminal.state import StageState, State

@@ -20,7 +20,7 @@ from jobs.evaluate.intervals import Floats
 from jobs.evaluate.per_query import database
 from jobs.job.rewriting import read_rewriting
 from jobs.log.judgements import Judgements
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 from jobs.stages.list_columns import Cuts, cuts_of
 from jobs.stages.search_texts import Text, joined, query_texts
 from jobs.tune.judged_keys import judged_keys

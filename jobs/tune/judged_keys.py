@@ -11,7 +11,7 @@ from jobs.evaluate import judged_rows
 from jobs.evaluate.evaluate import Evaluation
 from jobs.evaluate.per_query import committed_keys
 from jobs.log.judgements import Judgements
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 
 
 def judged_keys(

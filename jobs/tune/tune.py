@@ -18,7 +18,7 @@ from jobs.evaluate.evaluate import FEW_QUERIES
 from jobs.evaluate.intervals import Floats
 from jobs.job.rewriting import read_text
 from jobs.log.judgements import Judgements
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 from jobs.tune.folds import draw_folds
 from jobs.tune.gaps import Gap, as_good_as_the_best, gap
 from jobs.tune.gathered import GatheredQueries, gather

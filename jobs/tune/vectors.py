@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from cluster.errors import RetrieverError
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 from jobs.stages.search_texts import Text
 from retrievers.encoder import encoder_differences, encoder_identity, open_encoder
 from retrievers.joined import search_vectors

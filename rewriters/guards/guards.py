@@ -9,7 +9,7 @@ Each text gets flags, in `RewriteResult.guards`:
     masked                                it was written without seeing the personal data of the query
     override                              a person wrote it
 
-`drift` is added where vectors are (`jobs/guards/drift.py`). A text that people wrote is not checked. Order: bans, parts of the
+`drift` is added where vectors are (`jobs/chain/drift.py`). A text that people wrote is not checked. Order: bans, parts of the
 query, vocabulary, near-duplicates.
 """
 

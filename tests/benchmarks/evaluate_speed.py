@@ -25,7 +25,7 @@ from cluster.storage import Storage
 from cluster.storage.files import FileStorage
 from jobs.evaluate.evaluate import evaluate
 from jobs.log.judgements import Judgements
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 from jobs.tables import STORED
 
 SHARD, DEPTH, RESULTS = 1000, 30, 10

@@ -95,7 +95,7 @@ def make_page(folder: Path) -> None:
     from jobs.log.judgements import Judgements
     from jobs.report import report
     from jobs.report.judged import measured
-    from jobs.run.folder import open_run
+    from jobs.runs.folder import open_run
 
     began = time.monotonic()
     run = open_run(str(folder / "run"))

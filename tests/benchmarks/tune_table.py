@@ -23,7 +23,7 @@ import yaml
 from recorded_sets import DATA, ENCODER, INDEXES, LABELS, recorded_rows, recording, shared
 
 from jobs.log.judgements import read_qrels
-from jobs.run.folder import open_run
+from jobs.runs.folder import open_run
 from jobs.tune.gathered import gather
 from jobs.tune.objective import Objective
 from jobs.tune.page import tuning_values

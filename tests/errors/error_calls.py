@@ -42,8 +42,8 @@ from jobs.log.files import LogFile
 from jobs.run.finish import check_balances, run_balances
 from jobs.run.pool_sizes import PoolSizes
 from jobs.run.stopping import Signals, Stall, Sums, limit
-from jobs.run.tally import Tally
 from jobs.run.traces import Traces
+from jobs.runs.tally import Tally
 from jobs.stages.write import Write
 from jobs.tables import SHARD
 from retrievers import analyzer
@@ -285,8 +285,8 @@ class FakeRunner:
 
 def drive(patch: Patch, received: int | None = None, lost: bool = False) -> None:
     """The driver's loop over workers that commit nothing."""
-    from jobs.bill.ledger import Ledger
     from jobs.run import run
+    from jobs.run.ledger import Ledger
     from jobs.run.work import RUN
     from jobs.terminal.live_display import LiveDisplay
     from jobs.terminal.outage_log import OutageLog

@@ -20,7 +20,7 @@ from jobs.compare.frame import Frame
 from jobs.compare.funnel import Funnel, StrategyFunnel
 from jobs.compare.worth import Worth
 from jobs.config.config import Config
-from jobs.run.folder import RunFolder, open_run
+from jobs.runs.folder import RunFolder, open_run
 from jobs.tables import STORED
 
 Row = dict[str, Any]

@@ -19,7 +19,7 @@ from cluster.storage.files import FileStorage
 from jobs.config.config import Config
 from jobs.evaluate.evaluate import Evaluation
 from jobs.report import report
-from jobs.run.folder import RunFolder, open_run
+from jobs.runs.folder import RunFolder, open_run
 from jobs.stages.fuse import Fuse
 from jobs.stages.order import Order
 from jobs.stages.write import Write

@@ -23,7 +23,7 @@ from jobs.job.rewriting import read_rewriting
 from jobs.log.check import LogColumns
 from jobs.log.judgements import Judgements
 from jobs.pipeline import CHAIN
-from jobs.run.folder import open_run
+from jobs.runs.folder import open_run
 from jobs.stages.rewrite import Rewrite
 from jobs.try_one.given import Given
 from jobs.try_one.loaded import LoadedConfig

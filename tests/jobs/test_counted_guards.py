@@ -17,14 +17,14 @@ from retrieval import block, query
 from whole_runs import rows
 
 from cluster.run.stage import shard_of
-from jobs.ablate.prepare import prepare_ablation
+from jobs.chain.drift import drifted
 from jobs.compare.closing import arm_guards, closing_values, compared
 from jobs.config.load import load_config
-from jobs.guards.drift import drifted
 from jobs.job.prepare import Prepared, prepare
 from jobs.report import report
-from jobs.run.folder import RunFolder, open_run
+from jobs.run.ablation import prepare_ablation
 from jobs.run.run import run
+from jobs.runs.folder import RunFolder, open_run
 from jobs.stages.order import Order
 from jobs.stages.retrieve import Retrieve
 from jobs.stages.search_texts import query_texts

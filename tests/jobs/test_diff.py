@@ -23,7 +23,7 @@ from jobs.diff.moved import MovedQuery, Share, moves
 from jobs.diff.page import diff_page
 from jobs.diff.prompts import prompt_lines
 from jobs.evaluate.per_query import database
-from jobs.run.folder import RunFolder, open_run
+from jobs.runs.folder import RunFolder, open_run
 from jobs.tables import COMPLETIONS
 from rewriters.strategy import template_hash
 

@@ -21,7 +21,7 @@ from jobs.evaluate.intervals import mean_interval
 from jobs.evaluate.measure import MEASURES
 from jobs.evaluate.per_query import ListLengths, PerQuery
 from jobs.log.judgements import Judgements
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 
 Side = Callable[..., RunFolder]
 BEST, SECOND = 1.0, 1 / np.log2(3)

@@ -22,7 +22,7 @@ from cluster.storage.files import FileStorage
 from jobs.evaluate import judged_rows
 from jobs.evaluate.evaluate import MEASURES, Evaluation, evaluate, evaluation_notes, evaluation_table, evaluation_values
 from jobs.log.judgements import Judgements, Key
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 from jobs.tables import STORED
 
 CONFIG: dict[str, Any] = {

@@ -16,7 +16,7 @@ from jobs.diff.diff import diff, diff_values
 from jobs.diff.page import diff_page
 from jobs.evaluate.evaluate import evaluate, evaluation_table, evaluation_values
 from jobs.log.judgements import Judgements
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 from jobs.terminal.summary import closing_table
 
 Side = Callable[..., RunFolder]

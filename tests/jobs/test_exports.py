@@ -17,7 +17,7 @@ from jobs.evaluate.evaluate import MEASURES, evaluate
 from jobs.evaluate.exports import write_trec
 from jobs.evaluate.per_query import per_query
 from jobs.log.judgements import Judgements, read_qrels
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 
 QUERIES = [
     Query("alpha \"one\", two", hits={("original", "bm25"): ["d1", "d2"], ("general", "bm25"): ["d3"]},

@@ -15,15 +15,15 @@ from blocks import index_fields
 from whole_runs import rows
 
 from cluster.errors import ConfigError, DmqrError
-from jobs.ablate.prepare import prepare_ablation
 from jobs.config.load import load_config
 from jobs.evaluate.judged_rows import query_of
 from jobs.evaluate.per_query import database
 from jobs.index.index import index
 from jobs.job.prepare import prepare
 from jobs.log.judgements import Judgements
-from jobs.run.folder import open_run
+from jobs.run.ablation import prepare_ablation
 from jobs.run.run import run
+from jobs.runs.folder import open_run
 from jobs.terminal.live_display import LiveDisplay
 from jobs.try_one.given import Given
 from jobs.try_one.loaded import LoadedConfig

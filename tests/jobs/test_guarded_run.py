@@ -19,7 +19,7 @@ from jobs.job.prepare import prepare
 from jobs.report import report
 from jobs.report.figures import Figures
 from jobs.report.guards import GuardFigures, guards
-from jobs.run.folder import RunFolder, open_run
+from jobs.runs.folder import RunFolder, open_run
 from jobs.stages.guard_counts import found_by_guards, searches_saved
 from jobs.terminal.summary import guard_words
 

@@ -18,8 +18,6 @@ from retrieval import block, passed, query, searches, worker
 from whole_runs import rows
 
 from cluster.errors import ConfigError
-from jobs.ablate.prepare import prepare_ablation
-from jobs.ablate.saving import planned_saving
 from jobs.config.config import Config
 from jobs.config.load import load_config
 from jobs.evaluate.evaluate import evaluate
@@ -32,9 +30,11 @@ from jobs.job.prepare import prepare
 from jobs.job.request_shares import shared_limits, worker_settings
 from jobs.log.judgements import Judgements
 from jobs.pipeline import absolute
+from jobs.plan.saving import planned_saving
 from jobs.plan.searches import all_searches
-from jobs.run.folder import open_run
+from jobs.run.ablation import prepare_ablation
 from jobs.run.run import run
+from jobs.runs.folder import open_run
 from jobs.submit.reachable import unseen_paths
 from jobs.submit.sent_config import sent_config
 from jobs.terminal.live_display import LiveDisplay

@@ -28,7 +28,7 @@ from jobs.job.prepare import Prepared, prepare
 from jobs.plan.plan import plan, plan_table
 from jobs.run.pool_sizes import PoolSizes
 from jobs.run.run import run
-from jobs.run.tally import Tally
+from jobs.runs.tally import Tally
 from jobs.terminal.live_display import LiveDisplay
 
 Values = dict[str, Any]

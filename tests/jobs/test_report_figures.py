@@ -13,11 +13,11 @@ from jobs.report.failures import failures
 from jobs.report.figures import Figures
 from jobs.report.flow import flow
 from jobs.report.lists import ListStatistics, lists
-from jobs.report.reading import portions, spread
 from jobs.report.samples import samples
 from jobs.report.spending import spending
 from jobs.report.wording import duration, money, number, percent, shown
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
+from jobs.runs.reading import portions, spread
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from jobs.report.lists import lists
 from jobs.report.outcome.by_traffic import ALL, by_traffic
 from jobs.report.outcome.nothing_found import nothing_found
 from jobs.report.outcome.verdict import verdict
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 
 HITS = {("original", "bm25"): ["d01"], ("general", "bm25"): ["d01"], ("keyword", "bm25"): ["d02"]}
 JUDGED = 20

@@ -17,7 +17,7 @@ from jobs.report.failures import failures
 from jobs.report.figures import Figures
 from jobs.report.judged import Judged, judged_queries
 from jobs.report.samples import Sample, samples
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 from retrievers.settings import TypoSettings
 from retrievers.typos import with_typos
 

@@ -26,7 +26,7 @@ from jobs.report.flow import flow
 from jobs.report.samples import samples
 from jobs.report.selection import NARROW, WIDTH, histogram
 from jobs.report.spending import spending
-from jobs.run.folder import RunFolder, open_run
+from jobs.runs.folder import RunFolder, open_run
 from jobs.stages.selection_counts import Selected, selected_by_type
 from jobs.tables import COMPLETIONS
 from jobs.terminal.summary import closing_table

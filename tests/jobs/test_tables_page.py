@@ -13,7 +13,7 @@ import pytest
 from whole_runs import PATIENCE, ROOT, rows
 
 from jobs.__main__ import main
-from jobs.run.folder import open_run
+from jobs.runs.folder import open_run
 from rewriters.normalise import query_id
 
 PAGE = (ROOT / "docs/tables.md").read_text(encoding="utf-8")

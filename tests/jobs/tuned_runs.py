@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from report_runs import Query, RunMaker, query_id
 
 from jobs.log.judgements import Judgements
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 
 LENGTH = 10  # of each list
 STRATEGIES = ("general", "keyword")

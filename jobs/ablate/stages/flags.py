@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jobs.ablate.shared_work import Answer, Reading
-from jobs.guards.drift import DRIFT, Drifted, counts_as_drift
+from jobs.chain.drift import DRIFT, Drifted, counts_as_drift
 from jobs.stages.guard_counts import FLAG
 from rewriters.guards.guards import NEAR_DUPLICATE
 

@@ -20,7 +20,7 @@ from jobs.ablate.stages.answers import Fusing
 from jobs.ablate.stages.flags import flag_counts
 from jobs.ablate.stages.users import Users
 from jobs.ablate.tables import DOCUMENT, FUSED
-from jobs.guards.drift import drifted
+from jobs.chain.drift import drifted
 from jobs.job.opening import open_documents, open_retriever
 from jobs.stages.fill import fill
 from jobs.stages.list_columns import FlatLists, Found, flat_lists, fusion_lists, stored_rows

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from jobs.report.wording import masked
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from jobs.compare.comparison import Comparison

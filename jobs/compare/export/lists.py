@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from jobs.ablate.arms import FULL
-from jobs.report.reading import files, portions
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
+from jobs.runs.reading import files, portions
 from jobs.stages.write import ARM
 from jobs.tables import ORIGINAL
 from retrievers.lists import TOGETHER

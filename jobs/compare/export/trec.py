@@ -20,7 +20,7 @@ from cluster.storage import open_storage, remote
 from jobs.compare.export.ir_metadata import metadata_header
 from jobs.evaluate.judged_rows import ARM_LISTS
 from jobs.evaluate.per_query import database
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from jobs.compare.comparison import Comparison

@@ -28,7 +28,7 @@ from jobs.compare.report.strategies import strategies
 from jobs.compare.standing import Standing, standing
 from jobs.report import FILTERS, wording
 from jobs.report.samples import DOCUMENT_CHARACTERS
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from jobs.compare.arm_costs import ArmCost

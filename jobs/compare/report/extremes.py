@@ -12,8 +12,8 @@ import numpy as np
 from jobs.compare.significance import TIE
 from jobs.compare.standing import Standing
 from jobs.report.documents import texts_of
-from jobs.report.reading import database
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
+from jobs.runs.reading import database
 
 _REWRITES = """
 SELECT query_id, strategy, position, text FROM read_parquet($files)

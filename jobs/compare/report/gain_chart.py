@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jobs.compare.report.axes import Axis, linear
-from jobs.report.reading import spread
+from jobs.runs.reading import spread
 
 WIDTH, HEIGHT = 420.0, 420.0
 LEFT, RIGHT, TOP, BOTTOM = 56.0, 10.0, 12.0, 44.0

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from math import isnan
 from typing import TYPE_CHECKING
 
-from jobs.ablate.saving import saved
 from jobs.compare.notes import looked_notes
 from jobs.compare.standing import FAMILIES, Standing, corrected, verdict
 from jobs.job.changing import noted_changes
+from jobs.plan.saving import saved
 from jobs.report.wording import number, percent, sentence, signed
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from jobs.compare.comparison import Comparison

@@ -15,8 +15,8 @@ from jobs.compare.report.gain_chart import MOST_STEPS, GainChart, gain_chart
 from jobs.compare.report.left_out import WHOLE
 from jobs.compare.significance import TIE
 from jobs.compare.standing import Standing
-from jobs.report.reading import spread
 from jobs.report.wording import shown
+from jobs.runs.reading import spread
 
 SIZE = 420.0
 LEFT, RIGHT, TOP, BOTTOM = 52.0, 6.0, 6.0, 44.0  # around the area of a chart

@@ -11,8 +11,8 @@ from jobs.evaluate.evaluate import FEW_QUERIES
 from jobs.evaluate.intervals import mean_interval
 from jobs.evaluate.traffic import THIRDS, traffic_thirds
 from jobs.report.judged import Judged
-from jobs.report.reading import database
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
+from jobs.runs.reading import database
 
 ALL = "all, by traffic"
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import duckdb
 
 from jobs.report.figures import Figures
-from jobs.report.reading import database, files, spread
+from jobs.runs.reading import database, files, spread
 
 MOST_QUERIES = 50_000
 _LATENCIES = "FROM read_parquet($costs, union_by_name = true)"

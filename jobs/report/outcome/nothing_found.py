@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from jobs.report.figures import Figures
-from jobs.report.reading import database, files
+from jobs.runs.reading import database, files
 
 MOST = 5000  # queries of the page; a row takes some 100 bytes
 

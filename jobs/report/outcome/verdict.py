@@ -10,8 +10,8 @@ from jobs.report.figures import Figures
 from jobs.report.glance import Quality
 from jobs.report.judged import Judged
 from jobs.report.lists import TOP, ListStatistics
-from jobs.report.reading import database, files
 from jobs.report.wording import number, percent, signed
+from jobs.runs.reading import database, files
 from jobs.tables import ORIGINAL
 
 ALPHA = 0.05

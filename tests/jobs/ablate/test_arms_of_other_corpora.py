@@ -16,13 +16,13 @@ from fake_models import FakeModels
 from whole_runs import rows
 
 from cluster.errors import ConfigError, RetrieverError
-from jobs.ablate.prepare import Ablation, prepare_ablation
-from jobs.ablate.saving import saved
 from jobs.compare.worth import worth
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
-from jobs.run.folder import open_run
+from jobs.plan.saving import saved
+from jobs.run.ablation import Ablation, prepare_ablation
 from jobs.run.run import run
+from jobs.runs.folder import open_run
 from jobs.terminal.live_display import LiveDisplay
 from retrievers.local.build import build_local_index
 

@@ -21,7 +21,7 @@ from jobs.compare.significance import holm
 from jobs.compare.table import BEST, MOST_ARMS, SECOND, comparison_table, comparison_values, marks
 from jobs.config.config import EvaluateSettings
 from jobs.log.judgements import Judgements
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 
 KEYS = 60
 DOCS = [f"d{n}" for n in range(12)]

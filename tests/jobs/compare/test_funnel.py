@@ -16,7 +16,7 @@ from list_folders import Row, arm, list_row, query_ids, ranked, write_folder
 from jobs.compare.export import lists as list_files
 from jobs.compare.funnel import Funnel, StrategyFunnel, funnel
 from jobs.log.judgements import Judgements
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 
 A, B, C, D = query_ids(4)
 RERANK = {"kind": "bi_encoder", "encoder": {"model": "models/small"}, "keep": 10}

@@ -22,9 +22,9 @@ from jobs.job.prepare import Prepared
 from jobs.log import dedup as dedup_module
 from jobs.log.check import LogColumns
 from jobs.log.dedup import LogSummary, dedup
-from jobs.log.draft import draft_plan, store_plan
 from jobs.log.files import find_log_files
 from jobs.log.ubi import log_files
+from jobs.run.draft import draft_plan, store_plan
 
 pytestmark = pytest.mark.slow
 

@@ -26,7 +26,7 @@ from jobs.__main__ import main
 from jobs.cli.command_line.arguments import parser
 from jobs.config.config import Config
 from jobs.config.load import load_config, yesterday
-from jobs.run.folder import open_run
+from jobs.runs.folder import open_run
 from jobs.submit.expected import expected
 from jobs.submit.ids import Verb
 from jobs.submit.reachable import doubtful, unseen_paths, unset_variables

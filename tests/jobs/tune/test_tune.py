@@ -13,7 +13,7 @@ from tuned_runs import Judged, half, judged_run, names_of, none, only_bm25, perm
 
 from cluster.errors import ConfigError
 from jobs.evaluate.per_query import per_query
-from jobs.run.folder import open_run
+from jobs.runs.folder import open_run
 from jobs.tune import search
 from jobs.tune.gathered import gather
 from jobs.tune.objective import Objective, equal_weights

@@ -15,7 +15,7 @@ from typing import Any
 
 from cluster.costs import DRIVER, START_UP, Prices, Totals
 from cluster.run.pools import stage_of_pool
-from jobs.bill.starts import TIMES, Start
+from jobs.runs.starts import TIMES, Start
 
 Share = tuple[str, str]  # stage, and one of TIMES
 
@@ -77,8 +77,8 @@ def bill(prices: Prices, starts: Sequence[Start], times: Sequence[Mapping[str, A
 
     Args:
         prices: of the quantities.
-        starts: `jobs.bill.starts.known_starts`, or those of a finished run's record.
-        times: `jobs.bill.starts.node_time` of these starts.
+        starts: `jobs.runs.starts.known_starts`, or those of a finished run's record.
+        times: `jobs.runs.starts.node_time` of these starts.
         spent: costs of the committed shards and of the drivers.
     """
     nodes: dict[Share, float] = {}

@@ -23,8 +23,8 @@ from jobs.job.prepare import Prepared, log_columns, prepare
 from jobs.job.request_shares import check_shares
 from jobs.log.check import has_values
 from jobs.run.finish import log_balances
-from jobs.run.folder import run_id
 from jobs.run.work import Balances, Work
+from jobs.runs.folder import run_id
 from jobs.tables import BY_FALLBACK
 from rewriters.engines.settings import RecordedSettings
 from rewriters.rewriter import Rewriting

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from cluster import costs
-from jobs.bill.ledger import Ledger
-from jobs.bill.starts import Start, driver_spent
 from jobs.job.prepare import Prepared
-from jobs.run.tally import Tally
+from jobs.run.ledger import Ledger
+from jobs.runs.starts import Start, driver_spent
+from jobs.runs.tally import Tally
 from jobs.stages.completions import uncommitted
 from rewriters.normalise import query_id
 from rewriters.query import Query

@@ -10,9 +10,9 @@ from cluster.costs import stage_sums
 from jobs.ablate.compile import Compiled
 from jobs.ablate.needs import KINDS, arm_needs
 from jobs.ablate.requests import at_most
-from jobs.bill.spending import requests_per_query
 from jobs.plan.searches import all_searches
-from jobs.run.folder import RunFolder
+from jobs.run.spending import requests_per_query
+from jobs.runs.folder import RunFolder
 from jobs.tables import ORIGINAL
 
 

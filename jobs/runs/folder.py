@@ -21,10 +21,10 @@ from cluster.errors import ConfigError
 from cluster.run.shards import SUCCESS, Manifest, Plan, committed_tables, manifests, read_plan, spent
 from cluster.storage import Storage, open_storage
 from cluster.storage.ahead import ahead
-from jobs.bill.bill import Bill, bill
-from jobs.bill.starts import Start, driver_spent, known_starts, node_time
 from jobs.config.config import Config
 from jobs.job.keys import fingerprint
+from jobs.runs.bill import Bill, bill
+from jobs.runs.starts import Start, driver_spent, known_starts, node_time
 
 REPORT = "report.html"
 CONCURRENT_FETCHES = 16  # of records

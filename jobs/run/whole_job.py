@@ -82,7 +82,7 @@ def _parts(strategies: Sequence[str], notes: Mapping[str, Any]) -> list[TextsOf]
 def _counted(
     storage: Storage, plan: Plan, settings: GuardSettings, committed: Sequence[Manifest], parts: Sequence[TextsOf]
 ) -> tuple[Counter[str], list[dict[str, Any]]]:
-    from jobs.report.reading import database, portions
+    from jobs.runs.reading import database, portions
 
     counts: Counter[str] = Counter()
     repeated: list[dict[str, Any]] = []

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from jobs.ablate.needs import KINDS
-from jobs.ablate.prepare import Ablation
-from jobs.ablate.saving import planned_saving
+from jobs.plan.saving import planned_saving
+from jobs.run.ablation import Ablation
 
 
 def planned_ablation(ablation: Ablation, queries: int) -> dict[str, Any]:

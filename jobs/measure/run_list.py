@@ -15,13 +15,13 @@ from cluster.errors import ClusterError, ConfigError
 from cluster.run.shards import SUCCESS
 from cluster.storage import Storage, open_storage
 from cluster.storage.ahead import ahead
-from jobs.bill.bill import Bill, bill
 from jobs.evaluate.evaluate import figure
 from jobs.evaluate.measure import MEASURES
 from jobs.evaluate.stored import stored_evaluation
 from jobs.job.keys import settings_fingerprint
-from jobs.run.folder import CONCURRENT_FETCHES, find_runs, open_run
-from jobs.run.status import read_status
+from jobs.runs.bill import Bill, bill
+from jobs.runs.folder import CONCURRENT_FETCHES, find_runs, open_run
+from jobs.runs.status import read_status
 from jobs.terminal.formats import money, plain
 
 PricesOf = Callable[[Mapping[str, Any]], Prices | None]  # of a run's record

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from cluster.run.shards import Manifest
 from cluster.storage.s3_duckdb import attach
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
 
 MEMORY = "512MB"
 Item = TypeVar("Item")

@@ -11,8 +11,8 @@ from cluster.errors import ConfigError
 from cluster.run.lease import Holder, holder
 from cluster.run.shards import COMMITS, SUCCESS, read_plan
 from cluster.storage import Storage, open_storage
-from jobs.bill.starts import PROGRESS
-from jobs.run.folder import find_runs
+from jobs.runs.folder import find_runs
+from jobs.runs.starts import PROGRESS
 
 
 @dataclass(frozen=True)
