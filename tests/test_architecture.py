@@ -15,11 +15,11 @@ import pytest
 from cluster.run.pools import Pool
 from cluster.run.stage import Stage
 from cluster.storage.files import FileStorage
+from jobs.chain.pipeline import CHAIN, stages
 from jobs.config.config import Config
 from jobs.job.pools import requested_pools
 from jobs.job.prepare import Prepared
 from jobs.log.check import LogColumns
-from jobs.pipeline import CHAIN, stages
 from jobs.tables import COMMITTED, SHARD
 
 ROOT = Path(__file__).parent.parent

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from jobs.stages.search_texts import Text, rewrites_of
+from jobs.chain.search_texts import Text, rewrites_of
 from rewriters.guards.guards import OVERRIDE
 
 DRIFT = "drift"  # the flag of `rewrites.guards`

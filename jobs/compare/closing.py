@@ -13,7 +13,8 @@ from rich.text import Text
 
 from cluster.costs import Prices
 from cluster.errors import ConfigError, DmqrError
-from jobs.ablate.needs import KINDS
+from jobs.chain.ablate.needs import KINDS
+from jobs.chain.guard_counts import FLAG
 from jobs.clicks.interactions import clicked
 from jobs.compare.arm_costs import ArmCost, arm_costs
 from jobs.compare.comparison import Comparison, compare
@@ -27,7 +28,6 @@ from jobs.config.config import EvaluateSettings
 from jobs.log.judgements import Judgements
 from jobs.plan.saving import Saving, saved
 from jobs.runs.folder import REPORT, RunFolder
-from jobs.stages.guard_counts import FLAG
 from jobs.terminal.summary import fallback_rows, spending_rows
 
 TABLE, PER_QUERY = "table.tex", "per_query.parquet"

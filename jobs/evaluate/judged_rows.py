@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cluster.errors import ConfigError
+from jobs.chain.list_columns import cuts_of
+from jobs.chain.stages.fuse import fuse_original
 from jobs.log.judgements import Judgements, Key
 from jobs.runs.folder import RunFolder
-from jobs.stages.fuse import fuse_original
-from jobs.stages.list_columns import cuts_of
 from jobs.tables import ORIGINAL
 
 BATCH_ROWS = 1 << 14

@@ -12,9 +12,9 @@ import numpy as np
 
 from cluster import costs
 from cluster.run.shards import committed_tables
+from jobs.chain.selection_counts import Selected, selected_by_type
 from jobs.runs.folder import RunFolder
 from jobs.runs.starts import node_time
-from jobs.stages.selection_counts import Selected, selected_by_type
 from jobs.tables import BY_FALLBACK, NOTES, ORIGINAL, RUNGS
 from retrievers.lists import TOGETHER
 

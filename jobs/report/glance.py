@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from jobs.chain.error_counts import many_fallbacks
+from jobs.chain.pipeline import COSTED
 from jobs.evaluate.evaluate import Evaluation, marked
 from jobs.evaluate.measure import title
 from jobs.job.changing import noted_changes
-from jobs.pipeline import COSTED
 from jobs.report.figures import Figures
 from jobs.report.spending import Spending
 from jobs.report.wording import duration, money, number, percent, sentence
 from jobs.runs.starts import unknown_losses
-from jobs.stages.error_counts import many_fallbacks
 from jobs.tables import NOTES
 from jobs.terminal.formats import planned_rewrites, queries
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cluster.errors import ConfigError
+from jobs.chain.guard_counts import REQUESTS, GuardCounts, found_by_guards, searches_saved
 from jobs.evaluate.answers import AnswerShare, answer_share
 from jobs.report.documents import texts_of
 from jobs.report.figures import Figures
 from jobs.runs.reading import database, files, spread
-from jobs.stages.guard_counts import REQUESTS, GuardCounts, found_by_guards, searches_saved
 from rewriters.guards.leakage import copies
 
 MOST_COMPARED = 200  # passages; each with TOP documents

@@ -10,6 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from cluster.run.shards import Manifest
+from jobs.chain.stages.fuse import fuse_original
 from jobs.evaluate.contexts import contexts_of
 from jobs.evaluate.per_query import kept
 from jobs.report.choosing import choose
@@ -21,7 +22,6 @@ from jobs.report.lists import comparable
 from jobs.report.sampled_requests import SampledRequest, sampled_requests
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database, files
-from jobs.stages.fuse import fuse_original
 from jobs.tables import NOTES, ORIGINAL
 from retrievers.typos import with_typos
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from jobs.chain.selection_counts import Selected
 from jobs.evaluate.evaluate import Evaluation
 from jobs.report.against import Against, against
 from jobs.report.figures import Figures
 from jobs.report.wording import number, percent
 from jobs.runs.reading import database, files, queries_of, spread
-from jobs.stages.selection_counts import Selected
 
 WIDTH, HEIGHT = 320.0, 110.0  # of the bars
 ABOVE, BELOW = 18.0, 20.0  # room for the shares and the numbers

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from cluster import costs
+from jobs.chain.completions import uncommitted
 from jobs.job.prepare import Prepared
 from jobs.run.ledger import Ledger
 from jobs.runs.starts import Start, driver_spent
 from jobs.runs.tally import Tally
-from jobs.stages.completions import uncommitted
 from rewriters.normalise import query_id
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter, Rewriting

@@ -21,8 +21,8 @@ import duckdb
 from cluster.errors import ClusterError
 from cluster.run.shards import Manifest, Plan, manifests
 from cluster.storage import Storage
+from jobs.chain.guard_counts import FLAG
 from jobs.job.prepare import Prepared
-from jobs.stages.guard_counts import FLAG
 from jobs.terminal.logs import event
 from rewriters.guards.preserve import NAME, Part, lost
 from rewriters.settings import GuardSettings

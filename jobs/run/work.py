@@ -9,10 +9,10 @@ from typing import Any
 from cluster.run.pools import Pool, PoolRequest
 from cluster.run.shards import File, Plan
 from cluster.run.stage import Stage
+from jobs.chain.pipeline import stages
 from jobs.job.pools import requested_pools
 from jobs.job.prepare import Prepared, check_engine
 from jobs.job.request_shares import check_shares
-from jobs.pipeline import stages
 from jobs.run.finish import run_balances, written_schemas
 from jobs.run.spending import requests_per_query
 

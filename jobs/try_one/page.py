@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cluster import costs
-from jobs.pipeline import COSTED
+from jobs.chain.pipeline import COSTED
 from jobs.tables import NOTES, ORIGINAL
 from jobs.terminal.formats import clock, one_line, printable, shortened
 from jobs.terminal.summary import counted

@@ -46,7 +46,7 @@ import pyarrow.parquet as pq
 import yaml
 from recorded_sets import DATA, ENCODER, INDEXES, read_qrels, recorded_rows, recording, retrievers, shared
 
-from jobs.ablate.arms import arms_of
+from jobs.chain.ablate.arms import arms_of
 from jobs.compare.closing import compared, write_pages
 from jobs.compare.frame import measure_arms
 from jobs.config.load import load_config

@@ -33,6 +33,7 @@ from cluster.shared_folder import check_shared
 from cluster.storage import Entry, copies, s3_client
 from cluster.storage.files import FileStorage
 from cluster.storage.s3 import S3Storage
+from jobs.chain.stages.write import Write
 from jobs.config.config import Config, LimitSettings
 from jobs.config.load import load_config
 from jobs.index import actors
@@ -44,7 +45,6 @@ from jobs.run.pool_sizes import PoolSizes
 from jobs.run.stopping import Signals, Stall, Sums, limit
 from jobs.run.traces import Traces
 from jobs.runs.tally import Tally
-from jobs.stages.write import Write
 from jobs.tables import SHARD
 from retrievers import analyzer
 from retrievers.elastic import connection as elastic

@@ -24,6 +24,7 @@ from cluster.run.shards import Manifest
 from cluster.storage import Storage
 from cluster.storage.files import FileStorage
 from cluster.storage.traffic import take_traffic
+from jobs.chain.stages.order import Order
 from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
 from jobs.measure.run_list import list_runs
@@ -37,7 +38,6 @@ from jobs.run.stopping import Stopped
 from jobs.runs.bill import bill
 from jobs.runs.folder import RunFolder, open_run
 from jobs.runs.starts import BROKEN, TIMES, known_starts, node_time, unknown_losses
-from jobs.stages.order import Order
 from jobs.terminal.live_display import LiveDisplay
 from jobs.terminal.summary import closing_values
 

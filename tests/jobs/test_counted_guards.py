@@ -18,6 +18,9 @@ from whole_runs import rows
 
 from cluster.run.stage import shard_of
 from jobs.chain.drift import drifted
+from jobs.chain.search_texts import query_texts
+from jobs.chain.stages.order import Order
+from jobs.chain.stages.retrieve import Retrieve
 from jobs.compare.closing import arm_guards, closing_values, compared
 from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
@@ -25,9 +28,6 @@ from jobs.report import report
 from jobs.run.ablation import prepare_ablation
 from jobs.run.run import run
 from jobs.runs.folder import RunFolder, open_run
-from jobs.stages.order import Order
-from jobs.stages.retrieve import Retrieve
-from jobs.stages.search_texts import query_texts
 from jobs.terminal.live_display import LiveDisplay
 from jobs.terminal.summary import closing_values as run_values
 from jobs.terminal.summary import guard_words

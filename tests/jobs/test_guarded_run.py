@@ -14,13 +14,13 @@ from whole_runs import rows
 
 from cluster.errors import ConfigError, DmqrError
 from jobs.__main__ import main
+from jobs.chain.guard_counts import found_by_guards, searches_saved
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
 from jobs.report import report
 from jobs.report.figures import Figures
 from jobs.report.guards import GuardFigures, guards
 from jobs.runs.folder import RunFolder, open_run
-from jobs.stages.guard_counts import found_by_guards, searches_saved
 from jobs.terminal.summary import guard_words
 
 ANSWERS = {

@@ -18,6 +18,7 @@ from retrieval import block, passed, query, searches, worker
 from whole_runs import rows
 
 from cluster.errors import ConfigError
+from jobs.chain.pipeline import absolute
 from jobs.config.config import Config
 from jobs.config.load import load_config
 from jobs.evaluate.evaluate import evaluate
@@ -29,7 +30,6 @@ from jobs.job.pools import with_precisions
 from jobs.job.prepare import prepare
 from jobs.job.request_shares import shared_limits, worker_settings
 from jobs.log.judgements import Judgements
-from jobs.pipeline import absolute
 from jobs.plan.saving import planned_saving
 from jobs.plan.searches import all_searches
 from jobs.run.ablation import prepare_ablation

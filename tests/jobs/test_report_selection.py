@@ -14,6 +14,7 @@ from report_runs import PRICES, Make, Page, Query, RunMaker, page, query_id
 from rich.console import Console
 
 from cluster.storage import open_storage
+from jobs.chain.selection_counts import Selected, selected_by_type
 from jobs.diff.diff import diff, diff_values
 from jobs.diff.moved import Share, moves
 from jobs.diff.page import diff_page
@@ -27,7 +28,6 @@ from jobs.report.samples import samples
 from jobs.report.selection import NARROW, WIDTH, histogram
 from jobs.report.spending import spending
 from jobs.runs.folder import RunFolder, open_run
-from jobs.stages.selection_counts import Selected, selected_by_type
 from jobs.tables import COMPLETIONS
 from jobs.terminal.summary import closing_table
 from rewriters.outcome.retries import FIRST_TRY

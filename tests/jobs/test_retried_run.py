@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from fake_server import Body, FakeServer
 
-from jobs.stages.rewrite import Rewrite
+from jobs.chain.stages.rewrite import Rewrite
 from jobs.tables import QUERIES
 from rewriters.engines.settings import OpenaiSettings
 from rewriters.outcome.retries import FIRST_TRY

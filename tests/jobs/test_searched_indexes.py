@@ -10,7 +10,7 @@ import pytest
 from blocks import typed
 
 from cluster.errors import ConfigError
-from jobs.ablate.shared_work import OpenedBy
+from jobs.chain.ablate.shared_work import OpenedBy
 from jobs.evaluate import unknown
 from jobs.job import changing, indexes
 from jobs.job.changing import read_states, searched_indexes

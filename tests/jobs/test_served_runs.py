@@ -17,10 +17,10 @@ from whole_runs import rows
 
 from cluster.errors import ConfigError, DmqrError, Stopped
 from cluster.run.pools import Pool
+from jobs.chain.pipeline import stages
 from jobs.config.load import load_config
 from jobs.index.index import index
 from jobs.job.prepare import Prepared, prepare
-from jobs.pipeline import stages
 from jobs.plan.plan import plan
 from jobs.run.ablation import prepare_ablation
 from jobs.run.run import run

@@ -20,6 +20,8 @@ from retrieval import DEPTH, Block, Row, block, passed, query, searches, written
 from whole_runs import rows
 
 from cluster.errors import RewriterError
+from jobs.chain.stages.fuse import Fuse
+from jobs.chain.stages.retrieve import Retrieve
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
 from jobs.log.judgements import Judgements
@@ -27,8 +29,6 @@ from jobs.report.figures import Figures
 from jobs.run.ablation import prepare_ablation
 from jobs.run.run import run
 from jobs.runs.folder import RunFolder, open_run
-from jobs.stages.fuse import Fuse
-from jobs.stages.retrieve import Retrieve
 from jobs.terminal.live_display import LiveDisplay
 from jobs.try_one.loaded import LoadedConfig
 from jobs.try_one.page import page

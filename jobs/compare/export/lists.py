@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from jobs.ablate.arms import FULL
+from jobs.chain.ablate.arms import FULL
+from jobs.chain.stages.write import ARM
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import files, portions
-from jobs.stages.write import ARM
 from jobs.tables import ORIGINAL
 from retrievers.lists import TOGETHER
 

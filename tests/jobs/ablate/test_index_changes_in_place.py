@@ -15,6 +15,7 @@ from elastic_server import ask
 from fake_models import FakeModels
 from whole_runs import rows
 
+from jobs.chain.stages.write import Write
 from jobs.config.load import load_config
 from jobs.job.changing import noted_changes
 from jobs.job.prepare import prepare
@@ -22,7 +23,6 @@ from jobs.report import report
 from jobs.run.ablation import prepare_ablation
 from jobs.run.run import run
 from jobs.runs.folder import open_run
-from jobs.stages.write import Write
 from jobs.terminal.live_display import LiveDisplay
 
 QUERIES = ["sea at night", "bread", "moon"]

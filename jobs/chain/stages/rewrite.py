@@ -10,8 +10,8 @@ import pyarrow as pa
 from cluster.costs import Prices
 from cluster.run.stage import shard_of
 from cluster.storage import open_storage
-from jobs.stages.completer import Answered, Completer
-from jobs.stages.completions import Completions, key_of
+from jobs.chain.completer import Answered, Completer
+from jobs.chain.completions import Completions, key_of
 from jobs.tables import LEFT_OUT, REWRITE, SELECTION, with_appended
 from rewriters.classifier import REQUEST_NAME
 from rewriters.engines import Completion, Request

@@ -10,23 +10,23 @@ from typing import Any
 from cluster.run.pools import Pool
 from cluster.run.stage import Stage, Worker, link
 from cluster.storage import Storage
-from jobs.ablate.arms import FULL
-from jobs.ablate.compile import Compiled
-from jobs.ablate.gathered import FOLDER
-from jobs.ablate.pools import arm_rerankers, pooled_config
-from jobs.ablate.requests import called
-from jobs.ablate.shared_work import OpenedBy, Reading, SharedWork
-from jobs.ablate.stages.retrieve import RetrieveArms, without_arms
-from jobs.ablate.stages.rewrite import MoreRewriteArms, RewriteArms, ToRead
-from jobs.ablate.stages.score import ScoreArms, without_arm_scores
-from jobs.ablate.stages.write import WriteArms
+from jobs.chain.ablate.arms import FULL
+from jobs.chain.ablate.compile import Compiled
+from jobs.chain.ablate.gathered import FOLDER
+from jobs.chain.ablate.pools import arm_rerankers, pooled_config
+from jobs.chain.ablate.requests import called
+from jobs.chain.ablate.shared_work import OpenedBy, Reading, SharedWork
+from jobs.chain.ablate.stages.retrieve import RetrieveArms, without_arms
+from jobs.chain.ablate.stages.rewrite import MoreRewriteArms, RewriteArms, ToRead
+from jobs.chain.ablate.stages.score import ScoreArms, without_arm_scores
+from jobs.chain.ablate.stages.write import WriteArms
+from jobs.chain.error_counts import added_failures
+from jobs.chain.pipeline import absolute
+from jobs.chain.stages.read import Read
 from jobs.job import engine
 from jobs.job.pools import device
 from jobs.job.prepare import Prepared
 from jobs.job.request_shares import Workers, reranker_settings, sharing_workers, worker_settings
-from jobs.pipeline import absolute
-from jobs.stages.error_counts import added_failures
-from jobs.stages.read import Read
 from jobs.tables import SHARD
 
 

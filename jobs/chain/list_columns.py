@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from jobs.chain.search_texts import Text
 from jobs.config.config import Config
-from jobs.stages.search_texts import Text
 from jobs.tables import HIT, ORIGINAL, RUN, STORED, nested
 from retrievers.lists import Lists
 from retrievers.ranking import offsets_of, ranges, ranks

@@ -18,10 +18,10 @@ from cluster.run.shards import write_table
 from cluster.run.stage import heartbeat, shard_of
 from cluster.storage import open_storage
 from jobs.chain.drift import drifted, flagged
+from jobs.chain.fill import fill
+from jobs.chain.list_columns import Cuts, FlatLists, Found, flat_lists, runs_column, stored_rows
+from jobs.chain.search_texts import Text, block_texts, joined
 from jobs.job.opening import open_retriever
-from jobs.stages.fill import fill
-from jobs.stages.list_columns import Cuts, FlatLists, Found, flat_lists, runs_column, stored_rows
-from jobs.stages.search_texts import Text, block_texts, joined
 from jobs.tables import FILE, ORIGINAL, RUN, nested, with_appended, with_failure
 from retrievers.fusion import takes_part
 from retrievers.hybrid.retriever import search_shares

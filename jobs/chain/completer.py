@@ -11,11 +11,11 @@ from typing import Any
 from cluster.costs import BusyTime, Prices, Totals, add_totals, entry
 from cluster.run.stage import BlockHalted, heartbeat, reserver, stopping
 from cluster.storage import Storage
+from jobs.chain.allowance import Allowance, Grant
+from jobs.chain.completions import CompletionRecord, Completions, key_of
+from jobs.chain.fill import fill
+from jobs.chain.journal import JournalKeeper, Key
 from jobs.job.engine import open_worker_engine
-from jobs.stages.allowance import Allowance, Grant
-from jobs.stages.completions import CompletionRecord, Completions, key_of
-from jobs.stages.fill import fill
-from jobs.stages.journal import JournalKeeper, Key
 from jobs.tables import LOST
 from rewriters.engines import Completion, Request
 from rewriters.engines.settings import EngineSettings, LocatedVllmSettings

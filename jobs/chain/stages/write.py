@@ -17,9 +17,9 @@ from cluster.run.shards import File, Manifest, commit, write_table
 from cluster.run.stage import shard_of
 from cluster.storage import Storage, open_storage
 from cluster.storage.traffic import take_traffic
-from jobs.stages.error_counts import first_failed
-from jobs.stages.guard_counts import guard_counts
-from jobs.stages.selection_counts import further_texts, not_selected, selection_counts
+from jobs.chain.error_counts import first_failed
+from jobs.chain.guard_counts import guard_counts
+from jobs.chain.selection_counts import further_texts, not_selected, selection_counts
 from jobs.tables import COMMITTED, LOST, NOTES, STORED
 from retrievers.ranking import ranks
 from rewriters.lengths import longer_cores

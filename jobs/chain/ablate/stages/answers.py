@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from jobs.ablate.shared_work import Answer, SharedWork
-from jobs.ablate.stages.users import Users
-from jobs.ablate.tables import DOCUMENT, FUSED
-from jobs.stages.fuse import fuse_candidates, similarity_of, source_lists
+from jobs.chain.ablate.shared_work import Answer, SharedWork
+from jobs.chain.ablate.stages.users import Users
+from jobs.chain.ablate.tables import DOCUMENT, FUSED
+from jobs.chain.stages.fuse import fuse_candidates, similarity_of, source_lists
 from jobs.tables import nested
 from retrievers.fusion import Fused
 from retrievers.lists import Lists, by_document

@@ -2,7 +2,7 @@
 
 What an arm asks and reads is decided by its own config and by the config itself, never by another arm. Equal requests are sent
 once, whichever arms make them: a request is known by its prompt, decoding, schema and the identity of the engine that answers
-it (`jobs/ablate/requests.py`). A strategy is its content: the fields of its file, its parameters, the identity of its own
+it (`jobs/chain/ablate/requests.py`). A strategy is its content: the fields of its file, its parameters, the identity of its own
 engine. Two that share a name are never in one reading.
 """
 
@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jobs.ablate.arms import Arm
-from jobs.ablate.shared_work import AnsweredBy, Reading, digest
+from jobs.chain.ablate.arms import Arm
+from jobs.chain.ablate.shared_work import AnsweredBy, Reading, digest
 from jobs.config.config import Config
 from rewriters.calls import in_prompt_order, joint_strategies
 from rewriters.engines.settings import EngineSettings

@@ -14,16 +14,16 @@ import pyarrow as pa
 from cluster.costs import Prices, entry
 from cluster.run.stage import shard_of
 from cluster.storage import open_storage
-from jobs.ablate.gathered import GatheredCompletions
-from jobs.ablate.requests import SAMPLES_APART, as_made, request_key
-from jobs.ablate.shared_work import Reading
-from jobs.ablate.stages.users import Users
-from jobs.ablate.tables import ARM_COUNT, ARM_REWRITE, ARM_SELECTION
-from jobs.stages.completer import Answered, Completer
-from jobs.stages.completions import Completions
-from jobs.stages.fill import fill
-from jobs.stages.journal import Key
-from jobs.stages.rewrite import choice_notes, failure_row, longest_answer, queries_of, selection_row
+from jobs.chain.ablate.gathered import GatheredCompletions
+from jobs.chain.ablate.requests import SAMPLES_APART, as_made, request_key
+from jobs.chain.ablate.shared_work import Reading
+from jobs.chain.ablate.stages.users import Users
+from jobs.chain.ablate.tables import ARM_COUNT, ARM_REWRITE, ARM_SELECTION
+from jobs.chain.completer import Answered, Completer
+from jobs.chain.completions import Completions
+from jobs.chain.fill import fill
+from jobs.chain.journal import Key
+from jobs.chain.stages.rewrite import choice_notes, failure_row, longest_answer, queries_of, selection_row
 from jobs.tables import with_appended
 from rewriters.engines import Request
 from rewriters.query import Query

@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 from cluster import costs
 from cluster.errors import RetrieverError
 from cluster.run.stage import heartbeat
+from jobs.chain.fill import fill
+from jobs.chain.search_texts import originals
 from jobs.job.opening import open_documents
-from jobs.stages.fill import fill
-from jobs.stages.search_texts import originals
 from jobs.tables import SCORE, nested, with_appended, with_failure
 from retrievers.ranking import offsets_of
 from retrievers.reranker import Reranker, open_reranker

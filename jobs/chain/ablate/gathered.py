@@ -21,9 +21,9 @@ import pyarrow.parquet as pq
 
 from cluster.errors import ClusterError
 from cluster.storage import open_storage
-from jobs.stages.completions import CompletionRecord
-from jobs.stages.fill import Portion
-from jobs.stages.journal import Key
+from jobs.chain.completions import CompletionRecord
+from jobs.chain.fill import Portion
+from jobs.chain.journal import Key
 from jobs.tables import COMPLETIONS
 from retrievers.retriever import JoinedText, RankedList, SearchText
 from rewriters.engines import Completion
@@ -88,7 +88,7 @@ _BY_ENGINE = "by_engine"  # in `all`, of before, a strategy's own engine is no p
 
 
 class GatheredCompletions:
-    """A `jobs.stages.fill.Store` of the completions of a block."""
+    """A `jobs.chain.fill.Store` of the completions of a block."""
 
     def __init__(self, root: str) -> None:
         """Reads nothing."""
@@ -139,7 +139,7 @@ _LISTS = pa.schema(
 
 
 class GatheredLists:
-    """A `jobs.stages.fill.Store` of the lists of one retriever; equal searches of a block's queries are one."""
+    """A `jobs.chain.fill.Store` of the lists of one retriever; equal searches of a block's queries are one."""
 
     def __init__(self, root: str, space: str) -> None:
         """Reads nothing."""
@@ -174,7 +174,7 @@ class GatheredLists:
 
 
 class GatheredVectors:
-    """A `jobs.stages.fill.Store` of the vectors of texts by one encoder."""
+    """A `jobs.chain.fill.Store` of the vectors of texts by one encoder."""
 
     def __init__(self, root: str, space: str) -> None:
         """Reads nothing."""
@@ -214,7 +214,7 @@ _SCORES = pa.schema([("query_id", pa.string()), ("text", pa.string()), ("doc_id"
 
 
 class GatheredScores:
-    """A `jobs.stages.fill.Store` of the scores of one reranker."""
+    """A `jobs.chain.fill.Store` of the scores of one reranker."""
 
     def __init__(self, root: str, space: str) -> None:
         """Reads nothing."""

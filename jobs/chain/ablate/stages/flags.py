@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jobs.ablate.shared_work import Answer, Reading
+from jobs.chain.ablate.shared_work import Answer, Reading
 from jobs.chain.drift import DRIFT, Drifted, counts_as_drift
-from jobs.stages.guard_counts import FLAG
+from jobs.chain.guard_counts import FLAG
 from rewriters.guards.guards import NEAR_DUPLICATE
 
 

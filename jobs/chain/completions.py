@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from cluster.costs import Totals
 from cluster.storage import Storage
-from jobs.stages.fill import Portion
-from jobs.stages.journal import (
+from jobs.chain.fill import Portion
+from jobs.chain.journal import (
     ENDING,
     JournalKeeper,
     Key,
@@ -43,7 +43,7 @@ def key_of(request: Request) -> Key:
 
 
 class Completions:
-    """The completions of one shard; a `jobs.stages.fill.Store`. Failed ones are not stored: the next start retries them.
+    """The completions of one shard; a `jobs.chain.fill.Store`. Failed ones are not stored: the next start retries them.
 
     Each is written to a journal at once. `merge` puts all that lie in journals into one file of the shard's folder.
     """

@@ -14,18 +14,18 @@ from cluster import costs
 from cluster.run.shards import write_table
 from cluster.run.stage import heartbeat, shard_of
 from cluster.storage import open_storage
-from jobs.ablate.gathered import GatheredLists, GatheredVectors, Searched
-from jobs.ablate.shared_work import Answer, Reading, Search, SharedWork, digest
-from jobs.ablate.stages.answers import Fusing
-from jobs.ablate.stages.flags import flag_counts
-from jobs.ablate.stages.users import Users
-from jobs.ablate.tables import DOCUMENT, FUSED
+from jobs.chain.ablate.gathered import GatheredLists, GatheredVectors, Searched
+from jobs.chain.ablate.shared_work import Answer, Reading, Search, SharedWork, digest
+from jobs.chain.ablate.stages.answers import Fusing
+from jobs.chain.ablate.stages.flags import flag_counts
+from jobs.chain.ablate.stages.users import Users
+from jobs.chain.ablate.tables import DOCUMENT, FUSED
 from jobs.chain.drift import drifted
+from jobs.chain.fill import fill
+from jobs.chain.list_columns import FlatLists, Found, flat_lists, fusion_lists, stored_rows
+from jobs.chain.search_texts import Text, filters_of, joined, originals, query_texts
+from jobs.chain.stages.retrieve import similarity
 from jobs.job.opening import open_documents, open_retriever
-from jobs.stages.fill import fill
-from jobs.stages.list_columns import FlatLists, Found, flat_lists, fusion_lists, stored_rows
-from jobs.stages.retrieve import similarity
-from jobs.stages.search_texts import Text, filters_of, joined, originals, query_texts
 from jobs.tables import FILE, ORIGINAL, with_appended, with_failure
 from retrievers.hybrid.retriever import search_shares
 from retrievers.joined import search_vectors

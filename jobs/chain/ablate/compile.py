@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Generic, TypeVar
 
-from jobs.ablate.arms import FULL, Arm
-from jobs.ablate.equal_arms import DistinctArms, system
-from jobs.ablate.faults import naming
-from jobs.ablate.shared_work import Answer, OpenedBy, ScoredBy, Search, SharedWork, digest
-from jobs.ablate.texts import ArmTexts
+from jobs.chain.ablate.arms import FULL, Arm
+from jobs.chain.ablate.equal_arms import DistinctArms, system
+from jobs.chain.ablate.faults import naming
+from jobs.chain.ablate.shared_work import Answer, OpenedBy, ScoredBy, Search, SharedWork, digest
+from jobs.chain.ablate.texts import ArmTexts
+from jobs.chain.list_columns import Cuts, cuts_of
 from jobs.config.config import Config
 from jobs.evaluate.looked import cut_from
 from jobs.job import engine
@@ -21,7 +22,6 @@ from jobs.job.keys import fingerprint, identity
 from jobs.job.pools import with_precisions
 from jobs.job.prepare import reranking_identity, resolved_rewriting
 from jobs.job.rewriting import read_rewriting
-from jobs.stages.list_columns import Cuts, cuts_of
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.settings import FuseSettings
 from rewriters.engines.settings import EngineSettings
@@ -64,7 +64,7 @@ def compile_arms(arms: Sequence[Arm], keep: int, *, sources: bool) -> Compiled:
     """Returns the arms with the work that they share.
 
     Args:
-        arms: By `jobs.ablate.arms.arms_of`; generated ones that are an earlier one are left out.
+        arms: By `jobs.chain.ablate.arms.arms_of`; generated ones that are an earlier one are left out.
         keep: Documents that are written per query and arm: results, and behind them those that measures read.
         sources: Whether the lists that a result comes from are written.
 

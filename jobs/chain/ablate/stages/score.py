@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 
 from cluster import costs
-from jobs.ablate.gathered import GatheredScores, Scored
-from jobs.ablate.shared_work import ScoredBy
-from jobs.ablate.tables import PAIR_SCORE
-from jobs.stages.fill import fill
-from jobs.stages.score import failed_cost, planned_documents, scored_portions, sent_requests
-from jobs.stages.search_texts import originals
+from jobs.chain.ablate.gathered import GatheredScores, Scored
+from jobs.chain.ablate.shared_work import ScoredBy
+from jobs.chain.ablate.tables import PAIR_SCORE
+from jobs.chain.fill import fill
+from jobs.chain.search_texts import originals
+from jobs.chain.stages.score import failed_cost, planned_documents, scored_portions, sent_requests
 from jobs.tables import nested, with_appended, with_failure
 from retrievers.ranking import offsets_of
 from retrievers.reranker import Reranker, open_reranker

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from jobs.ablate.shared_work import Reading, digest
-from jobs.stages.completions import key_of
-from jobs.stages.journal import Key
+from jobs.chain.ablate.shared_work import Reading, digest
+from jobs.chain.completions import key_of
+from jobs.chain.journal import Key
 from rewriters.engines import Request
 from rewriters.engines.settings import RecordedSettings
 from rewriters.query import Query

@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 from cluster.run.shards import File, write_table
 from cluster.run.stage import heartbeat, shard_of
 from cluster.storage import Storage, open_storage
-from jobs.ablate.shared_work import Answer, SharedWork
-from jobs.ablate.tables import ARM_STORED
-from jobs.stages.write import committed_row, costs_columns, files_before, flattened, loss_counts, stored_table
+from jobs.chain.ablate.shared_work import Answer, SharedWork
+from jobs.chain.ablate.tables import ARM_STORED
+from jobs.chain.stages.write import committed_row, costs_columns, files_before, flattened, loss_counts, stored_table
 from jobs.tables import COMMITTED
 from retrievers.order import order
 from retrievers.ranking import offsets_of, ranks

@@ -22,22 +22,22 @@ import rewriters
 from cluster.metrics.table import MetricSample
 from cluster.run.pools import Pool
 from cluster.run.stage import Stage, Worker, link
+from jobs.chain.error_counts import added_failures
+from jobs.chain.list_columns import cuts_of
 from jobs.chain.metric_samples import rewrite_samples, score_samples
+from jobs.chain.stages.fuse import Fuse
+from jobs.chain.stages.order import Order
+from jobs.chain.stages.read import Read
+from jobs.chain.stages.retrieve import Retrieve, without_lists
+from jobs.chain.stages.rewrite import Rewrite
+from jobs.chain.stages.score import Score, without_scores
+from jobs.chain.stages.write import Write
 from jobs.config.config import Config
 from jobs.job import engine
 from jobs.job.pools import device
 from jobs.job.prepare import Prepared
 from jobs.job.request_shares import reranker_settings, sharing_workers, worker_settings
 from jobs.run.gauges import exports_metrics
-from jobs.stages.error_counts import added_failures
-from jobs.stages.fuse import Fuse
-from jobs.stages.list_columns import cuts_of
-from jobs.stages.order import Order
-from jobs.stages.read import Read
-from jobs.stages.retrieve import Retrieve, without_lists
-from jobs.stages.rewrite import Rewrite
-from jobs.stages.score import Score, without_scores
-from jobs.stages.write import Write
 from jobs.tables import SHARD
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.hybrid.settings import all_indexed, indexed_identities

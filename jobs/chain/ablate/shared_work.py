@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from jobs.chain.list_columns import Cuts
 from jobs.job.changing import SearchedIndex, searched_indexes
 from jobs.job.keys import identity_fields
-from jobs.stages.list_columns import Cuts
 from retrievers.elastic.settings import FOREIGN, ElasticSettings
 from retrievers.hybrid.settings import search_names
 from retrievers.retriever import RetrieverSettings
