@@ -52,7 +52,7 @@ def _evaluate_ablation(options: argparse.Namespace, folder: RunFolder, judgement
     from jobs.compare.comparison import compare
     from jobs.compare.export.frame import write_csv, write_latex
     from jobs.compare.export.trec import write_trec
-    from jobs.compare.table import comparison_table, comparison_values
+    from jobs.pages.comparison import comparison_table, comparison_values
 
     comparison = compare(folder, judgements, with_measures(folder.config.evaluate, options.measures))
     check_matched(judgements, comparison.warning, comparison.frame.not_committed)

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from jobs.config.config import EvaluateSettings
     from jobs.evaluate.evaluate import Evaluation
     from jobs.log.judgements import Judgements
-    from jobs.report.judged import Judged
+    from jobs.pages.report.judged import Judged
     from jobs.runs.folder import RunFolder
 
 
 def report(options: argparse.Namespace) -> int:
     """Writes a run's report."""
     from jobs.cli.beside import check_matched, check_samples, judgements_of, prices_of, with_measures
-    from jobs.report.judged import measured
+    from jobs.pages.report.judged import measured
     from jobs.runs.folder import open_run
     from jobs.terminal.formats import unpriced
 
@@ -55,7 +55,7 @@ def write_report(
 ) -> str:
     """Writes the report and returns where; what is None is as the run's config has it."""
     from jobs.evaluate.stored import store_evaluation
-    from jobs.report import report
+    from jobs.pages.report import report
     from jobs.runs.folder import REPORT
 
     wanted = folder.config.report
@@ -85,7 +85,7 @@ def _write_ablation(
     samples: int | None,
 ) -> str:
     """Writes the report of an ablation, and without `out` the table and the values beside it, too; returns where."""
-    from jobs.compare.closing import compared, report_of, write_pages
+    from jobs.pages.closing import compared, report_of, write_pages
     from jobs.runs.folder import REPORT
 
     wanted = folder.config.report

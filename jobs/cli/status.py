@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 def status(options: argparse.Namespace) -> int:
     """Shows how far a run is; returns 0, whatever its state."""
+    from jobs.pages.status import status_page
     from jobs.runs.status import status_values
-    from jobs.terminal.status_page import status_page
 
     _check_chosen(options)
     job = found_job(_without_date(options))[1] if options.address else None

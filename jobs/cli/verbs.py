@@ -42,11 +42,11 @@ def index(options: argparse.Namespace) -> int:
 def try_(options: argparse.Namespace) -> int:
     """Sends a query through every stage, or one after the other."""
     from jobs.config.load import load_config
+    from jobs.pages.try_one import page
     from jobs.terminal.log_files import logged
     from jobs.try_one.ask import greeting, queries
     from jobs.try_one.given import Given, read_values
     from jobs.try_one.loaded import LoadedConfig
-    from jobs.try_one.page import page
     from jobs.try_one.trial import trial_values
 
     given = Given(options.context, read_values(options.value))
@@ -104,11 +104,11 @@ def run(options: argparse.Namespace) -> int:
     """Brings a run to its end, measures it and writes its report."""
     from jobs.cli.report import write_report
     from jobs.job.prepare import prepare
-    from jobs.report.judged import measured
+    from jobs.pages.report.judged import measured
+    from jobs.pages.summary import closing_table, closing_values
     from jobs.run.run import run
     from jobs.runs.folder import REPORT, open_run
     from jobs.terminal.logs import event
-    from jobs.terminal.summary import closing_table, closing_values
 
     prepared = prepare(load(options), options.config)
     before = prepared.storage.stat(SUCCESS) is not None
@@ -164,7 +164,7 @@ def diff(options: argparse.Namespace) -> int:
     """Compares two runs."""
     from jobs.cli.beside import check_matched, check_samples, judgements_of, prices_of
     from jobs.diff.diff import diff, diff_values
-    from jobs.diff.page import diff_page
+    from jobs.pages.diff import diff_page
     from jobs.runs.folder import open_run
 
     check_samples(options)

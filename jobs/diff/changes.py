@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from jobs.report.wording import masked
+from jobs.pages.wording import masked
 from jobs.runs.folder import RunFolder
 from rewriters.adaptive import REQUEST_NAME as ADAPTIVE
 from rewriters.joint import REQUEST_NAME as JOINT

@@ -118,7 +118,7 @@ class RunFolder:
 
     @cached_property
     def counts(self) -> Counter[str]:
-        """Returns the sums of the counts of the committed shards (jobs/chain/stages/write.py), and what is counted at the end."""
+        """Returns the sums of the counts of the committed shards (by the stage `write`), and what is counted at the end."""
         counts: Counter[str] = Counter(self.record.get("guards", {}).get("counts", {}))
         for manifest in self.manifests:
             counts.update(manifest.counts)

@@ -115,9 +115,9 @@ def measured(verb: str, config: Path) -> Figures:
 
 def one(verb: str, config: str) -> Figures:
     """Returns seconds and CPU seconds of checking, working and closing; calls, searches, pairs; memory in MiB."""
-    from jobs.compare.closing import compared, write_pages
     from jobs.config.load import load_config
     from jobs.job.prepare import prepare
+    from jobs.pages.closing import compared, write_pages
     from jobs.run.ablation import prepare_ablation
     from jobs.run.run import RUN, run
     from jobs.runs.folder import open_run

@@ -93,8 +93,8 @@ def main() -> None:
 def make_page(folder: Path) -> None:
     """In a process of its own, so that the peak is the report's."""
     from jobs.log.judgements import Judgements
-    from jobs.report import report
-    from jobs.report.judged import measured
+    from jobs.pages.report import report
+    from jobs.pages.report.judged import measured
     from jobs.runs.folder import open_run
 
     began = time.monotonic()

@@ -15,12 +15,12 @@ from rich.console import Console
 from jobs.__main__ import main
 from jobs.diff import quality as quality_module
 from jobs.diff.diff import diff, diff_values
-from jobs.diff.page import diff_page
 from jobs.diff.quality import Paired, QueryChange, quality
 from jobs.evaluate.intervals import mean_interval
 from jobs.evaluate.measure import MEASURES
 from jobs.evaluate.per_query import ListLengths, PerQuery
 from jobs.log.judgements import Judgements
+from jobs.pages.diff import diff_page
 from jobs.runs.folder import RunFolder
 
 Side = Callable[..., RunFolder]

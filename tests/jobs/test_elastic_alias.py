@@ -24,9 +24,9 @@ from jobs.config.load import load_config
 from jobs.index.index import index
 from jobs.job import indexes as preparing
 from jobs.job.prepare import Prepared, prepare
-from jobs.report.failures import failures
-from jobs.report.figures import Figures
-from jobs.report.samples import samples
+from jobs.pages.report.failures import failures
+from jobs.pages.report.figures import Figures
+from jobs.pages.report.samples import samples
 from jobs.run.unchanged import check_indexes_unchanged
 from jobs.terminal.live_display import LiveDisplay
 from jobs.try_one.loaded import LoadedConfig

@@ -19,9 +19,9 @@ from jobs.chain.ablate.gathered import GatheredCompletions
 from jobs.chain.completions import CompletionRecord, Completions
 from jobs.chain.journal import Key
 from jobs.chain.stages.rewrite import Rewrite
-from jobs.report.figures import Figures
-from jobs.report.outcome import latency
-from jobs.report.outcome.latency import latencies
+from jobs.pages.report.figures import Figures
+from jobs.pages.report.outcome import latency
+from jobs.pages.report.outcome.latency import latencies
 from jobs.tables import QUERIES
 from rewriters.engines import Completion
 from rewriters.engines.settings import OpenaiSettings

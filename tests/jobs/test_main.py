@@ -252,7 +252,7 @@ def test_a_run_is_done_even_if_its_report_cannot_be_written(
     values["retrieve"]["retrievers"] = {"bm25": bm25}
     values |= {"rerank": {"kind": "none"}, "cluster": {"address": "none"}}
     config = config_file(values)
-    monkeypatch.setattr("jobs.report.report", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("jobs.pages.report.report", lambda *_, **__: 1 / 0)
     assert main(["run", config]) == 0
     printed = capfd.readouterr()
     folder = Path(printed.out.splitlines()[-1])

@@ -19,7 +19,7 @@ from jobs.config.config import Config
 from jobs.evaluate.evaluate import MEASURES, Evaluation
 from jobs.evaluate.stored import EVALUATION, store_evaluation
 from jobs.measure.run_list import ListedRun, list_runs
-from jobs.report.trend import NIGHTS, trend
+from jobs.pages.report.trend import NIGHTS, trend
 
 FINGERPRINT = "0123456789ab"
 COSTS = {"rewrite": {"dmqr@writer": {"seconds": 10.0, "prompt_tokens": 1000.0, "completion_tokens": 100.0}}}

@@ -25,13 +25,13 @@ from jobs.chain.stages.retrieve import Retrieve
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
 from jobs.log.judgements import Judgements
-from jobs.report.figures import Figures
+from jobs.pages.report.figures import Figures
+from jobs.pages.try_one import page
 from jobs.run.ablation import prepare_ablation
 from jobs.run.run import run
 from jobs.runs.folder import RunFolder, open_run
 from jobs.terminal.live_display import LiveDisplay
 from jobs.try_one.loaded import LoadedConfig
-from jobs.try_one.page import page
 from jobs.tune.gathered import gather
 from jobs.tune.vectors import open_vectors
 from retrievers.analyzer import open_analyzer

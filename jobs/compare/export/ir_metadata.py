@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from jobs.report.wording import masked
+from jobs.pages.wording import masked
 from jobs.runs.folder import RunFolder
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from jobs.chain.stages.write import Write
 from jobs.config.load import load_config
 from jobs.job.changing import noted_changes
 from jobs.job.prepare import prepare
-from jobs.report import report
+from jobs.pages.report import report
 from jobs.run.ablation import prepare_ablation
 from jobs.run.run import run
 from jobs.runs.folder import open_run

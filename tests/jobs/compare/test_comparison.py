@@ -18,9 +18,9 @@ from cluster.errors import ConfigError
 from jobs.compare.comparison import Comparison, compare
 from jobs.compare.export.frame import latex_table
 from jobs.compare.significance import holm
-from jobs.compare.table import BEST, MOST_ARMS, SECOND, comparison_table, comparison_values, marks
 from jobs.config.config import EvaluateSettings
 from jobs.log.judgements import Judgements
+from jobs.pages.comparison import BEST, MOST_ARMS, SECOND, comparison_table, comparison_values, marks
 from jobs.runs.folder import RunFolder
 
 KEYS = 60

@@ -13,9 +13,9 @@ from scipy import stats
 
 from jobs.compare.comparison import Comparison, compare
 from jobs.compare.slices import MOST_VALUES, NONE, OTHERS, script, thirds
-from jobs.compare.table import comparison_table, comparison_values
 from jobs.config.config import EvaluateSettings
 from jobs.log.judgements import Judgements
+from jobs.pages.comparison import comparison_table, comparison_values
 
 ARMS = [arm("full"), arm("original")]
 

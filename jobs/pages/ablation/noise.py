@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jobs.compare.report.left_out import WHOLE
 from jobs.compare.significance import TIE
 from jobs.compare.standing import REPEATED, Standing
+from jobs.pages.ablation.left_out import WHOLE
 
 
 @dataclass(frozen=True)

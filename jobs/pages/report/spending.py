@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from cluster import costs
 from cluster.costs import START_UP, Prices
 from jobs.chain.pipeline import COSTED
-from jobs.report.figures import Figures
+from jobs.pages.report.figures import Figures
 from retrievers.lists import TOGETHER
 from rewriters.adaptive import REQUEST_NAME as ADAPTIVE
 from rewriters.joint import REQUEST_NAME as JOINT

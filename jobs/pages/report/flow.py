@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from jobs.report.figures import Figures
+from jobs.pages.report.figures import Figures
 from jobs.tables import ORIGINAL
 
 HEIGHT = 250.0  # sum of the bars of a column, without gaps

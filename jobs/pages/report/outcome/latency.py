@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import duckdb
 
-from jobs.report.figures import Figures
+from jobs.pages.report.figures import Figures
 from jobs.runs.reading import database, files, spread
 
 MOST_QUERIES = 50_000

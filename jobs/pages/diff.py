@@ -16,7 +16,7 @@ from jobs.evaluate.evaluate import FEW_QUERIES, figure, looked_notes, marked
 from jobs.evaluate.intervals import LEVEL
 from jobs.evaluate.looked import MARK
 from jobs.evaluate.measure import title
-from jobs.report.wording import duration, money, percent, shown
+from jobs.pages.wording import duration, money, percent, shown
 
 MOST_LINES = 20  # of a section of what was given
 _WIDTH = 60  # characters of a text

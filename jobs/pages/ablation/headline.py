@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from jobs.compare.notes import looked_notes
 from jobs.compare.standing import FAMILIES, Standing, corrected, verdict
 from jobs.job.changing import noted_changes
+from jobs.pages.wording import number, percent, sentence, signed
 from jobs.plan.saving import saved
-from jobs.report.wording import number, percent, sentence, signed
 from jobs.runs.folder import RunFolder
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from cluster.errors import ClusterError, ConfigError
 from cluster.storage import open_storage
 from jobs.evaluate.evaluate import Evaluation, evaluation_values
 from jobs.measure.run_list import ListedRun, leading_measure, list_runs
-from jobs.report.wording import money
+from jobs.pages.wording import money
 from jobs.runs.folder import RunFolder
 
 NIGHTS = 14

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from jobs.compare.report.axes import Axis, linear
-from jobs.compare.report.gain_chart import MOST_STEPS, GainChart, gain_chart
-from jobs.compare.report.left_out import WHOLE
 from jobs.compare.significance import TIE
 from jobs.compare.standing import Standing
-from jobs.report.wording import shown
+from jobs.pages.ablation.axes import Axis, linear
+from jobs.pages.ablation.gain_chart import MOST_STEPS, GainChart, gain_chart
+from jobs.pages.ablation.left_out import WHOLE
+from jobs.pages.wording import shown
 from jobs.runs.reading import spread
 
 SIZE = 420.0

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from jobs.chain.selection_counts import Selected
 from jobs.evaluate.evaluate import Evaluation
-from jobs.report.against import Against, against
-from jobs.report.figures import Figures
-from jobs.report.wording import number, percent
+from jobs.pages.report.against import Against, against
+from jobs.pages.report.figures import Figures
+from jobs.pages.wording import number, percent
 from jobs.runs.reading import database, files, queries_of, spread
 
 WIDTH, HEIGHT = 320.0, 110.0  # of the bars

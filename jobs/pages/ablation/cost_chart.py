@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jobs.compare.report.axes import Axis, linear, spanning
 from jobs.compare.standing import Standing
-from jobs.report.wording import duration, money, shown
+from jobs.pages.ablation.axes import Axis, linear, spanning
+from jobs.pages.wording import duration, money, shown
 
 if TYPE_CHECKING:
     from jobs.compare.arm_costs import ArmCost

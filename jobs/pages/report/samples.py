@@ -13,13 +13,13 @@ from cluster.run.shards import Manifest
 from jobs.chain.stages.fuse import fuse_original
 from jobs.evaluate.contexts import contexts_of
 from jobs.evaluate.per_query import kept
-from jobs.report.choosing import choose
-from jobs.report.documents import texts_of
-from jobs.report.failures import Failures
-from jobs.report.figures import Figures
-from jobs.report.judged import Judged
-from jobs.report.lists import comparable
-from jobs.report.sampled_requests import SampledRequest, sampled_requests
+from jobs.pages.report.choosing import choose
+from jobs.pages.report.documents import texts_of
+from jobs.pages.report.failures import Failures
+from jobs.pages.report.figures import Figures
+from jobs.pages.report.judged import Judged
+from jobs.pages.report.lists import comparable
+from jobs.pages.report.sampled_requests import SampledRequest, sampled_requests
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database, files
 from jobs.tables import NOTES, ORIGINAL

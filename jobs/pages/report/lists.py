@@ -11,7 +11,7 @@ from itertools import combinations
 
 import duckdb
 
-from jobs.report.figures import Figures
+from jobs.pages.report.figures import Figures
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database, files, portions, spread
 from jobs.tables import ORIGINAL

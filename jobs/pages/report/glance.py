@@ -10,9 +10,9 @@ from jobs.chain.pipeline import COSTED
 from jobs.evaluate.evaluate import Evaluation, marked
 from jobs.evaluate.measure import title
 from jobs.job.changing import noted_changes
-from jobs.report.figures import Figures
-from jobs.report.spending import Spending
-from jobs.report.wording import duration, money, number, percent, sentence
+from jobs.pages.report.figures import Figures
+from jobs.pages.report.spending import Spending
+from jobs.pages.wording import duration, money, number, percent, sentence
 from jobs.runs.starts import unknown_losses
 from jobs.tables import NOTES
 from jobs.terminal.formats import planned_rewrites, queries

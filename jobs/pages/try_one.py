@@ -12,10 +12,10 @@ from rich.text import Text
 
 from cluster import costs
 from jobs.chain.pipeline import COSTED
+from jobs.pages.provenance import NOT_THERE, SHOWN_RESULTS, Results, fused_ranks
+from jobs.pages.summary import counted
 from jobs.tables import NOTES, ORIGINAL
 from jobs.terminal.formats import clock, one_line, printable, shortened
-from jobs.terminal.summary import counted
-from jobs.try_one.provenance import NOT_THERE, SHOWN_RESULTS, Results, fused_ranks
 from jobs.try_one.trial import TextId, Trial, text_names
 from retrievers.lists import TOGETHER
 from rewriters.outcome.retries import FIRST_TRY

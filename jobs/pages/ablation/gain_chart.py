@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from jobs.compare.report.axes import Axis, linear
+from jobs.pages.ablation.axes import Axis, linear
 from jobs.runs.reading import spread
 
 WIDTH, HEIGHT = 420.0, 420.0

@@ -11,7 +11,7 @@ import numpy as np
 
 from jobs.compare.significance import TIE
 from jobs.compare.standing import Standing
-from jobs.report.documents import texts_of
+from jobs.pages.report.documents import texts_of
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database
 

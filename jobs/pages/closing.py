@@ -21,14 +21,14 @@ from jobs.compare.comparison import Comparison, compare
 from jobs.compare.export.frame import write_csv, write_latex
 from jobs.compare.export.lists import lists_kept
 from jobs.compare.funnel import Funnel, funnel
-from jobs.compare.report import ablation_report
-from jobs.compare.table import comparison_table, comparison_values
 from jobs.compare.worth import Worth, worth
 from jobs.config.config import EvaluateSettings
 from jobs.log.judgements import Judgements
+from jobs.pages.ablation import ablation_report
+from jobs.pages.comparison import comparison_table, comparison_values
+from jobs.pages.summary import fallback_rows, spending_rows
 from jobs.plan.saving import Saving, saved
 from jobs.runs.folder import REPORT, RunFolder
-from jobs.terminal.summary import fallback_rows, spending_rows
 
 TABLE, PER_QUERY = "table.tex", "per_query.parquet"
 

@@ -1,7 +1,7 @@
 """The report of an ablation: one self-contained HTML page, as a researcher would put it into a paper.
 
-Its style, script, macros and filters are those of a run's report (`jobs.report`). Every figure comes from the comparison, the
-funnel, the costs and the ablation's tables that are handed in.
+Its style, script, macros and filters are those of a run's report (`jobs.pages.report`). Every figure comes from the comparison,
+the funnel, the costs and the ablation's tables that are handed in.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ import yaml
 
 from cluster.errors import ConfigError
 from cluster.storage.s3_duckdb import reason
-from jobs.compare.report import headline
-from jobs.compare.report.arm_rows import arm_rows
-from jobs.compare.report.cost_chart import cost_chart
-from jobs.compare.report.extremes import extremes
-from jobs.compare.report.left_out import left_out
-from jobs.compare.report.noise import noise
-from jobs.compare.report.query_chart import main_arms, query_chart
-from jobs.compare.report.sliced import slice_tables
-from jobs.compare.report.strategies import strategies
 from jobs.compare.standing import Standing, standing
-from jobs.report import FILTERS, wording
-from jobs.report.samples import DOCUMENT_CHARACTERS
+from jobs.pages import wording
+from jobs.pages.ablation import headline
+from jobs.pages.ablation.arm_rows import arm_rows
+from jobs.pages.ablation.cost_chart import cost_chart
+from jobs.pages.ablation.extremes import extremes
+from jobs.pages.ablation.left_out import left_out
+from jobs.pages.ablation.noise import noise
+from jobs.pages.ablation.query_chart import main_arms, query_chart
+from jobs.pages.ablation.sliced import slice_tables
+from jobs.pages.ablation.strategies import strategies
+from jobs.pages.report import FILTERS
+from jobs.pages.report.samples import DOCUMENT_CHARACTERS
 from jobs.runs.folder import RunFolder
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from jobs.compare.worth import Worth
 
 MOST_COSTS = 32  # arms whose costs are shown at once
-_FOLDERS = (__name__, "jobs.report")  # where templates are looked for, in this order
+_FOLDERS = (__name__, "jobs.pages.report")  # where templates are looked for, in this order
 
 
 def ablation_report(
@@ -174,8 +175,8 @@ def _render(values: dict[str, Any]) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {name: getattr(wording, name) for name in FILTERS} | {"p_words": headline.p_words}
-    style = (_text("jobs.report", "style.css"), _text(__name__, "ablation.css"))
-    script = (_text("jobs.report", "script.js"), _text(__name__, "ablation.js"))
+    style = (_text("jobs.pages.report", "style.css"), _text(__name__, "ablation.css"))
+    script = (_text("jobs.pages.report", "script.js"), _text(__name__, "ablation.js"))
     return environment.get_template("ablation.html.j2").render(style="\n".join(style), script="\n".join(script), **values)
 
 

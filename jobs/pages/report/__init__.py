@@ -17,22 +17,22 @@ from cluster.costs import STORAGE, Prices
 from cluster.errors import ConfigError
 from cluster.storage.s3_duckdb import reason
 from jobs.evaluate.evaluate import Evaluation, evaluation_notes
-from jobs.report import wording
-from jobs.report.failures import failures
-from jobs.report.figures import Figures
-from jobs.report.flow import flow
-from jobs.report.glance import headline, notices, quality, remarks, stages, tiles
-from jobs.report.guards import guards
-from jobs.report.judged import Judged
-from jobs.report.lists import lists
-from jobs.report.outcome.by_traffic import by_traffic
-from jobs.report.outcome.latency import latencies
-from jobs.report.outcome.nothing_found import nothing_found
-from jobs.report.outcome.verdict import verdict
-from jobs.report.samples import DOCUMENT_CHARACTERS, samples
-from jobs.report.selection import selection
-from jobs.report.spending import spending
-from jobs.report.trend import trend
+from jobs.pages import wording
+from jobs.pages.report.failures import failures
+from jobs.pages.report.figures import Figures
+from jobs.pages.report.flow import flow
+from jobs.pages.report.glance import headline, notices, quality, remarks, stages, tiles
+from jobs.pages.report.guards import guards
+from jobs.pages.report.judged import Judged
+from jobs.pages.report.lists import lists
+from jobs.pages.report.outcome.by_traffic import by_traffic
+from jobs.pages.report.outcome.latency import latencies
+from jobs.pages.report.outcome.nothing_found import nothing_found
+from jobs.pages.report.outcome.verdict import verdict
+from jobs.pages.report.samples import DOCUMENT_CHARACTERS, samples
+from jobs.pages.report.selection import selection
+from jobs.pages.report.spending import spending
+from jobs.pages.report.trend import trend
 from jobs.runs.folder import RunFolder
 
 FILTERS = ("shown", "number", "signed", "percent", "duration", "money", "size")

@@ -10,7 +10,7 @@ import pyarrow as pa
 from jobs.evaluate.evaluate import FEW_QUERIES
 from jobs.evaluate.intervals import mean_interval
 from jobs.evaluate.traffic import THIRDS, traffic_thirds
-from jobs.report.judged import Judged
+from jobs.pages.report.judged import Judged
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jobs.report.figures import Figures
+from jobs.pages.report.figures import Figures
 from jobs.runs.reading import database, files
 
 MOST = 5000  # queries of the page; a row takes some 100 bytes

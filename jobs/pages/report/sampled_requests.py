@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jobs.report.failures import Excerpt
+from jobs.pages.report.failures import Excerpt
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database
 from rewriters.classifier import REQUEST_NAME as CLASSIFY

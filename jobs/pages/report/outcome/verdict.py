@@ -6,11 +6,11 @@ from collections import Counter
 
 import pyarrow as pa
 
-from jobs.report.figures import Figures
-from jobs.report.glance import Quality
-from jobs.report.judged import Judged
-from jobs.report.lists import TOP, ListStatistics
-from jobs.report.wording import number, percent, signed
+from jobs.pages.report.figures import Figures
+from jobs.pages.report.glance import Quality
+from jobs.pages.report.judged import Judged
+from jobs.pages.report.lists import TOP, ListStatistics
+from jobs.pages.wording import number, percent, signed
 from jobs.runs.reading import database, files
 from jobs.tables import ORIGINAL
 
