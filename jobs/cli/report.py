@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cluster.costs import Prices
     from jobs.config.config import EvaluateSettings
-    from jobs.evaluate.evaluate import Evaluation
     from jobs.log.judgements import Judgements
+    from jobs.measure.evaluate.evaluate import Evaluation
     from jobs.pages.report.judged import Judged
     from jobs.runs.folder import RunFolder
 
@@ -54,7 +54,7 @@ def write_report(
     samples: int | None = None,
 ) -> str:
     """Writes the report and returns where; what is None is as the run's config has it."""
-    from jobs.evaluate.stored import store_evaluation
+    from jobs.measure.evaluate.stored import store_evaluation
     from jobs.pages.report import report
     from jobs.runs.folder import REPORT
 

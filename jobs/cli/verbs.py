@@ -16,7 +16,7 @@ from jobs.cli.printing import print_json, print_page
 from jobs.cli.refusal import say
 
 if TYPE_CHECKING:
-    from jobs.evaluate.evaluate import Evaluation
+    from jobs.measure.evaluate.evaluate import Evaluation
     from jobs.runs.folder import RunFolder
     from jobs.terminal.live_display import LiveDisplay
     from jobs.terminal.log_files import LogFiles
@@ -163,7 +163,7 @@ def runs(options: argparse.Namespace) -> int:
 def diff(options: argparse.Namespace) -> int:
     """Compares two runs."""
     from jobs.cli.beside import check_matched, check_samples, judgements_of, prices_of
-    from jobs.diff.diff import diff, diff_values
+    from jobs.measure.diff.diff import diff, diff_values
     from jobs.pages.diff import diff_page
     from jobs.runs.folder import open_run
 

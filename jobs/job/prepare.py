@@ -12,8 +12,6 @@ from cluster.errors import ConfigError, RetrieverError, RewriterError, nearest
 from cluster.run.session import IN_PROCESS
 from cluster.storage import Storage, check_writable, open_storage
 from jobs.config.config import Config
-from jobs.evaluate.answers import read_answers
-from jobs.evaluate.evaluate import Judgements
 from jobs.job import engine
 from jobs.job.changing import SearchedIndex, States, searched_indexes
 from jobs.job.indexes import as_built, check_documents, encoder_warnings, index_identities
@@ -25,6 +23,8 @@ from jobs.job.rewriting import config_error, read_rewriting
 from jobs.log.check import LogColumns, check_log
 from jobs.log.files import LogFile
 from jobs.log.ubi import log_files
+from jobs.measure.evaluate.answer_share import read_answers
+from jobs.measure.evaluate.evaluate import Judgements
 from jobs.runs.folder import run_id
 from retrievers.hybrid.settings import indexed_identities
 from retrievers.reranker import reranker_identity

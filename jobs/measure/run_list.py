@@ -15,10 +15,10 @@ from cluster.errors import ClusterError, ConfigError
 from cluster.run.shards import SUCCESS
 from cluster.storage import Storage, open_storage
 from cluster.storage.ahead import ahead
-from jobs.evaluate.evaluate import figure
-from jobs.evaluate.measure import MEASURES
-from jobs.evaluate.stored import stored_evaluation
 from jobs.job.keys import settings_fingerprint
+from jobs.measure.evaluate.evaluate import figure
+from jobs.measure.evaluate.measure import MEASURES
+from jobs.measure.evaluate.stored import stored_evaluation
 from jobs.runs.bill import Bill, bill
 from jobs.runs.folder import CONCURRENT_FETCHES, find_runs, open_run
 from jobs.runs.status import read_status
@@ -45,7 +45,7 @@ class ListedRun:
     usd: float | None
     """Of the committed shards; None: there are no prices."""
     evaluation: dict[str, Any] | None
-    """As its report shows it (`jobs.evaluate.evaluate.evaluation_values`)."""
+    """As its report shows it (`jobs.measure.evaluate.evaluate.evaluation_values`)."""
     settings: str
     """A hash of what decides its results but the log and the content of the indexes."""
 

@@ -16,14 +16,14 @@ from cluster.errors import ConfigError, DmqrError
 from jobs.chain.ablate.needs import KINDS
 from jobs.chain.guard_counts import FLAG
 from jobs.clicks.interactions import clicked
-from jobs.compare.arm_costs import ArmCost, arm_costs
-from jobs.compare.comparison import Comparison, compare
-from jobs.compare.export.frame import write_csv, write_latex
-from jobs.compare.export.lists import lists_kept
-from jobs.compare.funnel import Funnel, funnel
-from jobs.compare.worth import Worth, worth
 from jobs.config.config import EvaluateSettings
 from jobs.log.judgements import Judgements
+from jobs.measure.compare.arm_costs import ArmCost, arm_costs
+from jobs.measure.compare.comparison import Comparison, compare
+from jobs.measure.compare.export.frame import write_csv, write_latex
+from jobs.measure.compare.export.lists import lists_kept
+from jobs.measure.compare.funnel import Funnel, funnel
+from jobs.measure.compare.worth import Worth, worth
 from jobs.pages.ablation import ablation_report
 from jobs.pages.comparison import comparison_table, comparison_values
 from jobs.pages.summary import fallback_rows, spending_rows

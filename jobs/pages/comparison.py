@@ -10,12 +10,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from jobs.compare.difference import Comparison, Difference
-from jobs.compare.significance import ALPHA
-from jobs.compare.standing import standing
-from jobs.evaluate.evaluate import figure
-from jobs.evaluate.intervals import LEVEL
-from jobs.evaluate.looked import MARK
+from jobs.measure.compare.difference import Comparison, Difference
+from jobs.measure.compare.significance import ALPHA
+from jobs.measure.compare.standing import standing
+from jobs.measure.evaluate.evaluate import figure
+from jobs.measure.evaluate.intervals import LEVEL
+from jobs.measure.evaluate.looked import MARK
 from jobs.terminal.formats import plain
 
 MOST_ARMS = 20  # rows of the tables; the baseline and `full` are always among them
@@ -94,7 +94,7 @@ def _plain(difference: Difference) -> dict[str, Any]:
 
 
 def marks(comparison: Comparison, measure: str) -> dict[str, str]:
-    """Returns arm -> `BEST` or `SECOND` by the mean of a measure (`jobs/compare/standing.py`)."""
+    """Returns arm -> `BEST` or `SECOND` by the mean of a measure (`jobs/measure/compare/standing.py`)."""
     found = standing(comparison)
     return dict.fromkeys(found.second[measure], SECOND) | dict.fromkeys(found.best[measure], BEST)
 

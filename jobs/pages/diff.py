@@ -9,13 +9,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from jobs.diff.diff import Cost, Diff
-from jobs.diff.moved import MovedQuery, Moves, Share
-from jobs.diff.quality import Paired, QueryChange
-from jobs.evaluate.evaluate import FEW_QUERIES, figure, looked_notes, marked
-from jobs.evaluate.intervals import LEVEL
-from jobs.evaluate.looked import MARK
-from jobs.evaluate.measure import title
+from jobs.measure.diff.diff import Cost, Diff
+from jobs.measure.diff.moved import MovedQuery, Moves, Share
+from jobs.measure.diff.quality import Paired, QueryChange
+from jobs.measure.evaluate.evaluate import FEW_QUERIES, figure, looked_notes, marked
+from jobs.measure.evaluate.intervals import LEVEL
+from jobs.measure.evaluate.looked import MARK
+from jobs.measure.evaluate.measure import title
 from jobs.pages.wording import duration, money, percent, shown
 
 MOST_LINES = 20  # of a section of what was given

@@ -10,8 +10,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from jobs.evaluate.evaluate import figure
-from jobs.evaluate.intervals import LEVEL
+from jobs.measure.evaluate.evaluate import figure
+from jobs.measure.evaluate.intervals import LEVEL
 from jobs.tune.gaps import Gap, gap_of_the_best
 from jobs.tune.steps import ALONE, EQUAL, Setting, TuningStep
 from jobs.tune.tune import Tuning

@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 from cluster.errors import ConfigError
 from jobs.chain.list_columns import Cuts, cuts_of
 from jobs.chain.search_texts import Text, joined, query_texts
-from jobs.evaluate.intervals import Floats
-from jobs.evaluate.per_query import database
 from jobs.job.rewriting import read_rewriting
 from jobs.log.judgements import Judgements
+from jobs.measure.evaluate.intervals import Floats
+from jobs.measure.evaluate.per_query import database
 from jobs.runs.folder import RunFolder
 from jobs.tune.judged_keys import judged_keys
 from jobs.tune.vectors import TextVectors, similarity

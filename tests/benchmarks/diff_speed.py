@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from cluster.run.shards import File, Manifest, Plan, Shard
 from cluster.storage.files import FileStorage
-from jobs.diff.diff import diff
+from jobs.measure.diff.diff import diff
 from jobs.runs.folder import RunFolder
 from jobs.tables import STORED
 

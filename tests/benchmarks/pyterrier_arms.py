@@ -47,9 +47,9 @@ import yaml
 from recorded_sets import DATA, ENCODER, INDEXES, read_qrels, recorded_rows, recording, retrievers, shared
 
 from jobs.chain.ablate.arms import arms_of
-from jobs.compare.frame import measure_arms
 from jobs.config.load import load_config
 from jobs.job.measure_names import check_measures, deepest_rank
+from jobs.measure.compare.frame import measure_arms
 from jobs.pages.closing import compared, write_pages
 from jobs.run.ablation import prepare_ablation
 from jobs.run.run import run

@@ -19,11 +19,11 @@ from jobs.__main__ import main
 from jobs.chain.pipeline import CHAIN
 from jobs.chain.stages.rewrite import Rewrite
 from jobs.config.load import load_config
-from jobs.evaluate.evaluate import evaluate
 from jobs.job.prepare import log_columns
 from jobs.job.rewriting import read_rewriting
 from jobs.log.check import LogColumns
 from jobs.log.judgements import Judgements
+from jobs.measure.evaluate.evaluate import evaluate
 from jobs.runs.folder import open_run
 from jobs.try_one.given import Given
 from jobs.try_one.loaded import LoadedConfig

@@ -16,11 +16,11 @@ from whole_runs import rows
 
 from cluster.errors import ConfigError, DmqrError
 from jobs.config.load import load_config
-from jobs.evaluate.judged_rows import query_of
-from jobs.evaluate.per_query import database
 from jobs.index.index import index
 from jobs.job.prepare import prepare
 from jobs.log.judgements import Judgements
+from jobs.measure.evaluate.judged_rows import query_of
+from jobs.measure.evaluate.per_query import database
 from jobs.run.ablation import prepare_ablation
 from jobs.run.run import run
 from jobs.runs.folder import open_run

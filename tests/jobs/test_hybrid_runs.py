@@ -21,7 +21,6 @@ from cluster.errors import ConfigError
 from jobs.chain.pipeline import absolute
 from jobs.config.config import Config
 from jobs.config.load import load_config
-from jobs.evaluate.evaluate import evaluate
 from jobs.index.index import index
 from jobs.job.engine import resolve
 from jobs.job.keys import fingerprint
@@ -30,6 +29,7 @@ from jobs.job.pools import with_precisions
 from jobs.job.prepare import prepare
 from jobs.job.request_shares import shared_limits, worker_settings
 from jobs.log.judgements import Judgements
+from jobs.measure.evaluate.evaluate import evaluate
 from jobs.plan.saving import planned_saving
 from jobs.plan.searches import all_searches
 from jobs.run.ablation import prepare_ablation

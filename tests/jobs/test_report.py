@@ -9,7 +9,7 @@ import pytest
 from report_runs import PRICES, QUERIES, Make, Page, Query, Row, RunMaker, page, query_id, stored
 
 from cluster.errors import ConfigError
-from jobs.evaluate.evaluate import MEASURES, Evaluation
+from jobs.measure.evaluate.evaluate import MEASURES, Evaluation
 from jobs.pages import report as report_package
 from jobs.pages.report import report
 from jobs.pages.wording import masked, shown

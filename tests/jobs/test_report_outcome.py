@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from report_runs import Page, Query, RunMaker, page, query_id
 
-from jobs.evaluate.evaluate import MEASURES, Evaluation
+from jobs.measure.evaluate.evaluate import MEASURES, Evaluation
 from jobs.pages.report import report
 from jobs.pages.report.figures import Figures
 from jobs.pages.report.glance import quality

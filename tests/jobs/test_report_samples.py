@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from report_runs import PRICES, QUERIES, Make, Page, Query, RunMaker, page, query_id, stored
 
-from jobs.evaluate import judged_rows
-from jobs.evaluate.evaluate import MEASURES, Evaluation
-from jobs.evaluate.per_query import database, per_query
 from jobs.log.judgements import Judgements
+from jobs.measure.evaluate import judged_rows
+from jobs.measure.evaluate.evaluate import MEASURES, Evaluation
+from jobs.measure.evaluate.per_query import database, per_query
 from jobs.pages.report import report
 from jobs.pages.report.failures import failures
 from jobs.pages.report.figures import Figures

@@ -15,11 +15,11 @@ from rich.console import Console
 
 from cluster.storage import open_storage
 from jobs.chain.selection_counts import Selected, selected_by_type
-from jobs.diff.diff import diff, diff_values
-from jobs.diff.moved import Share, moves
-from jobs.evaluate.evaluate import Evaluation
-from jobs.evaluate.measure import MEASURES
-from jobs.evaluate.stored import store_evaluation
+from jobs.measure.diff.diff import diff, diff_values
+from jobs.measure.diff.moved import Share, moves
+from jobs.measure.evaluate.evaluate import Evaluation
+from jobs.measure.evaluate.measure import MEASURES
+from jobs.measure.evaluate.stored import store_evaluation
 from jobs.pages.diff import diff_page
 from jobs.pages.report.failures import failures
 from jobs.pages.report.figures import Figures

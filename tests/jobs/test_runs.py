@@ -16,8 +16,8 @@ from cluster.run.shards import SUCCESS, Manifest, Plan, commit, put_plan
 from cluster.storage import Storage, open_storage
 from jobs.__main__ import main
 from jobs.config.config import Config
-from jobs.evaluate.evaluate import MEASURES, Evaluation
-from jobs.evaluate.stored import EVALUATION, store_evaluation
+from jobs.measure.evaluate.evaluate import MEASURES, Evaluation
+from jobs.measure.evaluate.stored import EVALUATION, store_evaluation
 from jobs.measure.run_list import ListedRun, list_runs
 from jobs.pages.report.trend import NIGHTS, trend
 

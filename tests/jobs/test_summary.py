@@ -10,8 +10,8 @@ from report_runs import Make, Query, RunMaker
 from rich.console import Console
 
 from cluster.costs import Prices
-from jobs.evaluate.evaluate import Evaluation
-from jobs.evaluate.measure import MEASURES
+from jobs.measure.evaluate.evaluate import Evaluation
+from jobs.measure.evaluate.measure import MEASURES
 from jobs.pages.summary import _shown, closing_table
 from jobs.runs.folder import RunFolder
 

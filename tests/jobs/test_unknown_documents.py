@@ -16,10 +16,10 @@ from in_process_runs import QUERIES, job_in_process, prepared_job, run_in_proces
 
 from cluster.errors import RetrieverError
 from jobs.config.load import load_config
-from jobs.evaluate import unknown
-from jobs.evaluate.evaluate import evaluate, evaluation_notes, evaluation_values
 from jobs.index.index import index
 from jobs.log.judgements import Judgements
+from jobs.measure.evaluate import unknown
+from jobs.measure.evaluate.evaluate import evaluate, evaluation_notes, evaluation_values
 from jobs.pages.closing import closing_values, compared
 from jobs.run.ablation import prepare_ablation
 from jobs.run.run import run

@@ -14,7 +14,6 @@ from jobs.chain.ablate.shared_work import Answer, OpenedBy, ScoredBy, Search, Sh
 from jobs.chain.ablate.texts import ArmTexts
 from jobs.chain.list_columns import Cuts, cuts_of
 from jobs.config.config import Config
-from jobs.evaluate.looked import cut_from
 from jobs.job import engine
 from jobs.job.changing import SearchedIndex, read_states, searched_indexes
 from jobs.job.indexes import as_built, check_documents, index_identities
@@ -22,6 +21,7 @@ from jobs.job.keys import fingerprint, identity
 from jobs.job.pools import with_precisions
 from jobs.job.prepare import reranking_identity, resolved_rewriting
 from jobs.job.rewriting import read_rewriting
+from jobs.measure.evaluate.looked import cut_from
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.settings import FuseSettings
 from rewriters.engines.settings import EngineSettings

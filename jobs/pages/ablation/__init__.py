@@ -16,7 +16,7 @@ import yaml
 
 from cluster.errors import ConfigError
 from cluster.storage.s3_duckdb import reason
-from jobs.compare.standing import Standing, standing
+from jobs.measure.compare.standing import Standing, standing
 from jobs.pages import wording
 from jobs.pages.ablation import headline
 from jobs.pages.ablation.arm_rows import arm_rows
@@ -32,10 +32,10 @@ from jobs.pages.report.samples import DOCUMENT_CHARACTERS
 from jobs.runs.folder import RunFolder
 
 if TYPE_CHECKING:
-    from jobs.compare.arm_costs import ArmCost
-    from jobs.compare.comparison import Comparison
-    from jobs.compare.funnel import Funnel
-    from jobs.compare.worth import Worth
+    from jobs.measure.compare.arm_costs import ArmCost
+    from jobs.measure.compare.comparison import Comparison
+    from jobs.measure.compare.funnel import Funnel
+    from jobs.measure.compare.worth import Worth
 
 MOST_COSTS = 32  # arms whose costs are shown at once
 _FOLDERS = (__name__, "jobs.pages.report")  # where templates are looked for, in this order

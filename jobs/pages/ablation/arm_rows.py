@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from math import isfinite, isnan
 from typing import TYPE_CHECKING
 
-from jobs.compare.standing import Standing, corrected, cut_mark, mark, verdict
+from jobs.measure.compare.standing import Standing, corrected, cut_mark, mark, verdict
 
 if TYPE_CHECKING:
-    from jobs.compare.comparison import Difference
+    from jobs.measure.compare.comparison import Difference
 
 MOST = 50  # arms with a row of their own
 

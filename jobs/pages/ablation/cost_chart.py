@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jobs.compare.standing import Standing
+from jobs.measure.compare.standing import Standing
 from jobs.pages.ablation.axes import Axis, linear, spanning
 from jobs.pages.wording import duration, money, shown
 
 if TYPE_CHECKING:
-    from jobs.compare.arm_costs import ArmCost
+    from jobs.measure.compare.arm_costs import ArmCost
 
 WIDTH, HEIGHT = 640.0, 380.0
 LEFT, RIGHT, TOP, BOTTOM = 62.0, 34.0, 14.0, 46.0

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jobs.compare.significance import TIE
-from jobs.compare.standing import Standing
+from jobs.measure.compare.significance import TIE
+from jobs.measure.compare.standing import Standing
 from jobs.pages.report.documents import texts_of
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from math import isnan
 from typing import TYPE_CHECKING
 
-from jobs.compare.notes import looked_notes
-from jobs.compare.standing import FAMILIES, Standing, corrected, verdict
 from jobs.job.changing import noted_changes
+from jobs.measure.compare.notes import looked_notes
+from jobs.measure.compare.standing import FAMILIES, Standing, corrected, verdict
 from jobs.pages.wording import number, percent, sentence, signed
 from jobs.plan.saving import saved
 from jobs.runs.folder import RunFolder
 
 if TYPE_CHECKING:
-    from jobs.compare.comparison import Comparison
+    from jobs.measure.compare.comparison import Comparison
 
 MUCH_UNJUDGED = 0.2
 

@@ -11,8 +11,8 @@ from statistics import fmean
 
 import numpy as np
 
-from jobs.compare.significance import TIE, holm, paired_test
-from jobs.compare.standing import Standing
+from jobs.measure.compare.significance import TIE, holm, paired_test
+from jobs.measure.compare.standing import Standing
 
 WHOLE = "full"
 WITHOUT = "without "

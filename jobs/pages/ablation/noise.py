@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jobs.compare.significance import TIE
-from jobs.compare.standing import REPEATED, Standing
+from jobs.measure.compare.significance import TIE
+from jobs.measure.compare.standing import REPEATED, Standing
 from jobs.pages.ablation.left_out import WHOLE
 
 

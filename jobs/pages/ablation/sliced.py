@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from jobs.compare.comparison import Slice
+    from jobs.measure.compare.comparison import Slice
 
 MOST_ARMS = 8  # beside the baseline
 

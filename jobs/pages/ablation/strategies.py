@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from jobs.compare.funnel import Funnel, StrategyFunnel
-    from jobs.compare.worth import Worth
+    from jobs.measure.compare.funnel import Funnel, StrategyFunnel
+    from jobs.measure.compare.worth import Worth
 
 WIDTH, STEP, BAR = 276.0, 38.0, 18.0  # of a drawing, of a step, of its bar
 _NAMES, _COUNTS = 112.0, 72.0  # room for the words at the left and the figures at the right

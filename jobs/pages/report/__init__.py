@@ -16,7 +16,7 @@ import yaml
 from cluster.costs import STORAGE, Prices
 from cluster.errors import ConfigError
 from cluster.storage.s3_duckdb import reason
-from jobs.evaluate.evaluate import Evaluation, evaluation_notes
+from jobs.measure.evaluate.evaluate import Evaluation, evaluation_notes
 from jobs.pages import wording
 from jobs.pages.report.failures import failures
 from jobs.pages.report.figures import Figures

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from jobs.chain.error_counts import many_fallbacks
 from jobs.chain.pipeline import COSTED
-from jobs.evaluate.evaluate import Evaluation, marked
-from jobs.evaluate.measure import title
 from jobs.job.changing import noted_changes
+from jobs.measure.evaluate.evaluate import Evaluation, marked
+from jobs.measure.evaluate.measure import title
 from jobs.pages.report.figures import Figures
 from jobs.pages.report.spending import Spending
 from jobs.pages.wording import duration, money, number, percent, sentence

@@ -7,7 +7,7 @@ from typing import Any
 
 from cluster.errors import ConfigError
 from jobs.chain.guard_counts import REQUESTS, GuardCounts, found_by_guards, searches_saved
-from jobs.evaluate.answers import AnswerShare, answer_share
+from jobs.measure.evaluate.answer_share import AnswerShare, answer_share
 from jobs.pages.report.documents import texts_of
 from jobs.pages.report.figures import Figures
 from jobs.runs.reading import database, files, spread

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from jobs.evaluate.evaluate import Evaluation, evaluation
-from jobs.evaluate.measure import MEASURES
-from jobs.evaluate.per_query import PerQuery, per_query
 from jobs.log.judgements import Judgements
+from jobs.measure.evaluate.evaluate import Evaluation, evaluation
+from jobs.measure.evaluate.measure import MEASURES
+from jobs.measure.evaluate.per_query import PerQuery, per_query
 from jobs.runs.folder import RunFolder
 
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from cluster.run.shards import Manifest
 from jobs.chain.stages.fuse import fuse_original
-from jobs.evaluate.contexts import contexts_of
-from jobs.evaluate.per_query import kept
+from jobs.measure.evaluate.contexts import contexts_of
+from jobs.measure.evaluate.per_query import kept
 from jobs.pages.report.choosing import choose
 from jobs.pages.report.documents import texts_of
 from jobs.pages.report.failures import Failures

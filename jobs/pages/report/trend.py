@@ -9,7 +9,7 @@ from itertools import pairwise
 from cluster.costs import Prices
 from cluster.errors import ClusterError, ConfigError
 from cluster.storage import open_storage
-from jobs.evaluate.evaluate import Evaluation, evaluation_values
+from jobs.measure.evaluate.evaluate import Evaluation, evaluation_values
 from jobs.measure.run_list import ListedRun, leading_measure, list_runs
 from jobs.pages.wording import money
 from jobs.runs.folder import RunFolder

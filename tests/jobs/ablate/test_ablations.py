@@ -22,9 +22,9 @@ from cluster.run.progress import ProgressTracker
 from cluster.run.snapshot import BlockTotals
 from jobs.chain.ablate.stages.retrieve import RetrieveArms
 from jobs.chain.ablate.stages.write import WriteArms
-from jobs.compare.arm_costs import arm_costs
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
+from jobs.measure.compare.arm_costs import arm_costs
 from jobs.plan.plan import plan
 from jobs.plan.saving import saved
 from jobs.run.ablation import Ablation, prepare_ablation

@@ -16,9 +16,9 @@ from fake_models import FakeModels
 from whole_runs import rows
 
 from cluster.errors import ConfigError, RetrieverError
-from jobs.compare.worth import worth
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
+from jobs.measure.compare.worth import worth
 from jobs.plan.saving import saved
 from jobs.run.ablation import Ablation, prepare_ablation
 from jobs.run.run import run

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.compare.export.trec import write_trec
 from jobs.config.load import load_config
+from jobs.measure.compare.export.trec import write_trec
 from jobs.pages.closing import PER_QUERY, ComparedArms, compared, write_pages
 from jobs.run.ablation import prepare_ablation
 from jobs.run.run import run

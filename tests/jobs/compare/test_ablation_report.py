@@ -31,9 +31,9 @@ from report_ablations import (
 from report_runs import Page
 
 from cluster.errors import ConfigError
-from jobs.compare.comparison import Comparison, Slice
-from jobs.compare.significance import holm, paired_test
-from jobs.compare.standing import corrected, mark, standing, verdict
+from jobs.measure.compare.comparison import Comparison, Slice
+from jobs.measure.compare.significance import holm, paired_test
+from jobs.measure.compare.standing import corrected, mark, standing, verdict
 from jobs.pages.ablation import ablation_report
 from jobs.pages.ablation.arm_rows import arm_rows
 from jobs.pages.ablation.axes import linear, spanning

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from list_folders import Row, arm, list_row, query_ids, ranked, write_folder
 
-from jobs.compare.worth import Worth, worth
+from jobs.measure.compare.worth import Worth, worth
 from jobs.runs.folder import RunFolder
 
 A, B, C = query_ids(3)

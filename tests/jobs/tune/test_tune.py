@@ -12,7 +12,7 @@ import pytest
 from tuned_runs import Judged, half, judged_run, names_of, none, only_bm25, permuted
 
 from cluster.errors import ConfigError
-from jobs.evaluate.per_query import per_query
+from jobs.measure.evaluate.per_query import per_query
 from jobs.pages.tune import conclusions
 from jobs.runs.folder import open_run
 from jobs.tune import search

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from jobs.evaluate.evaluate import FEW_QUERIES
-from jobs.evaluate.intervals import mean_interval
-from jobs.evaluate.traffic import THIRDS, traffic_thirds
+from jobs.measure.evaluate.evaluate import FEW_QUERIES
+from jobs.measure.evaluate.intervals import mean_interval
+from jobs.measure.evaluate.traffic import THIRDS, traffic_thirds
 from jobs.pages.report.judged import Judged
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database

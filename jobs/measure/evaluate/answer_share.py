@@ -11,8 +11,8 @@ import pyarrow as pa
 from cluster.errors import ConfigError, UnavailableError
 from cluster.storage import open_file
 from cluster.storage.s3_duckdb import attach
-from jobs.evaluate.judged_rows import query_of
 from jobs.log.judgements import Judgements, Key
+from jobs.measure.evaluate.judged_rows import query_of
 from jobs.runs.folder import RunFolder
 from rewriters.guards.leakage import has_answer
 from rewriters.normalise import normalise

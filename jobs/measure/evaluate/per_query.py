@@ -21,13 +21,13 @@ import pyarrow as pa
 
 from cluster.errors import ConfigError
 from cluster.storage.s3_duckdb import attach, reason
-from jobs.evaluate import judged_rows
-from jobs.evaluate.intervals import Floats
-from jobs.evaluate.looked import cut_from
-from jobs.evaluate.measure import measure
 from jobs.job.measure_names import check_grades, check_measures, deepest_rank
 from jobs.log.judgements import Judgements
 from jobs.log.task import connect, no_room
+from jobs.measure.evaluate import judged_rows
+from jobs.measure.evaluate.intervals import Floats
+from jobs.measure.evaluate.looked import cut_from
+from jobs.measure.evaluate.measure import measure
 from jobs.runs.folder import RunFolder
 
 MEMORY = "256MB"
@@ -39,7 +39,7 @@ class ListLengths(NamedTuple):
     lengths: npt.NDArray[np.int64]
     """(keys,): documents of each, down to the deepest rank that a measure reads."""
     least: int
-    """The fewest documents of a list from which something may have been cut off (jobs/evaluate/looked.py)."""
+    """The fewest documents of a list from which something may have been cut off (jobs/measure/evaluate/looked.py)."""
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 
 from cluster.errors import ConfigError, nearest
-from jobs.compare.difference import GRID, QUESTIONS, Comparison, Difference
-from jobs.compare.frame import Frame, arms_of, measure_arms
-from jobs.compare.notes import comparison_notes
-from jobs.compare.significance import (
+from jobs.config.config import EvaluateSettings
+from jobs.log.judgements import Judgements
+from jobs.measure.compare.difference import GRID, QUESTIONS, Comparison, Difference
+from jobs.measure.compare.frame import Frame, arms_of, measure_arms
+from jobs.measure.compare.notes import comparison_notes
+from jobs.measure.compare.significance import (
     TIE,
     cluster_sums,
     effects,
@@ -29,10 +31,8 @@ from jobs.compare.significance import (
     paired_test,
     randomised_p,
 )
-from jobs.compare.slices import Slice, slices_of
-from jobs.config.config import EvaluateSettings
-from jobs.evaluate.intervals import Floats
-from jobs.log.judgements import Judgements
+from jobs.measure.compare.slices import Slice, slices_of
+from jobs.measure.evaluate.intervals import Floats
 from jobs.runs.folder import RunFolder
 
 __all__ = ["Comparison", "Difference", "Slice", "compare", "differences"]

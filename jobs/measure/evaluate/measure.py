@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from jobs.evaluate.intervals import Floats
 from jobs.log.judgements import Judgements
+from jobs.measure.evaluate.intervals import Floats
 
 MEASURES = ("nDCG@10", "R@10", "P@5", "Success@5", "RR@10")  # the default of `evaluate.measures`
 DEPTH = 10  # the deepest cutoff of one of them

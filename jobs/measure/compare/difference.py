@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from jobs.compare.frame import Frame
-from jobs.compare.slices import Slice
-from jobs.evaluate.evaluate import nothing_measured
-from jobs.evaluate.looked import Looked
+from jobs.measure.compare.frame import Frame
+from jobs.measure.compare.slices import Slice
+from jobs.measure.evaluate.evaluate import nothing_measured
+from jobs.measure.evaluate.looked import Looked
 
 QUESTIONS = ("always", "arms", "subsets")  # families that are adjusted together, by Holm
 GRID, SAMPLES = "grid", "samples"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from jobs.evaluate.per_query import database
+from jobs.measure.evaluate.per_query import database
 from jobs.runs.folder import RunFolder
 
 

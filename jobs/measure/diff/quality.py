@@ -12,12 +12,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from jobs.evaluate.contexts import contexts_of
-from jobs.evaluate.intervals import Floats, mean_interval
-from jobs.evaluate.looked import Looked, Numbers, looked, uneven
-from jobs.evaluate.per_query import PerQuery, database, kept, per_query, sums_by_query
 from jobs.job.measure_names import depths
 from jobs.log.judgements import Judgements
+from jobs.measure.evaluate.contexts import contexts_of
+from jobs.measure.evaluate.intervals import Floats, mean_interval
+from jobs.measure.evaluate.looked import Looked, Numbers, looked, uneven
+from jobs.measure.evaluate.per_query import PerQuery, database, kept, per_query, sums_by_query
 from jobs.runs.folder import RunFolder
 
 

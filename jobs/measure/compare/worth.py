@@ -9,16 +9,9 @@ from dataclasses import dataclass, field
 import duckdb
 import pyarrow as pa
 
-from jobs.compare.export.lists import (
-    TOP_OF_LIST,
-    Portion,
-    list_portions,
-    listed_strategies,
-    lists_kept,
-    own_arm,
-)
-from jobs.evaluate import judged_rows
-from jobs.evaluate.per_query import database
+from jobs.measure.compare.export.lists import TOP_OF_LIST, Portion, list_portions, listed_strategies, lists_kept, own_arm
+from jobs.measure.evaluate import judged_rows
+from jobs.measure.evaluate.per_query import database
 from jobs.runs.folder import RunFolder
 from jobs.tables import ORIGINAL
 

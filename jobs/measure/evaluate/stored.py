@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from cluster.storage import Storage
-from jobs.evaluate.evaluate import Evaluation, evaluation_values
+from jobs.measure.evaluate.evaluate import Evaluation, evaluation_values
 
 EVALUATION = "evaluation.json"
 

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import duckdb
 
-from jobs.diff.portions import portions
-from jobs.evaluate.contexts import contexts_of
-from jobs.evaluate.measure import DEPTH
-from jobs.evaluate.per_query import database, kept
+from jobs.measure.diff.portions import portions
+from jobs.measure.evaluate.contexts import contexts_of
+from jobs.measure.evaluate.measure import DEPTH
+from jobs.measure.evaluate.per_query import database, kept
 from jobs.runs.folder import RunFolder
 
 _TEXTS = """

@@ -1,7 +1,7 @@
 """The measures of every arm of an ablation, key by key: the frame of query x arm x measure that all comparisons start from.
 
-Keys are counted as `evaluate` counts them (jobs/evaluate/per_query.py): judged, in the log, with a committed query. Arms often
-have the same list for a query, so each distinct list of a query is measured once.
+Keys are counted as `evaluate` counts them (jobs/measure/evaluate/per_query.py): judged, in the log, with a committed query. Arms
+often have the same list for a query, so each distinct list of a query is measured once.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cluster.errors import ConfigError
-from jobs.compare.clusters import Numbers, query_clusters
-from jobs.evaluate import judged_rows
-from jobs.evaluate.intervals import Floats
-from jobs.evaluate.looked import Looked, looked, uneven
-from jobs.evaluate.measure import GradedList, measured_lists
-from jobs.evaluate.per_query import committed_keys, database
-from jobs.evaluate.unknown import UnknownDocuments, unknown_documents
 from jobs.job.measure_names import check_grades, check_measures, deepest_rank, depths
 from jobs.log.judgements import Judgements, Key
+from jobs.measure.compare.clusters import Numbers, query_clusters
+from jobs.measure.evaluate import judged_rows
+from jobs.measure.evaluate.intervals import Floats
+from jobs.measure.evaluate.looked import Looked, looked, uneven
+from jobs.measure.evaluate.measure import GradedList, measured_lists
+from jobs.measure.evaluate.per_query import committed_keys, database
+from jobs.measure.evaluate.unknown import UnknownDocuments, unknown_documents
 from jobs.runs.folder import RunFolder
 from rewriters.normalise import normalise
 
@@ -54,7 +54,7 @@ class Frame:
     lengths: Numbers
     """(arms, keys): documents of each list, down to `depth`."""
     least: Numbers
-    """(arms,): the fewest documents of a list from which something may have been cut off (jobs/evaluate/looked.py)."""
+    """(arms,): the fewest documents of a list from which something may have been cut off (jobs/measure/evaluate/looked.py)."""
     unjudged: Floats
     """(arms,): share of the results, down to `depth`, without a judgement; NaN for an arm without results."""
     failed: Numbers
@@ -68,7 +68,7 @@ class Frame:
     rejected: int
     """Number of counted keys that are rejected log rows; they count zero."""
     clusters: Numbers
-    """(keys,): number of the cluster of near-duplicate queries (jobs/compare/clusters.py); each rejected row is one."""
+    """(keys,): number of the cluster of near-duplicate queries (jobs/measure/compare/clusters.py); each rejected row is one."""
     depth: int
     """The deepest rank that a measure reads."""
     key: Key

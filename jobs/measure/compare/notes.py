@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jobs.compare.clusters import SIMILARITY
-from jobs.compare.difference import GRID, PART, QUESTIONS, SAMPLES, Comparison, Difference
-from jobs.compare.significance import ALPHA, DRAWS
-from jobs.evaluate.evaluate import FEW_QUERIES, figure
-from jobs.evaluate.intervals import LEVEL
-from jobs.evaluate.looked import MARK
+from jobs.measure.compare.clusters import SIMILARITY
+from jobs.measure.compare.difference import GRID, PART, QUESTIONS, SAMPLES, Comparison, Difference
+from jobs.measure.compare.significance import ALPHA, DRAWS
+from jobs.measure.evaluate.evaluate import FEW_QUERIES, figure
+from jobs.measure.evaluate.intervals import LEVEL
+from jobs.measure.evaluate.looked import MARK
 
 
 def comparison_notes(comparison: Comparison) -> list[str]:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jobs.compare.clusters import Numbers
-from jobs.evaluate.intervals import LEVEL, SEED, Floats
+from jobs.measure.compare.clusters import Numbers
+from jobs.measure.evaluate.intervals import LEVEL, SEED, Floats
 
 DRAWS = 10_000  # of the randomisation test; with as many sign vectors or fewer, all of them
 CELLS = 1 << 21  # of one block of sign vectors, and of their sums: 16 MB each

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from math import isnan
 from typing import TYPE_CHECKING
 
-from jobs.compare.significance import ALPHA
-from jobs.evaluate.intervals import Floats
-from jobs.evaluate.looked import MARK
+from jobs.measure.compare.significance import ALPHA
+from jobs.measure.evaluate.intervals import Floats
+from jobs.measure.evaluate.looked import MARK
 
 if TYPE_CHECKING:
-    from jobs.compare.comparison import Comparison, Difference
+    from jobs.measure.compare.comparison import Comparison, Difference
 
 MARKS = ((0.01, "‡"), (ALPHA, "†"))
 """Corrected p below -> mark, the stricter first."""

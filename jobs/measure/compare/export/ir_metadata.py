@@ -16,7 +16,7 @@ from jobs.pages.wording import masked
 from jobs.runs.folder import RunFolder
 
 if TYPE_CHECKING:
-    from jobs.compare.comparison import Comparison
+    from jobs.measure.compare.comparison import Comparison
 
 START, END = "# ir_metadata.start", "# ir_metadata.end"
 SCHEMA = 0.1

@@ -12,14 +12,14 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from cluster.errors import ConfigError
-from jobs.compare.difference import PART
-from jobs.compare.notes import looked_notes, named_notes
-from jobs.compare.standing import FAMILIES, MARKS, PLACES, Standing, cut_mark, mark, standing
-from jobs.evaluate.exports import ENDINGS, written
-from jobs.evaluate.looked import MARK
+from jobs.measure.compare.difference import PART
+from jobs.measure.compare.notes import looked_notes, named_notes
+from jobs.measure.compare.standing import FAMILIES, MARKS, PLACES, Standing, cut_mark, mark, standing
+from jobs.measure.evaluate.exports import ENDINGS, written
+from jobs.measure.evaluate.looked import MARK
 
 if TYPE_CHECKING:
-    from jobs.compare.comparison import Comparison
+    from jobs.measure.compare.comparison import Comparison
 
 MOST_ROWS = 50
 _KEYS = {"log_id": "log rows", "query_id": "queries", "query": "queries"}

@@ -17,14 +17,14 @@ import pyarrow.compute as pc
 
 from cluster.errors import ConfigError
 from cluster.storage import open_storage, remote
-from jobs.compare.export.ir_metadata import metadata_header
-from jobs.evaluate.judged_rows import ARM_LISTS
-from jobs.evaluate.per_query import database
+from jobs.measure.compare.export.ir_metadata import metadata_header
+from jobs.measure.evaluate.judged_rows import ARM_LISTS
+from jobs.measure.evaluate.per_query import database
 from jobs.runs.folder import RunFolder
 
 if TYPE_CHECKING:
-    from jobs.compare.comparison import Comparison
-    from jobs.compare.frame import Frame
+    from jobs.measure.compare.comparison import Comparison
+    from jobs.measure.compare.frame import Frame
 
 _BATCH = 1 << 16  # rows
 _LONGEST_TAG = 100

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 
 from cluster.errors import ConfigError
 from cluster.storage import open_storage, remote
-from jobs.evaluate.per_query import PerQuery, database, per_query_table
 from jobs.log.judgements import Judgements
+from jobs.measure.evaluate.per_query import PerQuery, database, per_query_table
 from jobs.runs.folder import RunFolder
 
 ENDINGS = (".parquet", ".csv")

@@ -1,7 +1,7 @@
 """Retrieval quality against relevance judgements: of the results, of the original query alone, and of their difference.
 
-Judgements name log rows or queries. A mean is over the judged keys that are counted (`jobs/evaluate/per_query.py`): those in
-the log whose query is committed.
+Judgements name log rows or queries. A mean is over the judged keys that are counted (`jobs/measure/evaluate/per_query.py`): those
+in the log whose query is committed.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from jobs.evaluate.intervals import LEVEL, RESAMPLES, Floats, mean_interval
-from jobs.evaluate.looked import MARK, Looked, looked, uneven
-from jobs.evaluate.measure import DEPTH, MEASURES, title
-from jobs.evaluate.per_query import ListLengths, PerQuery, kept, per_query, sums_by_query
-from jobs.evaluate.unknown import UnknownDocuments, unknown_documents
 from jobs.job.measure_names import depths
 from jobs.log.judgements import Judgements, Key, read_qrels
+from jobs.measure.evaluate.intervals import LEVEL, RESAMPLES, Floats, mean_interval
+from jobs.measure.evaluate.looked import MARK, Looked, looked, uneven
+from jobs.measure.evaluate.measure import DEPTH, MEASURES, title
+from jobs.measure.evaluate.per_query import ListLengths, PerQuery, kept, per_query, sums_by_query
+from jobs.measure.evaluate.unknown import UnknownDocuments, unknown_documents
 from jobs.runs.folder import RunFolder
 
 __all__ = ["MEASURES", "Evaluation", "Judgements", "evaluate", "evaluation_table", "evaluation_values", "read_qrels"]
