@@ -12,6 +12,7 @@ import pyarrow as pa
 from jobs.chain.search_texts import Text
 from jobs.config.config import Config
 from jobs.tables import HIT, ORIGINAL, RUN, STORED, nested
+from retrievers.hybrid.settings import HybridSettings
 from retrievers.lists import Lists
 from retrievers.ranking import offsets_of, ranges, ranks
 from retrievers.retriever import RankedLists
@@ -177,3 +178,15 @@ def _names(of: list[tuple[Text, str]]) -> dict[str, pa.Array]:
         "position": pa.array([text.position for text, _ in of], pa.int32()),
         "retriever": pa.array([name for _, name in of], pa.string()),
     }
+
+
+def cut_from(config: Config, cuts: Mapping[str, tuple[int | None, float | None]]) -> int:
+    """Returns the fewest documents of a fused list from which something may have been cut off; a shorter one is whole.
+
+    Args:
+        config: of a run or an arm.
+        cuts: strategy -> its own depth and score floor.
+    """
+    own = [depth for name, (depth, _) in cuts.items() if depth is not None and name in config.rewrite.planned]
+    own += [one.depth for one in config.retrieve.retrievers.values() if isinstance(one, HybridSettings)]
+    return min(config.retrieve.depth, config.fuse.depth, *own)

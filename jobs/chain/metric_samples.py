@@ -1,4 +1,7 @@
-"""Figures of a stage's output block for the metrics, by query type: empty in runs that select no strategies by type."""
+"""Whether there are metrics, and figures of a stage's output block for them, by query type.
+
+There are none in runs that select no strategies by type.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,13 @@ import pyarrow.compute as pc
 
 from cluster.costs import START_UP
 from cluster.metrics.table import METRICS, MetricSample
+from cluster.run.session import IN_PROCESS
+from jobs.config.config import Config
+
+
+def exports_metrics(config: Config) -> bool:
+    """Returns whether a run exports metrics: it is asked for, and there is a Ray."""
+    return config.cluster.metrics and config.cluster.address != IN_PROCESS
 
 
 def rewrite_samples(table: pa.Table) -> list[MetricSample]:

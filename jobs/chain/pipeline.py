@@ -9,22 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
-from pydantic import BaseModel
 
-import cluster
-import jobs
-import retrievers
-import rewriters
 from cluster.metrics.table import MetricSample
 from cluster.run.pools import Pool
 from cluster.run.stage import Stage, Worker, link
 from jobs.chain.error_counts import added_failures
 from jobs.chain.list_columns import cuts_of
-from jobs.chain.metric_samples import rewrite_samples, score_samples
+from jobs.chain.metric_samples import exports_metrics, rewrite_samples, score_samples
 from jobs.chain.stages.fuse import Fuse
 from jobs.chain.stages.order import Order
 from jobs.chain.stages.read import Read
@@ -37,12 +31,9 @@ from jobs.job import engine
 from jobs.job.pools import device
 from jobs.job.prepare import Prepared
 from jobs.job.request_shares import reranker_settings, sharing_workers, worker_settings
-from jobs.run.gauges import exports_metrics
+from jobs.job.shipping import absolute
 from jobs.tables import SHARD
-from retrievers.elastic.settings import ElasticSettings
 from retrievers.hybrid.settings import all_indexed, indexed_identities
-from retrievers.models import at_commit
-from retrievers.settings import EncoderSettings, ServerSettings
 from rewriters.strategy import searched_as_one
 
 
@@ -67,8 +58,6 @@ CHAIN = (
     Step("write", Write),
 )
 COSTED = tuple(dict.fromkeys(step.costs_as or step.name for step in CHAIN))  # the values of `costs.stage`, in chain order
-
-Model = TypeVar("Model", bound=BaseModel)
 
 
 def stages(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> list[Stage]:
@@ -165,36 +154,3 @@ def _samples(prepared: Prepared) -> dict[str, Callable[[pa.Table], Sequence[Metr
 
 def _blocks(config: Config) -> int:
     return engine.blocks_in_flight(config.rewrite.engine, config.cluster.shard_size) if config.rewrite.engine else 1
-
-
-def absolute(settings: Model) -> Model:
-    """Returns the settings as any worker understands them: paths are absolute, and a hub's model is the one of its commit now.
-
-    A worker has another working directory; and it may start hours later, when the hub has another commit.
-    """
-    changed: dict[str, Any] = {}
-    files = {"ca_file"} if isinstance(settings, ElasticSettings) else {"index", "model"}
-    if isinstance(settings, ServerSettings) and settings.kind in ("openai", "server"):  # its model is a name
-        files = set()
-    files |= {"api_key_file", "password_file"}
-    for name in type(settings).model_fields:
-        value = getattr(settings, name)
-        if isinstance(value, BaseModel):
-            changed[name] = absolute(value)
-        elif isinstance(value, dict):
-            changed[name] = {key: absolute(one) if isinstance(one, BaseModel) else one for key, one in value.items()}
-        elif name in files and value and Path(value).exists():
-            changed[name] = str(Path(value).absolute())
-        elif name == "model" and _loads(settings):
-            changed[name] = at_commit(value)
-    return settings.model_copy(update=changed)
-
-
-def _loads(settings: BaseModel) -> bool:
-    """Returns whether workers load the weights that the settings name."""
-    return isinstance(settings, EncoderSettings) or getattr(settings, "kind", None) == "cross_encoder"
-
-
-def package_folders() -> list[str]:
-    """Returns the folders of the four packages, to be shipped to worker machines that have not installed them."""
-    return [str(Path(package.__path__[0])) for package in (cluster, jobs, retrievers, rewriters)]

@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from cluster.cause import cause
 from cluster.errors import DmqrError, Stopped
 from cluster.run.submitted import submitting_command
 from jobs.cli.command_line.arguments import program
-from jobs.cli.refusal import cause, say, system
+from jobs.cli.refusal import say, system
 
 if TYPE_CHECKING:
     from jobs.config.config import Config

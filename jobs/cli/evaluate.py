@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 def evaluate(options: argparse.Namespace) -> int:
     """Measures a run's results against judgements."""
     from jobs.cli.beside import check_matched
+    from jobs.log.judgements import read_qrels
     from jobs.measure.evaluate.evaluate import evaluation as evaluation_of
-    from jobs.measure.evaluate.evaluate import evaluation_table, evaluation_values, read_qrels
+    from jobs.measure.evaluate.evaluate import evaluation_table, evaluation_values
     from jobs.measure.evaluate.exports import check_per_query, write_per_query, write_trec
     from jobs.measure.evaluate.per_query import per_query
     from jobs.runs.folder import open_run

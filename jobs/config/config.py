@@ -14,7 +14,6 @@ from pydantic import BaseModel, BeforeValidator, Field, model_validator
 from cluster.errors import nearest
 from cluster.run.settings import ClusterSettings
 from jobs.config.ablate import AblateSettings
-from jobs.config.fields import FROZEN, NOT_IDENTITY
 from jobs.log.judgements import Key
 from jobs.log.settings import LogSettings
 from retrievers.elastic.settings import ElasticSettings
@@ -32,7 +31,7 @@ from retrievers.settings import (
 )
 from rewriters.engines.settings import EngineSettings
 from rewriters.pool import named
-from rewriters.settings import DecodingSettings, GuardSettings, SelectAll, SelectNever, SelectSettings
+from rewriters.settings import FROZEN, NOT_IDENTITY, DecodingSettings, GuardSettings, SelectAll, SelectNever, SelectSettings
 
 MOST_LABEL = 64  # characters
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"  # what may stand in the name of a folder, here and on S3

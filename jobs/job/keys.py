@@ -1,4 +1,4 @@
-"""The fingerprint of a run: the inputs that determine its results. The name of its folder: `jobs/runs/folder.py`.
+"""The fingerprint of a run: the inputs that determine its results; and the name of its folder.
 
 Every field of the config counts unless it is marked `NOT_IDENTITY`: because it sets only a location, a speed or a
 duration, or because its resolved value counts instead (a model's weights, an index's content). Fields at their default
@@ -21,7 +21,7 @@ from retrievers.typos import TYPOS_VERSION
 from rewriters.reading.ladder import PARSE_VERSION
 from rewriters.settings import identity_fields
 
-__all__ = ["SCHEMA_VERSION", "VERSIONS", "fingerprint", "identity", "identity_fields", "settings_fingerprint"]
+__all__ = ["SCHEMA_VERSION", "VERSIONS", "fingerprint", "identity", "identity_fields", "run_id", "settings_fingerprint"]
 
 SCHEMA_VERSION = 2  # of the tables and of run.json
 # Raised when one of our algorithms gives other results for the same input and config.
@@ -65,6 +65,16 @@ def fingerprint(identified_by: Mapping[str, Any]) -> str:
     """Returns the first 12 hex digits of the sha256 of a run's identity."""
     canonical = json.dumps(identified_by, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+
+def run_id(config: Config, identified_by: Mapping[str, Any]) -> str:
+    """Returns the name of a run's folder.
+
+    Args:
+        config: of the run.
+        identified_by: its `identity`.
+    """
+    return "-".join(part for part in (config.name, config.shown_label, fingerprint(identified_by)) if part)
 
 
 def settings_fingerprint(identified_by: Mapping[str, Any]) -> str:

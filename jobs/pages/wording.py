@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
-from typing import Any
 
 from jobs.terminal.formats import clock
 
@@ -68,14 +66,3 @@ def size(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1000
     return f"{count:,.1f} TB"
-
-
-def masked(values: Any) -> Any:
-    """Returns plain values with user and password removed from every URL."""
-    if isinstance(values, dict):
-        return {key: masked(value) for key, value in values.items()}
-    if isinstance(values, list):
-        return [masked(value) for value in values]
-    if isinstance(values, str):
-        return re.sub(r"://(?:[^/?#\s]*|[^:/?#\s]+:\S*)@", "://***@", values)
-    return values

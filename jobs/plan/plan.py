@@ -18,10 +18,10 @@ from cluster.run.pools import Pool, PoolRequest, local_pools
 from cluster.run.session import IN_PROCESS, InProcessSession, Session, usable_gpus
 from cluster.run.shards import SUCCESS, Plan, check_inputs, manifests, read_plan
 from cluster.storage import open_storage
-from jobs.chain.pipeline import package_folders
 from jobs.config.config import Config
 from jobs.job.indexes import encoder_words
 from jobs.job.prepare import Prepared
+from jobs.job.shipping import package_folders
 from jobs.log.dedup import dedup
 from jobs.plan.ablation import ablation_rows, planned_ablation
 from jobs.plan.estimate import SAMPLE, estimate

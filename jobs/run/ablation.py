@@ -17,14 +17,13 @@ from jobs.chain.ablate.requests import at_most
 from jobs.chain.ablate.tables import ARM_STORED
 from jobs.config.config import Config
 from jobs.job import engine
-from jobs.job.keys import SCHEMA_VERSION, VERSIONS
+from jobs.job.keys import SCHEMA_VERSION, VERSIONS, run_id
 from jobs.job.measure_names import check_measures, deepest_rank
 from jobs.job.prepare import Prepared, log_columns, prepare
 from jobs.job.request_shares import check_shares
 from jobs.log.check import has_values
 from jobs.run.finish import log_balances
 from jobs.run.work import Balances, Work
-from jobs.runs.folder import run_id
 from jobs.tables import BY_FALLBACK
 from rewriters.engines.settings import RecordedSettings
 from rewriters.rewriter import Rewriting

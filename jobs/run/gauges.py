@@ -1,4 +1,4 @@
-"""The metrics that the driver of a run exports: shards, money, outages, lease, begin and end; and whether there are any."""
+"""The metrics that the driver of a run exports: shards, money, outages, lease, begin and end."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Protocol
 
 from cluster.metrics.exporter import Exporter
 from cluster.metrics.tracked import LOOK_SECONDS, TrackedMetrics
-from cluster.run.session import IN_PROCESS
-from jobs.config.config import Config
+from jobs.chain.metric_samples import exports_metrics
 from jobs.job.prepare import Prepared
 from jobs.terminal.state import State
 
@@ -21,11 +20,6 @@ class Holding(Protocol):
     def lost(self) -> bool:
         """Returns whether the run may belong to another driver."""
         ...
-
-
-def exports_metrics(config: Config) -> bool:
-    """Returns whether a run exports metrics: it is asked for, and there is a Ray."""
-    return config.cluster.metrics and config.cluster.address != IN_PROCESS
 
 
 def tracked_metrics(prepared: Prepared) -> TrackedMetrics | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,23 +22,12 @@ from cluster.run.shards import SUCCESS, Manifest, Plan, committed_tables, manife
 from cluster.storage import Storage, open_storage
 from cluster.storage.ahead import ahead
 from jobs.config.config import Config
-from jobs.job.keys import fingerprint
 from jobs.runs.bill import Bill, bill
 from jobs.runs.starts import Start, driver_spent, known_starts, node_time
 
 REPORT = "report.html"
 CONCURRENT_FETCHES = 16  # of records
 _FOLDER = re.compile(r"(?P<name>.+)-[0-9a-f]{12}")
-
-
-def run_id(config: Config, identified_by: Mapping[str, Any]) -> str:
-    """Returns the name of a run's folder.
-
-    Args:
-        config: of the run.
-        identified_by: its identity (`jobs.job.keys.identity`).
-    """
-    return "-".join(part for part in (config.name, config.shown_label, fingerprint(identified_by)) if part)
 
 
 def find_runs(output: Storage, name: str | None = None, label: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:

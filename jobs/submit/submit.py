@@ -16,8 +16,8 @@ from cluster.storage import remote
 from jobs.config.config import Config
 from jobs.job.prepare import read_prices
 from jobs.job.rewriting import config_error, read_rewriting
-from jobs.measure.evaluate.answer_share import read_answers
-from jobs.measure.evaluate.evaluate import read_qrels
+from jobs.log.answers import read_answers
+from jobs.log.judgements import read_qrels
 from jobs.submit.ids import Verb, attempts, metadata, next_id, submission_id
 from jobs.submit.lost import lost_run
 from jobs.submit.package import write_package

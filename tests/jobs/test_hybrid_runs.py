@@ -18,7 +18,6 @@ from retrieval import block, passed, query, searches, worker
 from whole_runs import rows
 
 from cluster.errors import ConfigError
-from jobs.chain.pipeline import absolute
 from jobs.config.config import Config
 from jobs.config.load import load_config
 from jobs.index.index import index
@@ -28,6 +27,7 @@ from jobs.job.opening import open_documents
 from jobs.job.pools import with_precisions
 from jobs.job.prepare import prepare
 from jobs.job.request_shares import shared_limits, worker_settings
+from jobs.job.shipping import absolute
 from jobs.log.judgements import Judgements
 from jobs.measure.evaluate.evaluate import evaluate
 from jobs.plan.saving import planned_saving

@@ -18,9 +18,9 @@ import pytest
 import yaml
 
 import rewriters
+from cluster.cause import cause
 from jobs.__main__ import main
 from jobs.cli.command_line.arguments import VERBS, parser, program
-from jobs.cli.refusal import cause
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,7 +12,8 @@ from cluster.errors import ConfigError
 from jobs.measure.evaluate.evaluate import MEASURES, Evaluation
 from jobs.pages import report as report_package
 from jobs.pages.report import report
-from jobs.pages.wording import masked, shown
+from jobs.pages.wording import shown
+from jobs.terminal.formats import masked
 
 
 @pytest.fixture

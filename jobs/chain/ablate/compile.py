@@ -12,7 +12,7 @@ from jobs.chain.ablate.equal_arms import DistinctArms, system
 from jobs.chain.ablate.faults import naming
 from jobs.chain.ablate.shared_work import Answer, OpenedBy, ScoredBy, Search, SharedWork, digest
 from jobs.chain.ablate.texts import ArmTexts
-from jobs.chain.list_columns import Cuts, cuts_of
+from jobs.chain.list_columns import Cuts, cut_from, cuts_of
 from jobs.config.config import Config
 from jobs.job import engine
 from jobs.job.changing import SearchedIndex, read_states, searched_indexes
@@ -21,7 +21,6 @@ from jobs.job.keys import fingerprint, identity
 from jobs.job.pools import with_precisions
 from jobs.job.prepare import reranking_identity, resolved_rewriting
 from jobs.job.rewriting import read_rewriting
-from jobs.measure.evaluate.looked import cut_from
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.settings import FuseSettings
 from rewriters.engines.settings import EngineSettings

@@ -21,12 +21,12 @@ from jobs.chain.ablate.stages.rewrite import MoreRewriteArms, RewriteArms, ToRea
 from jobs.chain.ablate.stages.score import ScoreArms, without_arm_scores
 from jobs.chain.ablate.stages.write import WriteArms
 from jobs.chain.error_counts import added_failures
-from jobs.chain.pipeline import absolute
 from jobs.chain.stages.read import Read
 from jobs.job import engine
 from jobs.job.pools import device
 from jobs.job.prepare import Prepared
 from jobs.job.request_shares import Workers, reranker_settings, sharing_workers, worker_settings
+from jobs.job.shipping import absolute
 from jobs.tables import SHARD
 
 

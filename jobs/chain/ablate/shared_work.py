@@ -104,7 +104,7 @@ class Answer:
         keep: Results per query.
         looked: Documents per query, the results among them, that measures read: behind the results stand the other
             candidates, then the fused documents that are none.
-        cut_from: A shorter list is whole (`jobs/measure/evaluate/looked.py`).
+        cut_from: A shorter list is whole (`cut_from` in `jobs/chain/list_columns.py`).
         candidates: Fused documents that are handed on, as `fuse.keep` has it; the reranker scores these.
         retrieved: Hits of a list, as `retrieve.depth` has it; other arms may have made the list deeper.
     """

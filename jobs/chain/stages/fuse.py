@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,11 +11,11 @@ import pyarrow.compute as pc
 from cluster import costs
 from cluster.run.stage import heartbeat
 from jobs.job.opening import open_documents
-from jobs.tables import CANDIDATE, ORIGINAL, SOURCE, nested, with_appended
+from jobs.tables import CANDIDATE, SOURCE, nested, with_appended
 from retrievers.corpora.duplicates import fuse_distinct
 from retrievers.fusion import Fused, fuse
 from retrievers.lists import Hits, Lists, by_document
-from retrievers.ranking import encode, offsets_of
+from retrievers.ranking import offsets_of
 from retrievers.redundancy import Similarity
 from retrievers.retriever import DocumentStore, RetrieverSettings
 from retrievers.settings import FuseSettings
@@ -57,36 +56,6 @@ def fuse_candidates(
     if documents is None:
         return fuse(hits, settings, similarity)
     return fuse_distinct(hits, settings, similarity, lambda doc_ids: documents.texts(doc_ids, heartbeat))
-
-
-def fuse_original(rows: pa.Table, settings: FuseSettings) -> dict[str, list[str]]:
-    """Returns query_id -> doc_ids, best first, of the original query's lists alone, fused with the same settings.
-
-    Args:
-        rows: columns query_id, position, retriever, doc_id and score of runs/, sorted by query_id, retriever and rank.
-        settings: the config's `fuse`.
-    """
-    columns = {name: rows.column(name).combine_chunks() for name in rows.column_names}
-    query, query_ids = encode(columns["query_id"])
-    retriever, _ = encode(columns["retriever"])
-    begins = np.flatnonzero((np.diff(query, prepend=-1) != 0) | (np.diff(retriever, prepend=-1) != 0))
-    lists = Lists(
-        query[begins],
-        pa.array([ORIGINAL] * len(begins), pa.string()),
-        columns["position"].to_numpy()[begins],
-        columns["retriever"].take(pa.array(begins)),
-        np.zeros(len(begins), dtype=np.int64),
-        np.ones(len(begins)),
-        np.ones(len(begins)),
-        np.append(begins, len(query)),
-        columns["doc_id"],
-        columns["score"].to_numpy(),
-    )
-    alone = settings.model_copy(update={"weights": {}, "redundancy": "none"})
-    fused = fuse(by_document(lists, len(query_ids)), alone)
-    doc_ids = fused.doc_ids.to_pylist()
-    of_query = [doc_ids[begin:end] for begin, end in pairwise(fused.offsets.tolist())]
-    return dict(zip(query_ids.to_pylist(), of_query, strict=True))
 
 
 def _lists(table: pa.Table, depth: int) -> Lists:

@@ -1,7 +1,7 @@
 """The measures of every arm of an ablation, key by key: the frame of query x arm x measure that all comparisons start from.
 
-Keys are counted as `evaluate` counts them (jobs/measure/evaluate/per_query.py): judged, in the log, with a committed query. Arms
-often have the same list for a query, so each distinct list of a query is measured once.
+Keys are counted as `evaluate` counts them (jobs/measure/evaluate/per_query.py): judged, in the log, with a committed query.
+Arms often have the same list for a query, so each distinct list of a query is measured once.
 """
 
 from __future__ import annotations

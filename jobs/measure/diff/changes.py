@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from jobs.pages.wording import masked
 from jobs.runs.folder import RunFolder
+from jobs.terminal.formats import masked
 from rewriters.adaptive import REQUEST_NAME as ADAPTIVE
 from rewriters.joint import REQUEST_NAME as JOINT
 from rewriters.pool import named

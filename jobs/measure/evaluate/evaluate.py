@@ -1,7 +1,7 @@
 """Retrieval quality against relevance judgements: of the results, of the original query alone, and of their difference.
 
-Judgements name log rows or queries. A mean is over the judged keys that are counted (`jobs/measure/evaluate/per_query.py`): those
-in the log whose query is committed.
+Judgements name log rows or queries. A mean is over the judged keys that are counted (`jobs/measure/evaluate/per_query.py`):
+those in the log whose query is committed.
 """
 
 from __future__ import annotations

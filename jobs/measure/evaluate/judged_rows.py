@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from cluster.errors import ConfigError
 from jobs.chain.list_columns import cuts_of
-from jobs.chain.stages.fuse import fuse_original
 from jobs.log.judgements import Judgements, Key
+from jobs.measure.evaluate.original import fuse_original
 from jobs.runs.folder import RunFolder
 from jobs.tables import ORIGINAL
 

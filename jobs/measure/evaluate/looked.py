@@ -7,14 +7,10 @@ of a strategy or of a hybrid retriever, and the measure has not looked at what s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-
-from jobs.config.config import Config
-from retrievers.hybrid.settings import HybridSettings
 
 MARK = "*"  # of a measure of lists that were cut above its depth, and of a difference between such lists
 Numbers = npt.NDArray[np.int64]
@@ -34,18 +30,6 @@ class Looked(NamedTuple):
         """Returns it as 'looked at 10 of 100'."""
         mean = f"{self.documents:,.1f}".removesuffix(".0")
         return f"looked at {mean} of {self.reads:,}"
-
-
-def cut_from(config: Config, cuts: Mapping[str, tuple[int | None, float | None]]) -> int:
-    """Returns the fewest documents of a fused list from which something may have been cut off; a shorter one is whole.
-
-    Args:
-        config: of a run or an arm.
-        cuts: strategy -> its own depth and score floor.
-    """
-    own = [depth for name, (depth, _) in cuts.items() if depth is not None and name in config.rewrite.planned]
-    own += [one.depth for one in config.retrieve.retrievers.values() if isinstance(one, HybridSettings)]
-    return min(config.retrieve.depth, config.fuse.depth, *own)
 
 
 def cut_lists(lengths: Numbers, least: Numbers | int, reads: int) -> npt.NDArray[np.bool_]:

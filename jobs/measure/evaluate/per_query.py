@@ -21,12 +21,12 @@ import pyarrow as pa
 
 from cluster.errors import ConfigError
 from cluster.storage.s3_duckdb import attach, reason
+from jobs.chain.list_columns import cut_from
 from jobs.job.measure_names import check_grades, check_measures, deepest_rank
 from jobs.log.judgements import Judgements
 from jobs.log.task import connect, no_room
 from jobs.measure.evaluate import judged_rows
 from jobs.measure.evaluate.intervals import Floats
-from jobs.measure.evaluate.looked import cut_from
 from jobs.measure.evaluate.measure import measure
 from jobs.runs.folder import RunFolder
 

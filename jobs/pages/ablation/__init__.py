@@ -30,6 +30,7 @@ from jobs.pages.ablation.strategies import strategies
 from jobs.pages.report import FILTERS
 from jobs.pages.report.samples import DOCUMENT_CHARACTERS
 from jobs.runs.folder import RunFolder
+from jobs.terminal.formats import masked
 
 if TYPE_CHECKING:
     from jobs.measure.compare.arm_costs import ArmCost
@@ -105,10 +106,10 @@ def _values(
         "notices": headline.ablation_notices(run, comparison, found),
         "work": headline.work_rows(run),
         "strategies": strategies(funnel, worth or ()),
-        "no_clicks": None if no_clicks is None else wording.masked(no_clicks),
+        "no_clicks": None if no_clicks is None else masked(no_clicks),
         "costs": costs,
-        "config": yaml.safe_dump(wording.masked(run.record["config"]), sort_keys=False, allow_unicode=True, width=100),
-        "root": wording.masked(run.storage.root),
+        "config": yaml.safe_dump(masked(run.record["config"]), sort_keys=False, allow_unicode=True, width=100),
+        "root": masked(run.storage.root),
     } | _measured(run, found, costs, grades, texts, samples)
 
 

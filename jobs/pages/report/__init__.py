@@ -34,6 +34,7 @@ from jobs.pages.report.selection import selection
 from jobs.pages.report.spending import spending
 from jobs.pages.report.trend import trend
 from jobs.runs.folder import RunFolder
+from jobs.terminal.formats import masked
 
 FILTERS = ("shown", "number", "signed", "percent", "duration", "money", "size")
 
@@ -116,8 +117,8 @@ def _values(
         "document_characters": DOCUMENT_CHARACTERS,
         "config": _yaml(run.record["config"]),
         "indexes": _yaml(run.record["indexes"]),
-        "inputs": wording.masked(run.plan.inputs),
-        "root": wording.masked(run.storage.root),
+        "inputs": masked(run.plan.inputs),
+        "root": masked(run.storage.root),
     }
 
 
@@ -138,4 +139,4 @@ def _render(values: dict[str, Any]) -> str:
 
 
 def _yaml(values: object) -> str:
-    return yaml.safe_dump(wording.masked(values), sort_keys=False, allow_unicode=True, width=100)
+    return yaml.safe_dump(masked(values), sort_keys=False, allow_unicode=True, width=100)

@@ -10,8 +10,8 @@ import duckdb
 import pyarrow as pa
 
 from cluster.run.shards import Manifest
-from jobs.chain.stages.fuse import fuse_original
 from jobs.measure.evaluate.contexts import contexts_of
+from jobs.measure.evaluate.original import fuse_original
 from jobs.measure.evaluate.per_query import kept
 from jobs.pages.report.choosing import choose
 from jobs.pages.report.documents import texts_of

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from jobs.pages.wording import masked
 from jobs.runs.folder import RunFolder
+from jobs.terminal.formats import masked
 
 if TYPE_CHECKING:
     from jobs.measure.compare.comparison import Comparison
