@@ -31,7 +31,7 @@ COUNT = 120
 WORKER = f"""
 import json, sys
 import pyarrow as pa
-from jobs.stages.rewrite import Rewrite
+from jobs.chain.stages.rewrite import Rewrite
 from jobs.tables import QUERIES
 from rewriters.engines.settings import OpenaiSettings
 from rewriters.pool import load_pool
