@@ -13,6 +13,9 @@ import numpy as np
 from retrievers.analyzer import words
 from retrievers.retriever import JoinedText, SearchText
 
+JOINED_VERSION = 2
+"""Of what is joined where a strategy has `as_one: with_original`; in the fingerprint of a run with `together` that has one.
+In version 1 its original was left out where the original's own list had weight 0."""
 _REWRITES_TO_ORIGINAL = 5  # words of the rewrites for each word of an original
 
 

@@ -66,7 +66,8 @@ class Guarded(NamedTuple):
         strategy: Whose texts.
         guard: The guard's reason.
         texts: How many.
-        unsearched: How many of these are searched for no other strategy either.
+        unsearched: How many searches they would have had, with each retriever: none where another text equals one letter by
+            letter, and one of a strategy with `as_one`, if it keeps none.
         requests: Requests that were not made, since people have written all of their texts.
     """
 

@@ -49,6 +49,7 @@ class Rewriting:
         demonstrations: Of adaptive selection.
         guards: What is masked, checked, left out and replaced.
         retries: Tries of a request, after the first, whose answer does not serve (`outcome/retries.py`).
+        answer_once: Values of `Request.engine` of recordings: they have no other answer, so that these are not tried again.
     """
 
     pool: tuple[Strategy, ...]
@@ -62,6 +63,7 @@ class Rewriting:
     demonstrations: tuple[adaptive.Demonstration, ...] = ()
     guards: GuardRules = field(default_factory=GuardRules)
     retries: int = 0
+    answer_once: frozenset[str] = frozenset()
 
     @property
     def selects(self) -> bool:
@@ -156,7 +158,7 @@ class Rewriter:
         if not self._of.retries:
             return []
         choice = self.choose(query) if choice is None else choice
-        return again(answered, self._asked_one(query, choice), self._of.retries)
+        return again(answered, self._asked_one(query, choice), self._of.retries, self._of.answer_once)
 
     def samples(self, choice: Choice) -> dict[str, int]:
         """Returns the requests whose answers have texts of the chosen strategies, and how many answers each needs."""

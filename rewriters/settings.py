@@ -163,10 +163,11 @@ class GuardSettings(BaseModel):
     """A text that is searched as a query, and whose vector has a smaller cosine with the original's, is flagged: only with a
     dense retriever and `fuse.redundancy: cosine`. null: none is."""
     repeated: Annotated[int | None, Field(ge=2), NOT_IDENTITY] = 20
-    """Texts that as many distinct queries of a night have from one strategy are counted; null: none are."""
+    """Texts that as many distinct queries of a night have from one strategy are counted; null: none are. One query of several
+    tenants or after several turns is one here."""
     rare_words: Annotated[float, Field(ge=0, le=1), NOT_IDENTITY] = 0.001
-    """A word is rare if at most this share of a night's distinct queries have it. Queries with a rare word that none of
-    their texts has are counted; 0: none are."""
+    """A word is rare if at most this share of a night's distinct queries, as in `repeated`, have it. Queries with a rare word
+    that none of their texts has are counted; 0: none are."""
     vocabulary: VocabularySettings | None = None
     """A controlled vocabulary, for rewrites that are searched as queries."""
     mask: list[Literal["mail", "phone", "card"]] = []

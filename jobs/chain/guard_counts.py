@@ -2,18 +2,22 @@
 
 guard/<strategy>/<flag>         texts with a flag of `rewrites.guards`; over a whole job: `jobs/run/whole_job.py`
 left_out/<strategy>/<guard>     texts that a guard left out
-unsearched/<strategy>           of the near-duplicates left out, those that no other text of the query equals
+unsearched/<strategy>           searches (one per retriever) that near-duplicates left out would have had: none of a text that
+                                another text of the query equals, or while other texts of a strategy with `as_one` are searched
 override_requests               requests that were not made, since people have written all of their texts
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from jobs.config.config import RetrieveSettings
+from retrievers.hybrid.settings import search_names
 
 FLAG, LEFT_OUT, UNSEARCHED, REQUESTS = "guard", "left_out", "unsearched", "override_requests"
 _NEAR_DUPLICATE = "near_duplicate"
@@ -66,12 +70,15 @@ def found_by_guards(counts: Mapping[str, int]) -> list[GuardCounts]:
     return [GuardCounts(name, texts, left_out) for (left_out, name), texts in sorted(found.items())]
 
 
-def searches_saved(counts: Mapping[str, int], retrievers: Callable[[str], list[str]]) -> int:
+def searches_saved(counts: Mapping[str, int], retrieve: RetrieveSettings) -> int:
     """Returns the number of searches that were saved by leaving out near-duplicates.
+
+    A retriever with `together` saves none: it makes one search of all texts of a query, however many there are.
 
     Args:
         counts: of a run.
-        retrievers: returns the retrievers that search a strategy's texts.
+        retrieve: the config's `retrieve`.
     """
+    searches = {name: len(search_names(name, one)) for name, one in retrieve.retrievers.items() if not one.together}
     saved = ((key.partition("/")[2], count) for key, count in counts.items() if key.startswith(f"{UNSEARCHED}/"))
-    return sum(count * len(retrievers(strategy)) for strategy, count in saved)
+    return sum(count * searches.get(name, 0) for strategy, count in saved for name in retrieve.route(strategy))

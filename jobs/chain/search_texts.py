@@ -119,7 +119,8 @@ def joined(texts: Sequence[Text], retriever: str, settings: FuseSettings) -> lis
     """Returns what a retriever with `together` is searched with: one text per row.
 
     It joins the texts whose lists would have a weight above 0, and its weight is the sum of theirs, without that of the
-    retriever. A single text of that kind keeps its name; without any the original is searched.
+    retriever. Such a list of a strategy with `as_one: with_original` brings the original, whatever the weight of its own list.
+    A single text of that kind keeps its name; without any the original is searched.
 
     Args:
         texts: Those that are routed to the retriever, row by row.
@@ -134,11 +135,17 @@ def joined(texts: Sequence[Text], retriever: str, settings: FuseSettings) -> lis
             found += fused or [one for one in routed if one.strategy == ORIGINAL]
             continue
         weight = sum(list_weight(settings.weights, t.strategy, retriever, t.weight) * t.position_weight for t in fused)
-        first = fused[0].search if fused[0].strategy == ORIGINAL else None
-        original = first if isinstance(first, SearchText) else None
-        rewrites = [part for one in fused[original is not None :] for part in rewrites_of(one.search)]
+        original = next(filter(None, map(_original_of, fused)), None)
+        rewrites = [part for one in fused if one.strategy != ORIGINAL for part in rewrites_of(one.search)]
         found.append(Text(row, -1, TOGETHER, 1, weight, 1.0, JoinedText(original, tuple(rewrites))))
     return found
+
+
+def _original_of(text: Text) -> SearchText | None:
+    """Returns the original in what a text is searched with: itself, or that of a strategy that is searched with it."""
+    if isinstance(text.search, JoinedText):
+        return text.search.original
+    return text.search if text.strategy == ORIGINAL else None
 
 
 def rewrites_of(search: SearchText | JoinedText) -> tuple[SearchText, ...]:

@@ -16,6 +16,7 @@ from jobs.config.config import Config
 from retrievers.analyzer import ANALYZE_VERSION
 from retrievers.corpora.duplicates import DUPLICATES_VERSION
 from retrievers.fusion import FUSION_VERSION
+from retrievers.joined import JOINED_VERSION
 from retrievers.order import ORDER_VERSION
 from retrievers.typos import TYPOS_VERSION
 from rewriters.reading.ladder import PARSE_VERSION
@@ -46,7 +47,7 @@ def identity(
         fields.pop("rerank", None)
     return {
         "schema_version": SCHEMA_VERSION,
-        "versions": VERSIONS | _of_options(config),
+        "versions": VERSIONS | _of_options(config, rewriting),
         "config": fields,
         "rewrite": dict(rewriting),
         "indexes": {name: dict(index) for name, index in indexes.items()},
@@ -55,9 +56,14 @@ def identity(
     }
 
 
-def _of_options(config: Config) -> dict[str, int]:
+def _of_options(config: Config, rewriting: Mapping[str, Any]) -> dict[str, int]:
     """Returns the versions of algorithms that a config asks for, so that the fingerprints of others stay as they are."""
     found = {} if config.retrieve.typos is None else {"typos": TYPOS_VERSION}
+    strategies = rewriting.get("rewriter", {}).get("strategies", ())
+    if any(one.together for one in config.retrieve.retrievers.values()) and any(
+        one.get("as_one") == "with_original" for one in strategies
+    ):
+        found["joined"] = JOINED_VERSION
     return found | ({"duplicates": DUPLICATES_VERSION} if config.fuse.duplicates == "drop" else {})
 
 

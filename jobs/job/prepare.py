@@ -237,4 +237,6 @@ def resolved_rewriting(
         "and examples; set rewrite.calls: separate, or joint: false in its file"
         for name in rewriter.unsent_prompts()
     ]
+    if rewriting.retries and rewriting.answer_once:
+        warnings.append("rewrite.retries: a recording has one answer to each request, so none of its requests is made again")
     return settings, replace(rewriting, pool=pool), identities, tuple(warnings)

@@ -11,6 +11,7 @@ from cluster.storage import open_file, remote
 from jobs.config.config import Config
 from rewriters.adaptive import load_demonstrations
 from rewriters.classifier import load_rules
+from rewriters.engines.settings import RecordedSettings
 from rewriters.guards.files import guard_file
 from rewriters.guards.guards import GuardRules
 from rewriters.joint import check_joint_prompt
@@ -29,8 +30,10 @@ def read_rewriting(config: Config) -> Rewriting:
     entries = rewrite.strategies if rewrite.planned else []
     context = config.log.context_column is not None
     try:
+        pool = load_pool(entries, rewrite.language, context, read_text)
+        engines = {"": rewrite.engine} | {strategy.name: strategy.engine for strategy in pool}
         return Rewriting(
-            load_pool(entries, rewrite.language, context, read_text),
+            pool,
             rewrite.calls,
             rewrite.decoding.model_dump(),
             None if rewrite.joint_prompt is None else _joint_prompt(rewrite.joint_prompt),
@@ -41,6 +44,7 @@ def read_rewriting(config: Config) -> Rewriting:
             load_demonstrations(select.demonstrations, read_text) if isinstance(select, SelectAdaptive) else (),
             _guards(rewrite.guards),
             rewrite.retries,
+            frozenset(name for name, engine in engines.items() if isinstance(engine, RecordedSettings)),
         )
     except RewriterError as error:
         raise config_error(error) from error

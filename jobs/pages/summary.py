@@ -136,7 +136,7 @@ def _by_strategy(counts: Mapping[str, int], strategies: Sequence[str]) -> dict[s
 def guard_words(run: RunFolder) -> str:
     """Returns what the guards found and did, on one line; "" for nothing."""
     found = [f"{one.name} {one.total:,}{' left out' if one.left_out else ''}" for one in found_by_guards(run.counts)]
-    saved = searches_saved(run.counts, run.config.retrieve.route)
+    saved = searches_saved(run.counts, run.config.retrieve)
     if saved:
         found.append(f"{counted('searches', saved)} saved")
     if requests := run.counts.get(REQUESTS, 0):

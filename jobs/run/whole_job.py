@@ -3,10 +3,11 @@
 repeated_text   texts that many distinct queries have from one strategy, such as a placeholder in place of a passage
 lost_rare_word  queries with a rare word that none of their texts has
 
-A word is rare by the distinct queries of the job's own log. It is kept by its first letters, an inflection, an abbreviation or
-a corrected spelling (`rewriters/guards/preserve.py`). Words of fewer than four characters, without letters, or in scripts
-without spaces between words are not looked for, nor those of queries without any text. What people wrote and where the
-original stands in is no repeated text.
+Distinct are the normal forms of the queries of the job's own log: the same words of several tenants (`retrieve.filters`) or
+after several earlier turns are one, both for texts that are repeated and for words that are rare. A word is kept by its first
+letters, an inflection, an abbreviation or a corrected spelling (`rewriters/guards/preserve.py`). Words of fewer than four
+characters, without letters, or in scripts without spaces between words are not looked for, nor those of queries without any
+text. What people wrote and where the original stands in is no repeated text.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ SHOWN = 10  # repeated texts that are named
 _PORTION = 50_000  # rows of rewrites/ that are looked at together
 _LEAST_CHARS = 4
 _FOLDED = "lower(strip_accents({}))"
+_WORDS = rf"list_distinct(regexp_extract_all({_FOLDED.format('normalised')}, '[\p{{L}}\p{{M}}\p{{N}}]+'))"  # of a query
 _UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
 
 
@@ -87,6 +89,10 @@ def _counted(
     counts: Counter[str] = Counter()
     repeated: list[dict[str, Any]] = []
     with database() as connection:
+        connection.execute(
+            "CREATE TEMP TABLE queries AS SELECT query_id, normalised FROM read_parquet(?)",
+            [[storage.url(file.key) for file in plan.tables["queries"]]],
+        )
         if settings.repeated is not None:
             files = [storage.url(file.key) for one in committed for file in one.files.get("rewrites", ())]
             _find_repeated(connection, files, settings.repeated, by_arm=parts[0].reading is not None)
@@ -99,7 +105,7 @@ def _counted(
             )
             repeated = [dict(zip(names, row, strict=True)) for row in rows.fetchall()]
         if settings.rare_words:
-            _find_common(connection, [storage.url(file.key) for file in plan.tables["queries"]], settings.rare_words)
+            _find_common(connection, settings.rare_words)
             for portion in portions(committed, "rewrites", _PORTION):
                 files = [storage.url(file.key) for one in portion for file in one.files.get("rewrites", ())]
                 for part in parts if files else ():
@@ -111,7 +117,7 @@ def _counted(
 
 
 def _find_repeated(connection: duckdb.DuckDBPyConnection, files: list[str], least: int, *, by_arm: bool) -> None:
-    """Makes the table `repeated`: arm, strategy, text, number of queries and of texts; first by hashes, which are small."""
+    """Makes the table `repeated`: arm, strategy, text, numbers of queries and of texts; first by hashes, which are small."""
     arm = "arm" if by_arm else "NULL::VARCHAR"
     texts = f"""
         SELECT {arm} AS reading, strategy, query_id, text FROM read_parquet($files)
@@ -122,13 +128,15 @@ def _find_repeated(connection: duckdb.DuckDBPyConnection, files: list[str], leas
         CREATE TEMP TABLE repeated AS
         WITH frequent AS (
             SELECT reading, strategy, hash(text) AS key FROM ({texts}) GROUP BY ALL HAVING count(*) >= $least
+        ),
+        found AS MATERIALIZED (
+            FROM ({texts}) AS t WHERE EXISTS (
+                FROM frequent AS f
+                WHERE f.reading IS NOT DISTINCT FROM t.reading AND f.strategy = t.strategy AND f.key = hash(t.text)
+            )
         )
-        SELECT reading, strategy, text, count(DISTINCT query_id) AS queries, count(*) AS texts FROM ({texts}) AS t
-        WHERE EXISTS (
-            FROM frequent AS f
-            WHERE f.reading IS NOT DISTINCT FROM t.reading AND f.strategy = t.strategy AND f.key = hash(t.text)
-        )
-        GROUP BY ALL HAVING queries >= $least
+        SELECT reading, strategy, text, count(DISTINCT normalised) AS queries, count(*) AS texts
+        FROM found JOIN queries USING (query_id) GROUP BY ALL HAVING queries >= $least
         """,
         {"files": files, "least": least},
     )
@@ -145,18 +153,14 @@ def _repeated_counts(connection: duckdb.DuckDBPyConnection, part: TextsOf) -> li
     return rows
 
 
-def _words(query: str) -> str:
-    return rf"regexp_extract_all({_FOLDED.format(query)}, '[\p{{L}}\p{{M}}\p{{N}}]+')"
-
-
-def _find_common(connection: duckdb.DuckDBPyConnection, files: list[str], share: float) -> None:
-    """Makes the tables `queries` and `common`: the words that more than a share of all distinct queries have."""
-    connection.execute("CREATE TEMP TABLE queries AS SELECT query_id, query FROM read_parquet(?)", [files])
+def _find_common(connection: duckdb.DuckDBPyConnection, share: float) -> None:
+    """Makes the table `common`: the words that more than a share of all distinct queries have."""
     connection.execute(
         f"""
         CREATE TEMP TABLE common AS
-        SELECT word FROM (SELECT unnest(list_distinct({_words("query")})) AS word FROM queries)
-        GROUP BY word HAVING count(*) > ? * (SELECT count(*) FROM queries)
+        WITH asked AS (SELECT DISTINCT normalised FROM queries)
+        SELECT word FROM (SELECT unnest({_WORDS}) AS word FROM asked)
+        GROUP BY word HAVING count(*) > ? * (SELECT count(*) FROM asked)
         """,
         [share],
     )
@@ -172,7 +176,7 @@ def _candidates(connection: duckdb.DuckDBPyConnection, files: list[str], part: T
             FROM read_parquet($files) WHERE strategy IN (SELECT unnest($strategies)) {by_arm} GROUP BY query_id
         ),
         rare AS (
-            SELECT query_id, unnest(list_distinct({_words("query")})) AS word
+            SELECT query_id, unnest({_WORDS}) AS word
             FROM queries WHERE query_id IN (SELECT query_id FROM texts)
         )
         SELECT query_id, word, texts FROM rare JOIN texts USING (query_id) ANTI JOIN common USING (word)

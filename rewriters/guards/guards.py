@@ -15,7 +15,7 @@ query, vocabulary, near-duplicates.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -31,7 +31,7 @@ from rewriters.query import Query
 from rewriters.results import Guarded, RewriteResult
 from rewriters.selection import Choice
 from rewriters.settings import GuardSettings
-from rewriters.strategy import Strategy
+from rewriters.strategy import Strategy, searched_as_one
 
 GUARDS_VERSION = 3
 """Raised when a guard that changes texts gives others for the same settings."""
@@ -145,7 +145,8 @@ class Guards:
             else:
                 left.append((flagged, reason))
         kept, duplicates = self._without_duplicates(query.text, kept)
-        return kept, _counted(query.text, kept, left + [(one, NEAR_DUPLICATE) for one in duplicates])
+        left += [(one, NEAR_DUPLICATE) for one in duplicates]
+        return kept, _counted(query.text, kept, left, searched_as_one(self._strategies.values()))
 
     def _alone(self, one: RewriteResult, said: Overridden, wanted: list[Part]) -> tuple[RewriteResult, str | None]:
         """Returns a text with the flags that it gets by itself, and why it is not searched, if it is not."""
@@ -211,13 +212,20 @@ def _overridden(rows: Sequence[Override]) -> Overridden:
     )
 
 
-def _counted(query: str, kept: Sequence[RewriteResult], left: Sequence[tuple[RewriteResult, str]]) -> list[Guarded]:
-    """Returns what was left out, by strategy and guard."""
-    searched = {(query, "query"), *((one.text, one.search_as) for one in kept)}
+def _counted(
+    query: str, kept: Sequence[RewriteResult], left: Sequence[tuple[RewriteResult, str]], as_one: Collection[str]
+) -> list[Guarded]:
+    """Returns what was left out, by strategy and guard; `as_one`: the strategies whose texts make one search."""
+    searched = {(query, "query"), *((one.text, one.search_as) for one in kept if one.strategy not in as_one)}
+    joined = {one.strategy for one in kept if one.strategy in as_one}
+    last = {one.strategy: one for one, _ in left}  # the search of texts that are searched as one is gone with this one
     found: dict[tuple[str, str], Guarded] = {}
     for one, reason in left:
-        new = (one.text, one.search_as) not in searched
-        searched.add((one.text, one.search_as))
+        if one.strategy in as_one:
+            new = one is last[one.strategy] and one.strategy not in joined
+        else:
+            new = (one.text, one.search_as) not in searched
+            searched.add((one.text, one.search_as))
         before = found.get((one.strategy, reason), Guarded(one.strategy, reason))
         found[one.strategy, reason] = before._replace(texts=before.texts + 1, unsearched=before.unsearched + new)
     return list(found.values())

@@ -2,11 +2,12 @@
 
 The try has another seed. Where the token limit cut the answer it has twice the tokens; else, where the answer would be the same
 at temperature 0, a temperature. It is another sample of the request (`FIRST_TRY` and up), so that stores keep both answers.
+A recording has one answer to a request, which is not tried again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -81,13 +82,14 @@ def tried_again(request: Request, reasons: frozenset[str]) -> Request:
     return replace(request, sample=request.sample + FIRST_TRY, decoding=decoding)
 
 
-def again(answered: Sequence[Pair], asked: Asked, most: int) -> list[Request]:
+def again(answered: Sequence[Pair], asked: Asked, most: int, answer_once: Collection[str] = ()) -> list[Request]:
     """Returns the next tries of the requests of one query.
 
     Args:
         answered: All its requests so far.
         asked: What reads an answer.
         most: Tries of a request after the first.
+        answer_once: Engines of calls that have one answer to a request.
     """
     latest: dict[tuple[str, int], Pair] = {}
     for pair in sorted(answered, key=lambda one: one[0].sample):
@@ -95,6 +97,8 @@ def again(answered: Sequence[Pair], asked: Asked, most: int) -> list[Request]:
     found = []
     for request, completion in latest.values():
         if tries_so_far(request) >= most or completion.error_reason is not None:
+            continue
+        if request.name in asked.calls and asked.calls[request.name][0].engine in answer_once:
             continue
         _, reasons = read_one(asked, (request, completion))
         if reasons & TRIED:

@@ -21,7 +21,8 @@ _QUOTED = re.compile(
     r"(?:\"(?P<a>[^\"]{3,})\"|“(?P<b>[^”]{3,})”|「(?P<c>[^」]{3,})」|«(?P<d>[^»]{3,})»)\s?(?:[-–—:：(（]\s?\S|$)"
 )
 _MOST_LEAD_WORDS, _MOST_COMMON_LEAD = 4, 7  # words; of leads that all begin alike ("From a ...'s perspective: ")
-_ASIDE = re.compile(r"\s[-–—]?\s?\(?\*[^*\n]{3,120}\*\)?$")  # "x - *looks at a side*"
+# "x - *looks at a side*", "x? (Answer: y)"
+_ASIDE = re.compile(r"\s[-–—]?\s?\(?\*[^*\n]{3,120}\*\)?$|(?<=[?？])\s?[(（][^():：]{1,20}[:：][^()]{1,120}[)）]$")
 
 
 class MarkedLine(NamedTuple):

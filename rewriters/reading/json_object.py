@@ -13,6 +13,9 @@ from rewriters.strategy import Strategy
 
 PARSED_AS = "json"
 _MAX_BRACES = 200  # tried as beginnings of JSON objects; an answer in JSON needs a handful
+# Keys of an error, and keys of which a server's message may consist.
+_ERRORS = {"error", "errors", "errormessage", "exception"}
+_MESSAGE = {"detail", "details", "message", "status", "statuscode", "code", "type", "object", "param", "success"}
 _MAX_DEPTH = 4  # of nesting, as in {"rewrites": {...}}
 
 
@@ -46,6 +49,17 @@ def is_object(text: str) -> bool:
     stripped = text.strip()
     decoded = decode(stripped, 0) if stripped.startswith("{") else None
     return decoded is not None and decoded[1] == len(stripped)
+
+
+def is_error(text: str) -> bool:
+    """Returns whether the whole text is one JSON object with an error, as servers and gateways write it."""
+    stripped = text.strip(" `\n")
+    decoded = decode(stripped, 0) if stripped.startswith("{") else None
+    content = decoded[0] if decoded is not None and decoded[1] == len(stripped) else []
+    keys = {label_key(key) for key, _ in content}
+    return any(label_key(key) in _ERRORS and part for key, part in content) or (
+        bool(keys & _MESSAGE) and keys <= _MESSAGE | {"reason"}
+    )
 
 
 def read(answer: LlmAnswer) -> Found:

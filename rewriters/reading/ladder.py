@@ -14,7 +14,7 @@ from typing import NamedTuple
 from rewriters.reading import json_object, labelled, numbered, salvage
 from rewriters.reading.answer import Found, LlmAnswer, Value, label_key
 from rewriters.reading.checks import clean, invalid_reason, is_respelled
-from rewriters.reading.markup import final_box
+from rewriters.reading.markup import final_box, is_page
 from rewriters.reading.repetition import is_repetitive
 from rewriters.reading.texts import read_texts
 from rewriters.reading.thinking import strip_thinking
@@ -25,7 +25,7 @@ from rewriters.reading.words.thoughts import is_thought
 from rewriters.reasons import CUT, OTHER_SCRIPT, Reason
 from rewriters.strategy import Strategy
 
-PARSE_VERSION = 3  # incremented when an answer would be parsed differently; part of a run's fingerprint
+PARSE_VERSION = 4  # incremented when an answer would be parsed differently; part of a run's fingerprint
 _MOST_OPENING = 500  # characters that tell whether an answer begins with thoughts
 _MAX_CHARS = 200_000  # of an answer; the rest is ignored. 100 times the length of four rewrites
 
@@ -122,7 +122,9 @@ def _answer(
     """Returns an answer as the readers want it: without reasoning and further turns, with single spaces."""
     truncated = truncated or len(text) > _MAX_CHARS
     text = text[:_MAX_CHARS].replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
-    if not json_object.is_object(text):
+    if json_object.is_error(text) or is_page(text, query):
+        text = ""
+    elif not json_object.is_object(text):
         text = strip_thinking(text, query)
         whole = without_next_turns(text, query, instructions)
         truncated = truncated and whole == text  # what the limit cut is no answer

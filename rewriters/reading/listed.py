@@ -15,7 +15,7 @@ from rewriters.reading.answer import LlmAnswer, Value
 from rewriters.reading.items import MarkedLine, tidied
 from rewriters.reading.lines import SIGNS, is_chatter, is_fence
 from rewriters.reading.markup import is_table_row, table, without_emphasis
-from rewriters.reading.words.refusals import is_refusal
+from rewriters.reading.words.refusals import is_refusal, without_questions
 from rewriters.reading.words.talk import (
     announces_texts,
     ends_as_sentence,
@@ -37,7 +37,7 @@ _NUMBER = re.compile(
         \(?(?P<count>\d{1,2})(?:\ufe0f?\u20e3|[.):](?=\s|[^\x00-\u024f]|[*_]|$)|[、．）：])
       # above: "1. x", "(1) x", "**1.** x", "1、x"
       # "Q1: x", "Query 1: x"
-      | (?:[QS]|[^\W\d_][^\W\d_-]{1,19}[ #-]{0,2})(?P<named>\d{1,2})\ ?[*_]{0,2}(?:[:：.)]|\ [-–—](?=\ ))
+      | (?:[QS]|(?:[^\W\d_]{3}-)?[^\W\d_][^\W\d_-]{1,19}[ #-]{0,2})(?P<named>\d{1,2})\ ?[*_]{0,2}(?:[:：.)]|\ [-–—](?=\ ))
       # "① x", "一、x", "a) x"
       | (?P<sign>[\u2460-\u2473] | [（(]?[一二三四五六七八九十]{1,3}[、．）)] | \(?(?:[a-hA-H]|[ivxIVX]{1,4})[.)](?=\s))
     )[*_]{0,2}\s{0,4}(?P<text>.*)""",
@@ -72,19 +72,19 @@ def read_listed(answer: LlmAnswer, most: int) -> tuple[list[Value], str]:
 
 def _read(lines: list[str], answer: LlmAnswer, most: int) -> Listed:
     query = answer.query
-    begins = next((_paragraph(lines, at) for at, line in enumerate(lines) if line.strip() and not is_fence(line)), "")
+    first = next((at for at, line in enumerate(lines) if line.strip() and not is_fence(line)), 0)
+    begins = _paragraph(lines, first)
     thought = is_thought(begins, query) and not is_introduction(begins, query)
-    if thought and answer.truncated:
-        return Listed([], LINES)
-    if is_refusal(begins, query) and not announces_texts(begins):
-        return Listed([], LINES)
-    rows = table(lines)
-    if rows:
-        return Listed(_column(rows, lines, query), NUMBERED)
     numbered = _numbered(lines)
     bullets = [
         MarkedLine(at, found["text"], bool(found["indent"])) for at, line in enumerate(lines) if (found := _BULLET.match(line))
     ]
+    marked = min((one.at for one in [*numbered, *bullets]), default=first)
+    if (thought and answer.truncated) or _refuses(begins, _paragraph(lines[:marked], first), query):
+        return Listed([], LINES)
+    rows = table(lines)
+    if rows:
+        return Listed(_column(rows, lines, query), NUMBERED)
     if numbered:
         inline = _inline(numbered[0]) if len(numbered) == 1 else []
         chosen = inline or _of_numbers(_last_block(numbered) if thought else _first_block(numbered), bullets, lines)
@@ -93,6 +93,20 @@ def _read(lines: list[str], answer: LlmAnswer, most: int) -> Listed:
         return Listed(tidied(_of_bullets(bullets, lines, query), query), NUMBERED)
     bare = [MarkedLine(at, text, indented=False) for at, text in _bare(lines, answer, most)]
     return Listed(tidied(bare, query), LINES)
+
+
+def _refuses(begins: str, told: str, query: str) -> bool:
+    """Returns whether an answer refuses and announces no texts, or its lines are questions to the asker.
+
+    Args:
+        begins: Its first paragraph.
+        told: What of it stands above lines with marks.
+        query: The query that was rewritten.
+    """
+    if is_refusal(begins, query) and not announces_texts(begins):
+        return True
+    rest = without_questions(told)
+    return rest != told and not announces_texts(rest.rstrip(" *_:："))
 
 
 def _paragraph(lines: list[str], at: int) -> str:

@@ -21,6 +21,7 @@ _BOXED = re.compile(r"\\boxed\{(?:\\text\{)?([^{}]{2,2000})\}")
 _EMPHASIS = re.compile(r"(?<![\w*])\*\*(?=\S)([^*\n]{1,300}?)(?<=\S)\*\*(?![\w*])")
 _FENCE = re.compile(r"\s*(?:`{3,}|~{3,})\s*(?P<language>[\w+#.-]*)\s*$")
 _PROSE = {"", "text", "txt", "markdown", "md", "plaintext", "plain", "query", "queries", "json", "xml"}
+_PAGE = re.compile(r"\s*<(?:!doctype\s+html|html)\b", re.IGNORECASE)
 _MOST_ELEMENTS = 100
 
 
@@ -63,6 +64,11 @@ def without_wrapper(text: str) -> str:
             break
         text = whole["content"]
     return text
+
+
+def is_page(text: str, query: str) -> bool:
+    """Returns whether a text is a page of HTML, such as a server's message of an error; a query about HTML may get one."""
+    return _PAGE.match(text) is not None and "html" not in query.casefold()
 
 
 def final_box(text: str, query: str) -> str:

@@ -13,6 +13,7 @@ from rewriters.normalise import normalise
 from rewriters.reading.answer import Found, LlmAnswer, Value, label_key
 from rewriters.reading.lines import is_fence, leading_value, list_items, opens_with
 from rewriters.reading.markup import code_lines, elements, has_tags, is_most_of, is_table_row, without_wrapper
+from rewriters.reading.words.refusals import without_questions
 from rewriters.reading.words.talk import (
     ends_as_sentence,
     ends_in_colon,
@@ -24,12 +25,14 @@ from rewriters.reading.words.talk import (
     is_label,
     is_only_talk,
     is_rule,
+    repeats_query,
     without_label,
 )
 from rewriters.reading.words.thoughts import is_more_thought, is_thought, is_working
 from rewriters.strategy import Strategy
 
 _RUN_IN = re.compile(r"\s*\*\*[^*\n]{1,100}(?:\*\*\s?[:：]|[:：]\*\*)\s*")  # a heading on the passage's line
+_SPOKEN = re.compile(r"^\s*(?P<who>[QA]) ?[:：]\s", re.MULTILINE)
 _MAX_LINES, _MOST_LINES = 400, 40  # of an answer, and of a paragraph that is looked at
 _MOST_TITLE = 12  # words of a heading without marks
 
@@ -48,6 +51,9 @@ def read_plain(answer: LlmAnswer, strategy: Strategy) -> Found:
     first = next((line.lstrip() for line in lines if line.strip() and not is_fence(line)), "")
     if not first or (first[:1] in ("{", "[") and not opens_with(answer.query, first[:1]) and not _is_prose(first)):
         return {}
+    spoken = _SPOKEN.search(text, text.index(first) + len(first)) if first in text else None
+    if spoken is not None and spoken["who"] == "A":
+        return {}  # what stands before is a question that the model answers itself
     return _passage(lines, answer, strategy) if strategy.is_passage else _line(lines, answer, strategy)
 
 
@@ -105,8 +111,7 @@ def _is_talk(lines: list[str], at: int, answer: LlmAnswer, strategy: Strategy, s
         return True
     if is_comment(lines[after], query):
         return False  # and so the line before is the text
-    repeats = normalise(without_label(line, query).strip(" \"'>*_#")) == normalise(query)
-    return is_heading(line) or repeats
+    return is_heading(line) or repeats_query(line, query)
 
 
 def _start(lines: list[str], answer: LlmAnswer, strategy: Strategy, skipped: set[int]) -> tuple[int | None, bool]:
@@ -146,12 +151,17 @@ def _line(lines: list[str], answer: LlmAnswer, strategy: Strategy) -> Found:
     at, thought = _start(lines, answer, strategy, skipped)
     if at is None or (thought and answer.truncated):
         return {}
-    lines = [*lines[:at], without_label(lines[at], answer.query), *lines[at + 1 :]]
+    text = without_label(lines[at], answer.query)
+    again = normalise(text)  # a small model writes its line again and again
+    lines = [*lines[:at], text, *(one for one in lines[at + 1 :] if normalise(without_label(one, answer.query)) != again)]
     if strategy.list_separator is not None:
         together = [line for line in lines[at:] if line.strip() and not is_fence(line)]
         if len(list_items(together, strategy)) == len(together):
             lines = [*lines[:at], *together]
     listed = list_items(lines[at:], strategy)
+    if len(listed) > 1 and strategy.list_separator is None and _offers(lines[:at]):
+        lines = [*lines[:at], without_label(listed[0], answer.query), *lines[at + len(listed) :]]
+        listed = []
     if listed and strategy.list_separator is not None:
         behind, value = at + len(listed), leading_value(["", *lines[at:]], strategy, answer.query, ended=False)
     else:
@@ -162,6 +172,12 @@ def _line(lines: list[str], answer: LlmAnswer, strategy: Strategy) -> Found:
     if thought and not (value.text and not ends_as_sentence(value.text)):
         return {}
     return {strategy.name: [value]}
+
+
+def _offers(before: list[str]) -> bool:
+    """Returns whether the last of some lines announces rewrites, of which the first below is as good as any."""
+    line = next((line for line in reversed(before) if line.strip()), "")
+    return ends_in_colon(line) and given_in(line) and without_questions(line) == line
 
 
 def _comments(lines: list[str], at: int, after: int, query: str) -> bool:

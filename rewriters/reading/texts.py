@@ -48,8 +48,8 @@ def read_texts(answer: LlmAnswer, strategy: Strategy) -> Texts:
         return Texts([Value(text) for text in _closed_strings(answer, strategy)], "salvage")
     if has_tags(answer.text, answer.query):
         unwrapped = without_wrapper(answer.text)
-        if has_tags(unwrapped, answer.query):
-            return Texts(_of_elements(answer, strategy), ELEMENTS)
+        if has_tags(unwrapped, answer.query) and (texts := _of_elements(answer, strategy)):
+            return Texts(texts, ELEMENTS)
         answer = replace(answer, text=unwrapped)
     return Texts(*read_listed(answer, strategy.n))
 

@@ -109,6 +109,30 @@ def test_what_a_run_counts_and_shows(make: Make) -> None:
     assert PLACEHOLDER not in report(folder, None, None, texts=False)
 
 
+def asked_after(turns: dict[str, list[str | None]]) -> None:
+    """Writes a log of the queries after earlier turns: those of a query, else none."""
+    log = [(one, before) for one in QUERIES for before in turns.get(one, [None])]
+    pq.write_table(
+        pa.table({"query": [one for one, _ in log], "turns": pa.array([b for _, b in log], pa.string())}), "log.parquet"
+    )
+
+
+def test_one_query_after_many_turns_is_one_query_of_a_repeated_text(make: Make) -> None:
+    asked_after({"moon and tides": [None, "the sea", "the sun", "the earth"]})
+    folder = done(make(GUARDS | {"repeated": 4}, "log.context_column=turns"))
+    assert folder.plan.counts["queries"] == 9
+    assert "guard/pseudo_answer/repeated_text" not in folder.counts
+    folder = done(make(GUARDS | {"rare_words": 0}, "log.context_column=turns", "output=three"))
+    assert folder.counts["guard/pseudo_answer/repeated_text"] == 6
+    assert [one["queries"] for one in folder.record["guards"]["repeated"]] == [3]
+
+
+def test_no_word_is_common_because_one_query_is_asked_after_many_turns(make: Make) -> None:
+    asked_after({"yeast of beer": [None, "bread", "wine", "cider"]})
+    counts = done(make(GUARDS, "log.context_column=turns")).counts
+    assert counts["guard//lost_rare_word"] == FOUND["guard//lost_rare_word"] + 3
+
+
 def test_counting_changes_nothing_that_is_searched(make: Make) -> None:
     counted, plain = done(make()), done(make(OFF))
     assert guard_counts(plain) == {}

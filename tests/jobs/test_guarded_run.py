@@ -12,9 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 from whole_runs import rows
 
+from cluster.costs import stage_sums
 from cluster.errors import ConfigError, DmqrError
 from jobs.__main__ import main
 from jobs.chain.guard_counts import found_by_guards, searches_saved
+from jobs.config.config import RetrieveSettings
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
 from jobs.pages.report import report
@@ -64,8 +66,8 @@ def job(
     return write
 
 
-def run(config: str) -> RunFolder:
-    assert main(["run", config]) == 0
+def run(config: str, *settings: str) -> RunFolder:
+    assert main(["run", config, *(word for one in settings for word in ("--set", one))]) == 0
     return open_run("runs/small")
 
 
@@ -143,4 +145,31 @@ def test_counts_of_a_run_by_guard() -> None:
     assert [(one.name, one.texts, one.left_out) for one in found_by_guards(counts)] == [
         ("lost_name", {"a(x=1/2)": 2}, False), ("near_duplicate", {"b": 3}, True),
     ]  # fmt: skip
-    assert searches_saved(counts, {"a": ["x"], "b": ["x", "y"]}.__getitem__) == 5
+
+
+def test_as_many_searches_are_saved_as_each_retriever_makes_for_a_text() -> None:
+    counts = {"unsearched/b": 2, "unsearched/a": 1, "left_out/b/near_duplicate": 3}
+    local = {"kind": "local", "index": "index"}
+    dense = local | {"encoder": {"model": "m"}}
+    retrievers = {
+        "x": local, "y": local | {"together": True}, "z": {"kind": "hybrid", "of": {"bm25": local, "dense": dense}}
+    }  # fmt: skip
+
+    def saved(*names: str) -> int:
+        used = {"retrievers": {name: retrievers[name] for name in names}, "routes": {"a": ["x"]}}
+        return searches_saved(counts, RetrieveSettings.model_validate(used))
+
+    assert saved("x") == 3
+    assert saved("x", "y") == 3  # y makes one search of all texts
+    assert saved("x", "z") == 3 + 2 * 2
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_the_searches_saved_are_those_that_a_run_without_the_guard_makes(job: Callable[..., str], together: bool) -> None:
+    def searches(near_duplicates: str) -> tuple[RunFolder, int]:
+        settings = "rewrite.strategies=[general, keyword]", f"retrieve.retrievers.bm25.together={together}".lower()
+        found = run(job(near_duplicates=near_duplicates), *settings)
+        return found, int(stage_sums(found.spent, "retrieve")["searches"])
+
+    (dropped, few), (_, many) = searches("drop"), searches("count")
+    assert searches_saved(dropped.counts, dropped.config.retrieve) == many - few == (0 if together else 1)

@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from fake_server import Body, FakeServer
+from whole_runs import rows
 
+from jobs.__main__ import main
 from jobs.chain.stages.rewrite import Rewrite
+from jobs.runs.folder import open_run
 from jobs.tables import QUERIES
 from rewriters.engines.settings import OpenaiSettings
 from rewriters.outcome.retries import FIRST_TRY
@@ -76,3 +80,39 @@ def test_a_start_that_stopped_between_makes_the_tries_only(worker: Callable[...,
         assert len(server.bodies) == 3
         assert outcome(worker(server, start=2)(block())) == WANTED
         assert [body["seed"] for body in server.bodies[3:]] == [3 + FIRST_TRY] * 2
+
+
+def test_a_recording_is_not_asked_again(
+    tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], config_file: Callable[[Any], str],
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    refused = "I'm sorry, but I can't help with that request."
+    answers = {"lamp of a ship": json.dumps({"general": "a ship's lamp", "keyword": "lamp, ship"}), "yeast": refused}
+    lines = [json.dumps({"query": query, "completions": {"dmqr": text}}) for query, text in answers.items()]
+    Path("recorded.jsonl").write_text("\n".join(lines))
+    pq.write_table(pa.table({"query": list(answers)}), "log.parquet")
+    values["rewrite"]["strategies"] = ["general", "keyword"]
+    values |= {"retrieve": {"retrievers": {"bm25": bm25}}, "rerank": {"kind": "none"}, "cluster": {"address": "none"}}
+    path = config_file(values | {"limits": {"error_rate": 1}})
+
+    def found(retries: int) -> list[list[Any]]:
+        assert main(["run", path, "--set", f"rewrite.retries={retries}", "--set", f"output=of-{retries}"]) == 0
+        folder = Path(open_run(f"of-{retries}/small").storage.root)
+        wanted = {"rewrites": ("query_id", "strategy", "text"), "errors": ("query_id", "component", "reason"),
+                  "costs": ("query_id", "stage", "component", "requests", "error")}  # fmt: skip
+        return [
+            sorted(([row[name] for name in names] for row in rows(folder, table)), key=str) for table, names in wanted.items()
+        ]
+
+    once = found(0)
+    assert "a recording has one answer" not in capfd.readouterr().err
+    assert found(2) == once
+    assert "a recording has one answer to each request" in capfd.readouterr().err
+    assert main(["try", path, "yeast", "--set", "rewrite.retries=1", "--json"]) == 0
+    (trial,) = json.loads(capfd.readouterr().out)
+    assert [one["sample"] for one in trial["requests"]] == [0]
+    ablate = ["ablate", path, "--set", "rewrite.retries=1", "--set", "ablate={arms: {best: {fuse.method: best}}}"]
+    assert main(ablate) == 0
+    folder = capfd.readouterr().out.splitlines()[-1]
+    assert {row["reason"] for row in rows(Path(folder), "errors")} == {"refusal"}

@@ -162,6 +162,36 @@ def test_together_takes_its_texts_beside_the_others(bm25: Block) -> None:
     assert [sum(entry["saved"] for entry in row["costs"]) for row in one] == [4, 3]
 
 
+def test_together_keeps_the_original_of_a_strategy_where_its_own_list_has_weight_0(bm25: Block, dense: Block) -> None:
+    joined = {"bm25": bm25 | {"together": True}, "dense": dense | {"together": True}}
+    row = sampled(*PASSAGES, keyword="lamp, light")
+    weights = {"original": 0.0}
+    (of_row,) = worker(joined, "with_original", weights=weights)(block(row)).to_pylist()
+    (plain,) = worker(joined, "with_original")(block(row)).to_pylist()
+    assert [one[::4] for one in listed(of_row)] == [("together", 2.0)] * 2
+    for name in joined:
+        assert hits(of_row, "together", name) == hits(plain, "together", name)  # the original's list counts, or it does not
+    (without,) = worker(joined, "texts", weights=weights)(block(row)).to_pylist()
+    assert hits(without, "together", "bm25") != hits(of_row, "together", "bm25")
+    weights["hyde"] = 0.0  # a strategy that stays out brings nothing
+    (keyword,) = worker(joined, "with_original", weights=weights)(block(row)).to_pylist()
+    assert [one[0] for one in listed(keyword)] == ["keyword", "keyword"]
+
+
+def test_only_runs_that_join_such_a_strategy_have_its_version_in_their_name(
+    values: dict[str, Any], config_file: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def names() -> list[str]:
+        path = config_file(values)
+        settings = [[], ["retrieve.retrievers.bm25.together=true"]]
+        settings += [["rewrite.strategies=[{hyde: {n: 3, temperature: 0.7}}]", *one] for one in settings]
+        return [prepare(load_config(path, one), path).run_id for one in settings]
+
+    before = names()
+    monkeypatch.setattr("jobs.job.keys.JOINED_VERSION", 99)
+    assert [one == other for one, other in zip(before, names(), strict=True)] == [True, False, True, True]
+
+
 def test_a_strategy_that_has_only_one_text_left_is_searched_like_any_other(bm25: Block) -> None:
     (row,) = worker({"bm25": bm25}, "texts")(block(sampled(PASSAGES[1]))).to_pylist()
     (other,) = worker({"bm25": bm25}, "texts")(block(query(QUERY, keyword=PASSAGES[1]))).to_pylist()

@@ -117,6 +117,26 @@ def test_near_duplicates_are_not_searched_and_the_earlier_stays() -> None:
     assert found.guarded == (Guarded("general", "near_duplicate", 1, 1), Guarded("keyword", "near_duplicate", 1, 0))
 
 
+@pytest.mark.parametrize(
+    ("as_one", "texts", "found"),
+    [
+        (None, ["trains to Oslo", QUERY.text + "?", QUERY.text + "!"], (2, 2)),
+        ("texts", ["trains to Oslo", QUERY.text + "?", QUERY.text + "!"], (2, 0)),
+        ("texts", [QUERY.text + "?", QUERY.text + "!"], (2, 1)),
+        ("with_original", [QUERY.text + "?", QUERY.text], (2, 1)),
+        ("with_original", [QUERY.text + "?", "trains to Oslo"], (1, 0)),
+    ],
+)
+def test_texts_that_are_searched_as_one_have_a_search_until_all_are_left_out(
+    as_one: str | None, texts: list[str], found: tuple[int, int]
+) -> None:
+    one = rewriter([{"multi_query": {"n": 3, "as_one": as_one}}], "separate", near_duplicates="drop")
+    said = "\n".join(f"{number}. {text}" for number, text in enumerate(texts, start=1))
+    (request,) = one.requests(QUERY)
+    (guarded,) = one.read(QUERY, [(request, Completion(said, "stop", "m"))]).guarded
+    assert (guarded.guard, guarded.texts, guarded.unsearched) == ("near_duplicate", *found)
+
+
 def test_a_strategy_that_keeps_some_texts_has_a_note_with_how_many_it_lost() -> None:
     answer = "\n".join(["1. Oslo from Bergen", "2. from Bergen, Oslo", "3. ferries of Bergen", "4. n/a"])
     found = answered(rewriter(["multi_query"], near_duplicates="drop"), texts={"multi_query": answer})[1]

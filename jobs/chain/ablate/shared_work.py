@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from jobs.chain.list_columns import Cuts
 from jobs.job.changing import SearchedIndex, searched_indexes
 from jobs.job.keys import identity_fields
+from retrievers.analyzer import ANALYZE_VERSION
 from retrievers.elastic.settings import FOREIGN, ElasticSettings
 from retrievers.hybrid.settings import search_names
 from retrievers.retriever import RetrieverSettings
@@ -153,8 +154,13 @@ class OpenedBy:
 
     @property
     def space(self) -> str:
-        """Returns what the lists of this retriever are gathered under."""
+        """Returns what the lists of this retriever are gathered under.
+
+        The identity has the analyzer by which the index was built. How often the original stands among texts that are searched
+        as one (`retrievers/joined.py`), and which texts are long for Elasticsearch, is by the words of this version.
+        """
         known: dict[str, Any] = {"index": dict(self.identity), "settings": identity_fields(self.settings), "depth": self.depth}
+        known["analyze"] = ANALYZE_VERSION
         return digest(known | {"states": dict(self.states)} if self.states else known)
 
     @property

@@ -49,24 +49,16 @@ _SAYS_A_MODEL = re.compile(
       | (?:can\s?not|can['’]t)\ (?:comply|(?:assist|rewrite|fulfil|process|provide|answer|help\ with)
             \ [^.\n]{{0,40}}\b(?:this|that|your|such|requests?|quer(?:y|ies)))\b
       | (?:i|we)\ (?:don['’]t|do\ not)\ know\b | (?:i['’]m|i\ am)\ not\ (?:sure|certain|familiar|aware)\b
-      | no,?\ i\ (?:can|will|won)
+      | no,?\ i\ (?:can|will|won) | you['’]re\ (?:very\ |most\ )?welcome[.,!] | how\ (?:can|may)\ i\ (?:help|assist)\ you\b
+      | ich\ habe\ keinen\ zu(?:griff|gang)\b | je\ n['’]ai\ pas\ accès\b | no\ tengo\ acceso\b | não\ tenho\ acesso\b
+      | non\ ho\ accesso\b | ik\ heb\ geen\ toegang\b | (?:jag|jeg)\ har\ (?:inte|ikke)\ (?:tillgång|adgang|tilgang)\b
+      | у\ меня\ нет\ (?:доступа|информации|данных)\b | nie\ mam\ dostępu\b | nemám\ přístup\b
+      | saya\ tidak\ (?:memiliki|punya|mempunyai)\ (?:akses|informasi)\b | tôi\ không\ có\ (?:quyền\ truy\ cập|thông\ tin)
+      | (?:我|本助手)(?:目前|暂时|暫時)?(?:没有|沒有)(?:办法|辦法|权限|權限|关于|相关|实时|即時)
       | (?:i|we)\ regret\ (?:that\ i|to) | (?:i|we)['’]?(?:m|\ am)\ not\ an?\ \w+\ and\ (?:can|am|do)
-      | (?:could|can|would)\ you\ (?:please\ )?(?:clarify|provide|specify|rephrase|elaborate|tell\ me|share|give\ me)
-      | [^.\n]{{0,60}}\b(?:do\ you\ mean|are\ you\ (?:looking\ for|referring\ to|asking)|would\ you\ like\ me
-            |do\ you\ want\ me)\b
-      | please\ (?:clarify|rephrase)\b | (?:i|we)\ (?:would\ )?(?:need|require)\ more\ (?:details|information|context)
       | (?:i|we)\ have\ no\ (?:information|knowledge|access|data|way)\b | je\ regrette,?\ mais
       | (?:这个|這個|该|該|此|这一)(?:请求|請求|问题|內容|内容).{{0,12}}(?:违反|違反|不符合|不当)
       | [^.\n]{{0,30}}(?:요청|질문|내용)(?:은|는|을|를)\ .{{0,20}}(?:수\ 없습니다|않습니다)
-      | please\ (?:provide|specify|share|enter)\b.{{0,40}}\b(?:query|question|details|information|context|more|text|what)\b
-      | it\ (?:seems|looks|appears)\ (?:like\ |that\ )?(?:you\b|(?:your|the)\ (?:query|question|request|search|message))
-      | (?:your|the)\ (?:search\ )?(?:query|question|message)\ (?:is|seems|appears)\ (?:to\ be\ )?(?:empty|incomplete
-            |unclear|missing|cut)
-      | (?:no|without\ a)\ (?:query|question)\ (?:was|is|has|to)\b | i\ (?:don['’]t|do\ not)\ (?:see|understand|know\ what)\b
-      | 请(?:您)?(?:提供|输入|说明|告诉我|明确|补充) | (?:検索)?(?:クエリ|質問|キーワード)を.{{0,12}}(?:入力し|提供し|教えて)
-      | bitte\ (?:geben|nennen|präzisieren|stellen|formulieren)\ sie | veuillez\ (?:fournir|préciser|indiquer|reformuler)
-      | por\ favor,?\ (?:proporcion|indi[cq]|especific|aclar|forne[cç]a|informe)
-      | пожалуйста,\ (?:уточните|предоставьте|укажите|введите)
       | (?:很|非常|十分|实在)?(?:抱歉|对不起|對不起|遗憾|不好意思)[，,。！!\s]{{0,2}}(?:但|不过)?(?:我|作为|作為|这|這
       |该|您|本|无法|無法|不能|由于|根据)
       | (?:作为|作為|身为|身為)(?:一个|一個|一名|一款|一位)?(?:ai|人工智能|人工智慧|语言模型|語言模型|大语言模型
@@ -134,15 +126,64 @@ _SUBJECT_CANNOT = re.compile(
       | tôi\ (?:không\ (?:thể|được)|từ\ chối)
       | saya\ (?:tidak|tak)\ (?:dapat|bisa|boleh|mampu) | (?:jag|jeg)\ kan\ (?:tyvärr\ |desværre\ |dessverre\ )?(?:inte
       |ikke)\b | (?:minä\ )?en\ (?:voi|pysty)\b
+      | det\ kan\ (?:jag|jeg)\ [^.\n]{0,30}?\b(?:inte|ikke)\b
+      | (?:dabei|damit|dazu|hierbei|hierzu|das)\ (?:kann|darf)\ ich\ [^.\n]{0,40}?\b(?:nicht|keine)\b
+      | (?:daar\w*|dat)\ (?:kan|mag)\ ik\ [^.\n]{0,40}?\b(?:niet|geen)\b
       | nemohu\b | δεν\ (?:μπορώ|είμαι\ σε\ θέση) | nu\ (?:pot|sunt\ în\ măsură)\b | nem\ (?:tudok|tudom|áll\ módomban)\b
     )""",
     re.IGNORECASE | re.VERBOSE,
 )
+# Questions to the asker: about the query, or for one.
+_ASKS = re.compile(
+    r"""(?:(?:could|can|would)\ you\ (?:please\ )?(?:clarify|specify|rephrase|elaborate|tell\ me
+            |(?:provide|share|give\ me)\b.{0,60}\b(?:more|details|context|information|quer(?:y|ies)|questions?|what|which
+            |your?)\b)
+      | [^.\n]{0,60}\b(?:(?<!what\ )do\ you\ mean|are\ you\ (?:looking\ for|referring\ to|asking)|would\ you\ like\ me
+            |do\ you\ want\ me)\b
+      | please\ (?:clarify|rephrase)\b | what\ would\ you\ like\ (?:me\ )?to\ (?:compare|know|search|find|ask|rewrite)\b
+      | (?:i|we)(?:['’]d|['’]ll|\ would|\ will)?\ (?:need|require)
+            \ (?:(?:a\ (?:bit|little|few)|some|any)\ )?(?:more|further|additional)
+            \ (?:details?|information|context|clarification)\b
+      | please\ (?:provide|specify|share|enter)\b.{0,40}\b(?:query|question|details|information|context|more|text|what)\b
+      | it\ (?:seems|looks|appears|sounds)\ (?:like\ |as\ if\ |that\ )?(?:you\b|(?:your|the)\ (?:query|question|request|search
+            |message))
+      | (?:your|the)\ (?:search\ )?(?:query|question|message)\ (?:is|seems|appears)\ (?:to\ be\ )?(?:empty|incomplete
+            |unclear|missing|cut)
+      | (?:no|without\ a)\ (?:query|question)\ (?:was|is|has|to)\b | i\ (?:don['’]t|do\ not)\ (?:see|understand|know\ what)\b
+      | 请(?:您)?(?:提供|输入|说明|告诉我|明确|补充) | (?:検索)?(?:クエリ|質問|キーワード)を.{0,12}(?:入力し|提供し|教えて)
+      | bitte\ (?:geben|nennen|präzisieren|stellen|formulieren)\ sie | veuillez\ (?:fournir|préciser|indiquer|reformuler)
+      | por\ favor,?\ (?:proporcion|indi[cq]|especific|aclar|forne[cç]a|informe)
+      | пожалуйста,\ (?:уточните|предоставьте|укажите|введите)
+    )""",
+    re.IGNORECASE | re.VERBOSE,
+)
+# What a model says of itself within a text or behind its first sentence; "We can't help you" may be a company's.
+_OF_ITSELF = re.compile(
+    rf"""(?:as\ an?\ (?:\w+\ ){{0,3}}{_MODEL}(?:\ model)?(?=,|\ (?:i|my)\b)
+      | (?:as\ |since\ |because\ |but\ |so\ |and\ |however,?\ )?i\ (?:currently\ |also\ )?(?:(?:do\ not|don['’]t)\ have
+            \ (?:\w+\ ){{0,2}}?(?:access|ability|capability|real-time|information|knowledge|data)\b
+        |(?:can\s?not|can['’]t|(?:am|['’]m)\ (?:unable|not\ able)\ to)\ (?:provide|help\ with|assist|predict|access|browse
+            |verify|fulfil|answer|generate|rewrite|see\ the\ future)\b
+        |(?:lack|have\ no)\ (?:access|knowledge|information|ability)\b)
+      | my\ (?:training\ data|knowledge\ cut-?off)\b | how\ (?:can|may)\ i\ (?:help|assist)\ you\b
+    )""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_CLAUSES = re.compile(r"[.!?:;]\s+|,\s+|\s[–—-]\s+")
+_MOST_CLAUSES, _MOST_BEGINNING = 8, 400  # of a text, and its characters, that are looked at
 _FIRST_PERSON = re.compile(
     r"\b(?:can['’]?t|cannot|unable|kann (?:ich )?nicht|nao (?:consigo|posso)|peux pas"
     r"|i|i['’]m|me|my|we|our|ich|mir|mein\w*|je|j['’]|mon|mes|yo|mi|mis|no puedo|io|non (?:posso|riesco)|eu|meu|minha"
     r"|não (?:consigo|posso)|ik|mijn|я|мне|мой|моя|не могу|nie mogę|mój|moja|benim|saya|tôi|jag|jeg|en voi"
     r"|nemohu|můj|nu pot|nem tud\w+)\b|我|저|제|내 |나는|私|僕|俺|मैं|मेर|मुझे|ฉัน|ผม|لا أستطيع|لا يمكنني|δεν μπορώ|μου",
+    re.IGNORECASE,
+)
+_QUERY = re.compile(r"\b(?:quer(?:y|ies)|search|rewrit\w+|rephras\w+)\b", re.IGNORECASE)
+_SENTENCE = re.compile(r"[.?!:。？！：]")  # "could you clarify email template" asks nothing
+# A model that cannot help, whoever asks: a query in the first person may be rewritten with "I can't", and asks for no help so.
+_HELP = re.compile(
+    r"\b(?:help|assist|helfen|hilfe|aider|aide|ayud|ajud|aiut|help(?:en)?\b|hjälp|hjælp|hjelp|помо[гщч]|допомо|pom[oó][cgž]"
+    r"|yardım|segít|autta|ajut[aă]|βοηθ|bantu|giúp|hỗ\ trợ)|לעזור|مساعد|کمک|मदद|সাহায্য|ช่วย|手伝|帮助|幫助|협조|도와",
     re.IGNORECASE,
 )
 _OPENING = " \t\n\"'“”‘„«「*_#>-"
@@ -151,8 +192,38 @@ _OPENING = " \t\n\"'“”‘„«「*_#>-"
 def is_refusal(text: str, query: str) -> bool:
     """Returns whether a text begins with a refusal that the query does not contain ("sorry, but i can't ... lyrics")."""
     begins = text.lstrip(_OPENING)
-    found = _SAYS_A_MODEL.match(begins)
-    if found is not None and label_key(found.group()) not in label_key(query):
-        return True
+    for pattern in (_SAYS_A_MODEL, _ASKS):
+        found = pattern.match(begins)
+        if found is not None and not _is_of(found, query) and (pattern is _SAYS_A_MODEL or _SENTENCE.search(begins)):
+            return True
     found = _SUBJECT_CANNOT.match(begins)
-    return found is not None and not _FIRST_PERSON.search(query) and label_key(found.group()) not in label_key(query)
+    if found is not None and not _is_of(found, query):
+        helps = _HELP.search(re.split(r"[.!?。！？\n]", begins, maxsplit=1)[0])
+        if not _FIRST_PERSON.search(query) or (helps and not _HELP.search(query)):
+            return True
+    return _speaks_of_itself(begins[:_MOST_BEGINNING], query)
+
+
+def _is_of(found: re.Match[str], query: str) -> bool:
+    return label_key(found.group()) in label_key(query)
+
+
+def _speaks_of_itself(begins: str, query: str) -> bool:
+    """Returns whether a model speaks of itself, or asks for a query, behind the first clause of a text."""
+    for at in list(_CLAUSES.finditer(begins))[:_MOST_CLAUSES]:
+        before = begins[: at.start()]
+        if before.count('"') % 2 or before.count("“") > before.count("”"):
+            continue
+        found = _OF_ITSELF.match(begins, at.end())
+        if found is not None and not _FIRST_PERSON.search(query) and not _is_of(found, query):
+            return True
+        asks = _ASKS.match(begins, at.end()) if begins[at.start()] in ".!?" else None
+        if asks is not None and _QUERY.search(begins, at.end()) and not _is_of(asks, query):
+            return True
+    return False
+
+
+def without_questions(paragraph: str) -> str:
+    """Returns a paragraph without the sentences that ask the asker something."""
+    sentences = re.split(r"(?<=[.!?。！？])\s*", paragraph)
+    return " ".join(one for one in sentences if not _ASKS.match(one)) if any(map(_ASKS.match, sentences)) else paragraph

@@ -31,11 +31,20 @@ _GIVEN = re.compile(
       | запрос\w*|переформулир\w+|переписан\w+|ключев\w+\ слов\w+|ответ\w*|вопрос\w*|отрывок|фрагмент\w*|абзац
       |вариант\w*|верси\w+
       | zapyta\w+|przeformułowan\w+|słowa\ kluczowe|odpowied\w+|pyta(?:nie|nia)|fragment\w*|wersj\w+
+      | (?:sök|søge|søke)?(?:fråg(?:a|or)|foresp[øo]r(?:g?sel)\w*)|omskriv\w+|omskrev\w+|omformuler\w+
+      |(?:sök|nøgle|nøkkel|nyckel)ord|svar|spørg?smål|kysely\w*|hakusan\w+|avainsan\w+|vastau\w+|uudelleenmuotoil\w+
+      | dotaz\w*|přeformulovan\w+|přepsan\w+|klíčov\w+\ slov\w+|odpověď|otázk\w+
+      | lekérdezés\w*|keresőkifejezés\w*|átfogalmaz\w+|kulcssz\w+|válasz|kérdés\w*
+      | interogar\w+|reformulat[ăa]|rescris[ăa]|cuvinte\ cheie|răspuns\w*|întreb\w+
+      | ερώτημα\w*|αναζήτηση\w*|λέξεις-κλειδιά|απάντηση|ερώτηση
+      | запит\w*|переформульован\w+|ключові\ слова|відповідь|питання|преформулиран\w+|отговор
       | sorgu\w*|yeniden\ yaz\w+|anahtar\ kelime\w*|yanıt\w*|cevap\w*|soru(?:lar|nun)?|paragraf\w*|metin
       | (?:truy\ vấn|câu\ hỏi|câu\ trả\ lời|từ\ khóa|đoạn\ văn|viết\ lại) | kueri|kata\ kunci|jawaban|pertanyaan|pencarian
       | (?:ال)?استعلام\w*|صياغ\w+|(?:ال)?كلمات\ (?:ال)?مفتاحية|(?:ال)?إجابة|(?:ال)?سؤال|(?:ال)?أسئلة|(?:ال)?فقرة)\b
       | 改写|改寫|查询|查詢|搜索|检索|檢索|关键词|關鍵詞|关键字|問題|问题|回答|答案|段落|文段|版本|结果|結果
       | クエリ|検索|書き換え|言い換え|キーワード|答え|質問|文章 | 쿼리|검색|질의|키워드|답변|질문|문단|단락|재작성
+      | שאילת\w+|מילות\ מפתח|תשובה | پرس‌?و?جو\w*|بازنویسی\w*|کلمات\ کلیدی|پاسخ
+      | প্রশ্ন|অনুসন্ধান|উত্তর | வினவல்|தேடல்|கேள்வி|பதில்
       | प्रश्न|क्वेरी|खोज|कीवर्ड|उत्तर|अनुच्छेद | คำค้น|คำถาม|คำตอบ|คำสำคัญ|ข้อความ|ย่อหน้า
     """,
     re.IGNORECASE | re.VERBOSE,
@@ -52,19 +61,31 @@ _YES_ALONE = re.compile(
     rf"\s*[*_]{{0,3}}{_YES}(?:[,，、]?\s(?:i|we|let|happy|glad|no)\b[^.!\n]{{0,120}}?)?\s?[!.。！]+[*_]{{0,3}}(?=\s|$|[^\x00-\u024f])",
     re.IGNORECASE,
 )
-# What a model says of itself and its help, and a program of its failure.
+# What a model says of itself, its help and the query.
 _NO_TEXT = re.compile(
     r"""[\s*_>"“]{0,4}(?:
-        (?:i|we)(?:['’](?:d|m|ll)|\ (?:would|am|will|can))\ (?:be\ )?(?:happy|glad|delighted|here|pleased)\ to\b
+        (?:i|we)(?:['’](?:d|m|ll)|\ (?:would|am|will|can))\ (?:be\ )?(?:happy|glad|delighted|here|pleased|ready)\ to\b
       | (?:i|we)(?:['’]ve|\ have|\ hope)?\ (?:\w+\ ){0,2}(?:written|rewritten|rewrote|wrote|created|provided|generated
             |prepared)\b
       | no\ (?:re-?writ\w+|changes?|rephras\w+)\ (?:is\ |are\ |was\ )?(?:needed|necessary|required)
-      | (?:the|this|your)\ (?:\w+\ )?(?:query|question)\ (?:is\ already|already|does\ not\ need|doesn['’]t\ need|needs\ no)\b
-      | (?:error|exception|traceback|http\ (?:error|status)|internal\ server\ error|service\ unavailable)\b\s?[:：(]
+      | (?:the|this|your)\ (?:\w+\ ){0,2}(?:query|question)(?:\s["“'‘][^"”\n]{1,200}["”'’])?
+            \ (?:is\ already|already|does\ not\ need|doesn['’]t\ need|needs\ no
+            |(?:should|must|needs\ to)\ (?:be|have|include|contain|keep|preserve))\b
+    )""",
+    re.IGNORECASE | re.VERBOSE,
+)
+# What a program says of its failure.
+_FAILURE = re.compile(
+    r"""[\s*_>"“]{0,4}(?:
+        (?:error|exception|traceback|http\ (?:error|status)|internal\ server\ error|service\ unavailable)\b\s?[:：(]
+      | (?:\d{3}\ )?(?:bad\ gateway|gateway\ time-?out|too\ many\ requests|internal\ server\ error
+            |service\ unavailable)\s?(?:[.,;]|$)
+      | (?:rate\ limit\ (?:reached|exceeded)|upstream\ (?:connect\ error|request\ timeout)|no\ healthy\ upstream)\b
     )""",
     re.IGNORECASE | re.VERBOSE,
 )
 _QUOTED = re.compile(r"(?P<label>[^\"“”:：=]{3,60}?)\s?[:：=]?\s?[\"“](?P<text>[^\"“”]{3,})[\"”]\s?[.。]?\s*$")
+_IN_QUOTES = re.compile(r"[\"“‘][^\"”’\n]*[\"”’]")
 _SHOWN = re.compile(r"\s*(?:this|that|these)\b(?!\s(?:is|are)\s(?:the|my|your)\b)", re.IGNORECASE)  # "this is a ..."
 _NOUN = re.compile(r"[\s*_#]{0,4}(?:text|body|content|summary|texte|texto|testo)\s*$", re.IGNORECASE)
 # "A more general question would be: x", "Based on what I know: x".
@@ -86,6 +107,8 @@ _HERE = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _WORD = re.compile(r"[^\W_]+")
+_AROUND = " \"'>*_#`"
+_ARROW = re.compile(r"(?P<before>[^→⇒⟶\n]+?)\s?(?:→|⇒|⟶|[-=]{1,2}>)\s?(?P<text>\S.*)")
 _MOST_FOREIGN = 30  # characters of a label that is told without its other words
 _MOST_LABEL_WORDS, _TELLING = 5, 4  # words of a label; characters of a word that is more than a function word
 _MOST_TALK = 250  # characters of an introduction or a heading
@@ -171,7 +194,10 @@ def is_only_talk(line: str, query: str) -> bool:
 
 def _says_nothing(line: str, query: str) -> bool:
     """Returns whether a model says that it will help, or a program that it failed; a query may ask for such a message."""
-    return _NO_TEXT.match(line) is not None and not _shares_words(line, query, _TELLING)
+    found = _NO_TEXT.match(line)
+    if found is not None and not _shares_words(_IN_QUOTES.sub("", found.group()), query, _TELLING):
+        return True
+    return _FAILURE.match(line) is not None and not _shares_words(line, query, _TELLING)
 
 
 def is_label(line: str, query: str) -> bool:
@@ -193,11 +219,20 @@ def is_about_query(line: str) -> bool:
     return _ORIGINAL.match(line) is not None
 
 
+def repeats_query(line: str, query: str) -> bool:
+    """Returns whether a line is the query, with or without a label of whatever words."""
+    rest = re.split(r"[:：]", line, maxsplit=1)[-1]
+    return normalise(query) in (normalise(one.strip(_AROUND)) for one in (line, without_label(line, query), rest))
+
+
 def without_label(line: str, query: str) -> str:
     """Returns a line without an affirmation and a label of what was asked for at its beginning."""
     yes = _YES_ALONE.match(line)
     if yes and yes.end() < len(line.rstrip()) and not opens_with(query, line.split(maxsplit=1)[0].rstrip("!.")):
         line = line[yes.end() :].strip()
+    arrow = _ARROW.match(line)
+    if arrow and normalise(arrow["before"].strip(_AROUND)) == normalise(query):
+        return arrow["text"].strip()
     quoted = _QUOTED.match(line)
     if quoted and given_in(quoted["label"]) and not opens_with(query, quoted["label"]):
         return quoted["text"]

@@ -114,6 +114,23 @@ def test_the_next_ablation_reads_no_score_of_another_corpus(make: Callable[..., 
     assert sum(one.get("reused", 0) for one in spent.values()) > 0  # of the arm over the same texts
 
 
+def test_the_next_ablation_reads_no_list_that_was_joined_by_another_count_of_words(
+    make: Callable[..., Ablation], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = ["retrieve.retrievers.bm25.together=true", "rerank={kind: none}"]
+
+    def lists(folder: Path) -> list[tuple[Any, ...]]:
+        return sorted((row["query_id"], row["strategy"], row["rank"], row["score"]) for row in rows(folder, "runs"))
+
+    first = lists(done(make({}, *together)))
+    assert {strategy for _, strategy, *_ in first} == {"together"}
+    known = lists(done(make({}, *together, "fuse.method=rrf")))
+    assert known == first
+    monkeypatch.setattr("retrievers.joined.words", lambda text: text.split() * (10 if text.startswith("about") else 1))
+    monkeypatch.setattr("jobs.chain.ablate.shared_work.ANALYZE_VERSION", 3, raising=False)
+    assert lists(done(make({}, *together, "fuse.method=best"))) != first
+
+
 @pytest.mark.parametrize("index", ["twins", "short twins"])
 def test_duplicates_are_found_by_the_texts_of_the_arms_corpus(
     make: Callable[..., Ablation], passages: Texts, index: str
