@@ -281,7 +281,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "The folder has no run, or one that stopped before its log was read.",
             "Use the folder in the last line of `dmqr run`; run the job again.",
         ),
-        "lists-missing": ("The run did not keep its lists, or has none.", "Run it again with `retrieve.keep_runs: true`."),
+        "lists-missing": ("The run kept no lists, or selects by `qpp`.", "Run it again with `keep_runs: true`, not by `qpp`."),
         "run-damaged": (
             "A file of the run's folder is missing, was changed, or was written by another version of dmqr.",
             "Restore it; a damaged commit (commits/) may be removed, then its shard is computed again.",

@@ -83,6 +83,10 @@ LEFT_OUT = pa.struct(
 )
 # What was chosen for a query: the strategies, in the order of the pool; null in runs where every strategy rewrites every query.
 SELECTION = pa.struct([("query_type", pa.string()), ("strategies", pa.list_(pa.string())), ("reason", pa.string())])
+# The text of a query that was chosen by predicted performance, and the predictions of all that could be: null without a known
+# term. Null where all texts of a query are searched.
+_OF_TEXT = [("strategy", pa.string()), ("position", pa.int32())]
+CHOSEN = pa.struct([*_OF_TEXT, ("predicted", pa.list_(pa.struct([*_OF_TEXT, ("score", pa.float64())])))])
 HIT = pa.struct([("doc_id", pa.string()), ("score", pa.float64())])
 RUN = pa.struct(
     [

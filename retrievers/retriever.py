@@ -180,6 +180,18 @@ def retriever_identity(name: str, settings: RetrieverSettings) -> dict[str, Any]
     return identity
 
 
+def identity_differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> str:
+    """Returns the differences of two identities, for a message: ``key: old then, new now``, separated by commas."""
+    found = []
+    for key in sorted({*before, *after}):
+        old, new = before.get(key), after.get(key)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            found.append(identity_differences(old, new, f"{prefix}{key}."))
+        elif old != new:
+            found.append(f"{prefix}{key}: {old!r} then, {new!r} now")
+    return ", ".join(part for part in found if part)
+
+
 def retriever_facts(name: str, settings: RetrieverSettings, identity: Mapping[str, Any]) -> dict[str, Any]:
     """Returns facts about an index for a run's record that are no part of its identity, such as the number of documents.
 

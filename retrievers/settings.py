@@ -35,6 +35,23 @@ class Bm25Settings(BaseModel):
     """How much a long text is held against it."""
 
 
+class FieldWeights(BaseModel):
+    """How much a document's fields count in BM25: each term counts as if it stood there so many times."""
+
+    model_config = FROZEN
+
+    title: Annotated[int, Field(ge=0, le=20)] = 1
+    """Of the title; 0: it is not searched."""
+    text: Annotated[int, Field(ge=0, le=20)] = 1
+    """Of the text; 0: it is not searched."""
+
+    @model_validator(mode="after")
+    def _one_is_searched(self) -> FieldWeights:
+        if not self.title and not self.text:
+            raise ValueError("title and text are both 0, so nothing would be searched; give one of them a weight")
+        return self
+
+
 class CorpusSettings(BaseModel):
     """The columns of the corpus that `index` reads; others are kept beside them, unless one is called doc_id, title or text."""
 

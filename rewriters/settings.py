@@ -133,8 +133,20 @@ class SelectColumn(BaseModel):
     """Of the log; cells: a strategy, several between commas, a number of texts, or `none`. Empty: all."""
 
 
+class SelectQpp(BaseModel):
+    """Every strategy rewrites every query; of the original and these texts one is searched, by predicted performance."""
+
+    model_config = FROZEN
+
+    kind: Literal["qpp"]
+    """This selection."""
+    predictor: Literal["avg_idf", "max_idf"] = "avg_idf"
+    """Of the text's terms in the first local BM25 index: the mean of their idf, or the highest."""
+
+
 SelectSettings = Annotated[
-    SelectAll | SelectNever | SelectAdaptive | SelectClassified | SelectRandom | SelectColumn, Field(discriminator="kind")
+    SelectAll | SelectNever | SelectAdaptive | SelectClassified | SelectRandom | SelectColumn | SelectQpp,
+    Field(discriminator="kind"),
 ]
 
 

@@ -19,6 +19,7 @@ from jobs.job.engine import open_worker_engine
 from jobs.tables import LOST
 from rewriters.engines import Completion, Request
 from rewriters.engines.settings import EngineSettings, LocatedVllmSettings
+from rewriters.outcome.retries import tries_so_far
 
 KeyOf = Callable[[Request], Key]
 Answered = dict[Key, CompletionRecord]
@@ -50,7 +51,9 @@ class Sends:
     async def admit(self, request: Request) -> bool:
         """Returns whether the request may be sent; waits as long as that is not known."""
         if self._allowance is not None:
-            grant = await self._allowance.take(f"{request.name}@{request.engine}", self._first_price(request))
+            # of tries apart: one after a cut may have twice the tokens of the first
+            name = f"{request.name}@{request.engine}, try {tries_so_far(request)}"
+            grant = await self._allowance.take(name, self._first_price(request))
             if grant is None:
                 return False
             self._grants[self._key(request)] = grant

@@ -6,7 +6,7 @@ question. Of a strategy whose texts make one search, the mean of their vectors i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,12 +46,15 @@ def counts_as_drift(rewrite: Mapping[str, Any], row: int, of: Drifted) -> bool:
 
 def flagged(table: pa.Table, of: Drifted) -> pa.Table:
     """Returns a block whose `rewrites` have the flag `drift` where they have drifted."""
-    if not of:
-        return table
+    return with_flag(table, DRIFT, lambda row, one: counts_as_drift(one, row, of)) if of else table
+
+
+def with_flag(table: pa.Table, flag: str, applies: Callable[[int, Mapping[str, Any]], bool]) -> pa.Table:
+    """Returns a block whose `rewrites` have a flag where it applies: to a row of the block and a row of rewrites/."""
     place = table.schema.get_field_index("rewrites")
     rows = table.column(place).to_pylist()
     for row, rewrites in enumerate(rows):
         for one in rewrites:
-            if counts_as_drift(one, row, of):
-                one["guards"] = sorted({*(one["guards"] or ()), DRIFT})
+            if applies(row, one):
+                one["guards"] = sorted({*(one["guards"] or ()), flag})
     return table.set_column(place, table.schema.field(place), pa.array(rows, table.schema.field(place).type))

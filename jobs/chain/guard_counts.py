@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.config.config import RetrieveSettings
+from jobs.config.config import Config
 from retrievers.hybrid.settings import search_names
 
 FLAG, LEFT_OUT, UNSEARCHED, REQUESTS = "guard", "left_out", "unsearched", "override_requests"
@@ -70,15 +70,19 @@ def found_by_guards(counts: Mapping[str, int]) -> list[GuardCounts]:
     return [GuardCounts(name, texts, left_out) for (left_out, name), texts in sorted(found.items())]
 
 
-def searches_saved(counts: Mapping[str, int], retrieve: RetrieveSettings) -> int:
+def searches_saved(counts: Mapping[str, int], config: Config) -> int:
     """Returns the number of searches that were saved by leaving out near-duplicates.
 
-    A retriever with `together` saves none: it makes one search of all texts of a query, however many there are.
+    A retriever with `together` saves none: it makes one search of all texts of a query, however many there are. None are known
+    where one text of each query is searched: they may not have been that text.
 
     Args:
         counts: of a run.
-        retrieve: the config's `retrieve`.
+        config: its config.
     """
+    if config.rewrite.predictor is not None:
+        return 0
+    retrieve = config.retrieve
     searches = {name: len(search_names(name, one)) for name, one in retrieve.retrievers.items() if not one.together}
     saved = ((key.partition("/")[2], count) for key, count in counts.items() if key.startswith(f"{UNSEARCHED}/"))
     return sum(count * searches.get(name, 0) for strategy, count in saved for name in retrieve.route(strategy))

@@ -16,6 +16,7 @@ import pyarrow as pa
 from cluster.metrics.table import MetricSample
 from cluster.run.pools import Pool
 from cluster.run.stage import Stage, Worker, link
+from jobs.chain.chosen import choosing_of
 from jobs.chain.error_counts import added_failures
 from jobs.chain.list_columns import cuts_of
 from jobs.chain.metric_samples import exports_metrics, rewrite_samples, score_samples
@@ -122,8 +123,9 @@ def _settings(prepared: Prepared, pools: Mapping[str, Pool], start: int) -> dict
             "as_one": searched_as_one(prepared.rewriting.pool),
             "drift": prepared.rewriting.guards.settings.drift,
             "filters": config.retrieve.filters,
+            "choosing": choosing_of(config),
         },
-        "fuse": {"settings": config.fuse, "documents": documents},
+        "fuse": {"settings": config.fuse.model_copy(update={"redundancy": config.used_redundancy}), "documents": documents},
         "order": {"combine": config.rerank.combine, "keep": config.rerank.keep},
         "write": {
             "run": run,

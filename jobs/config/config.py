@@ -14,11 +14,13 @@ from pydantic import BaseModel, BeforeValidator, Field, model_validator
 from cluster.errors import nearest
 from cluster.run.settings import ClusterSettings
 from jobs.config.ablate import AblateSettings
+from jobs.config.limits import LimitSettings
 from jobs.log.judgements import Key
 from jobs.log.settings import LogSettings
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.hybrid.settings import HybridSettings, all_indexed
 from retrievers.lists import TOGETHER
+from retrievers.predictors import lexical_retriever
 from retrievers.retriever import RetrieverSettings
 from retrievers.settings import (
     AnyEncoderSettings,
@@ -31,7 +33,16 @@ from retrievers.settings import (
 )
 from rewriters.engines.settings import EngineSettings
 from rewriters.pool import named
-from rewriters.settings import FROZEN, NOT_IDENTITY, DecodingSettings, GuardSettings, SelectAll, SelectNever, SelectSettings
+from rewriters.settings import (
+    FROZEN,
+    NOT_IDENTITY,
+    DecodingSettings,
+    GuardSettings,
+    SelectAll,
+    SelectNever,
+    SelectQpp,
+    SelectSettings,
+)
 
 MOST_LABEL = 64  # characters
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"  # what may stand in the name of a folder, here and on S3
@@ -70,7 +81,8 @@ class RewriteSettings(BaseModel):
     """The pool: names (docs/strategies.md), paths of YAML files, or either with parameters: `{rag_fusion: {n: 2}}`. [] = the
     original only."""
     select: Annotated[SelectSettings, BeforeValidator(_kind)] = SelectAll(kind="all")
-    """Which strategies of the pool rewrite a query: all, adaptive, classified, random_k, column, never; some with settings."""
+    """Which strategies of the pool rewrite a query: all, adaptive, classified, random_k, column, never, or qpp, which
+    searches one text of each; some with settings."""
     calls: Literal["joint", "separate"] = "joint"
     """joint: one request for all strategies that can share it (the four of DMQR-RAG); separate: one each."""
     language: Annotated[str, Field(min_length=1)] | None = None
@@ -105,7 +117,12 @@ class RewriteSettings(BaseModel):
     @property
     def selects(self) -> bool:
         """Returns whether queries differ in the strategies that rewrite them."""
-        return bool(self.planned) and not isinstance(self.select, SelectAll)
+        return bool(self.planned) and not isinstance(self.select, SelectAll | SelectQpp)
+
+    @property
+    def predictor(self) -> str | None:
+        """Returns by what one text of each query is chosen to be searched; None: all are."""
+        return self.select.predictor if isinstance(self.select, SelectQpp) and self.planned else None
 
     @property
     def compares_cores(self) -> bool:
@@ -157,21 +174,6 @@ class RetrieveSettings(BaseModel):
     def route(self, strategy: str) -> list[str]:
         """Returns the names of the retrievers that search a strategy's texts."""
         return self.routes.get(strategy, list(self.retrievers))
-
-
-class LimitSettings(BaseModel):
-    """Limits at which the job stops (exit code 1; committed shards stay, and the run can be resumed)."""
-
-    model_config = FROZEN
-
-    error_rate: Annotated[float, Field(ge=0, le=1)] = 0.01
-    """Share of queries with an error row, judged from 100 queries on and at the end."""
-    max_cost_usd: Annotated[float, Field(ge=0)] | None = None
-    """Highest cost in USD, by the prices.yaml beside the config; no request is sent that would exceed it."""
-    unsaved_seconds: Annotated[float, Field(ge=1)] = 30
-    """Longest time that an LLM's answer lies on the worker's machine alone."""
-    stall_minutes: Annotated[float, Field(gt=0)] = 15
-    """Longest time without a committed shard and without a heartbeat of a worker."""
 
 
 class EvaluateSettings(BaseModel):
@@ -268,6 +270,11 @@ class Config(BaseModel):
             raise ValueError(
                 "evaluate.key: query: with retrieve.filters one text is several queries; judge log rows or query_ids"
             )
+        if self.rewrite.predictor is not None:
+            if any(one.together for one in retrievers.values()):
+                raise ValueError("rewrite.select: qpp searches one text of each query; remove together: true of the retrievers")
+            if lexical_retriever(retrievers) is None:
+                raise ValueError("rewrite.select: qpp needs the terms of a local BM25 index; name such a retriever")
         if self.rerank.kind == "bi_encoder" and self.reranking_encoder is None:
             raise ValueError("rerank: bi_encoder needs rerank.encoder, since no retriever is dense; set it")
         return self
@@ -284,7 +291,9 @@ class Config(BaseModel):
 
     @property
     def used_redundancy(self) -> str:
-        """Returns the redundancy method in use: cosine needs a dense retriever, else overlap replaces it."""
+        """Returns the redundancy method in use: cosine needs a dense retriever, else overlap replaces it; none of one text."""
+        if self.rewrite.predictor is not None:
+            return "none"
         configured = self.fuse.redundancy
         return "overlap" if configured == "cosine" and self.dense_retriever is None else configured
 

@@ -70,9 +70,18 @@ def _done(summary: IndexSummary | ElasticSummary) -> dict[str, Any]:
         words += f", in place of the index of another corpus ({summary.replaced:,} documents)"
     if summary.without_text:
         words += f"; {summary.without_text:,} documents have no text"
-    if isinstance(summary, IndexSummary) and summary.language is not None and summary.bm25 is not None:
-        words += f"; analyzer {summary.bm25['analyzer']}: {summary.language}"
+    if isinstance(summary, IndexSummary) and summary.bm25 is not None:
+        if "fields" in summary.bm25 and summary.without_title:
+            words += f"; {_untitled(summary)}"
+        if summary.language is not None:
+            words += f"; analyzer {summary.bm25['analyzer']}: {summary.language}"
     return {"done": words, "without_text": summary.without_text, "replaced": summary.replaced}
+
+
+def _untitled(summary: IndexSummary) -> str:
+    if summary.without_title == summary.documents:
+        return "no document has a title, so fields.title changes nothing"
+    return f"{summary.without_title:,} documents have no title"
 
 
 def corpus_objects(url: str) -> list[str | Source]:

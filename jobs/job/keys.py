@@ -18,6 +18,7 @@ from retrievers.corpora.duplicates import DUPLICATES_VERSION
 from retrievers.fusion import FUSION_VERSION
 from retrievers.joined import JOINED_VERSION
 from retrievers.order import ORDER_VERSION
+from retrievers.predictors import PREDICTORS_VERSION
 from retrievers.typos import TYPOS_VERSION
 from rewriters.reading.ladder import PARSE_VERSION
 from rewriters.settings import identity_fields
@@ -59,6 +60,7 @@ def identity(
 def _of_options(config: Config, rewriting: Mapping[str, Any]) -> dict[str, int]:
     """Returns the versions of algorithms that a config asks for, so that the fingerprints of others stay as they are."""
     found = {} if config.retrieve.typos is None else {"typos": TYPOS_VERSION}
+    found |= {} if config.rewrite.predictor is None else {"predictors": PREDICTORS_VERSION}
     strategies = rewriting.get("rewriter", {}).get("strategies", ())
     if any(one.together for one in config.retrieve.retrievers.values()) and any(
         one.get("as_one") == "with_original" for one in strategies

@@ -14,6 +14,7 @@ from rich.text import Text
 from cluster.costs import Prices
 from cluster.errors import ConfigError, DmqrError
 from jobs.chain.ablate.needs import KINDS
+from jobs.chain.chosen import chosen_counts
 from jobs.chain.guard_counts import FLAG
 from jobs.clicks.interactions import clicked
 from jobs.config.config import EvaluateSettings
@@ -123,6 +124,8 @@ def closing_page(found: ComparedArms) -> RenderableType:
             table.add_row(kind, f"{executed:,} in place of {naive:,} ({times}){again}")
     for arm, flags in arm_guards(folder).items():
         table.add_row("guards", f"{arm}: " + ", ".join(f"{flag} {n:,}" for flag, n in flags.items()))
+    for arm, by_strategy in arm_choices(folder).items():
+        table.add_row("chosen", f"{arm}: " + ", ".join(f"{strategy} {n:,}" for strategy, n in by_strategy.items()))
     for name, words in (*fallback_rows(folder.counts), *spending_rows(folder, found.prices)):
         table.add_row(name, words)
     if found.no_clicks is not None:
@@ -142,6 +145,7 @@ def closing_values(found: ComparedArms) -> dict[str, Any]:
         "arms": found.folder.record["ablation"]["arms"],
         "work": found.saving.values(),
         "guards": arm_guards(found.folder),
+        "chosen": arm_choices(found.folder),
         "costs": [_known(vars(one)) for one in found.costs],
         "worth": [_known(vars(one)) for one in found.worth],
         "no_clicks": found.no_clicks,
@@ -160,6 +164,13 @@ def arm_guards(folder: RunFolder) -> dict[str, dict[str, int]]:
                 of_arm = found.setdefault(arm, {})
                 of_arm[flag] = of_arm.get(flag, 0) + n
     return found
+
+
+def arm_choices(folder: RunFolder) -> dict[str, dict[str, int]]:
+    """Returns arm -> strategy, or the original, -> queries of which its text alone was fused; without arms that fuse all."""
+    arms = [one["name"] for one in folder.record["ablation"]["arms"]]
+    found = {arm: chosen_counts(folder.counts, f"arm/{arm}/") for arm in arms}
+    return {arm: counts for arm, counts in found.items() if counts}
 
 
 def _worth(folder: RunFolder) -> tuple[Sequence[Worth], str | None]:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from cluster import costs
 from cluster.costs import Prices, Totals
+from jobs.chain.chosen import chosen_counts
 from jobs.chain.error_counts import by_reason, fallbacks, many_fallbacks
 from jobs.chain.guard_counts import REQUESTS, found_by_guards, searches_saved
 from jobs.chain.pipeline import COSTED
@@ -20,7 +21,7 @@ from jobs.measure.evaluate.evaluate import Evaluation, evaluation_notes, evaluat
 from jobs.measure.evaluate.measure import title
 from jobs.runs.folder import REPORT, RunFolder
 from jobs.runs.starts import unknown_losses
-from jobs.tables import RUNGS
+from jobs.tables import ORIGINAL, RUNGS
 from jobs.terminal.formats import clock, planned_rewrites, queries, unpriced
 
 
@@ -103,7 +104,7 @@ def notes(run: RunFolder, evaluation: Evaluation | None, prices: Prices | None) 
         said.append(f"cost: {unpriced(run.record.get('config_file', 'the config'))}")
     said += [f"fallback: {words}" for words in many_fallbacks(run.counts, config.limits.error_rate).values()]
     said += [f"encoder of {words}" for words in encoder_words(config, run.record.get("identity", {}).get("indexes", {}))]
-    if config.used_redundancy != config.fuse.redundancy:
+    if config.used_redundancy not in ("none", config.fuse.redundancy):
         said.append("redundancy: overlap in place of cosine, since no retriever is dense")
     return said
 
@@ -127,6 +128,10 @@ def _by_strategy(counts: Mapping[str, int], strategies: Sequence[str]) -> dict[s
         if further := counts.get(f"further_texts/{strategy}", 0):
             words[strategy] += f"; texts for {queries(sum(rungs.values()) - further)}"
     chosen = sum(selected_by_type(counts, strategies).values(), start=Selected())
+    searched = chosen_counts(counts)
+    for strategy in (ORIGINAL, *strategies) if searched else ():
+        one = f"chosen for {queries(searched.get(strategy, 0))}"
+        words[strategy] = "; ".join(filter(None, [words.get(strategy), one]))
     for strategy in strategies if chosen.queries else ():
         selected = f"selected for {queries(chosen.strategies[strategy])}"
         words[strategy] = "; ".join(filter(None, [words.get(strategy), selected]))
@@ -136,7 +141,7 @@ def _by_strategy(counts: Mapping[str, int], strategies: Sequence[str]) -> dict[s
 def guard_words(run: RunFolder) -> str:
     """Returns what the guards found and did, on one line; "" for nothing."""
     found = [f"{one.name} {one.total:,}{' left out' if one.left_out else ''}" for one in found_by_guards(run.counts)]
-    saved = searches_saved(run.counts, run.config.retrieve)
+    saved = searches_saved(run.counts, run.config)
     if saved:
         found.append(f"{counted('searches', saved)} saved")
     if requests := run.counts.get(REQUESTS, 0):

@@ -16,7 +16,7 @@ from jobs.pages.provenance import NOT_THERE, SHOWN_RESULTS, Results, fused_ranks
 from jobs.pages.summary import counted
 from jobs.tables import NOTES, ORIGINAL
 from jobs.terminal.formats import clock, one_line, printable, shortened
-from jobs.try_one.trial import TextId, Trial, text_names
+from jobs.try_one.trial import TextId, Trial, is_chosen, text_names
 from retrievers.lists import TOGETHER
 from rewriters.outcome.retries import FIRST_TRY
 
@@ -108,6 +108,8 @@ def _side_by_side(trials: Sequence[Trial]) -> Iterator[tuple[str, list[Text]]]:
             yield name, cells
     if any(trial.why_selected for trial in trials):
         yield "why", [Text(one_line(trial.why_selected) or "-", style="dim") for trial in trials]
+    if any(trial.why_chosen for trial in trials):
+        yield "searched", [Text(trial.why_chosen or "all", style="dim") for trial in trials]
     if any(map(_failures, trials)):
         yield "none", [Text("\n".join(map(_failure, _failures(trial).items()))) for trial in trials]
 
@@ -166,6 +168,8 @@ def _rewrites(trial: Trial) -> Table:
         table.add_row(Text("not selected", style="dim"), Text(", ".join(trial.not_selected)), "")
     if trial.why_selected:
         table.add_row(Text("why", style="dim"), Text(one_line(trial.why_selected), style="dim"), "")
+    if trial.why_chosen:
+        table.add_row(Text("searched", style="dim"), Text(trial.why_chosen, style="dim"), "")
     for failure in _failures(trial).items():
         named = Text("none", style="red") if failure[1] else Text("note", style="dim")
         table.add_row(named, Text(_failure(failure)), Text(failure[0][0], style="dim"))
@@ -220,7 +224,8 @@ def _lists(trial: Trial) -> Table:
 
 def _method(trial: Trial) -> str:
     config = trial.config
-    words = f"{config.fuse.method} over {len(trial.row['lists'])} list{'s' * (len(trial.row['lists']) != 1)}"
+    lists = sum(is_chosen(trial.row, run) for run in trial.row["lists"])
+    words = f"{config.fuse.method} over {lists} list{'s' * (lists != 1)}"
     if config.used_redundancy != "none":
         words += f", {config.used_redundancy} redundancy"
     if config.rerank.kind == "none":

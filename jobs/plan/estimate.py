@@ -2,7 +2,8 @@
 
 They are extrapolated from the cost per query of the run's committed shards, else of the newest finished run of the same name
 and the same settings (the night before); the time of its nodes and its driver included. Without either, the prompts of some
-queries are counted, completions are bounded by `max_tokens`, and searches by the texts of a query.
+queries are counted, completions are bounded by `max_tokens`, and searches by the texts of a query; how often an answer does
+not serve is not known then, so tries of `rewrite.retries` stay apart.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from cluster.run.shards import Manifest, spent
 from jobs.config.config import Config
 from jobs.job.prepare import Prepared
 from jobs.run.pool_sizes import previous_run
+from jobs.run.spending import tries_per_request
 from jobs.runs.starts import Start, driver_spent, known_starts, waited_seconds
 from rewriters.engines.openai.token_count import TokenCounter
 from rewriters.engines.settings import LocatedVllmSettings, OpenaiSettings, VllmSettings
@@ -37,6 +39,8 @@ class Estimate:
     completion_tokens: int
     at_most: bool
     """Whether completion_tokens is an upper bound."""
+    tries_apart: int
+    """More tries of a request that there may be, and that are in none of the sums."""
     seconds: float | None
     """Busy time, summed over all workers."""
     usd: float | None
@@ -96,7 +100,7 @@ def _by_manifests(
     waited = waited_seconds(before)
     wall = sum(one["wall_seconds"] for one in before)
     return Estimate(
-        basis, **tokens, at_most=False, seconds=sums.get("seconds", 0.0) + once, usd=usd,
+        basis, **tokens, at_most=False, tries_apart=0, seconds=sums.get("seconds", 0.0) + once, usd=usd,
         wall_seconds=max(0.0, wall - waited) * scale if before else None, pools=_pools(before), waited=waited,
     )  # fmt: skip
 
@@ -132,7 +136,8 @@ def _by_tokenizer(prepared: Prepared, left: int, texts: Sequence[str], searches:
     usd = _tokens_usd(prepared, prompt, completion)
     if usd is not None and prepared.prices is not None:
         usd += prepared.prices.usd({"retrieve": {f"{name}@": {"searches": left * most} for name, most in searches.items()}})
-    return Estimate(basis, prompt, None, completion, at_most=True, seconds=None, usd=usd)
+    tries = tries_per_request(prepared.rewriting)
+    return Estimate(basis, prompt, None, completion, at_most=True, tries_apart=tries, seconds=None, usd=usd)
 
 
 def _counter(prepared: Prepared, engine: VllmSettings | OpenaiSettings) -> TokenCounter:

@@ -29,7 +29,7 @@ from jobs.plan.searches import all_searches
 from jobs.run.ablation import Ablation
 from jobs.run.finish import unwritten_tables
 from jobs.run.pool_sizes import CALIBRATION, has_auto, known_seconds, seconds_words, with_seconds
-from jobs.run.spending import expected_requests, requests_per_query
+from jobs.run.spending import expected_requests, requests_per_query, tries_per_request
 from jobs.run.unchanged import check_indexes_unchanged
 from jobs.run.work import RUN
 from jobs.runs.tally import summed
@@ -98,6 +98,7 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Ablation | None = 
             "queries": left,
             "requests": left * calls,
             "requests_per_query": calls,
+            "tries": tries_per_request(prepared.rewriting),
             "requests_vary": config.rewrite.select.kind in ("classified", "random_k", "column"),  # adaptive: one a query
             "requests_expected": None if some is None else round(left * some),
             "searches": left * sum(searches.values()),
@@ -134,6 +135,8 @@ def plan_table(planned: dict[str, Any]) -> Table:
     words = f"up to {left['requests']:,} ({bound}{a_query} a query)" if a_query else "none: the original alone"
     if left.get("requests_expected") is not None:
         words += f"; about {left['requests_expected']:,}, as select chooses for some of the queries"
+    if tries := left.get("tries"):
+        words += f"; each up to {tries} more time{'s' * (tries != 1)} where its answer does not serve (rewrite.retries)"
     table.add_row("requests", words)
     for name, words in _estimate_rows(planned["expected"]).items():
         table.add_row(name, words)
@@ -169,8 +172,12 @@ def over_budget(planned: dict[str, Any]) -> str | None:
     if most is None or not expected.get("usd") or expected["usd"] <= most:
         return None
     word, bound = ("may", "at most ") if expected["at_most"] else ("will", "")
-    usd = f"{bound}{money(expected['usd'])} are expected, limits.max_cost_usd is {money(most)}"
+    usd = f"{bound}{money(expected['usd'])} are expected{_apart(expected)}, limits.max_cost_usd is {money(most)}"
     return f"the run {word} stop before its end: {usd}"
+
+
+def _apart(expected: dict[str, Any]) -> str:
+    return ", tries apart" if expected.get("tries_apart") else ""
 
 
 def _estimate_rows(expected: dict[str, Any] | None) -> dict[str, str]:
@@ -181,14 +188,14 @@ def _estimate_rows(expected: dict[str, Any] | None) -> dict[str, str]:
         cached = f" ({expected['cached_tokens']:,} of them cached)" if expected["cached_tokens"] else ""
         bound = "at most" if expected["at_most"] else "about"
         written = f"{bound} {expected['completion_tokens']:,} written"
-        words["tokens"] = f"about {expected['prompt_tokens']:,} of prompts{cached}, {written}"
+        words["tokens"] = f"about {expected['prompt_tokens']:,} of prompts{cached}, {written}{_apart(expected)}"
     if expected["seconds"] is not None:
         away = clock(expected["waited"])
         waited = f"; that run waited {away} for services, which its workers count as work" if expected["waited"] else ""
         words["work"] = f"about {clock(expected['seconds'])} of all workers together{waited}"
     words["wall time"] = _wall(expected)
     if expected["usd"] is not None:
-        words["cost"] = f"{'at most' if expected['at_most'] else 'about'} ${expected['usd']:,.4f}"
+        words["cost"] = f"{'at most' if expected['at_most'] else 'about'} ${expected['usd']:,.4f}{_apart(expected)}"
     return words | {"": expected["basis"]}
 
 

@@ -19,7 +19,9 @@ def searches_of_query(config: Config, retriever: str, texts: Mapping[str, int]) 
     """
     routed = [strategy for strategy in texts if retriever in config.retrieve.route(strategy)]
     if not config.retrieve.retrievers[retriever].together:
-        return sum(texts[strategy] for strategy in routed)
+        every = sum(texts[strategy] for strategy in routed)
+        # the original's, and those of the text that is chosen
+        return every if config.rewrite.predictor is None else min(every, (ORIGINAL in routed) + 1)
     # where its texts as one have no hit, the original is searched by itself
     return min(len(routed), 2 if ORIGINAL in routed and retriever in config.joining else 1)
 

@@ -15,6 +15,7 @@ from jobs.chain.ablate.pipeline import arm_stages
 from jobs.chain.ablate.pools import arm_pools, arm_rerankers, pooled_config
 from jobs.chain.ablate.requests import at_most
 from jobs.chain.ablate.tables import ARM_STORED
+from jobs.chain.journal import Key
 from jobs.config.config import Config
 from jobs.job import engine
 from jobs.job.keys import SCHEMA_VERSION, VERSIONS, run_id
@@ -23,6 +24,7 @@ from jobs.job.prepare import Prepared, log_columns, prepare
 from jobs.job.request_shares import check_shares
 from jobs.log.check import has_values
 from jobs.run.finish import log_balances
+from jobs.run.spending import tries_per_request
 from jobs.run.work import Balances, Work
 from jobs.tables import BY_FALLBACK
 from rewriters.engines.settings import RecordedSettings
@@ -47,13 +49,16 @@ class Ablation:
         pooled, compiled = self.pooled, self.compiled
         engines = [one.settings for one in compiled.work.engines.values()]
         rerankers = arm_rerankers(compiled.arms)
-        requests = len({key for reading in compiled.work.readings for key in at_most(reading)})
+        tries: dict[Key, int] = {}
+        for reading in compiled.work.readings:
+            for key in at_most(reading):
+                tries[key] = max(tries.get(key, 0), 1 + tries_per_request(reading.asked))
         return Work(
             pools=lambda _: arm_pools(pooled, engines, rerankers),
             check_engines=lambda prepared: _check_engines(prepared, compiled),
             check=lambda _, pools: check_shares(pooled, pools, rerankers),
             stages=lambda prepared, pools, start: arm_stages(prepared, compiled, pools, start),
-            requests_per_query=lambda _: requests,
+            requests_per_query=lambda _: sum(tries.values()),
             schemas=lambda _: _schemas(compiled),
             balances=partial(_balances, compiled),
             is_newest=False,
@@ -131,7 +136,7 @@ def _check_engines(prepared: Prepared, compiled: Compiled) -> None:
 
 def _warnings(arms: Sequence[Arm]) -> tuple[str, ...]:
     """Returns what works, and probably not as it is meant."""
-    overlap = [one.name for one in arms if one.config.used_redundancy != one.config.fuse.redundancy]
+    overlap = [one.name for one in arms if one.config.used_redundancy not in ("none", one.config.fuse.redundancy)]
     names = "every arm" if len(overlap) == len(arms) else ", ".join(overlap)
     return (f"fuse.redundancy: overlap in place of cosine, since no retriever is dense: {names}",) if overlap else ()
 

@@ -151,7 +151,7 @@ class Night:
 
     @cached_property
     def requests_per_query(self) -> int:
-        """The requests to the LLM for each query: the loop asks for them twice a second."""
+        """The most requests to the LLM for a query: the loop asks for them twice a second."""
         return self.work_of.requests_per_query(self.prepared)
 
     def run(self) -> None:

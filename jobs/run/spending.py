@@ -82,6 +82,12 @@ def requests_per_query(rewriting: Rewriting) -> int:
     return len(Rewriter(whole).requests(Query("", ""))) + asks_type
 
 
+def tries_per_request(rewriting: Rewriting) -> int:
+    """Returns how many more times a request may be made (`rewrite.retries`); 0 where all engines are recordings."""
+    engines = {"" if strategy.engine is None else strategy.name for strategy in rewriting.pool}
+    return rewriting.retries if engines - rewriting.answer_once else 0
+
+
 def expected_requests(rewriting: Rewriting, texts: Sequence[str]) -> float | None:
     """Returns the mean number of requests of some queries.
 

@@ -36,7 +36,8 @@ class Sums(NamedTuple):
     counts: Mapping[str, int]
     spent: costs.Totals
     paid: float
-    """The part of the run that is paid for, 0 to 1: requests that were sent, of all; without an LLM judged queries, of all."""
+    """The part of the run that is paid for, 0 to 1: requests that were sent, of the most that there may be; without an LLM
+    judged queries, of all."""
     halted: bool
     """Whether requests were not sent, since the rest of the budget does not pay for them."""
     around: float = 0.0

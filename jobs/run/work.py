@@ -14,7 +14,7 @@ from jobs.job.pools import requested_pools
 from jobs.job.prepare import Prepared, check_engine
 from jobs.job.request_shares import check_shares
 from jobs.run.finish import run_balances, written_schemas
-from jobs.run.spending import requests_per_query
+from jobs.run.spending import requests_per_query, tries_per_request
 
 Balances = list[tuple[str, int, str, int]]
 
@@ -28,7 +28,7 @@ class Work:
         check_engines: Raises where an engine cannot answer; may send requests.
         check: Raises where the sized pools cannot do the work.
         stages: Returns the linked stages; the number is that of the start.
-        requests_per_query: Returns the most requests to the LLM for a query.
+        requests_per_query: Returns the most requests to the LLM for a query, with all their tries.
         schemas: Returns the schemas of the tables that are written, by name.
         balances: Returns pairs of counts that must be equal, each count after its name; the counts are sums over the shards.
         is_newest: Whether `latest.json` points to it when it is finished.
@@ -49,7 +49,7 @@ RUN = Work(
     check_engines=check_engine,
     check=lambda prepared, pools: check_shares(prepared.config, pools),
     stages=stages,
-    requests_per_query=lambda prepared: requests_per_query(prepared.rewriting),
+    requests_per_query=lambda prepared: requests_per_query(prepared.rewriting) * (1 + tries_per_request(prepared.rewriting)),
     schemas=written_schemas,
     balances=run_balances,
 )

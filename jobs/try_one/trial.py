@@ -53,6 +53,20 @@ class Trial:
         return [] if selected is None else [name for name in self.config.rewrite.planned if name not in selected["strategies"]]
 
     @property
+    def why_chosen(self) -> str:
+        """Returns the text that is searched alone and all predictions, best first; empty where all texts are searched."""
+        chosen = self.row["chosen"]
+        if chosen is None:
+            return ""
+        names = text_names((one["strategy"], one["position"]) for one in chosen["predicted"])
+        ranked = sorted(chosen["predicted"], key=lambda one: -1.0 if one["score"] is None else one["score"], reverse=True)
+        words = []
+        for one in ranked:
+            score = "no known term" if one["score"] is None else f"{one['score']:.3f}"
+            words.append(f"{names[one['strategy'], one['position']]} {score}")
+        return f"{names[chosen['strategy'], chosen['position']]}, by {self.config.rewrite.predictor}: {', '.join(words)}"
+
+    @property
     def why_selected(self) -> str:
         """Returns the query type and the reason for what was selected; empty where nothing was said."""
         selected = self.row["selection"] or {"query_type": None, "reason": None}
@@ -94,7 +108,7 @@ def document_counts(config: Config, row: Row, cuts: Cuts | None = None) -> dict[
         part = [doc_id for doc_id, score in zip(ids, scores, strict=False) if floor is None or score >= floor]
         reached.update(part)
         weights = own.get((run["strategy"], run["position"]), [1.0])  # a list of several texts as one has a weight above 0
-        if takes_part(config.fuse, run["strategy"], run["retriever"], *weights):
+        if is_chosen(row, run) and takes_part(config.fuse, run["strategy"], run["retriever"], *weights):
             weighted.update(part)
     candidates = {candidate["doc_id"] for candidate in row["candidates"]}
     weighted |= candidates  # if the original stood in
@@ -102,14 +116,23 @@ def document_counts(config: Config, row: Row, cuts: Cuts | None = None) -> dict[
     by = "fuse.depth"
     if cuts != Cuts():
         by = "fuse.depth, a strategy's depth, a score_floor or fuse.original_floor"
+    only = (
+        "only in lists of weight 0 (fuse.weights)" if row["chosen"] is None else "only in lists of a text that was not chosen"
+    )
     return {
         "found": len(found),
         f"below the first {depth} of every list ({by})": len(found - reached - weighted),
-        "only in lists of weight 0 (fuse.weights)": len(reached - weighted),
+        only: len(reached - weighted),
         _beyond(config): len(weighted - candidates),
         f"beyond the first {config.rerank.keep} after reranking (rerank.keep)": len(candidates - hits),
         "results": len(hits),
     }
+
+
+def is_chosen(row: Row, run: Row) -> bool:
+    """Returns whether a list is of the text that was chosen, or all are fused."""
+    chosen = row["chosen"]
+    return chosen is None or (run["strategy"], run["position"]) == (chosen["strategy"], chosen["position"])
 
 
 def _beyond(config: Config) -> str:
@@ -130,6 +153,7 @@ def trial_values(trial: Trial) -> dict[str, Any]:
         "values": row["values"],
         "requests": trial.requests,
         "selection": None if row["selection"] is None else row["selection"] | {"not_selected": trial.not_selected},
+        "chosen": row["chosen"],
         "rewrites": row["rewrites"],
         "errors": row["errors"],
         "similar_recorded": trial.similar,

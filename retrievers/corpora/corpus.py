@@ -40,6 +40,7 @@ class Written(NamedTuple):
         content: Hash of all rows, independent of their files and order.
         columns: Names of the columns.
         without_text: Number of documents whose text is null or blank.
+        without_title: Number of documents whose title is null or blank.
     """
 
     documents: int
@@ -47,6 +48,7 @@ class Written(NamedTuple):
     content: str
     columns: list[str]
     without_text: int
+    without_title: int
 
 
 def write_documents(
@@ -75,7 +77,7 @@ def write_documents(
     ids: list[pa.Array] = []
     passages = bytearray()
     content = 0
-    rows = without_text = 0
+    rows = without_text = without_title = 0
     with pa.OSFile(str(staged), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
         for file, batch in _batches(files, schema, columns):
             if batch.column("doc_id").null_count:
@@ -85,8 +87,8 @@ def write_documents(
                     f"corpus {file}: a null doc_id in row {row} of the corpus (counted from 0); give every row one",
                 )
             content = (content + _content_sum(batch)) % _MODULUS
-            blank = pc.equal(pc.utf8_trim_whitespace(batch.column("text")), "")
-            without_text += pc.sum(pc.fill_null(blank, True)).as_py()
+            without_text += _blank(batch.column("text"))
+            without_title += _blank(batch.column("title"))
             passages += b"".join(map(_passage_hash, joined(batch)))
             ids.append(batch.column("doc_id"))
             writer.write_batch(batch)
@@ -115,7 +117,7 @@ def write_documents(
     duplicates = _duplicates(doc_ids, np.frombuffer(passages, dtype="<u8").reshape(rows, 2)[order])
     _write_table(folder / DUPLICATES, duplicates)
     digest = hashlib.sha256(f"{rows} {content} {schema.names}".encode()).hexdigest()[:32]
-    return Written(rows, duplicates.num_rows, f"sha256:{digest}", schema.names, without_text)
+    return Written(rows, duplicates.num_rows, f"sha256:{digest}", schema.names, without_text, without_title)
 
 
 def joined(batch: pa.RecordBatch | pa.Table) -> list[str]:
@@ -125,6 +127,11 @@ def joined(batch: pa.RecordBatch | pa.Table) -> list[str]:
         f"{title}. {text or ''}" if title and not title.isspace() else text or ""
         for title, text in zip(titles, texts, strict=True)
     ]
+
+
+def _blank(column: pa.Array) -> int:
+    """Returns how many texts are null or white space."""
+    return int(pc.sum(pc.fill_null(pc.equal(pc.utf8_trim_whitespace(column), ""), True)).as_py())
 
 
 def open_arrow(path: Path) -> list[pa.RecordBatch]:

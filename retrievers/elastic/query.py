@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,7 @@ def bm25_query(text: str, field: str, query: QuerySettings) -> dict[str, Any]:
 
     A text of more than ``max_terms`` different words is searched with its words of highest tf-idf only, selected by each
     shard: a search's cost grows with its words, and a pseudo-answer has hundreds. Such a query searches each field
-    separately, so ``cross_fields`` acts as ``most_fields``.
+    separately, so ``cross_fields`` and ``combined_fields`` act as ``most_fields``.
     """
     fields = dict(query.fields) or {field: 1.0}
     least = query.minimum_should_match
@@ -85,7 +86,9 @@ def bm25_query(text: str, field: str, query: QuerySettings) -> dict[str, Any]:
         asked["minimum_should_match"] = least
     if not query.fields:
         return {"match": {field: asked}}
-    return {"multi_match": asked | {"fields": [f"{name}^{boost:g}" for name, boost in fields.items()], "type": query.type}}
+    if query.type == "combined_fields":
+        return _combined(fields, asked)
+    return {"multi_match": asked | {"fields": _boosted(fields), "type": query.type}}
 
 
 def joined_bm25_query(text: JoinedText, field: str, query: QuerySettings) -> dict[str, Any]:
@@ -96,13 +99,15 @@ def joined_bm25_query(text: JoinedText, field: str, query: QuerySettings) -> dic
     least that a server allows. Longer texts are searched as `bm25_query` would: the original, boosted by its repetitions, and
     the rewrites with their most telling words, each counted once.
 
-    Words are separated by white space and analysed by the server; as for long texts, each field is searched separately, and
-    ``minimum_should_match`` is of the different words.
+    Words are separated by white space and analysed by the server; as for long texts, each field is searched separately, but for
+    ``combined_fields``, and ``minimum_should_match`` is of the different words.
     """
     fields = dict(query.fields) or {field: 1.0}
     counts = Counter(joined_text(text).split())
     most_words = query.max_terms * len(text.texts)
     if len(counts) <= most_words and sum(_most_terms(word) for word in counts) <= MOST_CLAUSES:
+        if query.fields and query.type == "combined_fields":
+            return _any_of([_combined(fields, {"query": word, "boost": count}) for word, count in counts.items()], query)
         return _over_fields([_counted_words(counts, name, boost, query) for name, boost in fields.items()], query.type)
     rewrites = bm25_query(" ".join(rewrite.text for rewrite in text.rewrites), field, query)
     if text.original is None:
@@ -112,9 +117,20 @@ def joined_bm25_query(text: JoinedText, field: str, query: QuerySettings) -> dic
 
 
 def _counted_words(counts: Counter[str], field: str, boost: float, query: QuerySettings) -> dict[str, Any]:
-    clauses = [{"match": {field: {"query": word, "boost": count * boost}}} for word, count in counts.items()]
+    return _any_of([{"match": {field: {"query": word, "boost": count * boost}}} for word, count in counts.items()], query)
+
+
+def _any_of(clauses: list[dict[str, Any]], query: QuerySettings) -> dict[str, Any]:
     least = query.minimum_should_match
     return {"bool": {"should": clauses, "minimum_should_match": 1 if least is None else least}}
+
+
+def _combined(fields: Mapping[str, float], asked: dict[str, Any]) -> dict[str, Any]:
+    return {"combined_fields": asked | {"fields": _boosted(fields)}}
+
+
+def _boosted(fields: Mapping[str, float]) -> list[str]:
+    return [f"{name}^{boost:g}" for name, boost in fields.items()]
 
 
 def _most_terms(word: str) -> int:

@@ -36,8 +36,17 @@ from retrievers.elastic.settings import ElasticSettings
 from retrievers.elastic.state import closed_to_writing, index_state
 from retrievers.encoder import RecentVectors, TextEncoder, encoder_differences, encoder_identity, open_encoder
 from retrievers.joined import joined_text, search_vectors
-from retrievers.local.index import identity_differences
-from retrievers.retriever import Alive, JoinedText, RankedLists, Retriever, SearchText, distinct, error_context, no_heartbeat
+from retrievers.retriever import (
+    Alive,
+    JoinedText,
+    RankedLists,
+    Retriever,
+    SearchText,
+    distinct,
+    error_context,
+    identity_differences,
+    no_heartbeat,
+)
 
 
 class ElasticBM25:

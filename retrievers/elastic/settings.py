@@ -23,12 +23,20 @@ class QuerySettings(BaseModel):
 
     fields: dict[str, Annotated[float, Field(gt=0)]] = {}
     """Field -> boost; {}: the retriever's `field` alone."""
-    type: Literal["best_fields", "most_fields", "cross_fields"] = "best_fields"
-    """How the scores of several fields become one; of texts beyond `max_terms` cross_fields is as most_fields."""
+    type: Literal["best_fields", "most_fields", "cross_fields", "combined_fields"] = "best_fields"
+    """How the scores of several fields become one; combined_fields: as those of one text in which each field stands as often as
+    its boost says (BM25F). Of texts beyond `max_terms` cross_fields and combined_fields are as most_fields."""
     minimum_should_match: int | str | None = None
     """How many of its words a document must hold; null: one."""
     max_terms: Annotated[int, Field(gt=0, le=1024)] = 100
     """Texts with more different words are searched with this many of the most telling ones."""
+
+    @model_validator(mode="after")
+    def _boosts_of_combined_fields(self) -> QuerySettings:
+        for name, boost in self.fields.items():
+            if self.type == "combined_fields" and boost < 1:
+                raise ValueError(f"fields.{name} is {boost:g}, and combined_fields takes boosts of 1 and more; raise them all")
+        return self
 
 
 class VectorSettings(BaseModel):

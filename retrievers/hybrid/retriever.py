@@ -18,7 +18,6 @@ from retrievers import retriever
 from retrievers.fusion import FUSION_VERSION, fuse
 from retrievers.hybrid.settings import HybridSettings, Indexed, part_name
 from retrievers.lists import ORIGINAL, Lists, by_document
-from retrievers.local.index import identity_differences
 from retrievers.retriever import (
     Alive,
     DocumentStore,
@@ -27,6 +26,7 @@ from retrievers.retriever import (
     RankedLists,
     Retriever,
     SearchText,
+    identity_differences,
     no_heartbeat,
 )
 from retrievers.settings import FuseSettings
@@ -39,6 +39,11 @@ class Hybrid:
         """Takes the open retrievers of ``settings.of``."""
         self._settings, self._parts, self._identity = settings, parts, identity
         self._seconds = dict.fromkeys(parts, 0.0)
+
+    @property
+    def parts(self) -> list[Retriever]:
+        """Returns its retrievers, in order."""
+        return list(self._parts.values())
 
     def identity(self) -> dict[str, Any]:
         """Returns the identities of its retrievers and how their lists are fused."""

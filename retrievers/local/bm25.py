@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from retrievers.analyzer import Analyzer
+from retrievers.corpora.corpus import joined
 from retrievers.corpora.filters import Filters
 from retrievers.joined import joined_text
 from retrievers.retriever import (
@@ -27,14 +28,31 @@ from retrievers.retriever import (
     ranked_lists,
     top_rows,
 )
-from retrievers.settings import Bm25Settings
+from retrievers.settings import Bm25Settings, FieldWeights
 
 METHOD = "lucene"
 _HEARTBEAT_TEXTS = 256  # texts between two heartbeats
 
+Document = Sequence[tuple[str, int]]
+"""A document's texts, each with how often its terms count."""
+
+
+def bm25_formula(similarity: Bm25Settings, weights: FieldWeights) -> dict[str, Any]:
+    """Returns the formula as an index stores it; weights of 1 are left out, as in indexes of before there were any."""
+    weighted = {} if weights == FieldWeights() else {"fields": weights.model_dump()}
+    return {"method": METHOD, **similarity.model_dump(), **weighted}
+
+
+def weighted_documents(batch: pa.RecordBatch, weights: FieldWeights) -> list[Document]:
+    """Returns the documents of a batch as `build_bm25` takes them; with weights of 1 each is its one joined text."""
+    if weights == FieldWeights():
+        return [[(text, 1)] for text in joined(batch)]
+    titles, texts = batch.column("title").to_pylist(), batch.column("text").to_pylist()
+    return [[(title or "", weights.title), (text or "", weights.text)] for title, text in zip(titles, texts, strict=True)]
+
 
 def build_bm25(
-    texts: Iterable[list[str]],
+    documents: Iterable[list[Document]],
     analyzer: Analyzer,
     total: int,
     folder: Path,
@@ -43,8 +61,11 @@ def build_bm25(
 ) -> None:
     """Writes a bm25s index; the same corpus gives the same bytes.
 
+    A text of weight w counts as if it stood in its document w times, in the frequency of its terms and in its length. This is
+    BM25F with one k1 and one b (Robertson, Zaragoza and Taylor: Simple BM25 Extension to Multiple Weighted Fields, 2004).
+
     Args:
-        texts: The texts in row order, in batches.
+        documents: In row order, in batches.
         analyzer: Splits a text into terms.
         total: Number of texts, for ``progress``.
         folder: Where the files are written.
@@ -54,16 +75,20 @@ def build_bm25(
     import bm25s
 
     vocabulary: dict[str, int] = {}
-    documents: list[list[int]] = []
-    for part in texts:
-        for text in part:
-            documents.append([vocabulary.setdefault(term, len(vocabulary)) for term in analyzer(text)])
-        progress("bm25", len(documents), total)
+    numbers: list[list[int]] = []
+    for part in documents:
+        for document in part:
+            own: list[int] = []
+            for text, times in document:
+                if times:
+                    own += [vocabulary.setdefault(term, len(vocabulary)) for term in analyzer(text)] * times
+            numbers.append(own)
+        progress("bm25", len(numbers), total)
     if not vocabulary:  # no term in the whole corpus; bm25s needs at least one
         vocabulary[""] = 0
-        documents[0] = [0]
+        numbers[0] = [0]
     model = bm25s.BM25(k1=similarity.k1, b=similarity.b, method=METHOD)
-    model.index((documents, vocabulary), create_empty_token=False, show_progress=False)
+    model.index((numbers, vocabulary), create_empty_token=False, show_progress=False)
     model.save(str(folder), show_progress=False)
 
 
@@ -106,6 +131,21 @@ class BM25Search:
             if number % _HEARTBEAT_TEXTS == 0:
                 alive()
         return ranked_lists([found[i][0] for i in inverse], [found[i][1] for i in inverse], self._doc_ids)
+
+    @property
+    def documents(self) -> int:
+        """Returns the number of documents."""
+        return len(self._doc_ids)
+
+    def document_frequencies(self, text: SearchText | JoinedText) -> np.ndarray:
+        """Returns how many documents have each of the text's distinct known terms, shape (terms,), int64.
+
+        In the order of the terms' numbers, so that a sum over them does not depend on the order of the words.
+        """
+        known = self._vocabulary
+        terms = np.array(sorted({known[term] for term in self._analyzer(joined_text(text)) if term in known}), dtype=np.int64)
+        frequencies: np.ndarray = (self._starts[terms + 1] - self._starts[terms]).astype(np.int64)
+        return frequencies
 
     def _search(self, text: str, depth: int, allowed: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         known = self._vocabulary

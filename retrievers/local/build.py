@@ -29,7 +29,7 @@ from retrievers.analyzer import ANALYZE_VERSION, analyzer_name, open_analyzer
 from retrievers.corpora.corpus import DOCUMENTS, Written, joined, open_arrow, write_documents
 from retrievers.corpora.files import COLUMNS, Paths, corpus_files, corpus_schema, doc_id_type
 from retrievers.encoder import encoder_identity, open_encoder
-from retrievers.local.bm25 import METHOD, build_bm25
+from retrievers.local.bm25 import bm25_formula, build_bm25, weighted_documents
 from retrievers.local.dense import build_vectors
 from retrievers.local.fields import OF_THE_CORPUS, IndexFields
 from retrievers.local.index import FORMAT, INDEX, index_path, local_damage, read_index
@@ -57,6 +57,7 @@ class IndexSummary(NamedTuple):
         content: Hash of the corpus.
         bytes: Size of all files.
         without_text: Number of documents whose text is null or blank.
+        without_title: Number of documents whose title is null or blank.
         replaced: Documents of the index of another corpus in whose place it is; None: of none.
         language: Why BM25 has its analyzer, where the corpus was asked; None: the config says it.
     """
@@ -70,6 +71,7 @@ class IndexSummary(NamedTuple):
     content: str
     bytes: int
     without_text: int
+    without_title: int
     replaced: int | None
     language: str | None
 
@@ -123,7 +125,13 @@ def build_local_index(
         written = write_documents(files, schema, work, report, columns)
         told = _analyzer(fields.analyzer, work / DOCUMENTS)
         if told:
-            formula = {"method": METHOD, **fields.similarity.model_dump()}
+            if not fields.weights.text and written.without_title == written.documents:
+                raise RetrieverError(
+                    "corpus-invalid",
+                    f"index {path}: fields.text is 0 and no document of the corpus has a title, so BM25 would find nothing; "
+                    "give text a weight, or name corpus.title_column",
+                )
+            formula = bm25_formula(fields.similarity, fields.weights)
             identities["bm25"] = {"analyzer": told.analyzer, "analyzer_version": ANALYZE_VERSION, **formula}
         key = json.dumps({"format": FORMAT, "corpus": written.content, **identities}, sort_keys=True)
         data = f"data-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
@@ -134,7 +142,8 @@ def build_local_index(
         documents = work / DOCUMENTS
         if told:
             analyzer = open_analyzer(told.analyzer, documents=True)
-            build_bm25(_passages(documents), analyzer, written.documents, work / "bm25", report, fields.similarity)
+            weighted = (weighted_documents(part, fields.weights) for part in _parts(documents))
+            build_bm25(weighted, analyzer, written.documents, work / "bm25", report, fields.similarity)
         vectors, dim = work / VECTORS, None
         if encoder:
             reused = _same_vectors(target, old, written.content, identities["dense"])
@@ -143,7 +152,7 @@ def build_local_index(
             elif elsewhere and elsewhere.entry["corpus"] == written.content and elsewhere.entry["fields"]["dense"] == dense:
                 elsewhere.fetch(VECTORS, vectors)
             else:
-                build_vectors(_passages(documents), open_encoder(encoder, device), written.documents, vectors, report)
+                build_vectors(map(joined, _parts(documents)), open_encoder(encoder, device), written.documents, vectors, report)
             dim = int(np.load(vectors, mmap_mode="r").shape[1])
         entry = {
             "format": FORMAT,
@@ -251,10 +260,10 @@ def _remove_others(target: Path, keep: str | None) -> None:
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
 
-def _passages(documents: Path) -> Iterator[list[str]]:
+def _parts(documents: Path) -> Iterator[pa.RecordBatch]:
     for batch in open_arrow(documents):
         for start in range(0, batch.num_rows, _BATCH_DOCUMENTS):
-            yield joined(batch.slice(start, _BATCH_DOCUMENTS))
+            yield batch.slice(start, _BATCH_DOCUMENTS)
 
 
 def _analyzer(wanted: str | None, documents: Path) -> Told | None:
@@ -303,5 +312,5 @@ def _summary(
     replaced = before["documents"] if before and before["corpus"] != entry["corpus"] else None
     return IndexSummary(
         built, target, entry["documents"], entry["duplicates"], fields["bm25"], fields["dense"], entry["corpus"], size,
-        written.without_text, replaced, told.why if told else None,
+        written.without_text, written.without_title, replaced, told.why if told else None,
     )  # fmt: skip

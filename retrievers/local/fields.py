@@ -10,7 +10,7 @@ from retrievers.analyzer import analyzer_name
 from retrievers.local.index import index_path
 from retrievers.local.settings import LocalSettings
 from retrievers.retriever import RetrieverSettings
-from retrievers.settings import AnyEncoderSettings, Bm25Settings
+from retrievers.settings import AnyEncoderSettings, Bm25Settings, FieldWeights
 
 OF_THE_CORPUS = "of the corpus"
 """In place of an analyzer: the one for the language that the corpus is in."""
@@ -22,6 +22,7 @@ class IndexFields(NamedTuple):
     analyzer: str | None = None
     encoder: AnyEncoderSettings | None = None
     similarity: Bm25Settings = Bm25Settings()
+    weights: FieldWeights = FieldWeights()
 
 
 def local_indexes(retrievers: Mapping[str, RetrieverSettings]) -> dict[str, IndexFields]:
@@ -30,7 +31,8 @@ def local_indexes(retrievers: Mapping[str, RetrieverSettings]) -> dict[str, Inde
     Two retrievers may share an index, which then has both fields. Of two with BM25 one may leave the analyzer to the other.
 
     Raises:
-        RetrieverError: Two retrievers of one index have different analyzers, constants of BM25 or encoders.
+        RetrieverError: Two retrievers of one index have different analyzers, constants or weights of BM25, or
+            encoders.
     """
     indexes: dict[str, IndexFields] = {}
     owners: dict[tuple[str, str], str] = {}  # (path, field) -> the first retriever with it
@@ -49,8 +51,12 @@ def local_indexes(retrievers: Mapping[str, RetrieverSettings]) -> dict[str, Inde
             differs = "analyzer" if there != mine and not {there, mine} & open_ else None
             if there is not None and fields.similarity != settings.bm25_constants:
                 differs = "similarity"
+            if there is not None and fields.weights != settings.field_weights:
+                differs = "fields"
             indexes[path] = fields._replace(
-                analyzer=there if there is not None and mine == OF_THE_CORPUS else mine, similarity=settings.bm25_constants
+                analyzer=there if there is not None and mine == OF_THE_CORPUS else mine,
+                similarity=settings.bm25_constants,
+                weights=settings.field_weights,
             )
         first = owners.setdefault((path, "dense" if settings.encoder else "bm25"), name)
         if differs:

@@ -23,7 +23,8 @@ from retrievers.encoder import encoder_differences, encoder_identity, open_encod
 from retrievers.local.bm25 import BM25Search
 from retrievers.local.dense import DenseSearch
 from retrievers.local.settings import LocalSettings
-from retrievers.retriever import Alive, Retriever, error_context, no_heartbeat
+from retrievers.retriever import Alive, Retriever, error_context, identity_differences, no_heartbeat
+from retrievers.settings import FieldWeights
 
 FORMAT = 1
 """Version of the files; an index of another version is refused."""
@@ -271,18 +272,6 @@ def find_damage(entry: Mapping[str, Any], size_of: Callable[[str], int | None]) 
     return None
 
 
-def identity_differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> str:
-    """Returns the differences of two identities, for a message: ``key: old then, new now``, separated by commas."""
-    found = []
-    for key in sorted({*before, *after}):
-        old, new = before.get(key), after.get(key)
-        if isinstance(old, Mapping) and isinstance(new, Mapping):
-            found.append(identity_differences(old, new, f"{prefix}{key}."))
-        elif old != new:
-            found.append(f"{prefix}{key}: {old!r} then, {new!r} now")
-    return ", ".join(part for part in found if part)
-
-
 def index_identity(name: str, settings: LocalSettings, entry: Mapping[str, Any], *, patient: bool = False) -> dict[str, Any]:
     """Returns what determines the hits of a retriever, after a check of its index against its settings.
 
@@ -312,12 +301,16 @@ def index_identity(name: str, settings: LocalSettings, entry: Mapping[str, Any],
                 f"{where} was built with analyzer {stored['analyzer']!r}, the config asks for {expected!r}; "
                 f"set analyzer: {stored['analyzer']}, or build it again: {BUILD}",
             )
-        built, asked = ({key: of[key] for key in ("k1", "b")} for of in (stored, settings.bm25_constants.model_dump()))
-        if built != asked:
-            raise RetrieverError(
-                "index-other",
-                f"{where} was built with similarity {built}, the config asks for {asked}; set it, or build it again: {BUILD}",
-            )
+        weights = stored.get("fields") or FieldWeights().model_dump()  # of an index of before there were any, too
+        for key, built, asked in (
+            ("similarity", {one: stored[one] for one in ("k1", "b")}, settings.bm25_constants.model_dump()),
+            ("fields", weights, settings.field_weights.model_dump()),
+        ):
+            if built != asked:
+                raise RetrieverError(
+                    "index-other",
+                    f"{where} was built with {key} {built}, the config asks for {asked}; set it, or build it again: {BUILD}",
+                )
         return {**common, **stored}
     with error_context(f"retrieve.retrievers.{name}.encoder"):
         encoder = encoder_identity(settings.encoder, patient=patient, built=stored)

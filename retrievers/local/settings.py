@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from retrievers.settings import FROZEN, NOT_IDENTITY, AnyEncoderSettings, Bm25Settings, bm25_or_dense
+from retrievers.settings import FROZEN, NOT_IDENTITY, AnyEncoderSettings, Bm25Settings, FieldWeights, bm25_or_dense
 
 AnalyzerName = Literal[
     "arabic", "armenian", "basque", "catalan", "czech", "danish", "dutch", "english", "esperanto", "estonian", "finnish",
@@ -30,6 +30,8 @@ class LocalSettings(BaseModel):
     from the corpus, and the index's own where one is searched."""
     similarity: Bm25Settings | None = None
     """Of BM25; another one is another index."""
+    fields: FieldWeights | None = None
+    """Of BM25: weights of title and text; others are another index. null: they are searched as one text."""
     encoder: AnyEncoderSettings | None = None
     """Of dense search."""
     together: bool = False
@@ -40,9 +42,14 @@ class LocalSettings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _bm25_or_dense(cls, values: Any) -> Any:
-        return bm25_or_dense(values, ("analyzer", "similarity"), ())
+        return bm25_or_dense(values, ("analyzer", "similarity", "fields"), ())
 
     @property
     def bm25_constants(self) -> Bm25Settings:
         """The constants of BM25."""
         return self.similarity or Bm25Settings()
+
+    @property
+    def field_weights(self) -> FieldWeights:
+        """The weights of title and text in BM25."""
+        return self.fields or FieldWeights()

@@ -9,8 +9,8 @@ Each text gets flags, in `RewriteResult.guards`:
     masked                                it was written without seeing the personal data of the query
     override                              a person wrote it
 
-`drift` is added where vectors are (`jobs/chain/drift.py`). A text that people wrote is not checked. Order: bans, parts of the
-query, vocabulary, near-duplicates.
+`drift` is added where vectors are (`jobs/chain/drift.py`), `not_chosen` where texts are searched (`jobs/chain/chosen.py`). A
+text that people wrote is not checked. Order: bans, parts of the query, vocabulary, near-duplicates.
 """
 
 from __future__ import annotations

@@ -34,7 +34,8 @@ from cluster.storage import Entry, copies, s3_client
 from cluster.storage.files import FileStorage
 from cluster.storage.s3 import S3Storage
 from jobs.chain.stages.write import Write
-from jobs.config.config import Config, LimitSettings
+from jobs.config.config import Config
+from jobs.config.limits import LimitSettings
 from jobs.config.load import load_config
 from jobs.index import actors
 from jobs.job.request_shares import check_shares

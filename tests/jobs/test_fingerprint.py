@@ -124,6 +124,16 @@ def test_fields_at_their_default_are_left_out(values: dict[str, Any]) -> None:
     assert identity_fields(a_config(values, fuse={"k": 61}))["fuse"] == {"k": 61}
 
 
+def test_weights_of_fields_count_unless_they_are_one(values: dict[str, Any]) -> None:
+    bm25 = {"kind": "local", "index": "index"}
+
+    def of(**more: Any) -> dict[str, Any]:
+        return identity_fields(a_config(values, retrieve={"retrievers": {"bm25": bm25 | more}}))
+
+    assert of(fields={}) == of(fields={"title": 1, "text": 1}) == of()
+    assert of(fields={"title": 3})["retrieve"]["retrievers"]["bm25"] == {"kind": "local", "fields": {"title": 3}}
+
+
 def test_guards_that_only_count_rename_no_run(values: dict[str, Any]) -> None:
     plain = identity_fields(a_config(values))
     rewrite = values["rewrite"]

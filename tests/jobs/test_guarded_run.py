@@ -16,7 +16,7 @@ from cluster.costs import stage_sums
 from cluster.errors import ConfigError, DmqrError
 from jobs.__main__ import main
 from jobs.chain.guard_counts import found_by_guards, searches_saved
-from jobs.config.config import RetrieveSettings
+from jobs.config.config import Config, RetrieveSettings
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
 from jobs.pages.report import report
@@ -147,7 +147,7 @@ def test_counts_of_a_run_by_guard() -> None:
     ]  # fmt: skip
 
 
-def test_as_many_searches_are_saved_as_each_retriever_makes_for_a_text() -> None:
+def test_as_many_searches_are_saved_as_each_retriever_makes_for_a_text(values: dict[str, Any]) -> None:
     counts = {"unsearched/b": 2, "unsearched/a": 1, "left_out/b/near_duplicate": 3}
     local = {"kind": "local", "index": "index"}
     dense = local | {"encoder": {"model": "m"}}
@@ -157,11 +157,16 @@ def test_as_many_searches_are_saved_as_each_retriever_makes_for_a_text() -> None
 
     def saved(*names: str) -> int:
         used = {"retrievers": {name: retrievers[name] for name in names}, "routes": {"a": ["x"]}}
-        return searches_saved(counts, RetrieveSettings.model_validate(used))
+        return searches_saved(counts, config.model_copy(update={"retrieve": RetrieveSettings.model_validate(used)}))
+
+    config = Config.model_validate(values)
 
     assert saved("x") == 3
     assert saved("x", "y") == 3  # y makes one search of all texts
     assert saved("x", "z") == 3 + 2 * 2
+    rewrite = {"strategies": ["general"], "select": {"kind": "qpp"}}  # of one text that is left out none may have been searched
+    config = Config.model_validate(values | {"rewrite": values["rewrite"] | rewrite})
+    assert saved("x") == 0
 
 
 @pytest.mark.parametrize("together", [False, True])
@@ -172,4 +177,4 @@ def test_the_searches_saved_are_those_that_a_run_without_the_guard_makes(job: Ca
         return found, int(stage_sums(found.spent, "retrieve")["searches"])
 
     (dropped, few), (_, many) = searches("drop"), searches("count")
-    assert searches_saved(dropped.counts, dropped.config.retrieve) == many - few == (0 if together else 1)
+    assert searches_saved(dropped.counts, dropped.config) == many - few == (0 if together else 1)

@@ -114,6 +114,18 @@ def test_another_analyzer_replaces_the_index_and_its_files(store: Storage, value
         open_retriever("bm25", typed(block(store)), expect_identity=old)
 
 
+def test_other_weights_of_fields_replace_the_index_and_its_copy(store: Storage, values: dict[str, Any], corpus: Path) -> None:
+    mine = block(store) | {"fields": {"title": 3}}
+    build(store, values, str(corpus))
+    plain = open_retriever("bm25", typed(block(store))).search(SEARCHES, 5).scores.tolist()
+    assert build(store, values, str(corpus), bm25=mine) == "built; 1 documents have no title"
+    assert build(store, values, str(corpus), bm25=mine) == "exists already, nothing to do; 1 documents have no title"
+    assert retriever_identity("bm25", typed(mine))["fields"] == {"title": 3, "text": 1}
+    assert open_retriever("bm25", typed(mine)).search(SEARCHES, 5).scores.tolist() != plain
+    with pytest.raises(RetrieverError, match=rf"index {store.root} was built with fields"):
+        retriever_identity("bm25", typed(block(store)))
+
+
 def test_vectors_of_the_same_corpus_and_encoder_are_not_made_again(
     store: Storage, values: dict[str, Any], corpus: Path, dense: Block, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -197,6 +197,28 @@ def test_requests_of_a_selection_are_a_bound_and_what_is_known_before_the_llm(
     assert dict(zip(*(list(column.cells) for column in table.columns), strict=True))["requests"] == words
 
 
+@pytest.mark.parametrize(("retries", "times"), [(0, None), (1, "1 more time"), (2, "2 more times")])
+def test_tries_are_no_part_of_the_estimate_and_it_says_so(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, retries: int, times: str | None
+) -> None:
+    monkeypatch.setattr("jobs.plan.plan.RUN", UNCHECKED)
+    rewrite = prepared.config.rewrite.model_copy(update={"retries": retries})
+    limits = prepared.config.limits.model_copy(update={"max_cost_usd": 1e-9})
+    config = prepared.config.model_copy(update={"rewrite": rewrite, "limits": limits})
+    planned = plan(replace(prepared, config=config, rewriting=read_rewriting(config)), LiveDisplay(io.StringIO()))
+    cells = dict(zip(*(list(column.cells) for column in plan_table(planned).columns), strict=True))
+    apart = ", tries apart" if retries else ""
+    again = f"; each up to {times} where its answer does not serve (rewrite.retries)" if times else ""
+    assert cells["requests"] == f"up to 2 (1 a query){again}"
+    assert cells["tokens"].endswith(f"at most 1,024 written{apart}")
+    assert cells["cost"] == f"at most ${planned['expected']['usd']:,.4f}{apart}"
+    assert f" are expected{apart}, limits.max_cost_usd is" in str(cells["warning"])
+    assert (planned["left"]["tries"], planned["expected"]["tries_apart"]) == (retries, retries)
+    done = estimate(replace(prepared, config=config), 10, [manifest(0, 10, requests=15, completion_tokens=100)], [])
+    assert done is not None
+    assert done.tries_apart == 0  # those of the shards that are committed are counted
+
+
 def test_rules_say_how_many_requests_are_made() -> None:
     select = {"kind": "classified"}
     config = Config.model_validate(

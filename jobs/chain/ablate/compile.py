@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, Generic, TypeVar
 
 from jobs.chain.ablate.arms import FULL, Arm
@@ -12,6 +12,7 @@ from jobs.chain.ablate.equal_arms import DistinctArms, system
 from jobs.chain.ablate.faults import naming
 from jobs.chain.ablate.shared_work import Answer, OpenedBy, ScoredBy, Search, SharedWork, digest
 from jobs.chain.ablate.texts import ArmTexts
+from jobs.chain.chosen import choosing_of
 from jobs.chain.list_columns import Cuts, cut_from, cuts_of
 from jobs.config.config import Config
 from jobs.job import engine
@@ -104,6 +105,7 @@ def compile_arms(arms: Sequence[Arm], keep: int, *, sources: bool) -> Compiled:
             min(looked, cut_from(config, cuts)),
             config.fuse.keep,
             config.retrieve.depth,
+            choosing_of(config, partial(lists.open, config)),
         )
         if not distinct.add(arm, system(config, facts.rewriting(config)[1], answer)):
             continue
@@ -213,7 +215,7 @@ class _Lists:
 
     def search(self, config: Config, reading: int, cuts: Cuts) -> int:
         """Returns the index of an arm's lists."""
-        retrievers = {name: self._open(config, name) for name in config.retrieve.retrievers}
+        retrievers = {name: self.open(config, name) for name in config.retrieve.retrievers}
         together = frozenset(name for name, one in config.retrieve.retrievers.items() if one.together)
         joining = FuseSettings(weights=config.fuse.weights, retriever_weights=config.fuse.retriever_weights)
         fuse = joining if together else FuseSettings()
@@ -230,9 +232,10 @@ class _Lists:
 
     def documents(self, config: Config) -> str:
         """Returns the key of the retriever whose index has the texts of an arm's documents."""
-        return self._open(config, next(iter(config.retrieve.retrievers)))
+        return self.open(config, next(iter(config.retrieve.retrievers)))
 
-    def _open(self, config: Config, name: str) -> str:
+    def open(self, config: Config, name: str) -> str:
+        """Returns the key of one of an arm's retrievers."""
         key = self._key(config, name)
         if key not in self.retrievers:
             settings = config.retrieve.retrievers[name].model_copy(update={"together": False, "score_floor": None})

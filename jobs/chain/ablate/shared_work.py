@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from jobs.chain.chosen import Choosing
 from jobs.chain.list_columns import Cuts
 from jobs.job.changing import SearchedIndex, searched_indexes
 from jobs.job.keys import identity_fields
@@ -108,6 +109,7 @@ class Answer:
         cut_from: A shorter list is whole (`cut_from` in `jobs/chain/list_columns.py`).
         candidates: Fused documents that are handed on, as `fuse.keep` has it; the reranker scores these.
         retrieved: Hits of a list, as `retrieve.depth` has it; other arms may have made the list deeper.
+        choosing: How one text of each query is chosen; None: all are fused.
     """
 
     arm: str
@@ -122,6 +124,7 @@ class Answer:
     cut_from: int
     candidates: int
     retrieved: int
+    choosing: Choosing | None = None
 
 
 @dataclass(frozen=True)

@@ -17,16 +17,18 @@ from cluster import costs
 from cluster.run.shards import write_table
 from cluster.run.stage import heartbeat, shard_of
 from cluster.storage import open_storage
+from jobs.chain.chosen import Choosing, choose, chosen_column, flag_unchosen, searched
 from jobs.chain.drift import drifted, flagged
 from jobs.chain.fill import fill
 from jobs.chain.list_columns import Cuts, FlatLists, Found, flat_lists, runs_column, stored_rows
 from jobs.chain.search_texts import Text, block_texts, joined
 from jobs.job.opening import open_retriever
-from jobs.tables import FILE, ORIGINAL, RUN, nested, with_appended, with_failure
+from jobs.tables import CHOSEN, FILE, ORIGINAL, RUN, nested, with_appended, with_failure
 from retrievers.fusion import takes_part
 from retrievers.hybrid.retriever import search_shares
 from retrievers.hybrid.settings import search_names
 from retrievers.joined import search_vectors
+from retrievers.predictors import predicted, statistics_of
 from retrievers.ranking import offsets_of
 from retrievers.retriever import (
     Embedder,
@@ -51,9 +53,9 @@ class Retrieve:
     NEEDS = ("shard", "query_id", "query", "values", "rewrites")
     # `similarity`: matrix of the cosines of a query's texts (original first, then the rewrites; those of a strategy with
     # `as_one` are one), row-major; null without a dense retriever. `stored`: files written but not committed yet, in the
-    # block's first row.
+    # block's first row. `chosen`: which text is searched, where one of each query is.
     ADDS = pa.schema(
-        [("runs", pa.list_(RUN)), ("similarity", pa.list_(pa.float32())), ("stored", pa.list_(FILE))]
+        [("runs", pa.list_(RUN)), ("similarity", pa.list_(pa.float32())), ("stored", pa.list_(FILE)), ("chosen", CHOSEN)]
     )  # fmt: skip
     DROPS = ("values",)
 
@@ -72,6 +74,7 @@ class Retrieve:
         as_one: Mapping[str, str] | None = None,
         drift: float | None = None,
         filters: Mapping[str, str] | None = None,
+        choosing: Choosing | None = None,
     ) -> None:
         """Opens the retrievers.
 
@@ -89,6 +92,7 @@ class Retrieve:
             as_one: of strategies whose texts make one search, what it is made of.
             drift: texts with a smaller cosine are flagged in `rewrites`; None: none are.
             filters: the config's `retrieve.filters`.
+            choosing: how one text of each query is chosen; None: all are searched.
 
         Raises:
             RetrieverError: an index is missing or was replaced.
@@ -100,14 +104,15 @@ class Retrieve:
         self._routes, self._depth, self._dense = routes, depth, dense
         self._fuse, self._cuts, self._typos, self._as_one = fuse, cuts or Cuts(), typos, as_one or {}
         self._drift = drift
-        self._filters = filters or {}
+        self._filters, self._choosing = filters or {}, choosing
         self._together = {name for name, one in retrievers.items() if one.together}
         self._searched_as = {name: search_names(name, one) for name, one in retrievers.items()}
         self._storage = None if run is None else open_storage(run)
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """Returns the block with `runs`, `similarity`, `stored`, costs, and flags of drift in `rewrites`."""
+        """Returns the block with `runs`, `similarity`, `stored`, `chosen`, costs, and flags in `rewrites`."""
         texts = block_texts(table, self._typos, self._as_one, self._filters)
+        table, chosen, to_search = self._choose(table, texts)
         spent: list[list[dict[str, Any]]] = [[] for _ in range(table.num_rows)]
         found: dict[str, Found] = {}
         vectors = None
@@ -115,7 +120,7 @@ class Retrieve:
             began = time.perf_counter()
             if name == self._dense and isinstance(retriever, Embedder):  # before the search, which reuses the vectors
                 vectors = search_vectors([text.search for text in texts], retriever.embed)
-            routed = [text for text in texts if name in self._routes.get(text.strategy, self._retrievers)]
+            routed = [text for text in to_search if name in self._routes.get(text.strategy, self._retrievers)]
             found[name], made = self._find(name, routed)
             self._charge(name, made, time.perf_counter() - began, spent)
             heartbeat()
@@ -125,12 +130,23 @@ class Retrieve:
             runs_column(table.num_rows, flat, self._to_fuse(flat), self._fuse.depth, self._cuts),
             similarity(table.num_rows, texts, vectors),
             pa.array([stored, *[[]] * (table.num_rows - 1)], self.ADDS.field("stored").type),
+            chosen,
         ]
         table = flagged(with_appended(table, "costs", spent), drifted(texts, vectors, self._drift))
         table = table.drop_columns(list(self.DROPS))
         for field, column in zip(self.ADDS, columns, strict=True):
             table = table.append_column(field, column)
         return table
+
+    def _choose(self, table: pa.Table, texts: list[Text]) -> tuple[pa.Table, pa.Array, list[Text]]:
+        """Returns the block with flags of texts that were not chosen, the column `chosen`, and the texts to search."""
+        if self._choosing is None:
+            return table, pa.nulls(table.num_rows, CHOSEN), texts
+        statistics = statistics_of(self._retrievers[self._choosing.retriever])
+        scores = predicted([text.search for text in texts], self._choosing.predictor, statistics)
+        numbers = choose(texts, scores, table.num_rows, self._fuse, lambda one: self._routes.get(one, list(self._retrievers)))
+        table = flag_unchosen(table, texts, numbers, self._as_one)
+        return table, chosen_column(texts, scores, numbers), searched(texts, numbers)
 
     def _find(self, name: str, routed: list[Text]) -> tuple[Found, list[tuple[Text, int]]]:
         """Returns the lists of the texts routed to a retriever, and every search that was needed with its list's number.
@@ -207,6 +223,6 @@ def similarity(rows: int, texts: list[Text], vectors: np.ndarray | None) -> pa.L
 def without_lists(table: pa.Table, error: Exception) -> pa.Table:
     """Returns a query on which a retriever failed, without lists and with a row in errors; RetrieverErrors are raised."""
     table = with_failure(table, "retrieve", error).drop_columns(list(Retrieve.DROPS))
-    for field, empty in zip(Retrieve.ADDS, ([[]], [None], [[]]), strict=True):
+    for field, empty in zip(Retrieve.ADDS, ([[]], [None], [[]], [None]), strict=True):
         table = table.append_column(field, pa.array(empty, field.type))
     return table

@@ -17,6 +17,7 @@ from cluster.run.shards import File, Manifest, commit, write_table
 from cluster.run.stage import shard_of
 from cluster.storage import Storage, open_storage
 from cluster.storage.traffic import take_traffic
+from jobs.chain.chosen import COUNT
 from jobs.chain.error_counts import first_failed
 from jobs.chain.guard_counts import guard_counts
 from jobs.chain.selection_counts import further_texts, not_selected, selection_counts
@@ -31,8 +32,8 @@ ARM = "run"  # the only arm of a plain run
 class Write:
     """A worker of the last stage."""
 
-    NEEDS = ("shard", "query_id", "log_count", "rewrites", "selection", "guarded", "stored", "candidates", "hits", "costs",
-             "errors", "overhead")  # fmt: skip
+    NEEDS = ("shard", "query_id", "log_count", "rewrites", "selection", "guarded", "stored", "chosen", "candidates", "hits",
+             "costs", "errors", "overhead")  # fmt: skip
     GIVES = COMMITTED
 
     def __init__(self, run: str, planned: int, start: int, keep_candidates: bool = False) -> None:
@@ -164,6 +165,8 @@ def shard_counts(table: pa.Table, tables: dict[str, pa.Table], planned: int) -> 
     for row in tables["rewrites"].group_by(["strategy", "parsed_as"]).aggregate([([], "count_all")]).to_pylist():
         counts[f"rung/{row['strategy']}/{row['parsed_as']}"] += row["count_all"]
     counts.update(guard_counts(table, tables["rewrites"]))
+    chosen = table.column("chosen").combine_chunks().drop_null()
+    counts.update(f"{COUNT}/{strategy}" for strategy in chosen.field("strategy").to_pylist())
     counts.update(loss_counts(tables))
     return dict(counts)
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from cluster import costs
 from cluster.run.shards import committed_tables
+from jobs.chain.chosen import chosen_counts
 from jobs.chain.selection_counts import Selected, selected_by_type
 from jobs.runs.folder import RunFolder
 from jobs.runs.starts import node_time
@@ -169,6 +170,11 @@ class Figures:
     def selected(self) -> Selected | None:
         """Returns what was selected for all queries; None in a run that does not select."""
         return sum(self.selected_by_type.values(), start=Selected()) if self.selected_by_type else None
+
+    @cached_property
+    def chosen(self) -> dict[str, int]:
+        """Returns strategy, or the original, -> queries of which its text alone was fused; empty where all are fused."""
+        return chosen_counts(self.counts)
 
     @property
     def several(self) -> bool:

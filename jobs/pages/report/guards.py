@@ -58,7 +58,7 @@ def guards(figures: Figures) -> GuardFigures:
             problem = str(error)
     return GuardFigures(
         found_by_guards(counts),
-        searches_saved(counts, run.config.retrieve),
+        searches_saved(counts, run.config),
         counts[REQUESTS],
         counts["error_queries/rewrite/masked"],
         run.record.get("guards", {}).get("repeated", []),

@@ -25,6 +25,9 @@ from jobs.run.run import run
 from jobs.runs.folder import open_run
 from jobs.terminal.live_display import LiveDisplay
 from retrievers.local.build import build_local_index
+from retrievers.local.fields import local_indexes
+from retrievers.local.settings import LocalSettings
+from retrievers.settings import FieldWeights
 
 QUERIES = ["why does bread rise", "lamp of a lighthouse", "moon and tides", "yeast of bread", "rye in a linen bag"]
 SHORT = {"bm25": "short"}
@@ -103,6 +106,24 @@ def test_a_reranked_arm_over_another_corpus_is_the_run_of_it(make: Callable[...,
     for arm in ("full", "original", "general", "else"):
         assert listed(folder, arm) == alone(ablation, arm), arm
     assert listed(folder, "else") != listed(folder, "full")
+
+
+def test_an_arm_with_other_weights_of_fields_is_the_run_of_it(make: Callable[..., Ablation], passages: Texts) -> None:
+    titles, _, texts = zip(*(text.partition(". ") for text in passages.values()), strict=True)
+    columns = {"doc_id": list(passages), "title": titles, "text": texts}
+    pq.write_table(pa.table(columns), "titled.parquet")
+    weighted = {"retrieve.retrievers.bm25.index": "titled", "retrieve.retrievers.bm25.fields": {"text": 0}}
+    settings = LocalSettings(kind="local", index="titled", fields=FieldWeights(text=0))
+    ((_, fields),) = local_indexes({"bm25": settings}).items()
+    build_local_index(Path("titled"), Path("titled.parquet"), fields)
+    ablation = make({"titles": weighted}, "rerank.kind=none")
+    folder = done(ablation)
+    for arm in ("full", "titles"):
+        assert listed(folder, arm) == alone(ablation, arm), arm
+    assert listed(folder, "titles") != listed(folder, "full")
+    with pytest.raises(RetrieverError, match=r"arm 'other'.*built with fields .*; give the arm an index of its own") as refused:
+        make({"other": weighted | {"retrieve.retrievers.bm25.fields": {"title": 2}}}, "rerank.kind=none")
+    assert refused.value.code == "index-other"
 
 
 def test_the_next_ablation_reads_no_score_of_another_corpus(make: Callable[..., Ablation]) -> None:

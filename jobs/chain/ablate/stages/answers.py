@@ -15,7 +15,7 @@ from jobs.chain.ablate.tables import DOCUMENT, FUSED
 from jobs.chain.stages.fuse import fuse_candidates, similarity_of, source_lists
 from jobs.tables import nested
 from retrievers.fusion import Fused
-from retrievers.lists import Lists, by_document
+from retrievers.lists import Hits, Lists, by_document
 from retrievers.ranking import encode, offsets_of, ranks
 from retrievers.retriever import DocumentStore
 from retrievers.settings import FuseSettings
@@ -55,7 +55,14 @@ class Fusing:
         self._pairs: list[_Pairs] = []
         self.counts: Counter[str] = Counter()
 
-    def add(self, answers: Sequence[tuple[int, Answer]], lists: Lists, cosines: pa.ListArray, strategies: set[str]) -> None:
+    def add(
+        self,
+        answers: Sequence[tuple[int, Answer]],
+        lists: Lists,
+        cosines: pa.ListArray,
+        strategies: set[str],
+        chosen: Mapping[int, np.ndarray],
+    ) -> None:
         """Fuses the lists for each of the arms that share them.
 
         Args:
@@ -63,16 +70,18 @@ class Fusing:
             lists: of all strategies of these arms.
             cosines: of the texts of each query, a column `similarity`.
             strategies: those that have lists.
+            chosen: index of an answer -> the number of the text of each row whose lists alone it fuses.
         """
         hits, similar = by_document(lists, self._rows), similarity_of(cosines)
         used = np.zeros(len(hits.pair_query), dtype=bool)
-        found, done = [], dict[tuple[str, int], Fused]()
+        found, done = [], dict[tuple[str, int, int | None], Fused]()
         for at, answer in answers:
             settings = _settings(answer, strategies)
             documents = self._documents[answer.documents] if settings.duplicates == "drop" else None
-            key = settings.model_dump_json(exclude={"k"} if settings.method == "minmax" else None), id(documents)
+            unused = {"k"} if settings.method == "minmax" else None
+            key = settings.model_dump_json(exclude=unused), id(documents), at if at in chosen else None
             if key not in done:
-                done[key] = fuse_candidates(hits, settings, similar, documents)
+                done[key] = fuse_candidates(_only(hits, chosen.get(at)), settings, similar, documents)
             fused = done[key]
             used[fused.pairs] = True
             sizes = np.diff(fused.offsets)
@@ -135,6 +144,13 @@ class Fusing:
             nested(starts, documents, pa.list_(DOCUMENT)),
             nested(offsets_of(np.bincount(flat_row, minlength=rows)), fused, pa.list_(FUSED)),
         ]
+
+
+def _only(hits: Hits, chosen: np.ndarray | None) -> Hits:
+    """Returns the hits with the weight 0 for the lists of all texts but one of each query; None: as they are."""
+    if chosen is None:
+        return hits
+    return hits._replace(position_weight=np.where(hits.text == chosen[hits.query], hits.position_weight, 0.0))
 
 
 def _settings(answer: Answer, strategies: set[str]) -> FuseSettings:

@@ -17,8 +17,9 @@ from cluster.storage import open_storage
 from jobs.chain.ablate.gathered import GatheredLists, GatheredVectors, Searched
 from jobs.chain.ablate.shared_work import Answer, Reading, Search, SharedWork, digest
 from jobs.chain.ablate.stages.answers import Fusing
+from jobs.chain.ablate.stages.choices import Choices
 from jobs.chain.ablate.stages.flags import flag_counts
-from jobs.chain.ablate.stages.users import Users
+from jobs.chain.ablate.stages.users import search_counts
 from jobs.chain.ablate.tables import DOCUMENT, FUSED
 from jobs.chain.drift import drifted
 from jobs.chain.fill import fill
@@ -29,7 +30,6 @@ from jobs.job.opening import open_documents, open_retriever
 from jobs.tables import FILE, ORIGINAL, with_appended, with_failure
 from retrievers.hybrid.retriever import search_shares
 from retrievers.joined import search_vectors
-from retrievers.lists import TOGETHER
 from retrievers.retriever import (
     Embedder,
     JoinedText,
@@ -86,9 +86,6 @@ class RetrieveArms:
             RetrieverError: an index is missing or was replaced.
         """
         self._work, self._full, self._gathered = work, full, gathered
-        self._arms: list[dict[frozenset[str], list[str]]] = [{} for _ in work.searches]  # by search: strategies -> arms
-        for answer in work.answers:
-            self._arms[answer.search].setdefault(answer.strategies, []).append(answer.arm)
         opened: dict[str, Retriever] = {}  # one where only the depth differs: each may hold a model
         self._retrievers: dict[str, Retriever] = {}
         for key, one in work.retrievers.items():
@@ -108,9 +105,10 @@ class RetrieveArms:
         query_ids = table.column("query_id").to_pylist()
         spent: list[list[dict[str, Any]]] = [[] for _ in query_ids]
         vectors = self._vectors(query_ids, texts)
-        routed = [self._routed(search, of) for search, of in zip(self._work.searches, texts, strict=True)]
+        choices = Choices(self._work, self._retrievers, texts, table.num_rows)
+        routed = [self._routed(search, choices.needed(number)) for number, search in enumerate(self._work.searches)]
         counts: Counter[str] = Counter()
-        lists = self._lists(query_ids, routed, queries, spent, counts)
+        lists = self._lists(query_ids, routed, queries, spent, counts, choices)
         began = time.perf_counter()
         fusing = Fusing(self._work, table.num_rows, self._documents)
         stored: list[dict[str, Any]] = []
@@ -123,11 +121,11 @@ class RetrieveArms:
             cosines = similarity(table.num_rows, texts[number], of)
             far = drifted(texts[number], of, reading.rewriting.guards.settings.drift)
             for at, answer in answers:
-                counts.update(flag_counts(rewrites, reading, answer, far))
+                counts.update(flag_counts(rewrites, reading, answer, far, choices.texts(at)))
                 if at == self._full and len(flat.take):
                     stored.append(self._write(table, flat, answer))
             strategies = {text.strategy for text in texts[number]} - {ORIGINAL}
-            fusing.add(answers, fusion_lists(flat, search.depth, search.cuts), cosines, strategies)
+            fusing.add(answers, fusion_lists(flat, search.depth, search.cuts), cosines, strategies, choices.numbers)
             heartbeat()
         columns = fusing.columns()
         counts.update(fusing.counts)
@@ -174,6 +172,7 @@ class RetrieveArms:
         queries: Mapping[TypoSettings | None, list[str]],
         spent: list[list[dict[str, Any]]],
         counts: Counter[str],
+        choices: Choices,
     ) -> dict[str, _SearchedLists]:
         """Returns the lists of every search by key of the retriever; adds what they cost, and the searches of each arm."""
         found: dict[str, _SearchedLists] = {}
@@ -201,7 +200,7 @@ class RetrieveArms:
                                 standing.setdefault(original, Searched(query_ids[text.row], original))
             lists += self._search(key, store, list(standing.values()), made)
             place |= {search: len(place) + number for number, search in enumerate(standing)}
-            counts.update(self._counts(key, routed, stood_in, place))
+            counts.update(search_counts(self._work, key, routed, stood_in, place, choices.numbers))
             known = here.setdefault(opened.space, set())
             asked = [one for one in (*wanted.values(), *standing.values()) if one in made or one not in known]
             known.update(asked)
@@ -220,24 +219,6 @@ class RetrieveArms:
             return [list(zip(missing, lists, strict=True))]
 
         return fill(store, wanted, compute)
-
-    def _counts(
-        self,
-        key: str,
-        routed: Sequence[Mapping[str, list[Text]]],
-        stood_in: Sequence[Sequence[Wanted]],
-        place: Mapping[Wanted, int],
-    ) -> Counter[str]:
-        """Returns the distinct searches of a retriever that each arm needs in this block, and those that only it needs."""
-        users = Users(len(place))
-        for number, search in enumerate(self._work.searches):
-            texts = [text for name, used in search.retrievers.items() if used == key for text in routed[number][name]]
-            strategy = np.array([text.strategy for text in texts] + [TOGETHER] * len(stood_in[number]))
-            places = np.array([place[one] for one in [*(text.search for text in texts), *stood_in[number]]], dtype=np.int64)
-            for strategies, arms in self._arms[number].items() if len(places) else ():
-                users.add(arms, np.unique(places[np.isin(strategy, [*strategies, ORIGINAL, TOGETHER])]))
-        named = self._work.retrievers[key].search_names.items()
-        return sum((users.counts(f"searches/{counted}@{model or ''}") for counted, model in named), Counter())
 
     def _charge(
         self,
