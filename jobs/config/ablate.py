@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from rewriters.settings import FROZEN
+from retrievers.settings import FROZEN
 
 Subsets = Literal["none", "all", "leave_one_out", "add_one"]
 

@@ -23,6 +23,8 @@ from retrievers.lists import TOGETHER
 from retrievers.predictors import lexical_retriever
 from retrievers.retriever import RetrieverSettings
 from retrievers.settings import (
+    FROZEN,
+    NOT_IDENTITY,
     AnyEncoderSettings,
     CorpusSettings,
     FuseSettings,
@@ -33,16 +35,7 @@ from retrievers.settings import (
 )
 from rewriters.engines.settings import EngineSettings
 from rewriters.pool import named
-from rewriters.settings import (
-    FROZEN,
-    NOT_IDENTITY,
-    DecodingSettings,
-    GuardSettings,
-    SelectAll,
-    SelectNever,
-    SelectQpp,
-    SelectSettings,
-)
+from rewriters.settings import DecodingSettings, GuardSettings, SelectAll, SelectNever, SelectQpp, SelectSettings
 
 MOST_LABEL = 64  # characters
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"  # what may stand in the name of a folder, here and on S3

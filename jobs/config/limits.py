@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from rewriters.settings import FROZEN
+from retrievers.settings import FROZEN
 
 
 class LimitSettings(BaseModel):
