@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from cluster.errors import ClusterError
-from cluster.storage import PROBE, Storage, remote
+from cluster.storage import Storage, probe_key, remote
 
 LOOK_SECONDS = 60.0  # a node that starts no process within it is not judged
 
@@ -27,7 +26,7 @@ def check_shared(storage: Storage, what: str, look: Callable[[Path], Mapping[str
     """
     if remote(storage.root):
         return
-    key = f"{PROBE}{uuid.uuid4().hex}"
+    key = probe_key()
     storage.put(key, b"1")
     try:
         seen = (look or _seen_elsewhere)(Path(storage.root, key))

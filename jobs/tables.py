@@ -49,7 +49,6 @@ NOTES = (
     MASKED,
     SENT_WITHOUT,
     TRIED_AGAIN,
-    TRIED_AGAIN,
     *GUARDED,
 )
 # Reasons in errors/ of queries on which a stage's worker raised, or under which its workers died: its fallback stands in.

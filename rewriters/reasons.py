@@ -47,12 +47,26 @@ GUARDED: dict[str, str] = {
     "overridden": "the overrides ban it",
 }
 """The reasons for which a guard leaves a text out: by choice, so that no strategy failed."""
-CUT = "cut"
-"""The flag of a passage that the token limit cut, and that is searched up to its last whole sentence."""
-OTHER_SCRIPT = "other_script"
-"""The flag of a text in another script than its query that may be the same words in the letters of their language."""
+CUT, OTHER_SCRIPT = "cut", "other_script"
 MASKED = "masked"
-"""The reason of a note on a query whose personal data were masked before it was sent."""
+"""The reason of a note on a query whose personal data were masked before it was sent, and the flag of its texts."""
+FLAGS: dict[str, str] = {
+    "lost_number": "it lacks a number of the query",
+    "lost_name": "it lacks a name of the query",
+    "lost_phrase": "it lacks a quoted phrase of the query",
+    "repaired": "what it lacked was put behind it",
+    "near_duplicate": GUARDED["near_duplicate"],
+    "no_vocabulary": GUARDED["no_vocabulary"],
+    "drift": "its vector is far from the original's",
+    "not_chosen": "another text of its query was searched",
+    "too_short": "it has fewer words than its strategy asks for",
+    "too_long": "it has more words than its strategy asks for",
+    MASKED: "it was written without seeing the personal data of the query",
+    "override": "a person wrote it",
+    CUT: "the token limit cut it, and it is searched up to its last whole sentence",
+    OTHER_SCRIPT: "it is in another script than the query, and may be its words in the letters of their language",
+}
+"""The flags of a text, in `rewrites.guards`, with what each says: of guards, and of the reading of answers."""
 SENT_WITHOUT = "sent_without"
 """The reason of a note on a query whose requests were sent without what the server does not take."""
 TRIED_AGAIN = "tried_again"

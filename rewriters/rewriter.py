@@ -15,7 +15,6 @@ from cluster.errors import RewriterError, nearest
 from rewriters import adaptive, classifier
 from rewriters.calls import Call, calls_of, in_prompt_order
 from rewriters.engines import Completion, Request
-from rewriters.guards.guards import MASKED as MASKED_FLAG
 from rewriters.guards.guards import OVERRIDDEN, OVERRIDE, GuardRules, Guards, Overridden
 from rewriters.guards.mask import Mask, unmasked
 from rewriters.joint import JOINT_PROMPT
@@ -25,6 +24,7 @@ from rewriters.pool import labelled, shipped
 from rewriters.query import Query
 from rewriters.reading.answers import Answers, read_adaptive, read_joint, read_own
 from rewriters.reading.ladder import PARSE_VERSION
+from rewriters.reasons import MASKED
 from rewriters.results import Guarded, RewriteResult, Rewritten
 from rewriters.selection import All, Choice, Column, RandomK, Selector
 from rewriters.settings import SelectAdaptive, SelectAll, SelectClassified, SelectColumn, SelectRandom, SelectSettings
@@ -294,7 +294,7 @@ class Rewriter:
             RewriteResult(
                 strategy.name, one.position, unmasked(one.text, mask.values), strategy.weight, strategy.search_as,
                 answers.model, answers.prompt_hash, one.parsed_as, choice.reason, strategy.position_weight(one.position),
-                (*one.flags, MASKED_FLAG) if mask.values else one.flags,
+                (*one.flags, MASKED) if mask.values else one.flags,
             )
             for one in answers.texts[:most]
         ]  # fmt: skip

@@ -21,7 +21,11 @@ os.environ.setdefault("RAY_worker_niceness", "0")
 os.environ["RAY_AUTH_MODE"] = "disabled"  # a Ray of the tests' own asks for no token
 settings.register_profile("busy", deadline=None)  # a machine that others share is slow by fits
 settings.load_profile("busy")
-_ELASTIC = re.compile(r"elastic_(?!bulk)|test_retriever_(contract|opening)")
+_ELASTIC = re.compile(
+    r"elastic_(?!bulk)|test_retriever_(contract|opening)|test_index_(changes|actors)|test_filters|test_languages"
+)
+_SERVERS = {"elasticsearch", "secured_server"}
+"""Fixtures that start one."""
 _PREFIX = f"dmqr-test-{uuid.uuid4().hex[:8]}"
 
 
@@ -40,6 +44,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneElasticse
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Those that take longest first, so that nothing waits for them alone."""
     items.sort(key=lambda item: (_ELASTIC.search(item.nodeid) is None, item.get_closest_marker("slow") is None))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test that starts an Elasticsearch beside that of the others fails."""
+    if _SERVERS.intersection(getattr(item, "fixturenames", ())) and not _ELASTIC.search(item.nodeid):
+        pytest.fail("needs Elasticsearch: add its file to _ELASTIC in tests/conftest.py")
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from cluster.errors import ClusterError, UnavailableError
 
-PROBE = ".probe-"  # prefix of the objects that `check_writable` puts and removes; a kill may leave one
+PROBE = ".probe-"  # prefix of the objects of checks, which put and remove them; a kill may leave one
 
 
 class Entry(NamedTuple):
@@ -118,9 +118,14 @@ def open_file(url: str, etag: str | None = None) -> BinaryIO:
     return io.BufferedReader(RangedFile(bucket, key, etag), 1 << 16)
 
 
+def probe_key() -> str:
+    """Returns a new key for an object that is put and removed to see whether that is possible."""
+    return f"{PROBE}{uuid.uuid4().hex}"
+
+
 def check_writable(storage: Storage, what: str) -> None:
     """Refuses (ClusterError) a root that cannot be written or that does not support put-if-absent."""
-    key = f"{PROBE}{uuid.uuid4().hex}"
+    key = probe_key()
     try:
         try:
             first, second = storage.put_if_absent(key, b"1"), storage.put_if_absent(key, b"2")

@@ -80,10 +80,9 @@ def _load_searches(
     connection: duckdb.DuckDBPyConnection, config: Config, files: Sequence[LogFile], reading: EventChoice
 ) -> None:
     log = config.log
-    filters = config.retrieve.filters
     columns = LogColumns(
         log.query_column, "query_id", None, log.max_chars, log.context_column, log.max_context_chars,
-        values=tuple(sorted(set(filters.values()))), filters=tuple(sorted(filters.items())),
+        filters=tuple(sorted(config.retrieve.filters.items())),
     )  # fmt: skip
     connection.execute("CREATE TEMP TABLE asked (ubi_id VARCHAR, query_id VARCHAR)")
     for rows in read_rows(check_log(files, columns), columns):

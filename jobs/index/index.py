@@ -75,6 +75,8 @@ def _done(summary: IndexSummary | ElasticSummary) -> dict[str, Any]:
             words += f"; {_untitled(summary)}"
         if summary.language is not None:
             words += f"; analyzer {summary.bm25['analyzer']}: {summary.language}"
+    if summary.looks is not None:
+        words += f"; warning: {summary.looks}"
     return {"done": words, "without_text": summary.without_text, "replaced": summary.replaced}
 
 

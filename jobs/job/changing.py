@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jobs.job.opening import retriever_facts
@@ -67,16 +67,24 @@ def warn_of(changed: Iterable[str]) -> None:
         event("warning", words, logging.WARNING)
 
 
-def noted_changes(starts: Iterable[Mapping[str, Any]]) -> list[str]:
+def noted_changes(starts: Sequence[Mapping[str, Any]]) -> list[str]:
     """Returns the warnings of `changes` that the records of a run's starts give rise to, in their order."""
-    said, last = list[str](), dict[str, Any]()
-    for start in starts:
-        states = start.get("index_states") or {}
-        for when, since in (("begin", "the start before"), ("end", f"start {start['start']} began")):
-            if now := states.get(when):
-                said += changes(last, now, since)
-                last = {**last, **now}
+    said = list[str]()
+    for number, start in enumerate(starts):
+        before, states = last_states(starts[:number]), start.get("index_states") or {}
+        begin = states.get("begin") or {}
+        said += changes(before, begin, "the start before")
+        said += changes({**before, **begin}, states.get("end") or {}, f"start {start['start']} began")
     return said
+
+
+def last_states(starts: Iterable[Mapping[str, Any]]) -> States:
+    """Returns the states of indexes that the records of a run's starts noted last, by place."""
+    found = dict[str, Any]()
+    for start in starts:
+        for states in (start.get("index_states") or {}).values():
+            found |= states
+    return found
 
 
 def changes(before: States, now: States, since: str) -> list[str]:

@@ -166,7 +166,7 @@ def log_columns(config: Config, rewriting: Rewriting) -> LogColumns:
         log.max_chars,
         log.context_column,
         log.max_context_chars,
-        values=tuple(sorted({*rewriting.columns, *config.retrieve.filters.values()})),
+        values=rewriting.columns,
         filters=tuple(sorted(config.retrieve.filters.items())),
         classify=rewriting.rules if by_rules else None,
     )

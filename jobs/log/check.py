@@ -43,8 +43,12 @@ class LogColumns:
     context_column: str | None = None
     max_context_chars: int = 8000  # code points of a context that count, the newest
     values: tuple[str, ...] = ()  # columns of which each query gets its most frequent value
-    filters: tuple[tuple[str, str], ...] = ()  # (field of the index, column): among `values`; part of a query's identity
+    filters: tuple[tuple[str, str], ...] = ()  # (field of the index, column); part of a query's identity
     classify: Classifier | None = None  # gives each query its `query_type`
+
+    def __post_init__(self) -> None:
+        """Has the columns of the filters among `values`, which are sorted."""
+        object.__setattr__(self, "values", tuple(sorted({*self.values, *(column for _, column in self.filters)})))
 
 
 class RowGroup(NamedTuple):

@@ -121,7 +121,7 @@ def _moved(one: MovedQuery, depth: int) -> RenderableType:
         words += "" if first[0] == first[1] else f", the first {first[0]} -> {first[1]}"
     asked = "once" if one.asked == 1 else f"{one.asked:,} times"
     lines = [Text.assemble((_text(one.query), "bold"), f"  ({asked}; {words})")]
-    lines += [Text(f"  after: {_turns(one.context)}", style="dim", overflow="fold")] if one.context else []
+    lines += [Text(f"  {words}", style="dim", overflow="fold") for words in _asked_with(one)]
     lines += [Text(f"  {name}: {_text(a)} -> {_text(b)}", overflow="fold") for name, (a, b) in one.rewrites.items()]
     for run in ("A", "B"):
         if names := [strategy for strategy, of in one.selected.items() if of == run]:
@@ -177,9 +177,15 @@ def _changed(listed: list[QueryChange]) -> Table:
             figure(one.a),
             figure(one.b),
             asked,
-            Text(_text(one.query) + (f" (after: {_turns(one.context)})" if one.context else "")),
+            Text(_text(one.query) + (f" ({'; '.join(with_it)})" if (with_it := _asked_with(one)) else "")),
         )
     return table
+
+
+def _asked_with(one: MovedQuery | QueryChange) -> list[str]:
+    """Returns what the query was asked with, in words: its filters, and the end of its earlier turns."""
+    filters = [f"{_text(name, 40)}: {_text(value, 60)}" for name, value in one.filters.items()]
+    return [*filters, *([f"after: {_turns(one.context)}"] if one.context else [])]
 
 
 def _turns(context: str) -> str:

@@ -16,7 +16,7 @@ from cluster import costs
 from cluster.errors import RetrieverError
 from cluster.run.session import InProcessSession, Session
 from cluster.run.shards import Plan, manifests
-from jobs.job.changing import States, changes, read_states, warn_of
+from jobs.job.changing import States, changes, last_states, read_states, warn_of
 from jobs.job.keys import SCHEMA_VERSION
 from jobs.job.prepare import Prepared
 from jobs.run.ledger import Ledger
@@ -81,9 +81,7 @@ class Record:
 
     def warn_of_earlier_changes(self) -> None:
         """Warns of indexes that another program has written to since the start before this one."""
-        noted = [one["index_states"] for one in self.before if one.get("index_states")]
-        if noted:
-            warn_of(changes(noted[-1].get("end") or noted[-1]["begin"], self._prepared.states, "the start before this one"))
+        warn_of(changes(last_states(self.before), self._prepared.states, "the start before this one"))
 
     def warn_of_changes(self) -> None:
         """Notes the states of indexes at the end of this start, and warns of those that another program has written to."""

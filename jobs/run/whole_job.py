@@ -29,6 +29,11 @@ from rewriters.guards.preserve import NAME, Part, lost
 from rewriters.settings import GuardSettings
 
 REPEATED, RARE = "repeated_text", "lost_rare_word"
+COUNTED = {
+    REPEATED: "many queries have the same text",
+    RARE: "queries, not texts, with a rare word that none of their texts has",
+}
+"""What is counted here, with what it says."""
 SHOWN = 10  # repeated texts that are named
 _PORTION = 50_000  # rows of rewrites/ that are looked at together
 _LEAST_CHARS = 4

@@ -80,11 +80,21 @@ class RunFolder:
         """Returns the resolved config of the run."""
         return Config.model_validate(self.record["config"])
 
+    @property
+    def rewriter(self) -> dict[str, Any]:
+        """Returns the identity of what made the requests and read the answers; empty in a run without rewrites."""
+        found: dict[str, Any] = self.record.get("identity", {}).get("rewrite", {}).get("rewriter", {})
+        return found
+
+    @property
+    def strategies(self) -> list[dict[str, Any]]:
+        """Returns the strategies as the run has recorded them: name, prompt and what else counts for its fingerprint."""
+        return list(self.rewriter.get("strategies", ()))
+
     @cached_property
     def passage_strategies(self) -> list[str]:
         """Returns the strategies whose texts are passages that an encoder takes for queries."""
-        rewriter = self.record.get("identity", {}).get("rewrite", {}).get("rewriter", {})
-        return [one["name"] for one in rewriter.get("strategies", []) if one.get("several_lines")]
+        return [one["name"] for one in self.strategies if one.get("several_lines")]
 
     @cached_property
     def tables(self) -> dict[str, list[str]]:
@@ -135,8 +145,7 @@ class RunFolder:
     @cached_property
     def requests(self) -> dict[str, dict[str, Any]]:
         """Returns request -> `prompt_hash` and `schema_hash`; none in a run without rewrites."""
-        rewriter = self.record.get("identity", {}).get("rewrite", {}).get("rewriter", {})
-        return {one["name"]: one for one in rewriter.get("requests", ())}
+        return {one["name"]: one for one in self.rewriter.get("requests", ())}
 
     @property
     def own_reranker(self) -> str | None:

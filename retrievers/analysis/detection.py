@@ -39,6 +39,8 @@ class Told(NamedTuple):
     analyzer: str
     why: str | None
     """In words; None: nothing was looked at."""
+    recognised: bool = False
+    """Whether it is that of a language that the texts show, not only of their letters."""
 
 
 def corpus_analyzer(texts: Iterable[str]) -> Told:
@@ -83,4 +85,17 @@ def corpus_analyzer(texts: Iterable[str]) -> Told:
     share = agree / len(of_documents)
     if share < _MOST:
         return Told("unicode", f"several languages: only {100 * share:.0f} % of {looked_at} look {best.capitalize()}")
-    return Told(best, f"{100 * share:.0f} % of {looked_at} look {best.capitalize()}")
+    return Told(best, f"{100 * share:.0f} % of {looked_at} look {best.capitalize()}", True)
+
+
+def other_language(analyzer: str, texts: Iterable[str]) -> str | None:
+    """Returns in words that a sample of documents is plainly of another language than an analyzer's; None: it is not.
+
+    Args:
+        analyzer: One of a language that has stop words here; no other is compared.
+        texts: As of `corpus_analyzer`.
+    """
+    if analyzer not in WITH_STOP_WORDS:
+        return None
+    told = corpus_analyzer(texts)
+    return f"analyzer {analyzer}, but {told.why}" if told.recognised and told.analyzer != analyzer else None

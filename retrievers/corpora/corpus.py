@@ -134,6 +134,18 @@ def _blank(column: pa.Array) -> int:
     return int(pc.sum(pc.fill_null(pc.equal(pc.utf8_trim_whitespace(column), ""), True)).as_py())
 
 
+def sampled(documents: Path, most: int) -> list[str]:
+    """Returns the joined texts of documents at equal distances, at most so many, of a file of `write_documents`."""
+    batches = open_arrow(documents)
+    step = -(-sum(batch.num_rows for batch in batches) // most)
+    found, row = [], 0
+    for batch in batches:
+        rows = range(-row % step, batch.num_rows, step)
+        found += joined(batch.select(["title", "text"]).take(pa.array(rows, pa.int64())))
+        row += batch.num_rows
+    return found
+
+
 def open_arrow(path: Path) -> list[pa.RecordBatch]:
     """Returns the record batches of an Arrow IPC file, memory-mapped: data are read at first access."""
     reader = pa.ipc.open_file(pa.memory_map(str(path)))

@@ -54,6 +54,7 @@ class ElasticSummary(NamedTuple):
         counts: what was loaded.
         without_text: documents whose text is null or blank.
         replaced: documents of the index of another corpus for which the alias stood; None: for none.
+        looks: that the corpus is plainly of another language than BM25's analyzer, in words; None: it is not.
     """
 
     built: bool
@@ -64,6 +65,7 @@ class ElasticSummary(NamedTuple):
     counts: LoadCounts
     without_text: int
     replaced: int | None
+    looks: str | None
 
 
 def build_elastic_index(
@@ -269,7 +271,8 @@ class ElasticBuild:
         note, written = (now.note if now else None) or {}, self.written
         replaced = note.get("documents", 0) if built and now is not None and note.get("corpus") != written.content else None
         of_corpus = written.documents, written.duplicates, written.content
-        return ElasticSummary(built, self._index, *of_corpus, counts, written.without_text, replaced)
+        looks = self._fields.looks(self._documents)
+        return ElasticSummary(built, self._index, *of_corpus, counts, written.without_text, replaced, looks)
 
     def _remove_older(self, previous: ElasticIndex) -> None:
         """Remove indexes of this alias that were created before the previous one."""

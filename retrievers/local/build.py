@@ -24,9 +24,9 @@ import numpy as np
 import pyarrow as pa
 
 from cluster.errors import RetrieverError
-from retrievers.analysis.detection import SAMPLE, Told, corpus_analyzer
+from retrievers.analysis.detection import SAMPLE, Told, corpus_analyzer, other_language
 from retrievers.analyzer import ANALYZE_VERSION, analyzer_name, open_analyzer
-from retrievers.corpora.corpus import DOCUMENTS, Written, joined, open_arrow, write_documents
+from retrievers.corpora.corpus import DOCUMENTS, Written, joined, open_arrow, sampled, write_documents
 from retrievers.corpora.files import COLUMNS, Paths, corpus_files, corpus_schema, doc_id_type
 from retrievers.encoder import encoder_identity, open_encoder
 from retrievers.local.bm25 import bm25_formula, build_bm25, weighted_documents
@@ -60,6 +60,7 @@ class IndexSummary(NamedTuple):
         without_title: Number of documents whose title is null or blank.
         replaced: Documents of the index of another corpus in whose place it is; None: of none.
         language: Why BM25 has its analyzer, where the corpus was asked; None: the config says it.
+        looks: That the corpus is plainly of another language than the config's analyzer, in words; None: it is not.
     """
 
     built: bool
@@ -74,6 +75,7 @@ class IndexSummary(NamedTuple):
     without_title: int
     replaced: int | None
     language: str | None
+    looks: str | None
 
 
 class Elsewhere(NamedTuple):
@@ -124,6 +126,7 @@ def build_local_index(
     with _build_folder(target) as (work, old):
         written = write_documents(files, schema, work, report, columns)
         told = _analyzer(fields.analyzer, work / DOCUMENTS)
+        looks = other_language(told.analyzer, sampled(work / DOCUMENTS, SAMPLE)) if told and told.why is None else None
         if told:
             if not fields.weights.text and written.without_title == written.documents:
                 raise RetrieverError(
@@ -136,9 +139,9 @@ def build_local_index(
         key = json.dumps({"format": FORMAT, "corpus": written.content, **identities}, sort_keys=True)
         data = f"data-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
         if old and old["data"] == data and not local_damage(target, old):
-            return _summary(False, target, old, written, None, told)
+            return _summary(False, target, old, written, None, told, looks)
         if elsewhere and elsewhere.entry["data"] == data:
-            return _summary(False, target, elsewhere.entry, written, None, told)
+            return _summary(False, target, elsewhere.entry, written, None, told, looks)
         documents = work / DOCUMENTS
         if told:
             analyzer = open_analyzer(told.analyzer, documents=True)
@@ -170,7 +173,7 @@ def build_local_index(
             "versions": _versions(),
         }
         _publish(target, work, data, entry)
-    return _summary(True, target, entry, written, elsewhere.entry if elsewhere else old, told)
+    return _summary(True, target, entry, written, elsewhere.entry if elsewhere else old, told, looks)
 
 
 @contextmanager
@@ -272,14 +275,7 @@ def _analyzer(wanted: str | None, documents: Path) -> Told | None:
         return None
     if wanted != OF_THE_CORPUS:
         return Told(analyzer_name(wanted), None)
-    batches = open_arrow(documents)
-    step = -(-sum(batch.num_rows for batch in batches) // SAMPLE)
-    sampled, row = [], 0
-    for batch in batches:
-        rows = range(-row % step, batch.num_rows, step)
-        sampled += joined(batch.select(["title", "text"]).take(pa.array(rows, pa.int64())))
-        row += batch.num_rows
-    return corpus_analyzer(sampled)
+    return corpus_analyzer(sampled(documents, SAMPLE))
 
 
 def _same_vectors(target: Path, old: dict[str, Any] | None, content: str, identity: dict[str, Any]) -> Path | None:
@@ -306,11 +302,12 @@ def _summary(
     written: Written,
     before: Mapping[str, Any] | None,
     told: Told | None,
+    looks: str | None,
 ) -> IndexSummary:
     size = sum(entry["files"].values())
     fields = entry["fields"]
     replaced = before["documents"] if before and before["corpus"] != entry["corpus"] else None
     return IndexSummary(
         built, target, entry["documents"], entry["duplicates"], fields["bm25"], fields["dense"], entry["corpus"], size,
-        written.without_text, written.without_title, replaced, told.why if told else None,
+        written.without_text, written.without_title, replaced, told.why if told else None, looks,
     )  # fmt: skip

@@ -1,16 +1,9 @@
 """Applies the guards to the texts of a query.
 
-Each text gets flags, in `RewriteResult.guards`:
-
-    lost_number, lost_name, lost_phrase   it lacks such a part of the query; with `repaired`: it lacked it
-    near_duplicate                        it says nearly the same as an earlier text of the query
-    no_vocabulary                         it has none of the vocabulary's terms
-    too_short, too_long                   its words are out of the range that guides its strategy (`words: {guide: true}`)
-    masked                                it was written without seeing the personal data of the query
-    override                              a person wrote it
-
-`drift` is added where vectors are (`jobs/chain/drift.py`), `not_chosen` where texts are searched (`jobs/chain/chosen.py`). A
-text that people wrote is not checked. Order: bans, parts of the query, vocabulary, near-duplicates.
+Each text gets flags, in `RewriteResult.guards`; `rewriters.reasons.FLAGS` says what each means. Two it brings with it, from the
+reading of its answer (`cut`, `other_script`). `drift` is added where vectors are (`jobs/chain/drift.py`), `not_chosen` where
+texts are searched (`jobs/chain/chosen.py`). A text that people wrote is not checked. Order: bans, parts of the query,
+vocabulary, near-duplicates.
 """
 
 from __future__ import annotations
@@ -35,7 +28,7 @@ from rewriters.strategy import Strategy, searched_as_one
 
 GUARDS_VERSION = 3
 """Raised when a guard that changes texts gives others for the same settings."""
-OVERRIDE, MASKED, REPAIRED = "override", "masked", "repaired"
+OVERRIDE, REPAIRED = "override", "repaired"
 _COUNTED_AT_END = {"repeated", "rare_words"}  # over a whole job
 NEAR_DUPLICATE, NO_VOCABULARY, NOT_PRESERVED, OVERRIDDEN = "near_duplicate", "no_vocabulary", "not_preserved", "overridden"
 

@@ -25,7 +25,7 @@ from rewriters.reading.words.thoughts import is_thought
 from rewriters.reasons import CUT, OTHER_SCRIPT, Reason
 from rewriters.strategy import Strategy
 
-PARSE_VERSION = 4  # incremented when an answer would be parsed differently; part of a run's fingerprint
+PARSE_VERSION = 5  # incremented when an answer would be parsed differently; part of a run's fingerprint
 _MOST_OPENING = 500  # characters that tell whether an answer begins with thoughts
 _MAX_CHARS = 200_000  # of an answer; the rest is ignored. 100 times the length of four rewrites
 

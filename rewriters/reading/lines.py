@@ -15,7 +15,7 @@ _CHATTER = re.compile(
         (?:reasons?|reasoning|rationale|explanations?|justification|notes?|why|n\.?b\.?|p\.?s\.?)[*_`]{0,3}\ ?[:：]
       | (?:理由|原因|说明|說明|解释|注|備考|注意|이유|설명|причина|примечание|begründung|hinweis|raison|nota)\ ?[:：]
       | let\ me\ know | i\ hope\ (?:this|that|these) | hope\ (?:this|that|it|these)\b | feel\ free\ to
-      | (?:do|would)\ you\ (?:want|like)\ me\ to
+      | (?:(?:do|would)\ you\ )?(?:want|like)\ me\ to\b | (?:shall|should)\ i\ (?:also|add|make|write|create|give)\b
       | if\ you\ (?:need|want|would\ like|have\ any)\b.{0,40}
             \b(?:more|further|any|me|another|different|help|changes?|adjust|questions?)\b
       | (?:these|those|the\ above)\ (?:rewrites?|rewritings?|queries)\b
@@ -27,9 +27,9 @@ _CHATTER = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _FENCE = re.compile(r"\s*(?:`{3,}|~{3,})\s*[\w+-]*\s*")
-SIGNS = "[–•·‣▪●○◦■□◆◇►▶➤➜→⇒✓✔✅☑👉🔹🔸]\ufe0f?"
+SIGNS = "[–•·・‣▪●○◦■□◆◇►▶➤➜→⇒✓✔✅☑👉🔹🔸]\ufe0f?"
 """Characters that stand before the items of a list, beside - and * and +."""
-_BULLET = re.compile(rf"\s*(?:[-*+]|{SIGNS})\s+(?P<text>\S.*)")
+_BULLET = re.compile(rf"\s*(?:(?:[-*+]|{SIGNS})\s+|・)(?P<text>\S.*)")
 _NUMBER = re.compile(r"\s*[*_]{0,2}\(?(?P<count>\d{1,2})[.):、．）][*_]{0,2}\s{0,3}(?P<text>\S.*)")
 _MOST_ITEM, _MOST_ITEM_WORDS = 60, 16  # of a keyword without a mark; words are characters where a script has no spaces
 # "Core content:": up to four words and a colon. Such a line ends a passage.

@@ -43,7 +43,7 @@ _NUMBER = re.compile(
     )[*_]{0,2}\s{0,4}(?P<text>.*)""",
     re.VERBOSE,
 )
-_BULLET = re.compile(r"(?P<indent>\s{0,12})(?:[-*+]|" + SIGNS + r")(?=\s)\s{0,4}(?P<text>\S.*)")
+_BULLET = re.compile(r"(?P<indent>\s{0,12})(?:(?:[-*+]|" + SIGNS + r")(?=\s)|・)\s{0,4}(?P<text>\S.*)")
 _QUOTED_LIST = re.compile(r"\s*(?:[\"“][^\"“”]{3,}[\"”]\s?[,，;、]?\s*){2,}$")
 _LEAST_INLINE = 2  # texts in a line with numbers
 _SENTENCES = re.compile(r"[.。](?:\s+\S|[^\x00-\u024f])")
@@ -74,7 +74,7 @@ def _read(lines: list[str], answer: LlmAnswer, most: int) -> Listed:
     query = answer.query
     first = next((at for at, line in enumerate(lines) if line.strip() and not is_fence(line)), 0)
     begins = _paragraph(lines, first)
-    thought = is_thought(begins, query) and not is_introduction(begins, query)
+    thought = is_thought(begins, query) and not (is_introduction(begins, query) and not _SENTENCES.search(begins))
     numbered = _numbered(lines)
     bullets = [
         MarkedLine(at, found["text"], bool(found["indent"])) for at, line in enumerate(lines) if (found := _BULLET.match(line))
@@ -87,7 +87,7 @@ def _read(lines: list[str], answer: LlmAnswer, most: int) -> Listed:
         return Listed(_column(rows, lines, query), NUMBERED)
     if numbered:
         inline = _inline(numbered[0]) if len(numbered) == 1 else []
-        chosen = inline or _of_numbers(_last_block(numbered) if thought else _first_block(numbered), bullets, lines)
+        chosen = inline or _of_numbers(_last_block(numbered) if thought else _first_block(numbered), bullets, lines, query)
         return Listed(tidied(chosen, query), NUMBERED)
     if bullets:
         return Listed(tidied(_of_bullets(bullets, lines, query), query), NUMBERED)
@@ -170,10 +170,20 @@ def _last_block(numbered: list[MarkedLine]) -> list[MarkedLine]:
     return _blocks(numbered)[-1]
 
 
-def _of_numbers(numbered: list[MarkedLine], bullets: list[MarkedLine], lines: list[str]) -> list[MarkedLine]:
+def _are_heads(numbered: list[MarkedLine], lines: list[str], query: str) -> bool:
+    """Returns whether numbered lines, bold as a whole, are headings: below each is a line that has more of the query."""
+    if not all(is_heading(lines[one.at]) and "".join(lines[one.at + 1 : one.at + 2]).strip() for one in numbered):
+        return False
+    known = set(normalise(query).split())
+    shared = [[len(known & set(normalise(line).split())) for line in lines[one.at : one.at + 2]] for one in numbered]
+    return sum(below - head for head, below in shared) > 0
+
+
+def _of_numbers(numbered: list[MarkedLine], bullets: list[MarkedLine], lines: list[str], query: str) -> list[MarkedLine]:
     """Returns the texts of numbered lines; where a line is only a heading, those of the lines below it."""
     found: list[MarkedLine] = []
     ends = [one.at for one in numbered[1:]] + [len(lines)]
+    heads = _are_heads(numbered, lines, query)
     for one, end in zip(numbered, ends, strict=True):
         below = [bullet for bullet in bullets if one.at < bullet.at < end]
         if not one.text or ends_in_colon(one.text) or (is_heading(one.text) and below):
@@ -183,7 +193,9 @@ def _of_numbers(numbered: list[MarkedLine], bullets: list[MarkedLine], lines: li
                 if lines[at].strip() and not is_fence(lines[at])
             ]
             found += below or beneath[:1]
-        elif is_heading(one.text) and one.at + 1 < end and lines[one.at + 1].strip() and not is_comment(lines[one.at + 1], ""):
+        elif heads or (
+            is_heading(one.text) and one.at + 1 < end and lines[one.at + 1].strip() and not is_comment(lines[one.at + 1], "")
+        ):
             found.append(MarkedLine(one.at + 1, lines[one.at + 1].strip(), True))
         else:
             found.append(one)

@@ -14,6 +14,7 @@ from rewriters.reading.answer import Found, LlmAnswer, Value, label_key
 from rewriters.reading.lines import is_fence, leading_value, list_items, opens_with
 from rewriters.reading.markup import code_lines, elements, has_tags, is_most_of, is_table_row, without_wrapper
 from rewriters.reading.words.refusals import without_questions
+from rewriters.reading.words.sentences import sentences
 from rewriters.reading.words.talk import (
     ends_as_sentence,
     ends_in_colon,
@@ -35,6 +36,7 @@ _RUN_IN = re.compile(r"\s*\*\*[^*\n]{1,100}(?:\*\*\s?[:：]|[:：]\*\*)\s*")  # 
 _SPOKEN = re.compile(r"^\s*(?P<who>[QA]) ?[:：]\s", re.MULTILINE)
 _MAX_LINES, _MOST_LINES = 400, 40  # of an answer, and of a paragraph that is looked at
 _MOST_TITLE = 12  # words of a heading without marks
+_MOST_TERM, _MOST_LONGER = 8, 1.5  # words of a list without commas; times the query's words, of sentences that rewrite it
 
 
 def read_plain(answer: LlmAnswer, strategy: Strategy) -> Found:
@@ -171,7 +173,15 @@ def _line(lines: list[str], answer: LlmAnswer, strategy: Strategy) -> Found:
         return {}
     if thought and not (value.text and not ends_as_sentence(value.text)):
         return {}
-    return {strategy.name: [value]}
+    return {} if _answers(value.text or "", strategy, answer.query) else {strategy.name: [value]}
+
+
+def _answers(text: str, strategy: Strategy, query: str) -> bool:
+    """Returns whether a text answers its query: several sentences that are longer than it, or one in place of a list."""
+    words = length(text)
+    if strategy.list_separator is not None and not re.search(r"[,;，、；،]", text):
+        return ends_as_sentence(text) and words > _MOST_TERM
+    return sentences(text) > 1 >= sentences(query) and words > _MOST_LONGER * length(query)
 
 
 def _offers(before: list[str]) -> bool:
@@ -187,7 +197,12 @@ def _comments(lines: list[str], at: int, after: int, query: str) -> bool:
         return True
     if apart and (is_heading(line) or is_introduction(line, query)) and _follows(lines, after + 1, set()) is not None:
         return True
-    return apart and ends_as_sentence(line) and not ends_as_sentence(lines[at])
+    return apart and _ends(line) and not _ends(lines[at])
+
+
+def _ends(line: str) -> bool:
+    """Returns whether a line ends as a sentence or a question, such as the offer to do more."""
+    return ends_as_sentence(line) or line.rstrip(' *_"')[-1:] in ("?", "？")
 
 
 def _passage(lines: list[str], answer: LlmAnswer, strategy: Strategy) -> Found:

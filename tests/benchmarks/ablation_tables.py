@@ -112,7 +112,7 @@ class Measured:
 
     def __init__(self, config: Path) -> None:
         began = time.perf_counter()
-        self.to_original, self.to_full = (_ablate(config, baseline) for baseline in ("original", "full"))
+        self.to_original, self.to_full = (ablated(config, baseline) for baseline in ("original", "full"))
         self.seconds = time.perf_counter() - began
 
     def of(self, arm: str, measure: str, *, full: bool = False) -> dict[str, Any]:
@@ -121,7 +121,7 @@ class Measured:
         return dict(found)
 
 
-def _ablate(config: Path, baseline: str) -> dict[str, Any]:
+def ablated(config: Path, baseline: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "jobs", "ablate", str(config), "--json", "--set", f"evaluate.baseline={baseline}"]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
@@ -140,7 +140,7 @@ def table_2(found: dict[str, Measured]) -> None:
             for measure in MEASURES:
                 one = of.of(method.arm, measure)
                 best = max(of.of(other.arm, measure)["mean"] for other in METHODS)
-                cells.append(_cell(one, bold=round(one["mean"], 3) == round(best, 3)))
+                cells.append(cell(one, bold=round(one["mean"], 3) == round(best, 3)))
         rows.append([method.words, *cells])
     table(["method", *head], rows)
 
@@ -165,13 +165,13 @@ def table_4(found: dict[str, Measured], measures: Sequence[str]) -> None:
     head = [f"{name} {SHORT.get(one, one)}" for name in found for one in measures]
     rows = []
     for method in LEFT_OUT:
-        cells = [_cell(of.of(method.arm, measure, full=True)) for of in found.values() for measure in measures]
+        cells = [cell(of.of(method.arm, measure, full=True)) for of in found.values() for measure in measures]
         losses = [-np.mean([of.of(method.arm, one, full=True)["difference"] for of in found.values()]) for one in measures]
         rows.append([method.words, *cells, *("-" if method.arm == "full" else f"{loss:+.4f}" for loss in losses)])
     table(["method", *head, *(f"average loss {SHORT.get(one, one)}" for one in measures)], rows)
 
 
-def _cell(one: dict[str, Any], bold: bool = False) -> str:
+def cell(one: dict[str, Any], bold: bool = False) -> str:
     """A mean, bold where it is the best; * where p, adjusted by Holm's method, is below .05; † where p alone is."""
     mean = f"{one['mean']:.3f}".replace("0.", ".", 1)
     holm, p = one["p_holm"], one["p"]

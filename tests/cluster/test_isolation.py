@@ -181,7 +181,7 @@ def ray_session() -> Iterator[None]:
         session.close()
 
 
-@pytest.mark.parametrize("fallback", [not_ok, None])
+@pytest.mark.parametrize("fallback", [not_ok, pytest.param(None, marks=pytest.mark.slow)])
 def test_the_row_that_kills_is_left_out_or_named(ray_session: None, tmp_path: Path, fallback: object) -> None:
     pool = Pool(1, 1, 0)
     poisoned = Stage(

@@ -111,8 +111,8 @@ def test_a_store_that_refuses_for_a_while_costs_no_query_its_results(
     with proxied(s3) as (proxy, address):
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
         bad = make(f"output={s3.fresh('bad')}")
-        proxy.faults = [Fault(kind, path="/runs/shard", times=8)]
-        ended = until_finished(bad, starts=9)
-        assert len(proxy.did) == 8
+        proxy.faults = [Fault(kind, path="/runs/shard", times=3)]
+        ended = until_finished(bad, starts=4)
+        assert len(proxy.did) == 3
     assert {getattr(error, "code", "") for error in ended} == {"storage-refused"}
     check_same_rows(fetched(open_storage(bad.storage.root), tmp_path / "fetched"), Path(calm.storage.root))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,14 @@ from blocks import index_fields
 from whole_runs import rows
 
 from cluster.errors import ConfigError, DmqrError
+from jobs.__main__ import main
 from jobs.config.load import load_config
 from jobs.index.index import index
 from jobs.job.prepare import prepare
 from jobs.log.judgements import Judgements
 from jobs.measure.evaluate.judged_rows import query_of
 from jobs.measure.evaluate.per_query import database
+from jobs.pages.report import report
 from jobs.run.ablation import prepare_ablation
 from jobs.run.run import run
 from jobs.runs.folder import open_run
@@ -132,6 +135,37 @@ def test_arms_keep_tenants_apart_and_equal_their_runs(values: Values, config_fil
             found = {(r["query_id"], r["rank"], r["doc_id"]) for r in rows(folder, "results") if r["arm"] == arm.name}
             assert found == due, arm.name
             assert all(TENANT[doc_id] == QUERIES[of] for of, _, doc_id in found)
+
+
+def test_pages_and_files_say_whose_query_a_row_is(
+    values: Values, config_file: Made, capsys: pytest.CaptureFixture[str]
+) -> None:
+    judged = [("0", "d1"), ("1", "d2"), ("3", "d6"), ("4", "d1"), ("6", "d3")]
+    Path("qrels.tsv").write_text("".join(f"{log_id}\t{doc_id}\t1\n" for log_id, doc_id in judged))
+    values["evaluate"] = {"qrels": "qrels.tsv"}
+    shallow = values["retrieve"] | {"depth": 1}
+    first, second = done(config_file(values)), done(config_file(values | {"retrieve": shallow}))
+    page = report(open_run(str(first)), None, None)
+    assert {"north", "south", "nowhere"} == set(re.findall("shop: <bdi>(.*?)</bdi>", page))
+    table = page[page.index('<table data-csv="nothing-found">') :].partition("</table>")[0]
+    assert '<th scope="col" class="words">shop</th>' in table
+    assert "<bdi>nowhere</bdi>" in table
+    assert "nowhere" not in report(open_run(str(first)), None, None, texts=False)
+    assert main(["evaluate", str(first), "qrels.tsv", "--per-query", "each.parquet"]) == 0
+    each = pq.read_table("each.parquet").to_pylist()
+    assert {row["log_id"]: row["filter shop"] for row in each} == {log_id: LOG[int(log_id)][1] for log_id, _ in judged}
+    capsys.readouterr()
+    assert main(["diff", str(first), str(second), "qrels.tsv"]) == 0
+    assert re.search(r"shop: (north|south)", capsys.readouterr().out)
+    assert main(["diff", str(first), str(second), "qrels.tsv", "--json"]) == 0
+    moved = json.loads(capsys.readouterr().out)["moved"]
+    assert {one["query_id"]: one["filters"]["shop"] for one in moved}.items() <= QUERIES.items()
+    assert moved
+    values["evaluate"] |= {"measures": ["R@10"], "baseline": "shallow"}
+    path = config_file(values | {"ablate": {"arms": {"shallow": {"retrieve.depth": 1}}}})
+    capsys.readouterr()
+    assert main(["ablate", path]) == 0
+    assert "shop: <bdi>" in (Path(capsys.readouterr().out.splitlines()[-1]) / "report.html").read_text()
 
 
 def test_an_arm_cannot_change_filters(values: Values, config_file: Made) -> None:

@@ -98,6 +98,8 @@ def test_the_report_has_the_counts_the_copies_and_the_answers(job: Callable[...,
     found = run(job(**GUARDS))
     figures: GuardFigures = guards(Figures(found))
     assert (figures.searches_saved, figures.requests_saved, figures.masked_queries) == (1, 1, 1)
+    assert set(figures.meanings) == {one.name for one in figures.found}
+    assert "override: a person wrote it." in report(found, None, None)
     assert (figures.copied.copied, figures.copied.compared, figures.copied.without) == (1, 2, None)
     assert figures.answers == (1, 2)
     page = report(found, None, None)

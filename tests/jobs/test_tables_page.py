@@ -13,8 +13,13 @@ import pytest
 from whole_runs import PATIENCE, ROOT, rows
 
 from jobs.__main__ import main
+from jobs.chain.chosen import NOT_CHOSEN
+from jobs.chain.drift import DRIFT
 from jobs.runs.folder import open_run
+from rewriters.guards import preserve
+from rewriters.guards.guards import NEAR_DUPLICATE, NO_VOCABULARY, OVERRIDE, REPAIRED
 from rewriters.normalise import query_id
+from rewriters.reasons import CUT, FLAGS, MASKED, OTHER_SCRIPT
 
 PAGE = (ROOT / "docs/tables.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(python|text)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
@@ -33,6 +38,26 @@ def example(folder: Path) -> str:
 def cells(text: str) -> list[list[str]]:
     """The words of each line, without the lines of boxes."""
     return [found for line in text.splitlines() if (found := re.sub("[│┌┐└┘├┤─┬┴┼]", " ", line).split())]
+
+
+def test_the_pages_name_every_flag_of_a_text() -> None:
+    (row,) = re.findall(r"^\| `guards` \|.*$", PAGE, re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", row)) == {"guards", *FLAGS}
+    strategies = (ROOT / "docs/strategies.md").read_text(encoding="utf-8")
+    table = strategies[strategies.index("| guard | in `rewrites.guards` |") :].partition("\n\n")[0]
+    assert set(FLAGS) <= {*re.findall(r"`(\w+)`", table)}
+    assert {
+        *preserve.FLAGS,
+        REPAIRED,
+        NEAR_DUPLICATE,
+        NO_VOCABULARY,
+        OVERRIDE,
+        MASKED,
+        CUT,
+        OTHER_SCRIPT,
+        DRIFT,
+        NOT_CHOSEN,
+    } < set(FLAGS)
 
 
 @pytest.fixture(scope="module")

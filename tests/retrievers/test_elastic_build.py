@@ -425,8 +425,8 @@ def test_indexes_of_a_config() -> None:
     }
     found = elastic_indexes({name: typed(one) for name, one in (retrievers).items()})
     assert {place: [one and one[0] for one in fields] for place, fields in found.items()} == {
-        ("ELASTICSEARCH_URL", "docs"): ["bm25", "dense"],
-        ("OTHER_URL", "docs"): ["other", None],
+        ("ELASTICSEARCH_URL", "docs"): ["bm25", "dense", ()],
+        ("OTHER_URL", "docs"): ["other", None, ()],
     }
     for more, key in (({"analyzer": "german"}, "analyzer"), ({"shards": 3}, "shards"), ({"api_key_env": "KEY"}, "api_key_env")):
         with pytest.raises(
@@ -445,3 +445,12 @@ def test_every_type_of_vectors(alias: str, corpus: Path, encoder_block: dict[str
     found = open_retriever("dense", typed(dense)).search([SearchText("light of a lamp at sea"), SearchText("東京タワー")], 3)
     assert found.doc_ids.to_pylist()[0] == "d02"
     assert found.doc_ids.to_pylist()[3] == "d09"
+
+
+def test_an_analyzer_of_another_language_is_warned_of(alias: str, write_corpus: Write) -> None:
+    german = "Die Katze schläft im Garten, während die Kinder mit einem Ball spielen, der nicht ihrem Bruder gehört."
+    corpus = write_corpus({"doc_id": [f"d{n}" for n in range(30)], "text": [german] * 30})
+    for built in (True, False):
+        summary = build(corpus, block(alias))
+        assert (summary.built, summary.looks) == (built, "analyzer english, but 100 % of 30 documents look German")
+    assert build(corpus, block(alias, analyzer="german")).looks is None

@@ -13,7 +13,8 @@ import pytest
 from blocks import index_fields, typed
 
 from cluster.errors import RetrieverError
-from retrievers.analysis.detection import corpus_analyzer
+from jobs.index.index import _done
+from retrievers.analysis.detection import corpus_analyzer, other_language
 from retrievers.local.build import build_local_index
 from retrievers.local.fields import local_indexes
 from retrievers.local.index import open_retriever
@@ -98,6 +99,7 @@ SENTENCES = {
     "dutch": "De kat slaapt in de tuin terwijl de kinderen met een bal spelen die niet van hun broer is.",
     "english": "The cat sleeps in the garden while the children play with a ball that is not their brother's.",
     "french": "Le chat dort dans le jardin pendant que les enfants jouent avec une balle.",
+    "german": "Die Katze schläft im Garten, während die Kinder mit einem Ball spielen, der nicht ihrem Bruder gehört.",
     "greek": "Η γάτα κοιμάται στον κήπο και τα παιδιά παίζουν με μια μπάλα που δεν είναι του αδελφού τους.",
     "hindi": "बिल्ली बगीचे में सो रही है और बच्चे एक गेंद से खेल रहे हैं जो उनके भाई की नहीं है।",
     "hungarian": "A macska a kertben alszik, és a gyerekek egy labdával játszanak, ami nem az övék.",
@@ -126,7 +128,7 @@ UNTOLD = {
 
 @pytest.mark.parametrize("language", SENTENCES)
 def test_a_language_is_told_by_its_stop_words(language: str) -> None:
-    assert corpus_analyzer([SENTENCES[language]]) == (language, f"100 % of 1 document look {language.capitalize()}")
+    assert corpus_analyzer([SENTENCES[language]]) == (language, f"100 % of 1 document look {language.capitalize()}", True)
 
 
 @pytest.mark.parametrize("language", THEIRS)
@@ -143,7 +145,7 @@ def test_what_is_not_told_says_so(text: str) -> None:
 
 def test_a_corpus_of_several_languages() -> None:
     mixed = [SENTENCES["french"], SENTENCES["english"]] * 3
-    assert corpus_analyzer(mixed) == ("unicode", "several languages: only 50 % of 6 documents look English")
+    assert corpus_analyzer(mixed) == ("unicode", "several languages: only 50 % of 6 documents look English", False)
     assert corpus_analyzer([*[SENTENCES["english"]] * 9, SENTENCES["french"]])[:2] == (
         "english",
         "90 % of 10 documents look English",
@@ -165,3 +167,40 @@ def test_a_default_index_has_the_analyzer_of_its_corpus(write_corpus: Callable[.
     assert (again.built, again.language) == (False, None)
     with pytest.raises(RetrieverError, match="built with analyzer 'german', the config asks for 'english'"):
         open_retriever("bm25", typed(block | {"analyzer": "english"}))
+
+
+@pytest.mark.parametrize(
+    ("analyzer", "language", "warned"),
+    [
+        ("english", "german", True),
+        ("english", "french", True),
+        ("swedish", "danish", True),
+        ("german", "german", False),
+        ("unicode", "german", False),  # a choice of words as they are
+        ("estonian", "dutch", False),  # has no stop words here, so the two cannot be compared
+    ],
+)
+def test_an_analyzer_of_another_language_is_warned_of(
+    analyzer: str, language: str, warned: bool, write_corpus: Callable[..., Path], tmp_path: Path
+) -> None:
+    corpus = write_corpus({"doc_id": [f"d{n}" for n in range(30)], "text": [SENTENCES[language]] * 30})
+    block = {"kind": "local", "index": str(tmp_path / "index"), "analyzer": analyzer}
+    ((_, fields),) = local_indexes({"bm25": typed(block)}).items()
+    for built in (True, False):
+        summary = build_local_index(tmp_path / "index", corpus, fields)
+        assert summary.built == built
+        looks = f"analyzer {analyzer}, but 100 % of 30 documents look {language.capitalize()}" if warned else None
+        assert (summary.bm25 or {})["analyzer"] == analyzer
+        assert (summary.language, summary.looks) == (None, looks)
+        said = str(_done(summary)["done"])
+        assert said.endswith(f"; warning: {looks}" if warned else ("built" if built else "to do"))
+        assert "\n" not in said
+
+
+@pytest.mark.parametrize(("language", "analyzer"), [("bulgarian", "russian"), ("ukrainian", "russian"), ("slovak", "czech")])
+def test_neighbours_are_not_warned_of(language: str, analyzer: str) -> None:
+    assert other_language(analyzer, [UNTOLD[language][0]] * 20) is None
+
+
+def test_english_by_its_letters_alone_is_no_other_language() -> None:
+    assert other_language("german", ["Red running shoes size 10 men"] * 20) is None

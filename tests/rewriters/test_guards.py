@@ -15,7 +15,7 @@ from rewriters.guards.files import guard_file
 from rewriters.guards.guards import GuardRules
 from rewriters.pool import load_pool
 from rewriters.query import Query
-from rewriters.reasons import GUARDED
+from rewriters.reasons import FLAGS, GUARDED
 from rewriters.results import Guarded, Rewritten
 from rewriters.rewriter import Rewriter, Rewriting
 from rewriters.settings import GuardSettings, SelectAdaptive, SelectRandom, VocabularySettings
@@ -273,3 +273,4 @@ def test_every_strategy_ends_with_texts_or_one_reason(texts: dict[str, str], pre
     failed = [one.strategy for one in found.failures]
     assert sorted([*made, *failed]) == sorted(FOUR)
     assert {one.strategy for one in found.failures if one.reason in GUARDED} == {one.strategy for one in found.guarded} - made
+    assert {flag for one in found.rewrites for flag in one.guards} <= set(FLAGS)

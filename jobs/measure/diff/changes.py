@@ -67,7 +67,7 @@ def _strategies(run: RunFolder, rewriter: Mapping[str, Any]) -> dict[str, Any]:
 
 def _rules(run: RunFolder) -> Mapping[str, Any]:
     """Returns the rules of a selection by type, as `run.json` has them."""
-    rewriter = run.record.get("identity", {}).get("rewrite", {}).get("rewriter", {})
+    rewriter = run.rewriter
     rules: Mapping[str, Any] = rewriter.get("select", {}).get("rules") or {}
     return rules
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import duckdb
 
 from jobs.measure.diff.portions import portions
-from jobs.measure.evaluate.contexts import contexts_of
+from jobs.measure.evaluate.asked_with import asked_with
 from jobs.measure.evaluate.measure import DEPTH
 from jobs.measure.evaluate.per_query import database, kept
 from jobs.runs.folder import RunFolder
@@ -107,6 +107,8 @@ class MovedQuery(NamedTuple):
     """Strategy -> A or B, which alone selected it."""
     context: str | None = None
     """The earlier turns; None: there are none."""
+    filters: Mapping[str, str] = {}
+    """Column of the log -> the value by which its documents are filtered."""
 
 
 class Moves(NamedTuple):
@@ -170,7 +172,7 @@ def moves(a: RunFolder, b: RunFolder, count: int) -> Moves:
             sums = _row(connection, "SELECT sum(overlap * log_count), sum(log_count), sum(overlap) FROM moved")
             overlaps, traffic, plain = (have + (add or 0) for have, add in zip((overlaps, traffic, plain), sums, strict=True))
             listed = sorted([*listed, *_listed(connection, both, count)], key=_by_traffic)[:count]
-    contexts = contexts_of(b, [one.query_id for one in listed])
+    beside = asked_with(b, [one.query_id for one in listed])
     queries = shares["both"].queries
     return Moves(
         **shares,
@@ -180,7 +182,7 @@ def moves(a: RunFolder, b: RunFolder, count: int) -> Moves:
             for name, n in by_strategy.items()
         ],
         overlap=overlaps / traffic if traffic else plain / queries if queries else None,
-        listed=[one._replace(context=contexts.get(one.query_id)) for one in listed],
+        listed=[one._replace(**beside[one.query_id]._asdict()) if one.query_id in beside else one for one in listed],
     )
 
 

@@ -6,7 +6,7 @@ thousands of queries any difference is significant, so the size of the differenc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from jobs.job.measure_names import depths
 from jobs.log.judgements import Judgements
-from jobs.measure.evaluate.contexts import contexts_of
+from jobs.measure.evaluate.asked_with import asked_with
 from jobs.measure.evaluate.intervals import Floats, mean_interval
 from jobs.measure.evaluate.looked import Looked, Numbers, looked, uneven
 from jobs.measure.evaluate.per_query import PerQuery, database, kept, per_query, sums_by_query
@@ -53,6 +53,8 @@ class QueryChange(NamedTuple):
     b: float
     context: str | None = None
     """The earlier turns; None: there are none."""
+    filters: Mapping[str, str] = {}
+    """Column of the log -> the value by which its documents are filtered."""
 
 
 class Paired(NamedTuple):
@@ -193,6 +195,8 @@ def _moved(
                 [b.tables["queries"], count],
             ).fetchall()
             found.append([QueryChange(*row) for row in rows])
-    contexts = contexts_of(b, [one.query_id for of in found for one in of])
-    gained, lost = ([one._replace(context=contexts.get(one.query_id)) for one in of] for of in found)
+    beside = asked_with(b, [one.query_id for of in found for one in of])
+    gained, lost = (
+        [one._replace(**beside[one.query_id]._asdict()) if one.query_id in beside else one for one in of] for of in found
+    )
     return gained, lost

@@ -170,8 +170,7 @@ def per_query(run: RunFolder, judgements: Judgements, measures: Sequence[str] | 
 
 def _own_cuts(run: RunFolder) -> dict[str, tuple[int | None, float | None]]:
     """Returns strategy -> depth and score floor of its own, as the run has recorded them."""
-    strategies = run.record.get("identity", {}).get("rewrite", {}).get("rewriter", {}).get("strategies", ())
-    return {one["name"]: (one.get("depth"), one.get("score_floor")) for one in strategies}
+    return {one["name"]: (one.get("depth"), one.get("score_floor")) for one in run.strategies}
 
 
 def committed_keys(query_of: dict[str, str | None], pending: set[str]) -> dict[str, list[str]]:
@@ -202,7 +201,13 @@ def sums_by_query(values: Floats, query_ids: Sequence[str | None]) -> tuple[Floa
 
 
 def per_query_table(run: RunFolder, judgements: Judgements, values: PerQuery) -> pa.Table:
-    """Returns a row per counted key: the key, its query, and each measure of the results and of the original alone."""
+    """Returns a row per counted key: the key, its query, and each measure of the results and of the original alone.
+
+    A run whose queries have earlier turns has a column `context`, and one with `retrieve.filters` a column `filter COLUMN` for
+    each column of the log that they name.
+    """
+    from jobs.measure.evaluate.asked_with import AskedWith, asked_with, filter_columns  # which reads through this module
+
     with database(run) as connection:
         wanted = [query_id for query_id in values.query_ids if query_id is not None]
         connection.register("wanted", pa.table({"query_id": pa.array(sorted(set(wanted)), pa.string())}))
@@ -215,6 +220,12 @@ def per_query_table(run: RunFolder, judgements: Judgements, values: PerQuery) ->
     columns["query_id"] = pa.array(values.query_ids, pa.string())
     if judgements.key != "query":
         columns["query"] = pa.array([query for query, _ in texts], pa.string())
+    beside = asked_with(run, wanted)
+    with_it = [beside.get(query_id or "", AskedWith()) for query_id in values.query_ids]
+    if run.config.log.context_column is not None:
+        columns["context"] = pa.array([one.context for one in with_it], pa.string())
+    for name in filter_columns(run):
+        columns[f"filter {name}"] = pa.array([one.filters.get(name) for one in with_it], pa.string())
     columns["log_count"] = pa.array([log_count for _, log_count in texts], pa.int64())
     for place, name in enumerate(values.measures):
         columns[name] = pa.array(values.results[:, place])

@@ -11,6 +11,7 @@ import numpy as np
 
 from jobs.measure.compare.significance import TIE
 from jobs.measure.compare.standing import Standing
+from jobs.measure.evaluate.asked_with import NOTHING, AskedWith, asked_with
 from jobs.pages.report.documents import texts_of
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database
@@ -45,6 +46,8 @@ class ExtremeQuery:
     log_count: int
     gain: float
     values: dict[str, tuple[float, float]]
+    asked_with: AskedWith = NOTHING
+    """Its earlier turns and filters; empty where texts are left out."""
     rewrites: list[tuple[str, str]] = field(default_factory=list)
     """Strategy, with the position where it has several, and text of each."""
     before: list[Document] = field(default_factory=list)
@@ -100,6 +103,9 @@ def extremes(
         for key in chosen
     ]
     if texts and queries:
+        beside = asked_with(run, [one.query_id for one in queries])
+        for one in queries:
+            one.asked_with = beside.get(one.query_id, one.asked_with)
         _fill_rewrites(run, arm, queries)
     of_keys = [grades.get(frame.keys[key], {}) for key in chosen]
     without = _fill_documents(run, (found.comparison.baseline, arm), queries, of_keys, texts=texts)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cluster.run.shards import Manifest
+from jobs.measure.evaluate.asked_with import NOTHING, AskedWith, asked_with
 from jobs.pages.report.figures import Case, Figures
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database, files, queries_of
@@ -35,6 +36,8 @@ class Example:
     raw: Excerpt | None
     strategies: list[str]
     """Those that failed by it."""
+    asked_with: AskedWith = NOTHING
+    """The earlier turns and filters of a query."""
 
 
 @dataclass(frozen=True)
@@ -72,11 +75,14 @@ def failures(figures: Figures, *, texts: bool) -> Failures:
     if texts:
         for shard, ids in wanted.items():
             queries.update({query_id: query for query_id, query, _ in queries_of(run, shard) if query_id in ids})
+    beside = asked_with(run, queries)
     of_queries = []
     failed = {}
     for case in figures.cases:
         cases = found.get((case.stage, case.reason), [])
-        of_queries.append(Failure(case, [_told(one, queries.get(one.about), texts=texts) for _, one in cases]))
+        of_queries.append(
+            Failure(case, [_told(one, queries.get(one.about), beside.get(one.about, NOTHING), texts=texts) for _, one in cases])
+        )
         if not case.note:
             failed.update({one.about: shard for shard, one in cases})
     return Failures(of_queries, _of_log_rows(run, texts=texts), failed)
@@ -156,7 +162,7 @@ def _read(excerpt: dict[str, object]) -> Excerpt | None:
     return Excerpt(text, before=rest) if excerpt["end"] else Excerpt(text, after=rest)
 
 
-def _told(one: Example, query: str | None, *, texts: bool) -> Example:
+def _told(one: Example, query: str | None, with_it: AskedWith = NOTHING, *, texts: bool) -> Example:
     if not texts:
         return Example(one.about, None, None, None, one.strategies)
-    return Example(one.about, query, one.message, one.raw, one.strategies)
+    return Example(one.about, query, one.message, one.raw, one.strategies, with_it or NOTHING)

@@ -228,8 +228,7 @@ class Figures:
         there.
         """
         config, found = self.run.config, {}
-        rewriter = self.run.record.get("identity", {}).get("rewrite", {}).get("rewriter", {})
-        as_one = {one["name"] for one in rewriter.get("strategies", ()) if one.get("as_one")}
+        as_one = {one["name"] for one in self.run.strategies if one.get("as_one")}
         of_queries = {one.strategy: one.queries for one in self.rungs if one.strategy in as_one}
         for retriever, settings in config.retrieve.retrievers.items():
             texts = self.routed(retriever)

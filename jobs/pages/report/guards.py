@@ -10,12 +10,15 @@ from jobs.chain.guard_counts import REQUESTS, GuardCounts, found_by_guards, sear
 from jobs.measure.evaluate.answer_share import AnswerShare, answer_share
 from jobs.pages.report.documents import texts_of
 from jobs.pages.report.figures import Figures
+from jobs.run.whole_job import COUNTED
 from jobs.runs.reading import database, files, spread
 from rewriters.guards.leakage import copies
+from rewriters.reasons import FLAGS, GUARDED
 
 MOST_COMPARED = 200  # passages; each with TOP documents
 SHARDS = 5
 TOP = 10
+_MEANINGS = FLAGS | GUARDED | COUNTED
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,8 @@ class GuardFigures:
     """The figures of the section."""
 
     found: list[GuardCounts]
+    meanings: dict[str, str]
+    """Of the flags and reasons in `found`, what each says of a text or, over a whole job, of texts."""
     searches_saved: int
     requests_saved: int
     masked_queries: int
@@ -56,8 +61,10 @@ def guards(figures: Figures) -> GuardFigures:
             answers = answer_share(run, run.config.evaluate.answers, run.config.evaluate.key)
         except ConfigError as error:
             problem = str(error)
+    found = found_by_guards(counts)
     return GuardFigures(
-        found_by_guards(counts),
+        found,
+        {name: meaning for name, meaning in _MEANINGS.items() if name in {one.name for one in found}},
         searches_saved(counts, run.config),
         counts[REQUESTS],
         counts["error_queries/rewrite/masked"],

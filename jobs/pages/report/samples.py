@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from cluster.run.shards import Manifest
-from jobs.measure.evaluate.contexts import contexts_of
+from jobs.measure.evaluate.asked_with import NOTHING, AskedWith, asked_with
 from jobs.measure.evaluate.original import fuse_original
 from jobs.measure.evaluate.per_query import kept
 from jobs.pages.report.choosing import choose
@@ -66,8 +66,8 @@ class Sample:
     """doc_id -> grade, of the judged documents."""
     searched: str | None = None
     """The query with its typos, as it was searched and reranked; None: it has none."""
-    context: str | None = None
-    """The earlier turns; None: it has none."""
+    asked_with: AskedWith = NOTHING
+    """Its earlier turns, and its filters."""
     values: tuple[float, float | None] | None = None
     """The leading measure of the results and of the original alone; None: the query is not judged."""
 
@@ -130,8 +130,8 @@ def samples(figures: Figures, failed: Failures, count: int, *, texts: bool, judg
         _fill_alone(run, rows, found)
     for query_id, requests in sampled_requests(run, list(chosen), list(found), texts=texts).items():
         found[query_id].requests = requests
-    for query_id, context in contexts_of(run, found).items():
-        found[query_id].context = context
+    for query_id, with_it in asked_with(run, found).items():
+        found[query_id].asked_with = with_it
     if (typos := run.config.retrieve.typos) is not None:
         for sample in found.values():
             typed = with_typos(sample.query, sample.query_id, typos)

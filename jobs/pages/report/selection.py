@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from jobs.chain.selection_counts import Selected
+from jobs.measure.evaluate.asked_with import NOTHING, AskedWith, asked_with
 from jobs.measure.evaluate.evaluate import Evaluation
 from jobs.pages.report.against import Against, against
 from jobs.pages.report.figures import Figures
@@ -54,6 +55,7 @@ class SelectionReason:
     query: str
     strategies: list[str]
     reason: str
+    asked_with: AskedWith = NOTHING
 
 
 @dataclass(frozen=True)
@@ -129,4 +131,8 @@ def _reasons(figures: Figures) -> list[SelectionReason]:
     for manifest in manifests:
         if wanted - queries.keys():
             queries |= {query_id: text for query_id, text, _ in queries_of(run, manifest.shard) if query_id in wanted}
-    return [SelectionReason(query_id, queries[query_id], strategies, reason) for query_id, strategies, reason in rows]
+    beside = asked_with(run, wanted)
+    return [
+        SelectionReason(query_id, queries[query_id], strategies, reason, beside.get(query_id, NOTHING))
+        for query_id, strategies, reason in rows
+    ]

@@ -49,7 +49,17 @@ _SAYS_A_MODEL = re.compile(
       | (?:can\s?not|can['’]t)\ (?:comply|(?:assist|rewrite|fulfil|process|provide|answer|help\ with)
             \ [^.\n]{{0,40}}\b(?:this|that|your|such|requests?|quer(?:y|ies)))\b
       | (?:i|we)\ (?:don['’]t|do\ not)\ know\b | (?:i['’]m|i\ am)\ not\ (?:sure|certain|familiar|aware)\b
-      | no,?\ i\ (?:can|will|won) | you['’]re\ (?:very\ |most\ )?welcome[.,!] | how\ (?:can|may)\ i\ (?:help|assist)\ you\b
+      | i\ (?:understand|hear|can\ (?:see|hear|tell)|know|realize)\ (?:that\ )?(?:you['’]re|you\ are|you\ may|you\ might
+            |this\ is)\b
+      | if\ you(?:['’]re|\ are|\ or\ someone\ you\ know)\ (?:is\ |are\ )?(?:thinking\ (?:about|of)|having\ thoughts
+            |struggling|in\ crisis|feeling\ (?:suicidal|hopeless|overwhelmed)|considering)\b
+            .{{0,120}}\b(?:reach\ out|call|help|talk)\b
+      | [^.!?\n]{{0,80}}\b(?:you(?:['’]re|\ are)\ not\ alone|no\ est[aá]s\ sol[oa]|não\ está\ sozinh[oa]|non\ sei\ sol[oa]
+            |du\ bist\ nicht\ allein|n['’](?:es|êtes)\ pas\ seule?|ты\ не\ один|вы\ не\ одн|je\ bent\ niet\ alleen
+            |nie\ jesteś\ sam)\b
+      | 听到(?:你|您)这么说 | [^。\n]{{0,40}}(?:(?:你|您)并不孤单|你不是一个人|一人ではありません|혼자가\ 아닙니다)
+      | no,?\ i\ (?:can|will|won) | you['’]re\ (?:very\ |most\ )?welcome[.,!]
+      | how\ (?:can|may)\ i\ (?:help|assist)\ you\b
       | ich\ habe\ keinen\ zu(?:griff|gang)\b | je\ n['’]ai\ pas\ accès\b | no\ tengo\ acceso\b | não\ tenho\ acesso\b
       | non\ ho\ accesso\b | ik\ heb\ geen\ toegang\b | (?:jag|jeg)\ har\ (?:inte|ikke)\ (?:tillgång|adgang|tilgang)\b
       | у\ меня\ нет\ (?:доступа|информации|данных)\b | nie\ mam\ dostępu\b | nemám\ přístup\b
@@ -141,10 +151,11 @@ _ASKS = re.compile(
       | [^.\n]{0,60}\b(?:(?<!what\ )do\ you\ mean|are\ you\ (?:looking\ for|referring\ to|asking)|would\ you\ like\ me
             |do\ you\ want\ me)\b
       | please\ (?:clarify|rephrase)\b | what\ would\ you\ like\ (?:me\ )?to\ (?:compare|know|search|find|ask|rewrite)\b
-      | (?:i|we)(?:['’]d|['’]ll|\ would|\ will)?\ (?:need|require)
-            \ (?:(?:a\ (?:bit|little|few)|some|any)\ )?(?:more|further|additional)
+      | (?:to\ [^.,\n]{1,60},\ )?(?:i|we)(?:['’]d|['’]ll|\ would|\ will)?\ (?:need|require)
+            \ (?:some|(?:(?:a\ (?:bit|little|few)|some|any)\ )?(?:more|further|additional))
             \ (?:details?|information|context|clarification)\b
-      | please\ (?:provide|specify|share|enter)\b.{0,40}\b(?:query|question|details|information|context|more|text|what)\b
+      | please\ (?:provide|specify|share|enter|paste|upload|send|attach|type)\b.{0,40}\b(?:query|question|details|information
+            |context|more|text|what|your?|code|file|document|link)\b
       | it\ (?:seems|looks|appears|sounds)\ (?:like\ |as\ if\ |that\ )?(?:you\b|(?:your|the)\ (?:query|question|request|search
             |message))
       | (?:your|the)\ (?:search\ )?(?:query|question|message)\ (?:is|seems|appears)\ (?:to\ be\ )?(?:empty|incomplete
@@ -159,7 +170,7 @@ _ASKS = re.compile(
 )
 # What a model says of itself within a text or behind its first sentence; "We can't help you" may be a company's.
 _OF_ITSELF = re.compile(
-    rf"""(?:as\ an?\ (?:\w+\ ){{0,3}}{_MODEL}(?:\ model)?(?=,|\ (?:i|my)\b)
+    rf"""(?:[.!?:;,]|\s[–—-])\s+(?P<says>as\ an?\ (?:\w+\ ){{0,3}}{_MODEL}(?:\ model)?(?=,|\ (?:i|my)\b)
       | (?:as\ |since\ |because\ |but\ |so\ |and\ |however,?\ )?i\ (?:currently\ |also\ )?(?:(?:do\ not|don['’]t)\ have
             \ (?:\w+\ ){{0,2}}?(?:access|ability|capability|real-time|information|knowledge|data)\b
         |(?:can\s?not|can['’]t|(?:am|['’]m)\ (?:unable|not\ able)\ to)\ (?:provide|help\ with|assist|predict|access|browse
@@ -169,8 +180,8 @@ _OF_ITSELF = re.compile(
     )""",
     re.IGNORECASE | re.VERBOSE,
 )
-_CLAUSES = re.compile(r"[.!?:;]\s+|,\s+|\s[–—-]\s+")
-_MOST_CLAUSES, _MOST_BEGINNING = 8, 400  # of a text, and its characters, that are looked at
+_SENTENCES = re.compile(r"[.!?]\s+")
+_MOST_BEGINNING = 400  # characters of a text that are looked at
 _FIRST_PERSON = re.compile(
     r"\b(?:can['’]?t|cannot|unable|kann (?:ich )?nicht|nao (?:consigo|posso)|peux pas"
     r"|i|i['’]m|me|my|we|our|ich|mir|mein\w*|je|j['’]|mon|mes|yo|mi|mis|no puedo|io|non (?:posso|riesco)|eu|meu|minha"
@@ -210,17 +221,15 @@ def _is_of(found: re.Match[str], query: str) -> bool:
 
 def _speaks_of_itself(begins: str, query: str) -> bool:
     """Returns whether a model speaks of itself, or asks for a query, behind the first clause of a text."""
-    for at in list(_CLAUSES.finditer(begins))[:_MOST_CLAUSES]:
-        before = begins[: at.start()]
-        if before.count('"') % 2 or before.count("“") > before.count("”"):
-            continue
-        found = _OF_ITSELF.match(begins, at.end())
-        if found is not None and not _FIRST_PERSON.search(query) and not _is_of(found, query):
+    for found in _OF_ITSELF.finditer(begins):
+        before = begins[: found.start()]
+        is_quoted = before.count('"') % 2 or before.count("“") > before.count("”")
+        if not is_quoted and not _FIRST_PERSON.search(query) and label_key(found["says"]) not in label_key(query):
             return True
-        asks = _ASKS.match(begins, at.end()) if begins[at.start()] in ".!?" else None
-        if asks is not None and _QUERY.search(begins, at.end()) and not _is_of(asks, query):
-            return True
-    return False
+    if not _QUERY.search(begins):
+        return False
+    ends = [at.end() for at in _SENTENCES.finditer(begins)]
+    return any((asks := _ASKS.match(begins, end)) and _QUERY.search(begins, end) and not _is_of(asks, query) for end in ends)
 
 
 def without_questions(paragraph: str) -> str:

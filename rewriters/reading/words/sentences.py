@@ -1,4 +1,4 @@
-"""Sentences of a passage that the token limit cut."""
+"""Sentences: how many a text has, and those of a passage that the token limit cut."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ _CLOSING = "\"'”’»)\\]）」』*_"
 _END = re.compile(
     rf"(?:(?<=[^\W\d_]{{3}})\.|(?<=[\d%)\]\"”])\.(?=\s)|[!?])[{_CLOSING}]*(?=\s+[^\sa-z,;]|\s*\Z)|[。！？।॥؟۔።။][{_CLOSING}]*"
 )
+
+
+def sentences(text: str) -> int:
+    """Returns the number of sentences that end in a text."""
+    return sum(1 for _ in _END.finditer(text))
 
 
 def whole_sentences(text: str) -> str:

@@ -8,6 +8,7 @@ the query itself begins with is never taken for talk.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from rewriters.normalise import normalise
 from rewriters.reading.answer import label_key
@@ -77,9 +78,10 @@ _NO_TEXT = re.compile(
 # What a program says of its failure.
 _FAILURE = re.compile(
     r"""[\s*_>"“]{0,4}(?:
-        (?:error|exception|traceback|http\ (?:error|status)|internal\ server\ error|service\ unavailable)\b\s?[:：(]
+        (?:error(?:\ code)?|exception|traceback|http\ (?:error|status)|internal\ server\ error|service\ unavailable)\b\s?[:：(]
       | (?:\d{3}\ )?(?:bad\ gateway|gateway\ time-?out|too\ many\ requests|internal\ server\ error
             |service\ unavailable)\s?(?:[.,;]|$)
+      | (?:the|this|our)\ server\ (?:had\ an?\ error|encountered|is\ (?:currently\ )?(?:overloaded|busy|unavailable))
       | (?:rate\ limit\ (?:reached|exceeded)|upstream\ (?:connect\ error|request\ timeout)|no\ healthy\ upstream)\b
     )""",
     re.IGNORECASE | re.VERBOSE,
@@ -139,7 +141,13 @@ _SENTENCE_END = re.compile(r"[.!。！][\"'”’)\]）」*_]{0,3}\s*$")
 
 def given_in(text: str) -> bool:
     """Returns whether a text names what was asked for or given, such as a query, a rewrite or a passage."""
-    return _GIVEN.search(text[:_MOST_TALK]) is not None
+    return _is_given(text[:_MOST_TALK])
+
+
+@lru_cache(maxsize=1024)
+def _is_given(opening: str) -> bool:
+    """Returns whether words for what was asked for stand in a text; several checks ask it of the same line."""
+    return _GIVEN.search(opening) is not None
 
 
 def ends_in_colon(text: str) -> bool:

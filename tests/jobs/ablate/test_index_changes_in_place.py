@@ -17,7 +17,7 @@ from whole_runs import rows
 
 from jobs.chain.stages.write import Write
 from jobs.config.load import load_config
-from jobs.job.changing import noted_changes
+from jobs.job.changing import last_states, noted_changes
 from jobs.job.prepare import prepare
 from jobs.pages.report import report
 from jobs.run.ablation import prepare_ablation
@@ -134,3 +134,16 @@ def test_a_change_while_it_is_searched_is_said(
     (start,) = json.loads((folder / "run.json").read_text())["starts"]
     assert start["index_states"]["begin"] != start["index_states"]["end"]
     assert "written to it since start 1 began" in report(open_run(str(folder)), None, None)
+
+
+def test_the_states_noted_last_are_those_of_all_starts() -> None:
+    starts: list[dict[str, Any]] = [
+        {"start": 1, "index_states": {"begin": {"a": 1, "b": 1}, "end": {"a": 2}}},
+        {"start": 2},
+        {"start": 3, "index_states": {"begin": {"b": 3}}},
+    ]
+    assert last_states(starts) == {"a": 2, "b": 3}
+    assert [said.partition(", so")[0] for said in noted_changes(starts)] == [
+        "index a: another program has written to it since start 1 began",
+        "index b: another program has written to it since the start before",
+    ]

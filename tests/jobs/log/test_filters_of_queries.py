@@ -50,7 +50,7 @@ def made(folder: Path, files: list[list[tuple[Any, ...]]]) -> dict[str, list[Row
     }
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.lists(st.lists(row, min_size=1, max_size=15), min_size=1, max_size=3), st.sampled_from([1, 3, 1000]))
 def test_it_equals_a_plain_python_oracle(files: list[list[tuple[Any, ...]]], limit: int) -> None:
     queries: dict[str, Counter[str]] = defaultdict(Counter)
@@ -115,3 +115,8 @@ def test_a_column_that_cannot_filter_is_refused(column: pa.Array | None, words: 
     columns = LogColumns("query", values=("market",), filters=(("shop", "market"),))
     with pytest.raises(LogError, match=words):
         check_log(find_log_files(str(tmp_path / "log.parquet")), columns)
+
+
+def test_the_columns_of_filters_are_read() -> None:
+    columns = LogColumns("query", values=("market",), filters=(("tenant", "shop"), ("lang", "market")))
+    assert columns.values == ("market", "shop")

@@ -113,7 +113,7 @@ def oracle(log: dict[str, Any], max_chars: int) -> tuple[list[dict[str, Any]], l
     return queries, query_map, rejected
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(logs())
 def test_dedup_equals_a_plain_python_oracle(log: dict[str, Any]) -> None:
     columns = LogColumns("query", "id" if log["ids"] else None, "n" if log["counts"] else None, max_chars=12)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from jobs.measure.evaluate.asked_with import AskedWith, asked_with, filter_columns
 from jobs.pages.report.figures import Figures
 from jobs.runs.reading import database, files
 
@@ -20,6 +21,15 @@ class NothingFound:
     """How often all committed queries were asked."""
     listed: list[tuple[str, str, int]]
     """query_id, query, how often it was asked; `MOST` at most."""
+    columns: list[str]
+    """Of the log, by whose values documents are filtered."""
+    asked_with: dict[str, AskedWith]
+    """query_id -> its earlier turns and filters."""
+
+    @property
+    def with_turns(self) -> bool:
+        """Returns whether some of the listed queries have earlier turns."""
+        return any(one.context for one in self.asked_with.values())
 
 
 def nothing_found(figures: Figures) -> NothingFound | None:
@@ -42,7 +52,8 @@ def nothing_found(figures: Figures) -> NothingFound | None:
         assert every is not None
         query = f"SELECT query_id, query, log_count {source} ORDER BY log_count DESC, query_id LIMIT {MOST}"
         listed = connection.execute(query, given).fetchall()
-    return NothingFound(int(sums[0]), int(sums[1]), int(every[0]), listed)
+    beside = asked_with(run, [query_id for query_id, _, _ in listed])
+    return NothingFound(int(sums[0]), int(sums[1]), int(every[0]), listed, filter_columns(run), beside)
 
 
 def _counts(name: str) -> bool:
