@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from cluster.errors import ConfigError, LogError
 from cluster.run.spread import THREADS
-from cluster.storage.s3_duckdb import attach, reason
+from cluster.storage.s3_duckdb import reason
 from jobs.clicks.fields import rows_of
 from jobs.config.config import Config
 from jobs.log.check import LogColumns, check_log
@@ -62,7 +62,6 @@ def opened(config: Config, reading: EventChoice) -> Iterator[duckdb.DuckDBPyConn
             tempfile.TemporaryDirectory(prefix="dmqr-clicks-") as temp,
             connect(MEMORY, THREADS, Path(temp)) as connection,
         ):
-            attach(connection)
             _load_searches(connection, config, queries, reading)
             of_event = rows_of(events, _EVENT, {}, needed=("action", "ubi_id", "doc_id"))
             actions = [action.lower() for action in reading.actions]

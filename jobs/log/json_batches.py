@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from cluster.errors import LogError
 from cluster.storage import object_at, remote
-from cluster.storage.s3_duckdb import attach, reason
+from cluster.storage.s3_duckdb import reason
 from jobs.log.files import LogFile, unchanged
 from jobs.log.json_lines import LineFields, json_fields, objects_from, raw
 from jobs.log.task import MEMORY, connect
@@ -49,7 +49,6 @@ def json_batches(file: LogFile, texts: Sequence[str], lists: Sequence[str], rows
     read = 0
     with tempfile.TemporaryDirectory(prefix="dmqr-log-") as temp, connect(MEMORY, 1, Path(temp)) as connection:
         try:
-            attach(connection)
             connection.execute("SET preserve_insertion_order = true")
             for batch in connection.sql(select).to_arrow_reader(rows):
                 yield batch

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from cluster.errors import LogError
 from cluster.run.shards import File
 from cluster.storage import open_storage
-from cluster.storage.s3_duckdb import attach, reason
+from cluster.storage.s3_duckdb import open_duckdb, reason
 from jobs.log.check import LogColumns
 
 MEMORY = "256MB"  # of one DuckDB
@@ -67,7 +67,6 @@ def query(sql: str, params: dict[str, Any], threads: int) -> pa.Table:
     with tempfile.TemporaryDirectory(prefix="dmqr-log-") as temp:
         try:
             with connect(MEMORY, threads, Path(temp)) as connection:
-                attach(connection)
                 return connection.sql(sql, params=params).to_arrow_table()
         except duckdb.Error as error:
             remedy = "lower log.max_chars, or leave out log.id_column"
@@ -83,7 +82,7 @@ def no_room(what: str, error: duckdb.Error, memory: str, temp: Path, remedy: str
 
 
 def connect(memory_limit: str, threads: int, temp: Path) -> duckdb.DuckDBPyConnection:
-    """Opens an in-memory DuckDB that spills to `temp`."""
+    """Opens an in-memory DuckDB that reads s3:// and spills to `temp`."""
     config: dict[str, str | int | bool] = {"memory_limit": memory_limit, "temp_directory": str(temp)}
     config |= {"threads": threads, "preserve_insertion_order": False}
-    return duckdb.connect(config=config)
+    return open_duckdb(config)

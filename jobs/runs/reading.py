@@ -11,7 +11,7 @@ import duckdb
 import pyarrow.parquet as pq
 
 from cluster.run.shards import Manifest
-from cluster.storage.s3_duckdb import attach
+from cluster.storage.s3_duckdb import open_duckdb
 from jobs.runs.folder import RunFolder
 
 MEMORY = "512MB"
@@ -23,9 +23,8 @@ def database() -> Iterator[duckdb.DuckDBPyConnection]:
     """Opens DuckDB in bounded memory; it spills to a temporary folder."""
     with (
         tempfile.TemporaryDirectory(prefix="dmqr-report-") as folder,
-        duckdb.connect(config={"memory_limit": MEMORY, "threads": "2", "temp_directory": folder}) as connection,
+        open_duckdb({"memory_limit": MEMORY, "threads": "2", "temp_directory": folder}) as connection,
     ):
-        attach(connection)
         yield connection
 
 

@@ -13,7 +13,7 @@ from s3_proxy import Fault, proxied
 from s3_server import S3Server
 
 from cluster.storage import Storage, open_storage, s3_client
-from cluster.storage.s3_duckdb import attach, reason
+from cluster.storage.s3_duckdb import open_duckdb, reason
 
 ROWS = 600_000
 QUERY = """SELECT count(*), sum(n), count(DISTINCT text), sum(length(text)), max(file_row_number), count(DISTINCT filename)
@@ -32,9 +32,12 @@ def table(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def connection() -> Iterator[duckdb.DuckDBPyConnection]:
-    with duckdb.connect(config={"threads": "4", "memory_limit": "256MB"}) as connection:
-        attach(connection)
+    with open_duckdb({"threads": "4", "memory_limit": "256MB"}) as connection:
         yield connection
+
+
+def test_a_query_that_takes_long_draws_nothing(connection: duckdb.DuckDBPyConnection) -> None:
+    assert connection.sql("SELECT current_setting('enable_progress_bar')").fetchall() == [(False,)]  # drawn after 2 s
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,7 +14,7 @@ from s3_server import S3Server
 from cluster.costs import STORAGE, STORAGE_REQUESTS
 from cluster.storage import s3_client
 from cluster.storage.s3 import PART, S3Storage
-from cluster.storage.s3_duckdb import attach
+from cluster.storage.s3_duckdb import open_duckdb
 from cluster.storage.traffic import add_traffic, count_answer, count_request, take_traffic
 
 
@@ -57,8 +56,7 @@ def test_what_duckdb_and_pyarrow_read_is_counted(store: S3Storage, proxy: Proxy)
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"n": list(range(200_000))}), sink, row_group_size=10_000, compression="none", use_dictionary=False)
     store.put("t.parquet", sink.getvalue().to_pybytes())
-    with duckdb.connect() as connection:
-        attach(connection)
+    with open_duckdb() as connection:
         (found,) = connection.execute(f"SELECT sum(n) FROM read_parquet('{store.url('t.parquet')}')").fetchone() or (None,)
     with store.open("t.parquet") as file:
         assert found == pq.ParquetFile(file).read().column("n").to_numpy().sum()

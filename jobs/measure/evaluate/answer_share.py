@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import duckdb
 import pyarrow as pa
 
-from cluster.storage.s3_duckdb import attach
+from cluster.storage.s3_duckdb import open_duckdb
 from jobs.log.answers import read_answers
 from jobs.log.judgements import Judgements, Key
 from jobs.measure.evaluate.judged_rows import query_of
@@ -31,8 +30,7 @@ def answer_share(run: RunFolder, path: str, key: Key) -> AnswerShare:
     answers = read_answers(path, key)
     files = [run.storage.url(file.key) for one in run.manifests for file in one.files.get("rewrites", ())]
     found: dict[str, list[str]] = {}
-    with duckdb.connect() as connection:
-        attach(connection)
+    with open_duckdb() as connection:
         for name, query_id in query_of(connection, run, Judgements(path, {name: {} for name in answers}, key)).items():
             if query_id is not None:
                 found.setdefault(query_id, []).extend(answers[name])

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cluster.errors import ConfigError
-from cluster.storage.s3_duckdb import attach, reason
+from cluster.storage.s3_duckdb import reason
 from jobs.chain.list_columns import cut_from
 from jobs.job.measure_names import check_grades, check_measures, deepest_rank
 from jobs.log.judgements import Judgements
@@ -97,7 +97,6 @@ def database(*runs: RunFolder) -> Iterator[duckdb.DuckDBPyConnection]:
             tempfile.TemporaryDirectory(prefix="dmqr-evaluate-") as temp,
             connect(MEMORY, judged_rows.THREADS, Path(temp)) as connection,
         ):
-            attach(connection)
             yield connection
     except (duckdb.Error, OSError) as error:
         where = " or ".join(run.storage.root for run in runs)
