@@ -15,6 +15,7 @@ import select
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 from cluster.cause import cause
 from cluster.errors import DmqrError, UnavailableError
@@ -41,6 +42,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
         return 0
+
+
+def entry_point() -> NoReturn:
+    """Ends this process with the exit code of one verb.
+
+    After a stop that does not wait, such as a stall, a thread of an in-process run may still be inside a model. PyTorch aborts
+    the process when Python ends beside it ("terminate called without an active exception", exit code 134), so it does not.
+    """
+    code = main()
+    running = sys.modules.get("jobs.run.stream")  # imported by verbs that run
+    if running is not None and running.is_streaming():
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def _reader_is_gone() -> bool:
@@ -89,4 +104,4 @@ def _failure(verb: str, error: Exception) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    entry_point()

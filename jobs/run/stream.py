@@ -18,11 +18,19 @@ Runner = RayRunner | LocalRunner
 Results = queue.Queue[dict[str, Any] | BaseException | None]
 
 
+_THREAD = "stream"
+
+
 def stream(runner: Runner, pending: Sequence[Shard]) -> Results:
     """Starts a thread that runs the shards; returns the queue into which it puts each committed row, and None at the end."""
     results: Results = queue.Queue()
-    threading.Thread(target=_stream, args=(runner, pending, results), name="stream", daemon=True).start()
+    threading.Thread(target=_stream, args=(runner, pending, results), name=_THREAD, daemon=True).start()
     return results
+
+
+def is_streaming() -> bool:
+    """Returns whether shards are still run, as after a stop that did not wait for them."""
+    return any(thread.name == _THREAD for thread in threading.enumerate())
 
 
 def next_result(results: Results) -> dict[str, Any] | None:

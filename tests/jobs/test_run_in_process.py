@@ -6,6 +6,7 @@ import io
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -17,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from whole_runs import check_files, check_same_rows, rows
+from whole_runs import ROOT, check_files, check_same_rows, rows
 
 from cluster.run.lease import holder
 from cluster.run.stage import shard_of
@@ -315,3 +316,28 @@ def test_a_query_that_a_worker_fails_on_costs_no_other_its_results(make: Make, c
         assert sorted(map(repr, rows(folder, table))) == sorted(map(repr, others))
     said = {(row["stage"], row["reason"]) for row in rows(folder, "errors") if row["query_id"] == rye}
     assert said == {("retrieve", "failed"), ("fuse", "no_hits")}
+
+
+MODEL_AT_WORK = """
+import threading, time, torch
+from jobs import __main__ as program
+from jobs.run import stream
+
+def work():
+    a = torch.rand(300, 300)
+    while True:
+        a = (a @ a).clamp(0, 1)
+
+def stopped():
+    threading.Thread(target=work, name=stream._THREAD, daemon=True).start()
+    time.sleep(0.5)
+    return 1
+
+program.main = stopped
+program.entry_point()
+"""
+
+
+def test_a_stop_beside_a_model_at_work_keeps_its_exit_code() -> None:
+    done = subprocess.run([sys.executable, "-c", MODEL_AT_WORK], cwd=ROOT, capture_output=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (1, b"")
