@@ -248,7 +248,7 @@ class Prices(BaseModel):
     def usd(self, costs: Totals, stages: Iterable[str] | None = None) -> float:
         """Returns the price of `costs` in USD: time of workers and driver, accelerators, tokens, searches, requests to S3.
 
-        Nodes are not part of it: `jobs.bill.bill` has the whole bill.
+        Nodes are not part of it: `jobs.runs.bill` has the whole bill.
 
         Args:
             costs: Quantities.

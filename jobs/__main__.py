@@ -17,8 +17,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
+from cluster.cause import cause
 from cluster.errors import DmqrError, UnavailableError
-from jobs.cli.refusal import cause, other_python, say, system
+from jobs.cli.refusal import other_python, say, system
 
 try:
     from jobs.cli import verbs

@@ -122,7 +122,7 @@ VALUES = pa.map_(pa.string(), pa.string())  # column of the log -> the query's v
 FILE = pa.struct([("table", pa.string()), ("key", pa.string()), ("rows", pa.int64()), ("size", pa.int64())])
 
 # In flight: the input and the output of the first stage, and the output of the last. The other stages declare their columns
-# as `ADDS`; `jobs/pipeline.py` links them.
+# as `ADDS`; `jobs/chain/pipeline.py` links them.
 SHARD = pa.schema([("shard", pa.int32()), ("key", pa.string()), ("row_group", pa.int32())])
 QUERIES = pa.schema(
     [

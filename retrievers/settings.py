@@ -14,7 +14,7 @@ from cluster.http import server_address
 FROZEN = ConfigDict(extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True)
 
 NOT_IDENTITY = Field(json_schema_extra={"identity": False})
-"""Marks a field that is no part of a run's fingerprint (`jobs/keys.py`)."""
+"""Marks a field that is no part of a run's fingerprint (`jobs/job/keys.py`)."""
 
 # The defaults of before: a config that says them has the fingerprint that it had. What a null came to is in the identities of
 # the indexes and of the reranker.

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 FROZEN = ConfigDict(extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True)
 
 NOT_IDENTITY = Field(json_schema_extra={"identity": False})
-"""Marks a field that is no part of a run's fingerprint (`jobs/keys.py`)."""
+"""Marks a field that is no part of a run's fingerprint (`jobs/job/keys.py`)."""
 
 DRIFT = 0.15
 """Default of `guards.drift`; measured in docs/strategies.md."""

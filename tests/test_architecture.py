@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,16 +16,26 @@ import pytest
 from cluster.run.pools import Pool
 from cluster.run.stage import Stage
 from cluster.storage.files import FileStorage
+from jobs.chain.pipeline import CHAIN, stages
 from jobs.config.config import Config
+from jobs.job.pools import requested_pools
+from jobs.job.prepare import Prepared
 from jobs.log.check import LogColumns
-from jobs.pipeline import CHAIN, stages
-from jobs.pools.requested import requested_pools
-from jobs.run.prepare import Prepared
 from jobs.tables import COMMITTED, SHARD
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("cluster", "jobs", "retrievers", "rewriters")
 LEAVES = {"cluster.errors", "cluster.http", "cluster.outages"}  # the modules that every package may import
+# The rooms of jobs/, the ground floor first: a room imports those of lower floors, and of its own floor without a circle.
+FLOORS = (
+    ("tables", "terminal", "log", "config", "job"),  # what a job is, and how it tells what happens
+    ("chain",),  # what its shards go through
+    ("runs",),  # what was run
+    ("run", "plan", "try_one", "index", "submit"),  # what runs, and reads what was run before
+    ("measure", "tune", "clicks"),  # what is made of it
+    ("pages",),
+    ("cli", "__main__"),  # what a person types
+)
 HEAVY = ("torch", "sentence_transformers", "transformers", "FlagEmbedding", "elasticsearch", "vllm", "bm25s")
 MOST_LINES = 330
 MOST_FILES = 18  # Python files of a folder
@@ -48,6 +59,31 @@ def imported(nodes: Iterator[ast.AST]) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and not node.level and node.module not in LEAVES:
             names.add((node.module or "").partition(".")[0])
     return names
+
+
+def rooms_imported(nodes: Iterator[ast.AST]) -> set[str]:
+    """The rooms of jobs/ that import statements among `nodes` name; the package itself is none."""
+    modules: list[str] = []
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            modules += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            modules += [f"{node.module}.{alias.name}" for alias in node.names]
+    return {module.split(".")[1] for module in modules if module.startswith("jobs.")}
+
+
+def room_of(path: Path) -> str:
+    return Path(*path.relative_to(ROOT / "jobs").parts[:1]).stem
+
+
+def rooms() -> dict[str, set[str]]:
+    """Room of jobs/ -> the other rooms that it imports, in functions and for type checkers, too."""
+    found: dict[str, set[str]] = {}
+    for path in FILES:
+        if path.is_relative_to(ROOT / "jobs") and path != ROOT / "jobs" / "__init__.py":
+            room = room_of(path)
+            found.setdefault(room, set()).update(rooms_imported(ast.walk(tree(path))) - {room})
+    return found
 
 
 def at_import(node: ast.AST) -> Iterator[ast.AST]:
@@ -79,6 +115,29 @@ def test_only_jobs_imports_the_other_packages(path: Path) -> None:
     package = path.relative_to(ROOT).parts[0]
     ours = imported(ast.walk(tree(path))) & set(PACKAGES)
     assert package == "jobs" or ours <= {package}, f"{name_of(path)} imports {ours - {package}}"
+
+
+def test_every_room_of_jobs_is_on_one_floor() -> None:
+    assert sorted(rooms()) == sorted(room for floor in FLOORS for room in floor)
+
+
+def test_no_room_imports_one_of_a_floor_above() -> None:
+    floor_of = {room: number for number, floor in enumerate(FLOORS) for room in floor}
+    upward = [f"{room} -> {other}" for room, others in rooms().items() for other in others if floor_of[other] > floor_of[room]]
+    assert not upward
+
+
+def test_the_rooms_of_a_floor_form_no_circle() -> None:
+    found = rooms()
+    for floor in FLOORS:
+        TopologicalSorter({room: found[room] & set(floor) for room in floor}).prepare()  # raises CycleError
+
+
+def test_the_walk_over_rooms_sees_imports_in_functions_and_for_type_checkers() -> None:
+    code = (
+        "import jobs.log.files, jobs\ndef f():\n    from jobs import run\nif TYPE_CHECKING:\n    from jobs.job.keys import x\n"
+    )
+    assert rooms_imported(ast.walk(ast.parse(code))) == {"log", "run", "job"}
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
@@ -120,7 +179,7 @@ def test_no_folder_has_too_many_files() -> None:
     assert not {folder: n for folder, n in files.items() if n > MOST_FILES}
 
 
-@pytest.mark.parametrize("module", ["jobs.__main__", "jobs.run.run", "jobs.run.prepare", "cluster.run.stage"])
+@pytest.mark.parametrize("module", ["jobs.__main__", "jobs.run.run", "jobs.job.prepare", "cluster.run.stage"])
 def test_importing_a_module_loads_nothing_heavy(module: str) -> None:
     code = f"import sys, {module}; print(*(name for name in {(*HEAVY, 'ray.data')!r} if name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)

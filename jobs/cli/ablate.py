@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 def ablate(options: argparse.Namespace) -> int:
     """Gathers what the arms of a config need, answers each, compares them and writes the report."""
-    from jobs.ablate.prepare import prepare_ablation
-    from jobs.compare.closing import ComparedArms, closing_page, closing_values, compared, write_pages
-    from jobs.run.folder import open_run
+    from jobs.pages.closing import ComparedArms, closing_page, closing_values, compared, write_pages
+    from jobs.run.ablation import prepare_ablation
     from jobs.run.run import run
+    from jobs.runs.folder import open_run
 
     ablation = prepare_ablation(load(options), options.config)
     prepared, command = ablation.prepared, again(options, "ablate")

@@ -11,8 +11,8 @@ from cluster.costs import Prices, load_prices
 from cluster.errors import ConfigError
 from cluster.storage import remote
 from jobs.config.config import EvaluateSettings
-from jobs.evaluate.judgements import Judgements, read_qrels
-from jobs.run.folder import RunFolder
+from jobs.log.judgements import Judgements, read_qrels
+from jobs.runs.folder import RunFolder
 
 
 def prices_of(options: argparse.Namespace, folder: RunFolder) -> Prices | None:

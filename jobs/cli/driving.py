@@ -11,15 +11,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from cluster.cause import cause
 from cluster.errors import DmqrError, Stopped
 from cluster.run.submitted import submitting_command
 from jobs.cli.command_line.arguments import program
-from jobs.cli.refusal import cause, say, system
+from jobs.cli.refusal import say, system
 
 if TYPE_CHECKING:
     from jobs.config.config import Config
-    from jobs.run.folder import RunFolder
-    from jobs.run.prepare import Prepared
+    from jobs.job.prepare import Prepared
+    from jobs.runs.folder import RunFolder
     from jobs.terminal.live_display import LiveDisplay
     from jobs.terminal.log_files import LogFiles
 

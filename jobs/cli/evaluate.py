@@ -10,18 +10,19 @@ from jobs.cli.beside import with_measures
 from jobs.cli.printing import print_json, print_page
 
 if TYPE_CHECKING:
-    from jobs.evaluate.judgements import Judgements
-    from jobs.run.folder import RunFolder
+    from jobs.log.judgements import Judgements
+    from jobs.runs.folder import RunFolder
 
 
 def evaluate(options: argparse.Namespace) -> int:
     """Measures a run's results against judgements."""
     from jobs.cli.beside import check_matched
-    from jobs.evaluate.evaluate import evaluation as evaluation_of
-    from jobs.evaluate.evaluate import evaluation_table, evaluation_values, read_qrels
-    from jobs.evaluate.exports import check_per_query, write_per_query, write_trec
-    from jobs.evaluate.per_query import per_query
-    from jobs.run.folder import open_run
+    from jobs.log.judgements import read_qrels
+    from jobs.measure.evaluate.evaluate import evaluation as evaluation_of
+    from jobs.measure.evaluate.evaluate import evaluation_table, evaluation_values
+    from jobs.measure.evaluate.exports import check_per_query, write_per_query, write_trec
+    from jobs.measure.evaluate.per_query import per_query
+    from jobs.runs.folder import open_run
 
     if options.per_query:
         check_per_query(options.per_query)
@@ -49,10 +50,10 @@ def evaluate(options: argparse.Namespace) -> int:
 def _evaluate_ablation(options: argparse.Namespace, folder: RunFolder, judgements: Judgements) -> int:
     """Compares the arms of an ablation by other judgements, or writes what was measured for other tools."""
     from jobs.cli.beside import check_matched
-    from jobs.compare.comparison import compare
-    from jobs.compare.export.frame import write_csv, write_latex
-    from jobs.compare.export.trec import write_trec
-    from jobs.compare.table import comparison_table, comparison_values
+    from jobs.measure.compare.comparison import compare
+    from jobs.measure.compare.export.frame import write_csv, write_latex
+    from jobs.measure.compare.export.trec import write_trec
+    from jobs.pages.comparison import comparison_table, comparison_values
 
     comparison = compare(folder, judgements, with_measures(folder.config.evaluate, options.measures))
     check_matched(judgements, comparison.warning, comparison.frame.not_committed)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import errno
-import re
 import sys
 
+from cluster.cause import cause
 from cluster.errors import ConfigError, DmqrError, UnavailableError
 
 _ANOTHER = "correct the path, or name another"
@@ -19,7 +19,6 @@ _REMEDIES = {
     errno.EPIPE: "what stood at the other end of a pipe or connection is gone; start it again",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
 }
-_PACKAGES = ("jobs.", "rewriters.", "retrievers.", "cluster.")
 
 
 def say(verb: str, words: object, code: int) -> int:
@@ -44,15 +43,3 @@ def system(error: OSError) -> str:
         return f"{cause(error)}; try again later"
     name = f"{error.filename}: " if error.filename else ""
     return f"{name}{error.strerror or type(error).__name__}; {_REMEDIES.get(error.errno or 0, _ANOTHER)}"
-
-
-def cause(error: BaseException) -> str:
-    """Returns what went wrong in one line: an error of ours that a worker raised, else the innermost cause.
-
-    Ray wraps what a worker raised in text of many lines.
-    """
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    causes = [line for line in lines if re.match(r"[A-Za-z_][\w.]*(Error|Exception|Exit)(:|$)", line)]
-    ours = [line.split(": ", 1)[-1] for line in causes if line.startswith(_PACKAGES)]
-    others = [line for line in causes if not line.startswith("ray.")]
-    return (ours or others or lines or [type(error).__name__])[0].rstrip(".")

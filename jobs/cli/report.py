@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cluster.costs import Prices
     from jobs.config.config import EvaluateSettings
-    from jobs.evaluate.evaluate import Evaluation
-    from jobs.evaluate.judgements import Judgements
-    from jobs.report.judged import Judged
-    from jobs.run.folder import RunFolder
+    from jobs.log.judgements import Judgements
+    from jobs.measure.evaluate.evaluate import Evaluation
+    from jobs.pages.report.judged import Judged
+    from jobs.runs.folder import RunFolder
 
 
 def report(options: argparse.Namespace) -> int:
     """Writes a run's report."""
     from jobs.cli.beside import check_matched, check_samples, judgements_of, prices_of, with_measures
-    from jobs.report.judged import measured
-    from jobs.run.folder import open_run
+    from jobs.pages.report.judged import measured
+    from jobs.runs.folder import open_run
     from jobs.terminal.formats import unpriced
 
     folder = open_run(options.run)
@@ -54,9 +54,9 @@ def write_report(
     samples: int | None = None,
 ) -> str:
     """Writes the report and returns where; what is None is as the run's config has it."""
-    from jobs.evaluate.stored import store_evaluation
-    from jobs.report import report
-    from jobs.run.folder import REPORT
+    from jobs.measure.evaluate.stored import store_evaluation
+    from jobs.pages.report import report
+    from jobs.runs.folder import REPORT
 
     wanted = folder.config.report
     html = report(
@@ -85,8 +85,8 @@ def _write_ablation(
     samples: int | None,
 ) -> str:
     """Writes the report of an ablation, and without `out` the table and the values beside it, too; returns where."""
-    from jobs.compare.closing import compared, report_of, write_pages
-    from jobs.run.folder import REPORT
+    from jobs.pages.closing import compared, report_of, write_pages
+    from jobs.runs.folder import REPORT
 
     wanted = folder.config.report
     shown: dict[str, Any] = {
@@ -103,7 +103,7 @@ def _write_ablation(
 def _put_out(out: str, html: str) -> str:
     """Writes a page to a file or an object on S3; returns where."""
     from cluster.storage import open_storage, remote
-    from jobs.run.folder import REPORT
+    from jobs.runs.folder import REPORT
 
     if remote(out):
         bucket, _, key = out.removeprefix("s3://").partition("/")

@@ -12,13 +12,13 @@ from jobs.cli.submitted import found_job, is_config, named_config, with_config
 
 if TYPE_CHECKING:
     from cluster.run.job_server import SubmittedJob
-    from jobs.run.status import Status
+    from jobs.runs.status import Status
 
 
 def status(options: argparse.Namespace) -> int:
     """Shows how far a run is; returns 0, whatever its state."""
-    from jobs.run.status import status_values
-    from jobs.terminal.status_page import status_page
+    from jobs.pages.status import status_page
+    from jobs.runs.status import status_values
 
     _check_chosen(options)
     job = found_job(_without_date(options))[1] if options.address else None
@@ -41,7 +41,7 @@ def status(options: argparse.Namespace) -> int:
 
 def _of_storage(options: argparse.Namespace) -> Status:
     from cluster.storage import open_storage
-    from jobs.run.status import read_status
+    from jobs.runs.status import read_status
 
     if not is_config(_without_date(options)):
         return read_status(options.run, options.label or options.date)

@@ -11,9 +11,9 @@ from jobs.cli.printing import print_json, print_page
 def tune(options: argparse.Namespace) -> int:
     """Tunes a run's config and writes it."""
     from jobs.cli.beside import judgements_of
-    from jobs.run.folder import open_run
+    from jobs.pages.tune import tuning_page, tuning_values
+    from jobs.runs.folder import open_run
     from jobs.terminal.log_files import logged
-    from jobs.tune.page import tuning_page, tuning_values
     from jobs.tune.tune import tune
     from jobs.tune.written import check_out, write_tuned
 

@@ -16,8 +16,8 @@ from jobs.cli.printing import print_json, print_page
 from jobs.cli.refusal import say
 
 if TYPE_CHECKING:
-    from jobs.evaluate.evaluate import Evaluation
-    from jobs.run.folder import RunFolder
+    from jobs.measure.evaluate.evaluate import Evaluation
+    from jobs.runs.folder import RunFolder
     from jobs.terminal.live_display import LiveDisplay
     from jobs.terminal.log_files import LogFiles
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def index(options: argparse.Namespace) -> int:
     """Builds the indexes that a config names."""
     from jobs.index.index import index
-    from jobs.run.indexes import encoder_warnings
+    from jobs.job.indexes import encoder_warnings
     from jobs.terminal.log_files import logged
 
     config = load(options)
@@ -42,11 +42,11 @@ def index(options: argparse.Namespace) -> int:
 def try_(options: argparse.Namespace) -> int:
     """Sends a query through every stage, or one after the other."""
     from jobs.config.load import load_config
+    from jobs.pages.try_one import page
     from jobs.terminal.log_files import logged
     from jobs.try_one.ask import greeting, queries
     from jobs.try_one.given import Given, read_values
     from jobs.try_one.loaded import LoadedConfig
-    from jobs.try_one.page import page
     from jobs.try_one.trial import trial_values
 
     given = Given(options.context, read_values(options.value))
@@ -81,10 +81,10 @@ def try_(options: argparse.Namespace) -> int:
 
 def plan(options: argparse.Namespace) -> int:
     """Shows what a run would do and cost."""
-    from jobs.ablate.prepare import prepare_ablation
-    from jobs.ablate.settings import AblateSettings
+    from jobs.config.ablate import AblateSettings
+    from jobs.job.prepare import prepare
     from jobs.plan.plan import plan, plan_table
-    from jobs.run.prepare import prepare
+    from jobs.run.ablation import prepare_ablation
     from jobs.terminal.log_files import logged
 
     config = load(options)
@@ -103,12 +103,12 @@ def plan(options: argparse.Namespace) -> int:
 def run(options: argparse.Namespace) -> int:
     """Brings a run to its end, measures it and writes its report."""
     from jobs.cli.report import write_report
-    from jobs.report.judged import measured
-    from jobs.run.folder import REPORT, open_run
-    from jobs.run.prepare import prepare
+    from jobs.job.prepare import prepare
+    from jobs.pages.report.judged import measured
+    from jobs.pages.summary import closing_table, closing_values
     from jobs.run.run import run
+    from jobs.runs.folder import REPORT, open_run
     from jobs.terminal.logs import event
-    from jobs.terminal.summary import closing_table, closing_values
 
     prepared = prepare(load(options), options.config)
     before = prepared.storage.stat(SUCCESS) is not None
@@ -142,7 +142,7 @@ def run(options: argparse.Namespace) -> int:
 def runs(options: argparse.Namespace) -> int:
     """Lists the runs of a config, or below an output."""
     from cluster.storage import open_storage
-    from jobs.runs import find_output, list_runs, prices_of, runs_table
+    from jobs.measure.run_list import find_output, list_runs, prices_of, runs_table
 
     config = load(options) if options.config.endswith((".yaml", ".yml")) else None
     if config is None and (options.set or options.date):
@@ -163,9 +163,9 @@ def runs(options: argparse.Namespace) -> int:
 def diff(options: argparse.Namespace) -> int:
     """Compares two runs."""
     from jobs.cli.beside import check_matched, check_samples, judgements_of, prices_of
-    from jobs.diff.diff import diff, diff_values
-    from jobs.diff.page import diff_page
-    from jobs.run.folder import open_run
+    from jobs.measure.diff.diff import diff, diff_values
+    from jobs.pages.diff import diff_page
+    from jobs.runs.folder import open_run
 
     check_samples(options)
     a, b = open_run(options.a), open_run(options.b)

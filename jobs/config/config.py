@@ -13,10 +13,9 @@ from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from cluster.errors import nearest
 from cluster.run.settings import ClusterSettings
-from jobs.ablate.settings import AblateSettings
-from jobs.config.fields import FROZEN, NOT_IDENTITY
+from jobs.config.ablate import AblateSettings
 from jobs.config.limits import LimitSettings
-from jobs.evaluate.judgements import Key
+from jobs.log.judgements import Key
 from jobs.log.settings import LogSettings
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.hybrid.settings import HybridSettings, all_indexed
@@ -24,6 +23,8 @@ from retrievers.lists import TOGETHER
 from retrievers.predictors import lexical_retriever
 from retrievers.retriever import RetrieverSettings
 from retrievers.settings import (
+    FROZEN,
+    NOT_IDENTITY,
     AnyEncoderSettings,
     CorpusSettings,
     FuseSettings,

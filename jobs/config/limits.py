@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from jobs.config.fields import FROZEN
+from retrievers.settings import FROZEN
 
 
 class LimitSettings(BaseModel):

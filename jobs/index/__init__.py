@@ -1,1 +1,1 @@
-"""The verb index, and opening of local and S3 indexes."""
+"""The verb index: builds the indexes that a config names."""

@@ -11,14 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from cluster.cause import cause
 from cluster.errors import DmqrError, RetrieverError
 from cluster.run.actors import map_on_actors
 from cluster.run.pools import AUTO, PoolRequest
 from cluster.run.session import IN_PROCESS, Session
-from jobs.cli.refusal import cause
 from jobs.config.config import Config
-from jobs.pipeline import package_folders
-from jobs.pools.requested import device
+from jobs.job.pools import device
+from jobs.job.shipping import package_folders
 from retrievers.elastic.passages import InProcessLoader, LoadCounts, PassageEncoder, open_loader
 
 BLOCKS = 2  # of some 1,000 documents, per worker at a time: one is encoded while the other is sent

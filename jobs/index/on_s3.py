@@ -14,7 +14,7 @@ from cluster.run.lease import Lease
 from cluster.storage import PROBE, check_writable
 from cluster.storage.copies import work_folder
 from cluster.storage.s3 import S3Storage
-from jobs.index.opening import stored_index
+from jobs.job.opening import stored_index
 from retrievers.corpora.files import COLUMNS, Source
 from retrievers.local.build import Elsewhere, IndexSummary, build_local_index
 from retrievers.local.fields import IndexFields

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from jobs.config.fields import FROZEN, NOT_IDENTITY
+from retrievers.settings import FROZEN, NOT_IDENTITY
 
 
 def day(value: Any) -> Any:

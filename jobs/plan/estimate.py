@@ -15,11 +15,11 @@ from typing import Any
 
 from cluster import costs
 from cluster.run.shards import Manifest, spent
-from jobs.bill.spending import tries_per_request
-from jobs.bill.starts import Start, driver_spent, known_starts, waited_seconds
 from jobs.config.config import Config
-from jobs.pools.sizes import previous_run
-from jobs.run.prepare import Prepared
+from jobs.job.prepare import Prepared
+from jobs.run.pool_sizes import previous_run
+from jobs.run.spending import tries_per_request
+from jobs.runs.starts import Start, driver_spent, known_starts, waited_seconds
 from rewriters.engines.openai.token_count import TokenCounter
 from rewriters.engines.settings import LocatedVllmSettings, OpenaiSettings, VllmSettings
 from rewriters.normalise import query_id

@@ -18,21 +18,21 @@ from cluster.run.pools import Pool, PoolRequest, local_pools
 from cluster.run.session import IN_PROCESS, InProcessSession, Session, usable_gpus
 from cluster.run.shards import SUCCESS, Plan, check_inputs, manifests, read_plan
 from cluster.storage import open_storage
-from jobs.ablate.plan import ablation_rows, planned_ablation
-from jobs.ablate.prepare import Ablation
-from jobs.bill.spending import expected_requests, requests_per_query, tries_per_request
 from jobs.config.config import Config
+from jobs.job.indexes import encoder_words
+from jobs.job.prepare import Prepared
+from jobs.job.shipping import package_folders
 from jobs.log.dedup import dedup
-from jobs.pipeline import package_folders
+from jobs.plan.ablation import ablation_rows, planned_ablation
 from jobs.plan.estimate import SAMPLE, estimate
 from jobs.plan.searches import all_searches
-from jobs.pools.sizes import CALIBRATION, has_auto, known_seconds, seconds_words, with_seconds
+from jobs.run.ablation import Ablation
 from jobs.run.finish import unwritten_tables
-from jobs.run.indexes import encoder_words
-from jobs.run.prepare import Prepared
-from jobs.run.tally import summed
+from jobs.run.pool_sizes import CALIBRATION, has_auto, known_seconds, seconds_words, with_seconds
+from jobs.run.spending import expected_requests, requests_per_query, tries_per_request
 from jobs.run.unchanged import check_indexes_unchanged
 from jobs.run.work import RUN
+from jobs.runs.tally import summed
 from jobs.tables import ORIGINAL
 from jobs.terminal.formats import clock, money, unpriced
 from jobs.terminal.live_display import LiveDisplay

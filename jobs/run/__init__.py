@@ -1,1 +1,1 @@
-"""The verb run: checks before the run, the run itself, and its end."""
+"""The verb run: the driver, what it spends and shows, and the run's end; its work may be a run's or an ablation's."""

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 from cluster.errors import ClusterError
 from cluster.run.shards import SUCCESS, File, Plan, committed_tables, manifests, put_success, remove_orphans
 from cluster.storage import Storage
+from jobs.chain.journal import remove_journals
 from jobs.config.config import Config
+from jobs.job.prepare import Prepared
 from jobs.log.task import PLAN
-from jobs.run.prepare import Prepared
-from jobs.stages.journal import remove_journals
 from jobs.tables import STORED
 
 BalancesOf = Callable[[Prepared, Plan, Mapping[str, int], Mapping[str, list[File]]], list[tuple[str, int, str, int]]]

@@ -13,8 +13,8 @@ from typing import Any
 from cluster.errors import ClusterError
 from cluster.run.lease import HEARTBEAT_SECONDS, Lease
 from cluster.storage import Storage
-from jobs.bill.starts import PROGRESS
 from jobs.run.stopping import outcome
+from jobs.runs.starts import PROGRESS
 from jobs.terminal.state import State
 
 _log = logging.getLogger(f"dmqr.{__name__}")

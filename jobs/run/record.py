@@ -16,13 +16,13 @@ from cluster import costs
 from cluster.errors import RetrieverError
 from cluster.run.session import InProcessSession, Session
 from cluster.run.shards import Plan, manifests
-from jobs.bill.ledger import Ledger
-from jobs.bill.starts import driver_spent, known_starts, node_time
-from jobs.guards.whole_job import whole_job
-from jobs.keys import SCHEMA_VERSION
-from jobs.pools.sizes import PoolSizes
-from jobs.run.changing import States, changes, last_states, read_states, warn_of
-from jobs.run.prepare import Prepared
+from jobs.job.changing import States, changes, last_states, read_states, warn_of
+from jobs.job.keys import SCHEMA_VERSION
+from jobs.job.prepare import Prepared
+from jobs.run.ledger import Ledger
+from jobs.run.pool_sizes import PoolSizes
+from jobs.run.whole_job import whole_job
+from jobs.runs.starts import driver_spent, known_starts, node_time
 from jobs.terminal.logs import event
 from jobs.terminal.outage_log import OutageLog
 from jobs.terminal.state import State

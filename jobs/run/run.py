@@ -19,29 +19,29 @@ from cluster.run.session import IN_PROCESS, InProcessSession, Session, open_sess
 from cluster.run.shards import SUCCESS, Manifest, Plan, check_inputs, read_manifest, read_plan
 from cluster.shared_folder import check_shared
 from cluster.storage.traffic import add_traffic
-from jobs.bill.ledger import Ledger
-from jobs.bill.spending import RunMoney
-from jobs.log.draft import draft_plan, store_plan
-from jobs.metrics.driver import DriverGauges, tracked_metrics
-from jobs.pipeline import package_folders
-from jobs.pools.sizes import PoolSizes
+from jobs.job.prepare import Prepared
+from jobs.job.shipping import package_folders
+from jobs.run.draft import draft_plan, store_plan
 from jobs.run.finish import finish, put_latest
-from jobs.run.prepare import Prepared
+from jobs.run.gauges import DriverGauges, tracked_metrics
+from jobs.run.ledger import Ledger
+from jobs.run.pool_sizes import PoolSizes
 from jobs.run.progress_file import ProgressFile
 from jobs.run.record import Record
+from jobs.run.spending import RunMoney
 from jobs.run.stopping import Signals, Stall, Sums, limit, outcome
 from jobs.run.stream import Results, Runner, next_result, stream
-from jobs.run.tally import Tally, tally_of
 from jobs.run.traces import Traces, traced
 from jobs.run.unchanged import check_indexes_unchanged
+from jobs.run.watch import Watch
 from jobs.run.work import RUN, Work
+from jobs.runs.tally import Tally, tally_of
 from jobs.terminal.commit_log import log_commit
 from jobs.terminal.formats import queries
 from jobs.terminal.live_display import LiveDisplay
 from jobs.terminal.log_files import LogFiles
 from jobs.terminal.logs import event
 from jobs.terminal.outage_log import OutageLog
-from jobs.terminal.watch import Watch
 
 STARTING = "starting the workers"  # until the first worker works
 

@@ -12,8 +12,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 from cluster import costs
 from cluster.errors import Stopped
 from cluster.run.shards import Plan
-from jobs.run.prepare import Prepared
-from jobs.run.tally import Tally
+from jobs.job.prepare import Prepared
+from jobs.runs.tally import Tally
 from jobs.tables import NOTES
 from jobs.terminal.formats import money
 from jobs.terminal.live_display import LiveDisplay
@@ -41,7 +41,7 @@ class Sums(NamedTuple):
     halted: bool
     """Whether requests were not sent, since the rest of the budget does not pay for them."""
     around: float = 0.0
-    """USD that are not in `spent`: `jobs.bill.spending.RunMoney.around`."""
+    """USD that are not in `spent`: `jobs.run.spending.RunMoney.around`."""
 
 
 def limit(prepared: Prepared, plan: Plan, tally: Tally, sums: Sums, resume_command: str) -> Stopped | None:

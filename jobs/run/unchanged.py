@@ -11,8 +11,8 @@ from typing import Any
 from cluster.errors import ClusterError
 from cluster.run.shards import SUCCESS
 from jobs.config.config import Config
-from jobs.run.folder import find_runs
-from jobs.run.prepare import Prepared
+from jobs.job.prepare import Prepared
+from jobs.runs.folder import find_runs
 from retrievers.hybrid.settings import indexed_identities
 from retrievers.models import at_commit
 

@@ -9,12 +9,12 @@ from typing import Any
 from cluster.run.pools import Pool, PoolRequest
 from cluster.run.shards import File, Plan
 from cluster.run.stage import Stage
-from jobs.bill.spending import requests_per_query, tries_per_request
-from jobs.pipeline import stages
-from jobs.pools.request_shares import check_shares
-from jobs.pools.requested import requested_pools
+from jobs.chain.pipeline import stages
+from jobs.job.pools import requested_pools
+from jobs.job.prepare import Prepared, check_engine
+from jobs.job.request_shares import check_shares
 from jobs.run.finish import run_balances, written_schemas
-from jobs.run.prepare import Prepared, check_engine
+from jobs.run.spending import requests_per_query, tries_per_request
 
 Balances = list[tuple[str, int, str, int]]
 

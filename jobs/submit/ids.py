@@ -17,7 +17,7 @@ from cluster.errors import ConfigError
 from cluster.run.job_server import SubmittedJob
 from cluster.run.submitted import COMMAND
 from jobs.config.config import Config
-from jobs.keys import identity
+from jobs.job.keys import identity
 from jobs.submit.sent_config import absolute
 
 Verb = Literal["run", "ablate"]

@@ -8,7 +8,7 @@ from cluster.errors import DmqrError
 from cluster.run.job_server import SubmittedJob
 from cluster.run.lease import holder
 from cluster.storage import open_storage
-from jobs.run.folder import find_runs
+from jobs.runs.folder import find_runs
 from jobs.submit.ids import run_of
 from jobs.submit.patience import PATIENCE_SECONDS, within
 

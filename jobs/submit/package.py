@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from jobs.pipeline import package_folders
+from jobs.job.shipping import package_folders
 from jobs.submit.sent_config import FOLDER, SentConfig
 
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")

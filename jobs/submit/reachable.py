@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from cluster.storage import remote
 from jobs.config.config import Config
-from jobs.pools.requested import engines_of_strategies
+from jobs.job.pools import engines_of_strategies
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.hybrid.settings import all_indexed
 from retrievers.local.settings import LocalSettings

@@ -22,10 +22,10 @@ from cluster.kuberay.rayjob import rayjob
 from cluster.kuberay.refused import LONGEST_NAME, check_rayjob
 from cluster.kuberay.worker_groups import explicit_pools, reach, worker_groups
 from cluster.run.pools import Pool, stage_of_pool
-from jobs.ablate.arms import arms_of
-from jobs.ablate.pools import arm_pools, arm_rerankers, engines_of, pooled_config
+from jobs.chain.ablate.arms import arms_of
+from jobs.chain.ablate.pools import arm_pools, arm_rerankers, engines_of, pooled_config
 from jobs.config.config import Config
-from jobs.pools.requested import requested_pools
+from jobs.job.pools import requested_pools
 from jobs.submit.config_map import config_files
 from jobs.submit.ids import Verb
 from jobs.submit.reachable import servers

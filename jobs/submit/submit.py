@@ -14,10 +14,10 @@ from cluster.errors import ConfigError, RewriterError
 from cluster.run.job_server import JobServer, SubmittedJob
 from cluster.storage import remote
 from jobs.config.config import Config
-from jobs.evaluate.answers import read_answers
-from jobs.evaluate.evaluate import read_qrels
-from jobs.run.prepare import read_prices
-from jobs.run.rewriting import config_error, read_rewriting
+from jobs.job.prepare import read_prices
+from jobs.job.rewriting import config_error, read_rewriting
+from jobs.log.answers import read_answers
+from jobs.log.judgements import read_qrels
 from jobs.submit.ids import Verb, attempts, metadata, next_id, submission_id
 from jobs.submit.lost import lost_run
 from jobs.submit.package import write_package

@@ -1,1 +1,1 @@
-"""Display, log and closing table of a job."""
+"""What is shown and logged while a job works."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from typing import Any
 
 
 def listed(reasons: Mapping[str, int], width: int = 120) -> str:
@@ -86,3 +88,14 @@ def clock(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def masked(values: Any) -> Any:
+    """Returns plain values with user and password removed from every URL."""
+    if isinstance(values, dict):
+        return {key: masked(value) for key, value in values.items()}
+    if isinstance(values, list):
+        return [masked(value) for value in values]
+    if isinstance(values, str):
+        return re.sub(r"://(?:[^/?#\s]*|[^:/?#\s]+:\S*)@", "://***@", values)
+    return values

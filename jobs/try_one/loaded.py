@@ -1,6 +1,6 @@
 """A config whose models and indexes are loaded in this process, without Ray, for one query after the other.
 
-The workers are those of a run (`jobs/pipeline.py`), in a temporary folder, so that a result is that of a run.
+The workers are those of a run (`jobs/chain/pipeline.py`), in a temporary folder, so that a result is that of a run.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from cluster.errors import ConfigError
 from cluster.run.meter import Meter
 from cluster.run.session import InProcessSession
 from cluster.run.stage import Stage
+from jobs.chain.completions import Completions, key_of
+from jobs.chain.list_columns import cuts_of
+from jobs.chain.pipeline import stages
+from jobs.chain.search_texts import query_texts
 from jobs.config.config import Config
-from jobs.index.opening import open_documents
+from jobs.job.engine import open_worker_engine
+from jobs.job.opening import open_documents
+from jobs.job.pools import requested_pools
+from jobs.job.prepare import check_engine, prepare_query
+from jobs.job.request_shares import worker_settings
 from jobs.log.judge import Rejection, judge
 from jobs.log.variables import newest
-from jobs.pipeline import stages
-from jobs.pools.request_shares import worker_settings
-from jobs.pools.requested import requested_pools
-from jobs.run.engine import open_worker_engine
-from jobs.run.prepare import check_engine, prepare_query
-from jobs.stages.completions import Completions, key_of
-from jobs.stages.list_columns import cuts_of
-from jobs.stages.search_texts import query_texts
 from jobs.tables import LOST, ORIGINAL, QUERIES
 from jobs.terminal.formats import unpriced
 from jobs.try_one.given import NOTHING, Given, check_utf8

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cluster import costs
+from jobs.chain.list_columns import Cuts
 from jobs.config.config import Config
-from jobs.stages.list_columns import Cuts
 from retrievers.fusion import takes_part
 from retrievers.typos import with_typos
 

@@ -14,7 +14,7 @@ def draw_folds(clusters: Numbers, count: int, seed: int) -> Numbers:
     The largest clusters are placed first, each into the smallest fold.
 
     Args:
-        clusters: By `jobs.compare.clusters.query_clusters`.
+        clusters: By `jobs.measure.compare.clusters.query_clusters`.
         count: Number of folds, at most the number of clusters.
         seed: Of the drawing.
     """

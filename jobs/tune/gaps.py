@@ -1,6 +1,6 @@
 """The mean difference of two settings over queries, with interval and test, and which settings are as good as the best.
 
-The test is that of ablations (`jobs.compare.significance.paired_test`): near-duplicate queries are drawn together,
+The test is that of ablations (`jobs.measure.compare.significance.paired_test`): near-duplicate queries are drawn together,
 and where each cluster is one query it is scipy's `ttest_rel`.
 """
 
@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from jobs.compare.significance import paired_test
-from jobs.evaluate.intervals import LEVEL, Floats
+from jobs.measure.compare.significance import paired_test
+from jobs.measure.evaluate.intervals import LEVEL, Floats
 
 
 class Gap(NamedTuple):

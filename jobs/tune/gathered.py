@@ -16,13 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cluster.errors import ConfigError
-from jobs.evaluate.intervals import Floats
-from jobs.evaluate.judgements import Judgements
-from jobs.evaluate.per_query import database
-from jobs.run.folder import RunFolder
-from jobs.run.rewriting import read_rewriting
-from jobs.stages.list_columns import Cuts, cuts_of
-from jobs.stages.search_texts import Text, joined, query_texts
+from jobs.chain.list_columns import Cuts, cuts_of
+from jobs.chain.search_texts import Text, joined, query_texts
+from jobs.job.rewriting import read_rewriting
+from jobs.log.judgements import Judgements
+from jobs.measure.evaluate.intervals import Floats
+from jobs.measure.evaluate.per_query import database
+from jobs.runs.folder import RunFolder
 from jobs.tune.judged_keys import judged_keys
 from jobs.tune.vectors import TextVectors, similarity
 from retrievers.lists import ORIGINAL, TOGETHER, Hits, Lists, by_document

@@ -7,11 +7,11 @@ from collections.abc import Collection, Mapping, Sequence
 import duckdb
 
 from cluster.errors import ConfigError
-from jobs.evaluate import judged_rows
-from jobs.evaluate.evaluate import Evaluation
-from jobs.evaluate.judgements import Judgements
-from jobs.evaluate.per_query import committed_keys
-from jobs.run.folder import RunFolder
+from jobs.log.judgements import Judgements
+from jobs.measure.evaluate import judged_rows
+from jobs.measure.evaluate.evaluate import Evaluation
+from jobs.measure.evaluate.per_query import committed_keys
+from jobs.runs.folder import RunFolder
 
 
 def judged_keys(

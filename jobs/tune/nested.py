@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from jobs.evaluate.intervals import Floats
+from jobs.measure.evaluate.intervals import Floats
 from jobs.tune.folds import Numbers
 
 

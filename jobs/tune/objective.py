@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from cluster.errors import ConfigError
 from jobs.config.config import Config
-from jobs.evaluate.intervals import Floats
-from jobs.evaluate.judgements import Judgements
+from jobs.log.judgements import Judgements
+from jobs.measure.evaluate.intervals import Floats
 from jobs.tune.gathered import GatheredBlock, GatheredQueries
 from retrievers.fusion import Fused, fuse
 from retrievers.order import order

@@ -14,7 +14,7 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from jobs.evaluate.intervals import Floats
+from jobs.measure.evaluate.intervals import Floats
 from jobs.tune.gaps import as_good_as_the_best
 from jobs.tune.objective import Objective, Weighting
 from retrievers.lists import ORIGINAL

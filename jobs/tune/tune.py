@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster.errors import ConfigError, RewriterError
-from jobs.compare.clusters import query_clusters
-from jobs.evaluate.evaluate import FEW_QUERIES
-from jobs.evaluate.intervals import Floats
-from jobs.evaluate.judgements import Judgements
-from jobs.run.folder import RunFolder
-from jobs.run.rewriting import read_text
+from jobs.job.rewriting import read_text
+from jobs.log.judgements import Judgements
+from jobs.measure.compare.clusters import query_clusters
+from jobs.measure.evaluate.evaluate import FEW_QUERIES
+from jobs.measure.evaluate.intervals import Floats
+from jobs.runs.folder import RunFolder
 from jobs.tune.folds import draw_folds
 from jobs.tune.gaps import Gap, as_good_as_the_best, gap
 from jobs.tune.gathered import GatheredQueries, gather

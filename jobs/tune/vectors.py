@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from cluster.errors import RetrieverError
-from jobs.run.folder import RunFolder
-from jobs.stages.search_texts import Text
+from jobs.chain.search_texts import Text
+from jobs.runs.folder import RunFolder
 from retrievers.encoder import encoder_differences, encoder_identity, open_encoder
 from retrievers.joined import search_vectors
 from retrievers.ranking import offsets_of
@@ -46,7 +46,7 @@ def open_vectors(run: RunFolder) -> tuple[TextVectors | None, str | None]:
 
 
 def similarity(vectors: TextVectors, texts: Sequence[Sequence[Text]]) -> Similarity:
-    """Returns the cosines between the texts of each query, rounded as in the run (`jobs/stages/retrieve.py`)."""
+    """Returns the cosines between the texts of each query, rounded as in the run (`jobs/chain/stages/retrieve.py`)."""
     encoded = search_vectors([text.search for of_query in texts for text in of_query], vectors.encode)
     parts = np.split(encoded, np.cumsum([len(of_query) for of_query in texts])[:-1])
     squares = [(part @ part.T).ravel() for part in parts]

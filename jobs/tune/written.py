@@ -13,9 +13,9 @@ from pydantic import BaseModel
 from cluster.errors import ConfigError
 from cluster.storage import remote
 from jobs.config.config import Config
-from jobs.run.folder import RunFolder
+from jobs.runs.folder import RunFolder
+from jobs.tune.conclusions import choices, conclusion_written, conclusions, tuning_notes
 from jobs.tune.objective import fuse_settings
-from jobs.tune.page import choices, conclusion_written, conclusions, tuning_notes
 from jobs.tune.steps import ALONE, CONFIGURED, TuningStep
 from jobs.tune.tune import Tuning
 from retrievers.lists import ORIGINAL

@@ -115,12 +115,12 @@ def measured(verb: str, config: Path) -> Figures:
 
 def one(verb: str, config: str) -> Figures:
     """Returns seconds and CPU seconds of checking, working and closing; calls, searches, pairs; memory in MiB."""
-    from jobs.ablate.prepare import prepare_ablation
-    from jobs.compare.closing import compared, write_pages
     from jobs.config.load import load_config
-    from jobs.run.folder import open_run
-    from jobs.run.prepare import prepare
+    from jobs.job.prepare import prepare
+    from jobs.pages.closing import compared, write_pages
+    from jobs.run.ablation import prepare_ablation
     from jobs.run.run import RUN, run
+    from jobs.runs.folder import open_run
     from jobs.terminal.live_display import LiveDisplay
 
     def timed(name: str, do: Callable[[], Any]) -> Any:
@@ -212,11 +212,11 @@ def pairs(folder: Path, name: str, queries: int = 20) -> bool:
     """Whether exactly the union of the arms' candidates is scored, each pair once."""
     from tiny_reranker import make_reranker
 
-    from jobs.ablate.prepare import prepare_ablation
     from jobs.config.load import load_config
-    from jobs.run.folder import open_run
-    from jobs.run.prepare import prepare
+    from jobs.job.prepare import prepare
+    from jobs.run.ablation import prepare_ablation
     from jobs.run.run import run
+    from jobs.runs.folder import open_run
     from jobs.terminal.live_display import LiveDisplay
 
     corpus = pq.read_table(shared() / "data" / DATA[name][0] / "corpus.parquet", columns=["text"])["text"].to_pylist()

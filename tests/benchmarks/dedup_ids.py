@@ -26,12 +26,12 @@ from evaluate_speed import CONFIG, write  # noqa: E402
 from cluster.run import spread  # noqa: E402
 from cluster.run.shards import File, Manifest, Plan, Shard  # noqa: E402
 from cluster.storage import Storage, open_storage  # noqa: E402
-from jobs.evaluate.evaluate import evaluate  # noqa: E402
-from jobs.evaluate.judgements import Judgements  # noqa: E402
 from jobs.log import dedup as module  # noqa: E402
 from jobs.log.check import LogColumns  # noqa: E402
 from jobs.log.files import find_log_files  # noqa: E402
-from jobs.run.folder import RunFolder  # noqa: E402
+from jobs.log.judgements import Judgements  # noqa: E402
+from jobs.measure.evaluate.evaluate import evaluate  # noqa: E402
+from jobs.runs.folder import RunFolder  # noqa: E402
 from jobs.tables import STORED  # noqa: E402
 
 FILE_ROWS, JUDGED, SHARD, RESULTS = 1_000_000, 100_000, 1000, 5

@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 
 from cluster.run.shards import File, Manifest, Plan, Shard
 from cluster.storage.files import FileStorage
-from jobs.diff.diff import diff
-from jobs.run.folder import RunFolder
+from jobs.measure.diff.diff import diff
+from jobs.runs.folder import RunFolder
 from jobs.tables import STORED
 
 SHARD, SHARDS_PER_FILE, RESULTS = 1000, 64, 20

@@ -41,8 +41,8 @@ import pyarrow.parquet as pq
 from elasticsearch import Elasticsearch, helpers
 from elasticsearch.serializer import OrjsonSerializer
 
-from jobs.stages.retrieve import Retrieve
-from jobs.stages.rewrite import Rewrite
+from jobs.chain.stages.retrieve import Retrieve
+from jobs.chain.stages.rewrite import Rewrite
 from jobs.tables import QUERIES
 from retrievers.corpora.corpus import joined
 from retrievers.elastic import search as elastic_search

@@ -23,9 +23,9 @@ import pyarrow.parquet as pq
 from cluster.run.shards import File, Manifest, Plan, Shard
 from cluster.storage import Storage
 from cluster.storage.files import FileStorage
-from jobs.evaluate.evaluate import evaluate
-from jobs.evaluate.judgements import Judgements
-from jobs.run.folder import RunFolder
+from jobs.log.judgements import Judgements
+from jobs.measure.evaluate.evaluate import evaluate
+from jobs.runs.folder import RunFolder
 from jobs.tables import STORED
 
 SHARD, DEPTH, RESULTS = 1000, 30, 10

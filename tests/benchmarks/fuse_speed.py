@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cluster.costs import entry
-from jobs.stages.fuse import Fuse
+from jobs.chain.stages.fuse import Fuse
 from jobs.tables import HIT, REWRITE, RUN
 from retrievers.settings import FuseSettings
 

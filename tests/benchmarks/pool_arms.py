@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from recorded_sets import DEPTH, LABELS, measured, read_qrels, recorded_rows, recording, retrievers
 
-from jobs.stages.search_texts import Text, joined
+from jobs.chain.search_texts import Text, joined
 from retrievers.fusion import fuse
 from retrievers.lists import ORIGINAL, Lists, by_document
 from retrievers.ranking import offsets_of

@@ -46,14 +46,14 @@ import pyarrow.parquet as pq
 import yaml
 from recorded_sets import DATA, ENCODER, INDEXES, read_qrels, recorded_rows, recording, retrievers, shared
 
-from jobs.ablate.arms import arms_of
-from jobs.ablate.prepare import prepare_ablation
-from jobs.compare.closing import compared, write_pages
-from jobs.compare.frame import measure_arms
-from jobs.compare.measures import check_measures, deepest_rank
+from jobs.chain.ablate.arms import arms_of
 from jobs.config.load import load_config
-from jobs.run.folder import open_run
+from jobs.job.measure_names import check_measures, deepest_rank
+from jobs.measure.compare.frame import measure_arms
+from jobs.pages.closing import compared, write_pages
+from jobs.run.ablation import prepare_ablation
 from jobs.run.run import run
+from jobs.runs.folder import open_run
 from jobs.terminal.live_display import LiveDisplay
 from retrievers.encoder import Encoder
 from retrievers.local.build import build_local_index

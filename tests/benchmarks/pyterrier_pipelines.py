@@ -15,11 +15,11 @@ import pandas as pd
 import pyarrow as pa
 import pyterrier as pt
 
-from jobs.ablate.arms import Arm
+from jobs.chain.ablate.arms import Arm
 from jobs.config.config import Config
-from jobs.index.opening import open_retriever
-from jobs.pools.requested import with_precisions
-from jobs.run.rewriting import read_rewriting
+from jobs.job.opening import open_retriever
+from jobs.job.pools import with_precisions
+from jobs.job.rewriting import read_rewriting
 from retrievers.fusion import fuse
 from retrievers.lists import ORIGINAL, Lists, by_document
 from retrievers.ranking import offsets_of, ranks

@@ -92,10 +92,10 @@ def main() -> None:
 
 def make_page(folder: Path) -> None:
     """In a process of its own, so that the peak is the report's."""
-    from jobs.evaluate.judgements import Judgements
-    from jobs.report import report
-    from jobs.report.judged import measured
-    from jobs.run.folder import open_run
+    from jobs.log.judgements import Judgements
+    from jobs.pages.report import report
+    from jobs.pages.report.judged import measured
+    from jobs.runs.folder import open_run
 
     began = time.monotonic()
     run = open_run(str(folder / "run"))

@@ -20,7 +20,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1] / "jobs"))
 from report_runs import Query, RunMaker, query_id
 
-from jobs.evaluate.judgements import Judgements
+from jobs.log.judgements import Judgements
 from jobs.tune.tune import tune
 
 STRATEGIES = ("general", "keyword", "pseudo_answer", "core_content")

@@ -22,11 +22,11 @@ import pyarrow.parquet as pq
 import yaml
 from recorded_sets import DATA, ENCODER, INDEXES, LABELS, recorded_rows, recording, shared
 
-from jobs.evaluate.judgements import read_qrels
-from jobs.run.folder import open_run
+from jobs.log.judgements import read_qrels
+from jobs.pages.tune import tuning_values
+from jobs.runs.folder import open_run
 from jobs.tune.gathered import gather
 from jobs.tune.objective import Objective
-from jobs.tune.page import tuning_values
 from jobs.tune.tune import tune_lists
 from jobs.tune.vectors import open_vectors
 

@@ -90,7 +90,7 @@ def stage(model: str, count: int, tokens: int) -> tuple[float, int]:
     from cluster.run.runner_ray import RayRunner
     from cluster.run.session import WORKER_ENVIRONMENT
     from cluster.run.stage import Stage, link
-    from jobs.stages.rewrite import Rewrite
+    from jobs.chain.stages.rewrite import Rewrite
     from jobs.tables import QUERIES
     from rewriters.engines.settings import LocatedVllmSettings
 

@@ -10,7 +10,7 @@ import pytest
 
 from cluster.run.submitted import submission, submitting_command, working_folder_has
 from jobs.cli.driving import again
-from jobs.run.rewriting import _of_workers
+from jobs.job.rewriting import _of_workers
 
 COMMAND = "dmqr submit night.yaml --address http://head:8265"
 

@@ -33,19 +33,19 @@ from cluster.shared_folder import check_shared
 from cluster.storage import Entry, copies, s3_client
 from cluster.storage.files import FileStorage
 from cluster.storage.s3 import S3Storage
+from jobs.chain.stages.write import Write
 from jobs.config.config import Config
 from jobs.config.limits import LimitSettings
 from jobs.config.load import load_config
 from jobs.index import actors
+from jobs.job.request_shares import check_shares
 from jobs.log.check import LogColumns, check_log
 from jobs.log.files import LogFile
-from jobs.pools.request_shares import check_shares
-from jobs.pools.sizes import PoolSizes
 from jobs.run.finish import check_balances, run_balances
+from jobs.run.pool_sizes import PoolSizes
 from jobs.run.stopping import Signals, Stall, Sums, limit
-from jobs.run.tally import Tally
 from jobs.run.traces import Traces
-from jobs.stages.write import Write
+from jobs.runs.tally import Tally
 from jobs.tables import SHARD
 from retrievers import analyzer
 from retrievers.elastic import connection as elastic
@@ -286,8 +286,8 @@ class FakeRunner:
 
 def drive(patch: Patch, received: int | None = None, lost: bool = False) -> None:
     """The driver's loop over workers that commit nothing."""
-    from jobs.bill.ledger import Ledger
     from jobs.run import run
+    from jobs.run.ledger import Ledger
     from jobs.run.work import RUN
     from jobs.terminal.live_display import LiveDisplay
     from jobs.terminal.outage_log import OutageLog

@@ -22,7 +22,7 @@ from cluster.errors import UnavailableError
 from cluster.run.lease import Lease
 from cluster.storage import open_storage
 from jobs.config.load import load_config
-from jobs.run.prepare import prepare
+from jobs.job.prepare import prepare
 from retrievers.models import _commit
 
 NOT_UTF8 = pa.array([b"\xff", b"b"], pa.binary()).view(pa.string())

@@ -86,7 +86,7 @@ def table(name: str, **columns: Any) -> Spoil:
     return write
 
 
-def failing(error: BaseException, where: str = "jobs.run.prepare.prepare") -> Spoil:
+def failing(error: BaseException, where: str = "jobs.job.prepare.prepare") -> Spoil:
     """Makes a function fail."""
 
     def fail(*_: object, **__: object) -> object:

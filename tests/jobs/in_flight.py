@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from cluster.run.stage import Stage, link
-from jobs.pipeline import CHAIN
+from jobs.chain.pipeline import CHAIN
 from jobs.tables import SHARD
 
 

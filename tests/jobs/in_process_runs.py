@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.config.load import load_config
-from jobs.run.prepare import Prepared, prepare
+from jobs.job.prepare import Prepared, prepare
 from jobs.run.run import run
 from jobs.terminal.live_display import LiveDisplay
 

@@ -15,7 +15,7 @@ from cluster.run.shards import SUCCESS, File, Manifest, Plan, Shard, commit, put
 from cluster.storage import Storage
 from cluster.storage.files import FileStorage
 from jobs.config.config import Config
-from jobs.run.folder import RunFolder, open_run
+from jobs.runs.folder import RunFolder, open_run
 from jobs.tables import STORED
 
 Row = dict[str, Any]

@@ -14,13 +14,13 @@ import pyarrow as pa
 
 from cluster.run.shards import SUCCESS, Manifest, Plan, Shard, commit, put_plan, write_table
 from cluster.storage.files import FileStorage
-from jobs.compare.arm_costs import ArmCost
-from jobs.compare.comparison import Comparison, differences
-from jobs.compare.frame import Frame
-from jobs.compare.funnel import Funnel, StrategyFunnel
-from jobs.compare.worth import Worth
 from jobs.config.config import Config
-from jobs.run.folder import RunFolder, open_run
+from jobs.measure.compare.arm_costs import ArmCost
+from jobs.measure.compare.comparison import Comparison, differences
+from jobs.measure.compare.frame import Frame
+from jobs.measure.compare.funnel import Funnel, StrategyFunnel
+from jobs.measure.compare.worth import Worth
+from jobs.runs.folder import RunFolder, open_run
 from jobs.tables import STORED
 
 Row = dict[str, Any]

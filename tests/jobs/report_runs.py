@@ -16,13 +16,13 @@ from in_flight import RETRIEVED, SCORED
 from cluster.costs import Prices, entry, settle
 from cluster.run.shards import SUCCESS, File, Plan, Shard, put_plan, write_table
 from cluster.storage.files import FileStorage
+from jobs.chain.stages.fuse import Fuse
+from jobs.chain.stages.order import Order
+from jobs.chain.stages.write import Write
 from jobs.config.config import Config
-from jobs.evaluate.evaluate import Evaluation
-from jobs.report import report
-from jobs.run.folder import RunFolder, open_run
-from jobs.stages.fuse import Fuse
-from jobs.stages.order import Order
-from jobs.stages.write import Write
+from jobs.measure.evaluate.evaluate import Evaluation
+from jobs.pages.report import report
+from jobs.runs.folder import RunFolder, open_run
 from jobs.tables import COMPLETIONS, SELECTION, STORED, with_appended
 
 PRICES = Prices(

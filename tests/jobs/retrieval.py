@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 from blocks import typed
 from in_flight import REWRITTEN
 
-from jobs.stages.list_columns import Cuts
-from jobs.stages.retrieve import Retrieve
+from jobs.chain.list_columns import Cuts
+from jobs.chain.stages.retrieve import Retrieve
 from jobs.tables import STORED
 from retrievers.retriever import retriever_identity
 from retrievers.settings import FuseSettings

@@ -16,7 +16,7 @@ from whole_runs import check_files, check_same_rows
 from cluster.placement import NodeGroup
 from cluster.run.pools import PoolRequest, size_pools
 from jobs.config.load import load_config
-from jobs.run.prepare import Prepared, prepare
+from jobs.job.prepare import Prepared, prepare
 from jobs.run.run import run
 from jobs.terminal.live_display import LiveDisplay
 

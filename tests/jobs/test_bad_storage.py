@@ -20,7 +20,7 @@ from whole_runs import check_same_rows, fetched, rows
 from cluster.errors import DmqrError, Stopped
 from cluster.storage import copies, open_storage
 from jobs.config.load import load_config
-from jobs.run.prepare import Prepared, prepare
+from jobs.job.prepare import Prepared, prepare
 from jobs.run.run import run
 from jobs.terminal.live_display import LiveDisplay
 

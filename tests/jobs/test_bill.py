@@ -24,22 +24,22 @@ from cluster.run.shards import Manifest
 from cluster.storage import Storage
 from cluster.storage.files import FileStorage
 from cluster.storage.traffic import take_traffic
-from jobs.bill.bill import bill
-from jobs.bill.ledger import COUNT_SECONDS, Ledger
-from jobs.bill.starts import BROKEN, TIMES, known_starts, node_time, unknown_losses
+from jobs.chain.stages.order import Order
 from jobs.config.load import load_config
+from jobs.job.prepare import Prepared, prepare
+from jobs.measure.run_list import list_runs
+from jobs.pages.report import report
+from jobs.pages.report.figures import Figures
+from jobs.pages.report.spending import spending
+from jobs.pages.summary import closing_values
 from jobs.plan.estimate import estimate
-from jobs.report import report
-from jobs.report.figures import Figures
-from jobs.report.spending import spending
-from jobs.run.folder import RunFolder, open_run
-from jobs.run.prepare import Prepared, prepare
+from jobs.run.ledger import COUNT_SECONDS, Ledger
 from jobs.run.run import run
 from jobs.run.stopping import Stopped
-from jobs.runs import list_runs
-from jobs.stages.order import Order
+from jobs.runs.bill import bill
+from jobs.runs.folder import RunFolder, open_run
+from jobs.runs.starts import BROKEN, TIMES, known_starts, node_time, unknown_losses
 from jobs.terminal.live_display import LiveDisplay
-from jobs.terminal.summary import closing_values
 
 NODES: dict[str, Any] = {
     "node_hour": {"cpu": 3600.0, "gpu": 36000.0},

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jobs.evaluate import intervals as bootstrap
-from jobs.evaluate.intervals import mean_interval
+from jobs.measure.evaluate import intervals as bootstrap
+from jobs.measure.evaluate.intervals import mean_interval
 
 
 @pytest.fixture

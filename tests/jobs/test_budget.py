@@ -15,12 +15,12 @@ import pytest
 from fake_server import FakeServer
 
 from cluster.run.budget import Budget
+from jobs.chain.allowance import Allowance
 from jobs.config.load import load_config
-from jobs.pools.sizes import PoolSizes
-from jobs.run.prepare import prepare
+from jobs.job.prepare import prepare
+from jobs.run.pool_sizes import PoolSizes
 from jobs.run.run import run
 from jobs.run.stopping import Stopped
-from jobs.stages.allowance import Allowance
 from jobs.terminal.live_display import LiveDisplay
 
 COUNT, TOKENS = 400, 100

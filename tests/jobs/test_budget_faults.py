@@ -20,12 +20,12 @@ from fake_server import FAULTS, FakeServer, Reply
 from cluster.costs import Prices
 from cluster.run.stage import reporting_to
 from cluster.storage import open_storage
+from jobs.chain.completer import Completer
+from jobs.chain.completions import key_of
 from jobs.config.load import load_config
-from jobs.run.prepare import prepare
+from jobs.job.prepare import prepare
 from jobs.run.run import run
 from jobs.run.stopping import Stopped
-from jobs.stages.completer import Completer
-from jobs.stages.completions import key_of
 from jobs.terminal.live_display import LiveDisplay
 from rewriters.engines import Request
 from rewriters.engines.settings import OpenaiSettings

@@ -15,7 +15,7 @@ from fake_server import Body, FakeServer, Reply, completion
 from whole_runs import rows
 
 from jobs.config.load import load_config
-from jobs.run.prepare import Prepared, prepare
+from jobs.job.prepare import Prepared, prepare
 from jobs.run.run import run
 from jobs.run.stopping import Stopped
 from jobs.terminal.live_display import LiveDisplay

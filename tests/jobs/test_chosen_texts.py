@@ -19,23 +19,23 @@ from rich.console import Console
 from whole_runs import rows
 
 from cluster.errors import ConfigError
-from jobs.ablate.prepare import prepare_ablation
-from jobs.ablate.saving import planned_saving
-from jobs.compare.closing import arm_choices, arm_guards, closing_page, closing_values, compared
+from jobs.chain.chosen import choose
+from jobs.chain.search_texts import Text
 from jobs.config.load import load_config
-from jobs.evaluate.evaluate import evaluate
-from jobs.evaluate.judgements import read_qrels
-from jobs.guards.chosen import choose
+from jobs.job.prepare import Prepared, prepare
+from jobs.log.judgements import read_qrels
+from jobs.measure.evaluate.evaluate import evaluate
+from jobs.pages.closing import arm_choices, arm_guards, closing_page, closing_values, compared
+from jobs.pages.report import report
+from jobs.pages.summary import closing_table
+from jobs.pages.try_one import page
+from jobs.plan.saving import planned_saving
 from jobs.plan.searches import all_searches
-from jobs.report import report
-from jobs.run.folder import RunFolder, open_run
-from jobs.run.prepare import Prepared, prepare
+from jobs.run.ablation import prepare_ablation
 from jobs.run.run import run
-from jobs.stages.search_texts import Text
+from jobs.runs.folder import RunFolder, open_run
 from jobs.terminal.live_display import LiveDisplay
-from jobs.terminal.summary import closing_table
 from jobs.try_one.loaded import LoadedConfig
-from jobs.try_one.page import page
 from jobs.try_one.trial import trial_values
 from jobs.tune.tune import tune
 from retrievers.predictors import predicted, statistics_of

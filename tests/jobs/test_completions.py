@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from cluster.storage.files import FileStorage
-from jobs.stages.completions import CompletionRecord, Completions
-from jobs.stages.fill import Portion
-from jobs.stages.journal import Key, read_journal
+from jobs.chain.completions import CompletionRecord, Completions
+from jobs.chain.fill import Portion
+from jobs.chain.journal import Key, read_journal
 from rewriters.engines import Completion
 
 

@@ -16,15 +16,15 @@ from whole_runs import rows
 
 from cluster.errors import ConfigError
 from jobs.__main__ import main
+from jobs.chain.pipeline import CHAIN
+from jobs.chain.stages.rewrite import Rewrite
 from jobs.config.load import load_config
-from jobs.evaluate.evaluate import evaluate
-from jobs.evaluate.judgements import Judgements
+from jobs.job.prepare import log_columns
+from jobs.job.rewriting import read_rewriting
 from jobs.log.check import LogColumns
-from jobs.pipeline import CHAIN
-from jobs.run.folder import open_run
-from jobs.run.prepare import log_columns
-from jobs.run.rewriting import read_rewriting
-from jobs.stages.rewrite import Rewrite
+from jobs.log.judgements import Judgements
+from jobs.measure.evaluate.evaluate import evaluate
+from jobs.runs.folder import open_run
 from jobs.try_one.given import Given
 from jobs.try_one.loaded import LoadedConfig
 from jobs.try_one.trial import Trial, trial_values

@@ -17,20 +17,20 @@ from retrieval import block, query
 from whole_runs import rows
 
 from cluster.run.stage import shard_of
-from jobs.ablate.prepare import prepare_ablation
-from jobs.compare.closing import arm_guards, closing_values, compared
+from jobs.chain.drift import drifted
+from jobs.chain.search_texts import query_texts
+from jobs.chain.stages.order import Order
+from jobs.chain.stages.retrieve import Retrieve
 from jobs.config.load import load_config
-from jobs.guards.drift import drifted
-from jobs.report import report
-from jobs.run.folder import RunFolder, open_run
-from jobs.run.prepare import Prepared, prepare
+from jobs.job.prepare import Prepared, prepare
+from jobs.pages.closing import arm_guards, closing_values, compared
+from jobs.pages.report import report
+from jobs.pages.summary import closing_values as run_values
+from jobs.pages.summary import guard_words
+from jobs.run.ablation import prepare_ablation
 from jobs.run.run import run
-from jobs.stages.order import Order
-from jobs.stages.retrieve import Retrieve
-from jobs.stages.search_texts import query_texts
+from jobs.runs.folder import RunFolder, open_run
 from jobs.terminal.live_display import LiveDisplay
-from jobs.terminal.summary import closing_values as run_values
-from jobs.terminal.summary import guard_words
 from retrievers.retriever import retriever_identity
 from retrievers.settings import FuseSettings
 

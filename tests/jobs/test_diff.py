@@ -16,14 +16,14 @@ from s3_server import S3Server
 
 from cluster.storage import open_storage
 from jobs.__main__ import main
-from jobs.diff import portions as portions_module
-from jobs.diff.changes import Change, changes
-from jobs.diff.diff import Cost, diff, diff_values
-from jobs.diff.moved import MovedQuery, Share, moves
-from jobs.diff.page import diff_page
-from jobs.diff.prompts import prompt_lines
-from jobs.evaluate.per_query import database
-from jobs.run.folder import RunFolder, open_run
+from jobs.measure.diff import portions as portions_module
+from jobs.measure.diff.changes import Change, changes
+from jobs.measure.diff.diff import Cost, diff, diff_values
+from jobs.measure.diff.moved import MovedQuery, Share, moves
+from jobs.measure.diff.prompts import prompt_lines
+from jobs.measure.evaluate.per_query import database
+from jobs.pages.diff import diff_page
+from jobs.runs.folder import RunFolder, open_run
 from jobs.tables import COMPLETIONS
 from rewriters.strategy import template_hash
 

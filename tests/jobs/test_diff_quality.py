@@ -13,15 +13,15 @@ from report_runs import Query, RunMaker, query_id
 from rich.console import Console
 
 from jobs.__main__ import main
-from jobs.diff import quality as quality_module
-from jobs.diff.diff import diff, diff_values
-from jobs.diff.page import diff_page
-from jobs.diff.quality import Paired, QueryChange, quality
-from jobs.evaluate.intervals import mean_interval
-from jobs.evaluate.judgements import Judgements
-from jobs.evaluate.measure import MEASURES
-from jobs.evaluate.per_query import ListLengths, PerQuery
-from jobs.run.folder import RunFolder
+from jobs.log.judgements import Judgements
+from jobs.measure.diff import quality as quality_module
+from jobs.measure.diff.diff import diff, diff_values
+from jobs.measure.diff.quality import Paired, QueryChange, quality
+from jobs.measure.evaluate.intervals import mean_interval
+from jobs.measure.evaluate.measure import MEASURES
+from jobs.measure.evaluate.per_query import ListLengths, PerQuery
+from jobs.pages.diff import diff_page
+from jobs.runs.folder import RunFolder
 
 Side = Callable[..., RunFolder]
 BEST, SECOND = 1.0, 1 / np.log2(3)

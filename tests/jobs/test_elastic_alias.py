@@ -22,11 +22,11 @@ from report_runs import RunMaker
 from cluster.errors import ClusterError, RetrieverError
 from jobs.config.load import load_config
 from jobs.index.index import index
-from jobs.report.failures import failures
-from jobs.report.figures import Figures
-from jobs.report.samples import samples
-from jobs.run import indexes as preparing
-from jobs.run.prepare import Prepared, prepare
+from jobs.job import indexes as preparing
+from jobs.job.prepare import Prepared, prepare
+from jobs.pages.report.failures import failures
+from jobs.pages.report.figures import Figures
+from jobs.pages.report.samples import samples
 from jobs.run.unchanged import check_indexes_unchanged
 from jobs.terminal.live_display import LiveDisplay
 from jobs.try_one.loaded import LoadedConfig

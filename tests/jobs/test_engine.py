@@ -11,8 +11,8 @@ import yaml
 from cluster.errors import ConfigError, RetrieverError, RewriterError
 from cluster.run.pools import PoolRequest
 from jobs.config.load import load_config
-from jobs.pools.requested import requested_pools
-from jobs.run.engine import MAX_BLOCKS, blocks_in_flight, check, resolve
+from jobs.job.engine import MAX_BLOCKS, blocks_in_flight, check, resolve
+from jobs.job.pools import requested_pools
 from rewriters.engines.settings import OpenaiSettings, RecordedSettings, VllmSettings
 
 CONFIGS = sorted(path for path in (Path(__file__).parents[2] / "configs").glob("*.yaml") if path.name != "prices.yaml")

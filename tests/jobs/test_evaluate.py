@@ -19,10 +19,17 @@ from cluster.errors import ConfigError
 from cluster.run.shards import File, Manifest, Plan, Shard, commit, manifests
 from cluster.storage import Storage
 from cluster.storage.files import FileStorage
-from jobs.evaluate import judged_rows
-from jobs.evaluate.evaluate import MEASURES, Evaluation, evaluate, evaluation_notes, evaluation_table, evaluation_values
-from jobs.evaluate.judgements import Judgements, Key
-from jobs.run.folder import RunFolder
+from jobs.log.judgements import Judgements, Key
+from jobs.measure.evaluate import judged_rows
+from jobs.measure.evaluate.evaluate import (
+    MEASURES,
+    Evaluation,
+    evaluate,
+    evaluation_notes,
+    evaluation_table,
+    evaluation_values,
+)
+from jobs.runs.folder import RunFolder
 from jobs.tables import STORED
 
 CONFIG: dict[str, Any] = {

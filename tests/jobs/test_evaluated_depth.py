@@ -12,12 +12,12 @@ from report_runs import Query, RunMaker, query_id
 from rich.console import Console
 
 from jobs.__main__ import main
-from jobs.diff.diff import diff, diff_values
-from jobs.diff.page import diff_page
-from jobs.evaluate.evaluate import evaluate, evaluation_table, evaluation_values
-from jobs.evaluate.judgements import Judgements
-from jobs.run.folder import RunFolder
-from jobs.terminal.summary import closing_table
+from jobs.log.judgements import Judgements
+from jobs.measure.diff.diff import diff, diff_values
+from jobs.measure.evaluate.evaluate import evaluate, evaluation_table, evaluation_values
+from jobs.pages.diff import diff_page
+from jobs.pages.summary import closing_table
+from jobs.runs.folder import RunFolder
 
 Side = Callable[..., RunFolder]
 DOCS = [f"d{n:02}" for n in range(30)]

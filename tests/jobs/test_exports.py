@@ -13,11 +13,11 @@ from report_runs import Query, RunMaker, query_id
 
 from cluster.errors import ConfigError
 from jobs.__main__ import main
-from jobs.evaluate.evaluate import MEASURES, evaluate
-from jobs.evaluate.exports import write_trec
-from jobs.evaluate.judgements import Judgements, read_qrels
-from jobs.evaluate.per_query import per_query
-from jobs.run.folder import RunFolder
+from jobs.log.judgements import Judgements, read_qrels
+from jobs.measure.evaluate.evaluate import MEASURES, evaluate
+from jobs.measure.evaluate.exports import write_trec
+from jobs.measure.evaluate.per_query import per_query
+from jobs.runs.folder import RunFolder
 
 QUERIES = [
     Query("alpha \"one\", two", hits={("original", "bm25"): ["d1", "d2"], ("general", "bm25"): ["d3"]},

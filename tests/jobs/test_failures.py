@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 from in_flight import UNSCORED
 
-from jobs.stages.error_counts import added_failures, by_reason, failure_counts
-from jobs.stages.write import flatten, shard_counts
+from jobs.chain.error_counts import added_failures, by_reason, failure_counts
+from jobs.chain.stages.write import flatten, shard_counts
 
 
 def error(stage: str, component: str | None, reason: str) -> dict[str, Any]:

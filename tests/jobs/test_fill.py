@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.stages.fill import Portion, fill
+from jobs.chain.fill import Portion, fill
 
 KEYS = st.lists(st.integers(0, 9), max_size=12)
 

@@ -17,16 +17,16 @@ from whole_runs import rows
 
 from cluster.errors import ConfigError, DmqrError
 from jobs.__main__ import main
-from jobs.ablate.prepare import prepare_ablation
 from jobs.config.load import load_config
-from jobs.evaluate.judged_rows import query_of
-from jobs.evaluate.judgements import Judgements
-from jobs.evaluate.per_query import database
 from jobs.index.index import index
-from jobs.report import report
-from jobs.run.folder import open_run
-from jobs.run.prepare import prepare
+from jobs.job.prepare import prepare
+from jobs.log.judgements import Judgements
+from jobs.measure.evaluate.judged_rows import query_of
+from jobs.measure.evaluate.per_query import database
+from jobs.pages.report import report
+from jobs.run.ablation import prepare_ablation
 from jobs.run.run import run
+from jobs.runs.folder import open_run
 from jobs.terminal.live_display import LiveDisplay
 from jobs.try_one.given import Given
 from jobs.try_one.loaded import LoadedConfig

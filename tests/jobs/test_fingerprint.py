@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from jobs.config.config import Config
-from jobs.keys import VERSIONS, fingerprint, identity, identity_fields
+from jobs.job.keys import VERSIONS, fingerprint, identity, identity_fields
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.local.settings import LocalSettings
 from retrievers.settings import EncoderSettings

@@ -14,9 +14,9 @@ from cluster.errors import ClusterError
 from cluster.run.shards import SUCCESS, File, Manifest, Plan, Shard, commit, write_table
 from cluster.storage.files import FileStorage
 from jobs.config.config import Config
+from jobs.job.prepare import Prepared
 from jobs.log.check import LogColumns
 from jobs.run.finish import check_balances, committed_files, finish, put_latest, run_balances
-from jobs.run.prepare import Prepared
 from jobs.tables import STORED
 
 # 5 log rows, 1 rejected, 3 distinct queries, 2 strategies: 5 rewrites and 1 error; one query without hits.

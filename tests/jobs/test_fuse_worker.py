@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.costs import entry
-from jobs.stages.fuse import Fuse, fuse_original
-from jobs.stages.retrieve import Retrieve
-from jobs.stages.rewrite import Rewrite
+from jobs.chain.stages.fuse import Fuse
+from jobs.chain.stages.retrieve import Retrieve
+from jobs.chain.stages.rewrite import Rewrite
+from jobs.measure.evaluate.original import fuse_original
 from jobs.tables import QUERIES, STORED
 from retrievers.settings import FuseSettings
 

@@ -15,15 +15,15 @@ from whole_runs import rows
 from cluster.costs import stage_sums
 from cluster.errors import ConfigError, DmqrError
 from jobs.__main__ import main
+from jobs.chain.guard_counts import found_by_guards, searches_saved
 from jobs.config.config import Config, RetrieveSettings
 from jobs.config.load import load_config
-from jobs.report import report
-from jobs.report.figures import Figures
-from jobs.report.guards import GuardFigures, guards
-from jobs.run.folder import RunFolder, open_run
-from jobs.run.prepare import prepare
-from jobs.stages.guard_counts import found_by_guards, searches_saved
-from jobs.terminal.summary import guard_words
+from jobs.job.prepare import prepare
+from jobs.pages.report import report
+from jobs.pages.report.figures import Figures
+from jobs.pages.report.guards import GuardFigures, guards
+from jobs.pages.summary import guard_words
+from jobs.runs.folder import RunFolder, open_run
 
 ANSWERS = {
     "rye bread in a linen bag": {

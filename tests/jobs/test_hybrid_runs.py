@@ -18,23 +18,23 @@ from retrieval import block, passed, query, searches, worker
 from whole_runs import rows
 
 from cluster.errors import ConfigError
-from jobs.ablate.prepare import prepare_ablation
-from jobs.ablate.saving import planned_saving
 from jobs.config.config import Config
 from jobs.config.load import load_config
-from jobs.evaluate.evaluate import evaluate
-from jobs.evaluate.judgements import Judgements
 from jobs.index.index import index
-from jobs.index.opening import open_documents
-from jobs.keys import fingerprint
-from jobs.pipeline import absolute
+from jobs.job.engine import resolve
+from jobs.job.keys import fingerprint
+from jobs.job.opening import open_documents
+from jobs.job.pools import with_precisions
+from jobs.job.prepare import prepare
+from jobs.job.request_shares import shared_limits, worker_settings
+from jobs.job.shipping import absolute
+from jobs.log.judgements import Judgements
+from jobs.measure.evaluate.evaluate import evaluate
+from jobs.plan.saving import planned_saving
 from jobs.plan.searches import all_searches
-from jobs.pools.request_shares import shared_limits, worker_settings
-from jobs.pools.requested import with_precisions
-from jobs.run.engine import resolve
-from jobs.run.folder import open_run
-from jobs.run.prepare import prepare
+from jobs.run.ablation import prepare_ablation
 from jobs.run.run import run
+from jobs.runs.folder import open_run
 from jobs.submit.reachable import unseen_paths
 from jobs.submit.sent_config import sent_config
 from jobs.terminal.live_display import LiveDisplay

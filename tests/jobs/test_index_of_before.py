@@ -36,7 +36,7 @@ KILL = """
     import os, signal, sys
     from cluster.run.stage import shard_of
     from jobs.__main__ import main
-    from jobs.stages.order import Order
+    from jobs.chain.stages.order import Order
     ordered = Order.__call__
     def die(self, table):
         if shard_of(table) == 1:

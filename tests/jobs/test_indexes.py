@@ -17,10 +17,10 @@ from cluster.run.lease import Lease
 from cluster.storage import Storage, copies, open_storage
 from cluster.storage.s3 import S3Storage
 from jobs.config.config import Config
-from jobs.index import index, opening
+from jobs.index import index
 from jobs.index import on_s3 as index_on_s3
-from jobs.index.opening import open_documents, open_retriever, retriever_identity
-from jobs.run import engine
+from jobs.job import engine, opening
+from jobs.job.opening import open_documents, open_retriever, retriever_identity
 from retrievers import retriever as local
 from retrievers.local import build as local_build
 from retrievers.retriever import SearchText

@@ -20,8 +20,8 @@ from fake_server import FakeServer
 from in_process_runs import prepared_job, run_in_process
 from whole_runs import rows
 
-from jobs.report import report
-from jobs.run.folder import open_run
+from jobs.pages.report import report
+from jobs.runs.folder import open_run
 from jobs.tables import OPTIONAL_QUERIES, STORED
 from retrievers.local.build import build_local_index
 

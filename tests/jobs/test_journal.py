@@ -20,8 +20,8 @@ from s3_server import S3Server
 
 from cluster.storage import open_storage
 from cluster.storage.files import FileStorage
-from jobs.stages.completions import CompletionRecord, Completions, uncommitted
-from jobs.stages.journal import UNSAVED, Journal, JournalKeeper, Key, read_journal, remove_journals
+from jobs.chain.completions import CompletionRecord, Completions, uncommitted
+from jobs.chain.journal import UNSAVED, Journal, JournalKeeper, Key, read_journal, remove_journals
 from jobs.tables import COMPLETIONS, LOST
 from rewriters.engines import Completion
 
@@ -31,7 +31,7 @@ COUNT = 120
 WORKER = f"""
 import json, sys
 import pyarrow as pa
-from jobs.stages.rewrite import Rewrite
+from jobs.chain.stages.rewrite import Rewrite
 from jobs.tables import QUERIES
 from rewriters.engines.settings import OpenaiSettings
 from rewriters.pool import load_pool
@@ -141,7 +141,7 @@ def test_while_the_run_stops_completions_are_saved_without_delay(
     s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DMQR_CACHE", str(tmp_path))
-    monkeypatch.setattr("jobs.stages.journal._STOPPING_SECONDS", 0.05)
+    monkeypatch.setattr("jobs.chain.journal._STOPPING_SECONDS", 0.05)
     storage, stopping = open_storage(s3.fresh("run")), threading.Event()
     kept = JournalKeeper(storage, 3600, stopping.is_set)
     Completions(storage, 3, 1, 0.0, kept).put([(A, made("one"))])

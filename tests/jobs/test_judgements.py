@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import ConfigError
-from jobs.evaluate.judgements import read_qrels
+from jobs.log.judgements import read_qrels
 
 Qrels = Callable[[str], str]
 

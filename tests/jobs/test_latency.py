@@ -15,13 +15,13 @@ from report_runs import Make, Query, RunMaker, page, stored
 
 from cluster import costs
 from cluster.storage.files import FileStorage
-from jobs.ablate.gathered import GatheredCompletions
-from jobs.report.figures import Figures
-from jobs.report.outcome import latency
-from jobs.report.outcome.latency import latencies
-from jobs.stages.completions import CompletionRecord, Completions
-from jobs.stages.journal import Key
-from jobs.stages.rewrite import Rewrite
+from jobs.chain.ablate.gathered import GatheredCompletions
+from jobs.chain.completions import CompletionRecord, Completions
+from jobs.chain.journal import Key
+from jobs.chain.stages.rewrite import Rewrite
+from jobs.pages.report.figures import Figures
+from jobs.pages.report.outcome import latency
+from jobs.pages.report.outcome.latency import latencies
 from jobs.tables import QUERIES
 from rewriters.engines import Completion
 from rewriters.engines.settings import OpenaiSettings

@@ -15,7 +15,7 @@ from cluster.costs import Prices
 from cluster.storage.files import FileStorage
 from jobs.config.limits import LimitSettings
 from jobs.run.stopping import Signals, Stall, Stopped, Sums, limit
-from jobs.run.tally import Tally
+from jobs.runs.tally import Tally
 from jobs.terminal.live_display import LiveDisplay
 
 HOUR = {"rewrite": {"dmqr@m": {"seconds": 3600.0}}}

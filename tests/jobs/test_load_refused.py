@@ -83,7 +83,7 @@ MESSAGES: list[tuple[str, object, str]] = [
     ("rewrite.select", {"kind": "random_k", "k": 0}, "rewrite.select.k: input should be greater than or equal to 1, found 0"),
     ("rewrite.select", {"kind": "random_k", "kk": 1}, "rewrite.select.kk: unknown key; did you mean 'k'?"),
     ("rewrite.select", "column", "rewrite.select.column: is missing; add it"),
-    ("rewrite.select", {"k": 2}, "rewrite.select.kind: is missing (known: all, never, adaptive, classified, random_k, column)"),
+    ("rewrite.select", {"k": 2}, "rewrite.select.kind: is missing (known: all, never, adaptive, "),
     ("rewrite.strategies", [3], "rewrite.strategies.0: should be a name, a path or {name: {parameter: value}}, found 3"),
     ("rewrite.strategies", [{"rag_fusion": 2}], "rewrite.strategies.0: should be a name, a path or {name: {parameter: value}}"),
     ("rewrite.strategies", ["hyde", {"rewrite": {"name": "hyde"}}], "rewrite: strategies: 'hyde' must not stand there twice"),

@@ -18,9 +18,9 @@ import pytest
 import yaml
 
 import rewriters
+from cluster.cause import cause
 from jobs.__main__ import main
 from jobs.cli.command_line.arguments import VERBS, parser, program
-from jobs.cli.refusal import cause
 
 ROOT = Path(__file__).parents[2]
 
@@ -252,7 +252,7 @@ def test_a_run_is_done_even_if_its_report_cannot_be_written(
     values["retrieve"]["retrievers"] = {"bm25": bm25}
     values |= {"rerank": {"kind": "none"}, "cluster": {"address": "none"}}
     config = config_file(values)
-    monkeypatch.setattr("jobs.report.report", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("jobs.pages.report.report", lambda *_, **__: 1 / 0)
     assert main(["run", config]) == 0
     printed = capfd.readouterr()
     folder = Path(printed.out.splitlines()[-1])
@@ -288,7 +288,7 @@ def test_a_run_is_done_even_if_its_evaluation_fails(
     values["retrieve"]["retrievers"] = {"bm25": bm25}
     values |= {"rerank": {"kind": "none"}, "cluster": {"address": "none"}, "evaluate": {"qrels": "qrels.tsv", "key": "query"}}
     config = config_file(values)
-    monkeypatch.setattr("jobs.evaluate.per_query.MEMORY", "1MB")
+    monkeypatch.setattr("jobs.measure.evaluate.per_query.MEMORY", "1MB")
     assert main(["run", config]) == 0
     printed = capfd.readouterr()
     folder = Path(printed.out.splitlines()[-1])

@@ -7,9 +7,9 @@ from math import log2
 import numpy as np
 import pytest
 
-from jobs.evaluate import measure as module
-from jobs.evaluate.judgements import Judgements
-from jobs.evaluate.measure import MEASURES, Measured, measure
+from jobs.log.judgements import Judgements
+from jobs.measure.evaluate import measure as module
+from jobs.measure.evaluate.measure import MEASURES, Measured, measure
 
 
 def by_hand(grades: dict[str, int], ranked: list[str]) -> list[float]:

@@ -10,9 +10,8 @@ import pytest
 
 from cluster.costs import COSTS, entry
 from cluster.metrics.table import METRICS, MetricSample
+from jobs.chain.metric_samples import exports_metrics, rewrite_samples, score_samples
 from jobs.config.config import Config
-from jobs.metrics.driver import exports_metrics
-from jobs.metrics.samples import rewrite_samples, score_samples
 from jobs.tables import RESULT, REWRITE, SELECTION
 
 

@@ -25,7 +25,7 @@ from whole_runs import ROOT, SAMPLE, finish, rows, start, wait_for_commits, wait
 
 from cluster.costs import START_UP, load_prices
 from cluster.metrics.table import METRICS, RUN_LABELS
-from jobs.run.folder import open_run
+from jobs.runs.folder import open_run
 from jobs.tables import NOTES
 from retrievers.local.build import build_local_index
 

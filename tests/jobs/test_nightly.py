@@ -30,7 +30,7 @@ from whole_runs import SAMPLE, Row, below, check_files, fetched, finish, flags, 
 
 from cluster.storage import Storage, copies, open_storage
 from jobs.__main__ import main
-from jobs.stages.journal import read_journal, read_rows
+from jobs.chain.journal import read_journal, read_rows
 
 ROWS, DOCUMENTS = 60, 120  # of the sample: to encode all of its documents takes a tenth of the time
 DATE = "2026-01-31"

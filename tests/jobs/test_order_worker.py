@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from in_flight import FUSED, ORDERED, SCORED, UNSCORED
 
-from jobs.stages.order import Order
+from jobs.chain.stages.order import Order
 
 Row = dict[str, Any]
 SOURCE = {"strategy": "original", "position": 1, "retriever": "bm25", "rank": 1, "score": 2.5}

@@ -19,15 +19,15 @@ from cluster.costs import Prices
 from cluster.errors import ConfigError
 from cluster.run.pools import local_pools
 from cluster.run.shards import Manifest
-from jobs.bill.spending import expected_requests, requests_per_query
 from jobs.config.config import Config
 from jobs.config.load import load_config
+from jobs.job.pools import requested_pools
+from jobs.job.prepare import Prepared, prepare
+from jobs.job.rewriting import read_rewriting
 from jobs.plan.estimate import estimate
 from jobs.plan.plan import over_budget, plan, plan_table
-from jobs.pools.requested import requested_pools
-from jobs.run.prepare import Prepared, prepare
-from jobs.run.rewriting import read_rewriting
 from jobs.run.run import run
+from jobs.run.spending import expected_requests, requests_per_query
 from jobs.run.work import RUN
 from jobs.terminal.live_display import LiveDisplay
 from rewriters.engines.openai.token_count import TokenCounter

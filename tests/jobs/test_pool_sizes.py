@@ -23,12 +23,12 @@ from cluster.run.shards import Manifest, Shard
 from cluster.storage import open_storage
 from jobs.config.config import Config
 from jobs.config.load import load_config
+from jobs.job.pools import requested_pools
+from jobs.job.prepare import Prepared, prepare
 from jobs.plan.plan import plan, plan_table
-from jobs.pools.requested import requested_pools
-from jobs.pools.sizes import PoolSizes
-from jobs.run.prepare import Prepared, prepare
+from jobs.run.pool_sizes import PoolSizes
 from jobs.run.run import run
-from jobs.run.tally import Tally
+from jobs.runs.tally import Tally
 from jobs.terminal.live_display import LiveDisplay
 
 Values = dict[str, Any]

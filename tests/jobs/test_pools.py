@@ -9,9 +9,9 @@ import pytest
 
 from cluster.errors import ConfigError
 from cluster.run.session import InProcessSession
+from jobs.chain.completer import on_devices
 from jobs.config.config import Config
-from jobs.pools.requested import device, requested_pools, with_precisions
-from jobs.stages.completer import on_devices
+from jobs.job.pools import device, requested_pools, with_precisions
 from rewriters.engines.settings import LocatedVllmSettings, OpenaiSettings
 from rewriters.engines.vllm.devices import visible
 

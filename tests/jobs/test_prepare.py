@@ -20,7 +20,7 @@ from cluster.costs import Prices
 from cluster.errors import ClusterError, ConfigError
 from jobs.config.config import Config
 from jobs.config.load import load_config
-from jobs.run.prepare import Prepared, prepare, unpriced_models
+from jobs.job.prepare import Prepared, prepare, unpriced_models
 from jobs.run.unchanged import check_indexes_unchanged
 from retrievers import models
 from retrievers.local.build import build_local_index

@@ -16,7 +16,7 @@ import yaml
 from whole_runs import ROOT, rows
 
 from jobs.config.load import load_config
-from jobs.run.prepare import prepare
+from jobs.job.prepare import prepare
 from jobs.run.run import run
 from jobs.terminal.live_display import LiveDisplay
 from rewriters.normalise import query_id

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cluster.run.meter import check_border
-from jobs.stages.read import Read
+from jobs.chain.stages.read import Read
 from jobs.tables import OPTIONAL_QUERIES, QUERIES, SHARD, STORED
 
 ROWS = [{"query_id": f"id{n}", "query": f"q {n} 東京", "log_count": n + 1} for n in range(5)]

@@ -9,10 +9,11 @@ import pytest
 from report_runs import PRICES, QUERIES, Make, Page, Query, Row, RunMaker, page, query_id, stored
 
 from cluster.errors import ConfigError
-from jobs import report as report_package
-from jobs.evaluate.evaluate import MEASURES, Evaluation
-from jobs.report import report
-from jobs.report.wording import masked, shown
+from jobs.measure.evaluate.evaluate import MEASURES, Evaluation
+from jobs.pages import report as report_package
+from jobs.pages.report import report
+from jobs.pages.wording import shown
+from jobs.terminal.formats import masked
 
 
 @pytest.fixture

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from report_runs import PRICES, QUERIES, Make, Query, Row, RunMaker, page, stored
 
-from jobs.report.choosing import _quotas
-from jobs.report.failures import failures
-from jobs.report.figures import Figures
-from jobs.report.flow import flow
-from jobs.report.lists import ListStatistics, lists
-from jobs.report.reading import portions, spread
-from jobs.report.samples import samples
-from jobs.report.spending import spending
-from jobs.report.wording import duration, money, number, percent, shown
-from jobs.run.folder import RunFolder
+from jobs.pages.report.choosing import _quotas
+from jobs.pages.report.failures import failures
+from jobs.pages.report.figures import Figures
+from jobs.pages.report.flow import flow
+from jobs.pages.report.lists import ListStatistics, lists
+from jobs.pages.report.samples import samples
+from jobs.pages.report.spending import spending
+from jobs.pages.wording import duration, money, number, percent, shown
+from jobs.runs.folder import RunFolder
+from jobs.runs.reading import portions, spread
 
 
 @pytest.fixture
@@ -230,7 +230,7 @@ def test_saved_searches_are_shown_beside_those_that_were_made(make: Make) -> Non
 
 
 def test_a_part_of_a_long_run_is_measured_and_it_is_said(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["jobs.report.lists"], "MOST_QUERIES", 2)
+    monkeypatch.setattr(sys.modules["jobs.pages.report.lists"], "MOST_QUERIES", 2)
     run = make()
     assert (measured(run).queries, measured(run).of) == (2, 3)
     assert "Measured on 2 of 3 queries" in page(run).sections["added"]

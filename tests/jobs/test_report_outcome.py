@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from report_runs import Page, Query, RunMaker, page, query_id
 
-from jobs.evaluate.evaluate import MEASURES, Evaluation
-from jobs.report import report
-from jobs.report.figures import Figures
-from jobs.report.glance import quality
-from jobs.report.judged import Judged
-from jobs.report.lists import lists
-from jobs.report.outcome.by_traffic import ALL, by_traffic
-from jobs.report.outcome.nothing_found import nothing_found
-from jobs.report.outcome.verdict import verdict
-from jobs.run.folder import RunFolder
+from jobs.measure.evaluate.evaluate import MEASURES, Evaluation
+from jobs.pages.report import report
+from jobs.pages.report.figures import Figures
+from jobs.pages.report.glance import quality
+from jobs.pages.report.judged import Judged
+from jobs.pages.report.lists import lists
+from jobs.pages.report.outcome.by_traffic import ALL, by_traffic
+from jobs.pages.report.outcome.nothing_found import nothing_found
+from jobs.pages.report.outcome.verdict import verdict
+from jobs.runs.folder import RunFolder
 
 HITS = {("original", "bm25"): ["d01"], ("general", "bm25"): ["d01"], ("keyword", "bm25"): ["d02"]}
 JUDGED = 20

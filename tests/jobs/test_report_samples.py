@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from report_runs import PRICES, QUERIES, Make, Page, Query, RunMaker, page, query_id, stored
 
-from jobs.evaluate import judged_rows
-from jobs.evaluate.evaluate import MEASURES, Evaluation
-from jobs.evaluate.judgements import Judgements
-from jobs.evaluate.per_query import database, per_query
-from jobs.report import report
-from jobs.report.failures import failures
-from jobs.report.figures import Figures
-from jobs.report.judged import Judged, judged_queries
-from jobs.report.samples import Sample, samples
-from jobs.run.folder import RunFolder
+from jobs.log.judgements import Judgements
+from jobs.measure.evaluate import judged_rows
+from jobs.measure.evaluate.evaluate import MEASURES, Evaluation
+from jobs.measure.evaluate.per_query import database, per_query
+from jobs.pages.report import report
+from jobs.pages.report.failures import failures
+from jobs.pages.report.figures import Figures
+from jobs.pages.report.judged import Judged, judged_queries
+from jobs.pages.report.samples import Sample, samples
+from jobs.runs.folder import RunFolder
 from retrievers.settings import TypoSettings
 from retrievers.typos import with_typos
 

@@ -14,22 +14,22 @@ from report_runs import PRICES, Make, Page, Query, RunMaker, page, query_id
 from rich.console import Console
 
 from cluster.storage import open_storage
-from jobs.diff.diff import diff, diff_values
-from jobs.diff.moved import Share, moves
-from jobs.diff.page import diff_page
-from jobs.evaluate.evaluate import Evaluation
-from jobs.evaluate.measure import MEASURES
-from jobs.evaluate.stored import store_evaluation
-from jobs.report.failures import failures
-from jobs.report.figures import Figures
-from jobs.report.flow import flow
-from jobs.report.samples import samples
-from jobs.report.selection import NARROW, WIDTH, histogram
-from jobs.report.spending import spending
-from jobs.run.folder import RunFolder, open_run
-from jobs.stages.selection_counts import Selected, selected_by_type
+from jobs.chain.selection_counts import Selected, selected_by_type
+from jobs.measure.diff.diff import diff, diff_values
+from jobs.measure.diff.moved import Share, moves
+from jobs.measure.evaluate.evaluate import Evaluation
+from jobs.measure.evaluate.measure import MEASURES
+from jobs.measure.evaluate.stored import store_evaluation
+from jobs.pages.diff import diff_page
+from jobs.pages.report.failures import failures
+from jobs.pages.report.figures import Figures
+from jobs.pages.report.flow import flow
+from jobs.pages.report.samples import samples
+from jobs.pages.report.selection import NARROW, WIDTH, histogram
+from jobs.pages.report.spending import spending
+from jobs.pages.summary import closing_table
+from jobs.runs.folder import RunFolder, open_run
 from jobs.tables import COMPLETIONS
-from jobs.terminal.summary import closing_table
 from rewriters.outcome.retries import FIRST_TRY
 
 FUSION = "rag_fusion(n=3)"

@@ -14,8 +14,8 @@ from fake_server import Body, FakeServer
 from whole_runs import rows
 
 from jobs.__main__ import main
-from jobs.run.folder import open_run
-from jobs.stages.rewrite import Rewrite
+from jobs.chain.stages.rewrite import Rewrite
+from jobs.runs.folder import open_run
 from jobs.tables import QUERIES
 from rewriters.engines.settings import OpenaiSettings
 from rewriters.outcome.retries import FIRST_TRY

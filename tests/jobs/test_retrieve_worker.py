@@ -13,8 +13,8 @@ from in_flight import RETRIEVED
 from retrieval import DEPTH, KINDS, Block, Row, block, passed, query, searches, worker, written
 
 from cluster.errors import RetrieverError
-from jobs.stages.list_columns import Cuts
-from jobs.stages.retrieve import Retrieve, without_lists
+from jobs.chain.list_columns import Cuts
+from jobs.chain.stages.retrieve import Retrieve, without_lists
 from retrievers.retriever import Retriever, SearchText, open_retriever, retriever_identity
 from retrievers.settings import FuseSettings
 

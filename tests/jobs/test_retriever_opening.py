@@ -19,13 +19,13 @@ from cluster.errors import ConfigError
 from cluster.placement import NodeGroup
 from cluster.run.pools import Pool, size_pools
 from cluster.storage.files import FileStorage
+from jobs.chain.pipeline import stages
 from jobs.config.config import Config
 from jobs.config.load import load_config
+from jobs.job.pools import requested_pools
+from jobs.job.prepare import Prepared
+from jobs.job.request_shares import check_shares, reranker_settings, shared_limits, sharing_workers, worker_settings
 from jobs.log.check import LogColumns
-from jobs.pipeline import stages
-from jobs.pools.request_shares import check_shares, reranker_settings, shared_limits, sharing_workers, worker_settings
-from jobs.pools.requested import requested_pools
-from jobs.run.prepare import Prepared
 from retrievers.elastic.build import build_elastic_index
 from retrievers.elastic.fields import elastic_indexes
 from retrievers.elastic.settings import ElasticSettings

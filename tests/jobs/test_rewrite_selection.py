@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from in_flight import REWRITTEN
 
-from jobs.stages.rewrite import Rewrite
+from jobs.chain.stages.rewrite import Rewrite
 from jobs.tables import COMPLETIONS, QUERIES
 from rewriters.classifier import load_rules
 from rewriters.engines.settings import RecordedSettings
@@ -148,7 +148,8 @@ def test_a_wrong_cell_of_the_log_is_a_note_and_not_the_end(
 ) -> None:
     cells = {"green tea": "keyword", "black tea": "keywrd", "tea": "none"}
     monkeypatch.setattr(
-        "jobs.stages.rewrite.queries_of", lambda _: [Query(f"id-{q}", q, None, {"methods": cell}) for q, cell in cells.items()]
+        "jobs.chain.stages.rewrite.queries_of",
+        lambda _: [Query(f"id-{q}", q, None, {"methods": cell}) for q, cell in cells.items()],
     )
     answer = json.dumps({"general": "about tea", "keyword": "tea, cup"})
     engine = record("r.jsonl", {query: {"dmqr": answer} for query in cells})

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from in_flight import REWRITTEN
 
-from jobs.stages.rewrite import Rewrite
+from jobs.chain.stages.rewrite import Rewrite
 from jobs.tables import COMPLETIONS, QUERIES
 from rewriters.engines.settings import RecordedSettings
 from rewriters.pool import load_pool
@@ -236,8 +236,8 @@ def test_a_worker_says_how_far_its_shard_is(
     worker: Callable[..., Rewrite], record: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[float] = []
-    monkeypatch.setattr("jobs.stages.completer.heartbeat", lambda share, _spent: said.append(share))
-    monkeypatch.setattr("jobs.stages.completer.HEARTBEAT_SECONDS", -1.0)
+    monkeypatch.setattr("jobs.chain.completer.heartbeat", lambda share, _spent: said.append(share))
+    monkeypatch.setattr("jobs.chain.completer.HEARTBEAT_SECONDS", -1.0)
     queries = [f"query {n}" for n in range(6)]
     recording = record({query: answer(query) for query in queries})
     worker(recording)(block(*queries[:2]))

@@ -10,7 +10,7 @@ import yaml
 
 from cluster.errors import ConfigError
 from jobs.config.config import Config
-from jobs.run.rewriting import read_rewriting
+from jobs.job.rewriting import read_rewriting
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter, Rewriting
 

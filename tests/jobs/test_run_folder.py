@@ -11,7 +11,7 @@ import pytest
 from cluster.run.shards import Manifest, Plan, commit, put_plan
 from cluster.storage import Storage, open_storage
 from jobs.config.config import Config
-from jobs.run.folder import find_runs, open_run
+from jobs.runs.folder import find_runs, open_run
 
 
 @pytest.fixture

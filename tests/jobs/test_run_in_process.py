@@ -22,12 +22,12 @@ from whole_runs import ROOT, check_files, check_same_rows, rows
 
 from cluster.run.lease import holder
 from cluster.run.stage import shard_of
+from jobs.chain.stages.order import Order
+from jobs.chain.stages.retrieve import Retrieve
 from jobs.config.load import load_config
-from jobs.run.prepare import Prepared, prepare
+from jobs.job.prepare import Prepared, prepare
 from jobs.run.run import run
 from jobs.run.stopping import Stopped
-from jobs.stages.order import Order
-from jobs.stages.retrieve import Retrieve
 from jobs.terminal.live_display import LiveDisplay
 
 QUERIES = [

@@ -14,8 +14,8 @@ from whole_runs import rows
 
 from cluster.run.shards import Manifest
 from jobs.__main__ import main
-from jobs.stages import error_counts
-from jobs.stages.error_counts import first_failed
+from jobs.chain import error_counts
+from jobs.chain.error_counts import first_failed
 from jobs.tables import ERROR
 from jobs.terminal.commit_log import log_commit
 

@@ -16,10 +16,10 @@ from cluster.run.shards import SUCCESS, Manifest, Plan, commit, put_plan
 from cluster.storage import Storage, open_storage
 from jobs.__main__ import main
 from jobs.config.config import Config
-from jobs.evaluate.evaluate import MEASURES, Evaluation
-from jobs.evaluate.stored import EVALUATION, store_evaluation
-from jobs.report.trend import NIGHTS, trend
-from jobs.runs import ListedRun, list_runs
+from jobs.measure.evaluate.evaluate import MEASURES, Evaluation
+from jobs.measure.evaluate.stored import EVALUATION, store_evaluation
+from jobs.measure.run_list import ListedRun, list_runs
+from jobs.pages.report.trend import NIGHTS, trend
 
 FINGERPRINT = "0123456789ab"
 COSTS = {"rewrite": {"dmqr@writer": {"seconds": 10.0, "prompt_tokens": 1000.0, "completion_tokens": 100.0}}}
@@ -101,7 +101,7 @@ def test_what_is_said_of_a_finished_run(nights: Nights) -> None:
 
 def test_a_finished_run_is_listed_without_its_commits(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
     nights("2026-01-31")
-    monkeypatch.setattr("jobs.runs.open_run", None)
+    monkeypatch.setattr("jobs.measure.run_list.open_run", None)
     assert nights.listed()[0].queries == 100
 
 
@@ -192,7 +192,7 @@ def test_on_s3(s3: S3Server, values: Values, runs: Callable[..., list[list[str]]
 
 
 def shown(nights: Nights, storage: Storage, evaluation: Evaluation | None = None) -> Any:
-    from jobs.run.folder import open_run
+    from jobs.runs.folder import open_run
 
     return trend(open_run(storage.root), PRICES, evaluation)
 

@@ -12,8 +12,8 @@ from blocks import typed
 from in_flight import FUSED, SCORED
 
 from cluster.errors import RetrieverError
-from jobs.stages.order import Order
-from jobs.stages.score import Score, without_scores
+from jobs.chain.stages.order import Order
+from jobs.chain.stages.score import Score, without_scores
 from retrievers.encoder import Encoder
 from retrievers.retriever import SearchText
 from retrievers.settings import EncoderSettings, RerankSettings
@@ -165,7 +165,7 @@ def test_a_query_that_the_reranker_fails_on_has_no_scores_and_a_row_in_errors() 
 
 def test_a_worker_says_how_far_its_shard_is(worker: Callable[[], Score], monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[float] = []
-    monkeypatch.setattr("jobs.stages.score.heartbeat", said.append)
-    monkeypatch.setattr("jobs.stages.score.PORTION", 4)
+    monkeypatch.setattr("jobs.chain.stages.score.heartbeat", said.append)
+    monkeypatch.setattr("jobs.chain.stages.score.PORTION", 4)
     worker()(block(*ROWS))
     assert said == [4 / 6, 1.0]

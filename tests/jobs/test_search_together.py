@@ -11,7 +11,7 @@ from blocks import typed
 from in_flight import RETRIEVED
 from retrieval import DEPTH, Block, Row, block, passed, query, searches, worker, written
 
-from jobs.stages.fuse import Fuse
+from jobs.chain.stages.fuse import Fuse
 from retrievers.joined import joined_text
 from retrievers.retriever import JoinedText, SearchText, open_retriever
 from retrievers.settings import FuseSettings

@@ -10,12 +10,12 @@ import pytest
 from blocks import typed
 
 from cluster.errors import ConfigError
-from jobs.ablate.shared_work import OpenedBy
-from jobs.evaluate import unknown
-from jobs.evaluate.judgements import Judgements
-from jobs.run import changing, indexes
-from jobs.run.changing import read_states, searched_indexes
-from jobs.run.indexes import check_documents
+from jobs.chain.ablate.shared_work import OpenedBy
+from jobs.job import changing, indexes
+from jobs.job.changing import read_states, searched_indexes
+from jobs.job.indexes import check_documents
+from jobs.log.judgements import Judgements
+from jobs.measure.evaluate import unknown
 
 PUBLIC = {"term": {"public": True}}
 HERE = typed({"kind": "elastic", "index": "docs"})

@@ -14,7 +14,7 @@ import pytest
 from whole_runs import rows
 
 from jobs.config.load import load_config
-from jobs.run.prepare import prepare
+from jobs.job.prepare import prepare
 from jobs.run.run import run
 from jobs.terminal.live_display import LiveDisplay
 

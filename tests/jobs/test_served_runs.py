@@ -17,12 +17,12 @@ from whole_runs import rows
 
 from cluster.errors import ConfigError, DmqrError, Stopped
 from cluster.run.pools import Pool
-from jobs.ablate.prepare import prepare_ablation
+from jobs.chain.pipeline import stages
 from jobs.config.load import load_config
 from jobs.index.index import index
-from jobs.pipeline import stages
+from jobs.job.prepare import Prepared, prepare
 from jobs.plan.plan import plan
-from jobs.run.prepare import Prepared, prepare
+from jobs.run.ablation import prepare_ablation
 from jobs.run.run import run
 from jobs.tables import RESULT, SELECTION
 from jobs.terminal.live_display import LiveDisplay

@@ -19,10 +19,10 @@ from cluster.run.shards import Plan, Shard, put_plan
 from cluster.storage import Storage, open_storage
 from cluster.storage.files import FileStorage
 from jobs.__main__ import main
-from jobs.bill.starts import PROGRESS
 from jobs.run import progress_file
 from jobs.run.progress_file import ProgressFile
 from jobs.run.stopping import Stopped
+from jobs.runs.starts import PROGRESS
 from jobs.terminal.state import StageState, State
 
 RUN = "night-0123456789ab"

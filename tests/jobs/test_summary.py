@@ -10,10 +10,10 @@ from report_runs import Make, Query, RunMaker
 from rich.console import Console
 
 from cluster.costs import Prices
-from jobs.evaluate.evaluate import Evaluation
-from jobs.evaluate.measure import MEASURES
-from jobs.run.folder import RunFolder
-from jobs.terminal.summary import _shown, closing_table
+from jobs.measure.evaluate.evaluate import Evaluation
+from jobs.measure.evaluate.measure import MEASURES
+from jobs.pages.summary import _shown, closing_table
+from jobs.runs.folder import RunFolder
 
 CORES = [Query("one", {"keyword": "a, b", "core_content": "a b c"}), Query("two", {"keyword": "a", "core_content": "a"})]
 

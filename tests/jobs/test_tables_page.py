@@ -13,9 +13,9 @@ import pytest
 from whole_runs import PATIENCE, ROOT, rows
 
 from jobs.__main__ import main
-from jobs.guards.chosen import NOT_CHOSEN
-from jobs.guards.drift import DRIFT
-from jobs.run.folder import open_run
+from jobs.chain.chosen import NOT_CHOSEN
+from jobs.chain.drift import DRIFT
+from jobs.runs.folder import open_run
 from rewriters.guards import preserve
 from rewriters.guards.guards import NEAR_DUPLICATE, NO_VOCABULARY, OVERRIDE, REPAIRED
 from rewriters.normalise import query_id

@@ -20,18 +20,18 @@ from retrieval import DEPTH, Block, Row, block, passed, query, searches, written
 from whole_runs import rows
 
 from cluster.errors import RewriterError
-from jobs.ablate.prepare import prepare_ablation
+from jobs.chain.stages.fuse import Fuse
+from jobs.chain.stages.retrieve import Retrieve
 from jobs.config.load import load_config
-from jobs.evaluate.judgements import Judgements
-from jobs.report.figures import Figures
-from jobs.run.folder import RunFolder, open_run
-from jobs.run.prepare import prepare
+from jobs.job.prepare import prepare
+from jobs.log.judgements import Judgements
+from jobs.pages.report.figures import Figures
+from jobs.pages.try_one import page
+from jobs.run.ablation import prepare_ablation
 from jobs.run.run import run
-from jobs.stages.fuse import Fuse
-from jobs.stages.retrieve import Retrieve
+from jobs.runs.folder import RunFolder, open_run
 from jobs.terminal.live_display import LiveDisplay
 from jobs.try_one.loaded import LoadedConfig
-from jobs.try_one.page import page
 from jobs.tune.gathered import gather
 from jobs.tune.vectors import open_vectors
 from retrievers.analyzer import open_analyzer
@@ -188,7 +188,7 @@ def test_only_runs_that_join_such_a_strategy_have_its_version_in_their_name(
         return [prepare(load_config(path, one), path).run_id for one in settings]
 
     before = names()
-    monkeypatch.setattr("jobs.keys.JOINED_VERSION", 99)
+    monkeypatch.setattr("jobs.job.keys.JOINED_VERSION", 99)
     assert [one == other for one, other in zip(before, names(), strict=True)] == [True, False, True, True]
 
 

@@ -20,10 +20,10 @@ from cluster.run.progress import ProgressTracker
 from cluster.run.settings import TraceSettings
 from cluster.run.shards import Manifest
 from cluster.run.snapshot import BlockTotals
+from jobs.chain.stages.order import Order
 from jobs.config.load import load_config
 from jobs.run import traces
 from jobs.run.traces import Traces
-from jobs.stages.order import Order
 
 STAGES = ["read", "rewrite", "retrieve", "fuse", "order", "write"]
 

@@ -22,13 +22,13 @@ from rich.console import Console
 
 from cluster.errors import ConfigError
 from jobs.__main__ import main
+from jobs.chain.list_columns import Cuts
+from jobs.chain.stages.retrieve import Retrieve
+from jobs.chain.stages.rewrite import Rewrite
 from jobs.config.config import Config
 from jobs.config.load import load_config
-from jobs.stages.list_columns import Cuts
-from jobs.stages.retrieve import Retrieve
-from jobs.stages.rewrite import Rewrite
+from jobs.pages.try_one import page
 from jobs.try_one.loaded import LoadedConfig
-from jobs.try_one.page import page
 from jobs.try_one.trial import Trial, document_counts
 from retrievers.local.build import build_local_index
 from rewriters.outcome.retries import FIRST_TRY

@@ -16,9 +16,9 @@ from in_process_runs import prepared_job, run_in_process
 from whole_runs import rows
 
 from jobs.config.load import load_config
-from jobs.keys import fingerprint, identity
+from jobs.job.keys import fingerprint, identity
+from jobs.pages.try_one import page
 from jobs.try_one.loaded import LoadedConfig
-from jobs.try_one.page import page
 from jobs.try_one.trial import trial_values
 from retrievers.retriever import SearchText, open_retriever
 from retrievers.served.encoder import OpenaiEncoder
@@ -121,6 +121,6 @@ def test_typos_and_their_algorithm_count_for_the_fingerprint(job: str, monkeypat
     found = {of(), of(WITH), of("retrieve.typos={rate: 0.4, seed: 4}"), of("retrieve.typos={rate: 0.5, seed: 3}")}
     assert len(found) == 4
     before = of(), of(WITH)
-    monkeypatch.setattr("jobs.keys.TYPOS_VERSION", 99)
+    monkeypatch.setattr("jobs.job.keys.TYPOS_VERSION", 99)
     assert of() == before[0]  # runs without typos keep their names
     assert of(WITH) != before[1]

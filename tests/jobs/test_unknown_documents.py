@@ -15,15 +15,15 @@ from blocks import typed
 from in_process_runs import QUERIES, job_in_process, prepared_job, run_in_process
 
 from cluster.errors import RetrieverError
-from jobs.ablate.prepare import prepare_ablation
-from jobs.compare.closing import closing_values, compared
 from jobs.config.load import load_config
-from jobs.evaluate import unknown
-from jobs.evaluate.evaluate import evaluate, evaluation_notes, evaluation_values
-from jobs.evaluate.judgements import Judgements
 from jobs.index.index import index
-from jobs.run.folder import open_run
+from jobs.log.judgements import Judgements
+from jobs.measure.evaluate import unknown
+from jobs.measure.evaluate.evaluate import evaluate, evaluation_notes, evaluation_values
+from jobs.pages.closing import closing_values, compared
+from jobs.run.ablation import prepare_ablation
 from jobs.run.run import run
+from jobs.runs.folder import open_run
 from jobs.terminal.live_display import LiveDisplay
 from retrievers.corpora.files import corpus_schema
 from retrievers.retriever import open_documents

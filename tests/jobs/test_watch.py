@@ -8,8 +8,8 @@ import pytest
 
 from cluster.costs import Prices, Totals
 from cluster.run.snapshot import Snapshot, StageProgress
+from jobs.run.watch import BUSY_SECONDS, LEAST_SECONDS, Pace, Watch
 from jobs.terminal.state import State
-from jobs.terminal.watch import BUSY_SECONDS, LEAST_SECONDS, Pace, Watch
 
 NOTHING: tuple[Totals, dict[str, int]] = ({}, {})
 

@@ -17,7 +17,7 @@ from in_flight import ORDERED, UNSCORED
 from cluster.costs import START_UP, entry
 from cluster.run.shards import File, manifests, read_manifest, write_table
 from cluster.storage import open_storage
-from jobs.stages.write import Write, flatten, shard_counts
+from jobs.chain.stages.write import Write, flatten, shard_counts
 from jobs.tables import COMMITTED, QUERIES, STORED, with_appended
 
 NAMES = st.sampled_from(["original", "core_content", "keyword"])

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from report_runs import Query, RunMaker, query_id
 
-from jobs.evaluate.judgements import Judgements
-from jobs.run.folder import RunFolder
+from jobs.log.judgements import Judgements
+from jobs.runs.folder import RunFolder
 
 LENGTH = 10  # of each list
 STRATEGIES = ("general", "keyword")

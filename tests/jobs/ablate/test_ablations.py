@@ -20,16 +20,16 @@ from cluster.errors import RewriterError, Stopped
 from cluster.isolation import KilledWorkerError
 from cluster.run.progress import ProgressTracker
 from cluster.run.snapshot import BlockTotals
-from jobs.ablate.prepare import Ablation, prepare_ablation
-from jobs.ablate.saving import saved
-from jobs.ablate.stages.retrieve import RetrieveArms
-from jobs.ablate.stages.write import WriteArms
-from jobs.compare.arm_costs import arm_costs
+from jobs.chain.ablate.stages.retrieve import RetrieveArms
+from jobs.chain.ablate.stages.write import WriteArms
 from jobs.config.load import load_config
+from jobs.job.prepare import prepare
+from jobs.measure.compare.arm_costs import arm_costs
 from jobs.plan.plan import plan
-from jobs.run.folder import open_run
-from jobs.run.prepare import prepare
+from jobs.plan.saving import saved
+from jobs.run.ablation import Ablation, prepare_ablation
 from jobs.run.run import run
+from jobs.runs.folder import open_run
 from jobs.tables import STORED
 from jobs.terminal.live_display import LiveDisplay
 

@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 from blocks import index_fields
 
-from jobs.ablate.needs import KINDS, Need, arm_needs
-from jobs.ablate.prepare import prepare_ablation
+from jobs.chain.ablate.needs import KINDS, Need, arm_needs
 from jobs.config.load import load_config
-from jobs.run.folder import RunFolder, open_run
+from jobs.run.ablation import prepare_ablation
 from jobs.run.run import run
+from jobs.runs.folder import RunFolder, open_run
 from jobs.terminal.live_display import LiveDisplay
 from retrievers.local.build import build_local_index
 

@@ -16,13 +16,13 @@ from fake_models import FakeModels
 from whole_runs import rows
 
 from cluster.errors import ConfigError, RetrieverError
-from jobs.ablate.prepare import Ablation, prepare_ablation
-from jobs.ablate.saving import saved
-from jobs.compare.worth import worth
 from jobs.config.load import load_config
-from jobs.run.folder import open_run
-from jobs.run.prepare import prepare
+from jobs.job.prepare import prepare
+from jobs.measure.compare.worth import worth
+from jobs.plan.saving import saved
+from jobs.run.ablation import Ablation, prepare_ablation
 from jobs.run.run import run
+from jobs.runs.folder import open_run
 from jobs.terminal.live_display import LiveDisplay
 from retrievers.local.build import build_local_index
 from retrievers.local.fields import local_indexes
@@ -148,7 +148,7 @@ def test_the_next_ablation_reads_no_list_that_was_joined_by_another_count_of_wor
     known = lists(done(make({}, *together, "fuse.method=rrf")))
     assert known == first
     monkeypatch.setattr("retrievers.joined.words", lambda text: text.split() * (10 if text.startswith("about") else 1))
-    monkeypatch.setattr("jobs.ablate.shared_work.ANALYZE_VERSION", 3, raising=False)
+    monkeypatch.setattr("jobs.chain.ablate.shared_work.ANALYZE_VERSION", 3, raising=False)
     assert lists(done(make({}, *together, "fuse.method=best"))) != first
 
 

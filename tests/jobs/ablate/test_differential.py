@@ -16,14 +16,14 @@ from fake_models import FakeModels
 from fake_server import FakeServer
 from whole_runs import rows
 
-from jobs.ablate.arms import BASELINE, FULL, Arm
-from jobs.ablate.prepare import Ablation, prepare_ablation
-from jobs.ablate.requests import SAMPLES_APART
-from jobs.compare.measures import deepest_rank
+from jobs.chain.ablate.arms import BASELINE, FULL, Arm
+from jobs.chain.ablate.requests import SAMPLES_APART
 from jobs.config.config import Config
 from jobs.config.load import load_config
-from jobs.run.prepare import prepare
-from jobs.run.rewriting import read_rewriting
+from jobs.job.measure_names import deepest_rank
+from jobs.job.prepare import prepare
+from jobs.job.rewriting import read_rewriting
+from jobs.run.ablation import Ablation, prepare_ablation
 from jobs.run.run import run
 from jobs.terminal.live_display import LiveDisplay
 from rewriters.calls import calls_of

@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 from whole_runs import rows
 
-from jobs.ablate.arms import arms_of
-from jobs.ablate.compile import _Lists
-from jobs.ablate.prepare import Ablation, prepare_ablation
+from jobs.chain.ablate.arms import arms_of
+from jobs.chain.ablate.compile import _Lists
+from jobs.chain.list_columns import Cuts
 from jobs.config.config import Config
 from jobs.config.load import load_config
+from jobs.run.ablation import Ablation, prepare_ablation
 from jobs.run.run import run
-from jobs.stages.list_columns import Cuts
 from jobs.terminal.live_display import LiveDisplay
 
 Make = Callable[..., Ablation]

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.ablate.prepare import prepare_ablation
-from jobs.compare.closing import PER_QUERY, ComparedArms, compared, write_pages
-from jobs.compare.export.trec import write_trec
 from jobs.config.load import load_config
-from jobs.run.folder import open_run
+from jobs.measure.compare.export.trec import write_trec
+from jobs.pages.closing import PER_QUERY, ComparedArms, compared, write_pages
+from jobs.run.ablation import prepare_ablation
 from jobs.run.run import run
+from jobs.runs.folder import open_run
 from jobs.terminal.live_display import LiveDisplay
 
 QUERIES = {

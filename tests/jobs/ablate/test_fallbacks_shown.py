@@ -12,11 +12,11 @@ import pytest
 from in_process_runs import QUERIES, UNANSWERED, job_in_process
 from rich.console import Console
 
-from jobs.ablate.prepare import prepare_ablation
-from jobs.compare.closing import closing_page, compared
 from jobs.config.load import load_config
-from jobs.run.folder import open_run
+from jobs.pages.closing import closing_page, compared
+from jobs.run.ablation import prepare_ablation
 from jobs.run.run import run
+from jobs.runs.folder import open_run
 from jobs.terminal.live_display import LiveDisplay
 
 VIEWS = Path(__file__).parents[3] / "configs" / "strategies" / "book_views.yaml"

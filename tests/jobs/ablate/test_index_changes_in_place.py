@@ -15,14 +15,14 @@ from elastic_server import ask
 from fake_models import FakeModels
 from whole_runs import rows
 
-from jobs.ablate.prepare import prepare_ablation
+from jobs.chain.stages.write import Write
 from jobs.config.load import load_config
-from jobs.report import report
-from jobs.run.changing import last_states, noted_changes
-from jobs.run.folder import open_run
-from jobs.run.prepare import prepare
+from jobs.job.changing import last_states, noted_changes
+from jobs.job.prepare import prepare
+from jobs.pages.report import report
+from jobs.run.ablation import prepare_ablation
 from jobs.run.run import run
-from jobs.stages.write import Write
+from jobs.runs.folder import open_run
 from jobs.terminal.live_display import LiveDisplay
 
 QUERIES = ["sea at night", "bread", "moon"]

@@ -13,13 +13,13 @@ from in_process_runs import QUERIES, job_in_process
 from rich.console import Console
 from whole_runs import rows
 
-from jobs.ablate.prepare import prepare_ablation
-from jobs.compare.closing import ComparedArms, closing_page, closing_values, compared, report_of, write_pages
-from jobs.compare.export.trec import write_trec
 from jobs.config.load import load_config
-from jobs.run.folder import open_run
-from jobs.run.prepare import prepare
+from jobs.job.prepare import prepare
+from jobs.measure.compare.export.trec import write_trec
+from jobs.pages.closing import ComparedArms, closing_page, closing_values, compared, report_of, write_pages
+from jobs.run.ablation import prepare_ablation
 from jobs.run.run import run
+from jobs.runs.folder import open_run
 from jobs.terminal.live_display import LiveDisplay
 
 READS, CANDIDATES, RESULTS = 8, 4, 2

@@ -12,8 +12,8 @@ from in_process_runs import job_in_process, prepared_job
 from passages import PASSAGES
 from tiny_encoders import make_encoder
 
-from jobs.ablate.prepare import prepare_ablation
 from jobs.config.load import load_config
+from jobs.run.ablation import prepare_ablation
 from retrievers.local.build import build_local_index
 
 

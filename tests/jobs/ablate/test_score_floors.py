@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 from whole_runs import rows
 
-from jobs.ablate.prepare import prepare_ablation
 from jobs.config.load import load_config
-from jobs.run.prepare import prepare
+from jobs.job.prepare import prepare
+from jobs.run.ablation import prepare_ablation
 from jobs.run.run import run
 from jobs.terminal.live_display import LiveDisplay
 

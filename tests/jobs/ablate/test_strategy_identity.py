@@ -17,9 +17,9 @@ from fake_server import Body, FakeServer
 from whole_runs import rows
 
 from cluster.errors import ConfigError
-from jobs.ablate.prepare import Ablation, prepare_ablation
 from jobs.config.load import load_config
-from jobs.run.prepare import prepare
+from jobs.job.prepare import prepare
+from jobs.run.ablation import Ablation, prepare_ablation
 from jobs.run.run import run
 from jobs.terminal.live_display import LiveDisplay
 from rewriters.outcome.retries import FIRST_TRY

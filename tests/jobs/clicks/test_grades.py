@@ -15,7 +15,7 @@ from cluster.errors import ConfigError
 from jobs.clicks.grades import Grading, check_table, counts_of, graded, parse_thresholds, write_judgements, write_table
 from jobs.clicks.interactions import Cells
 from jobs.clicks.models import ClickEstimate
-from jobs.evaluate.judgements import read_qrels
+from jobs.log.judgements import read_qrels
 
 
 def pairs(rows: Sequence[tuple[float, float, float]], documents: list[str] | None = None) -> tuple[Cells, ClickEstimate]:

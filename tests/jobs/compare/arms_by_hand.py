@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from cluster.run.shards import SUCCESS, File, Manifest, Plan, Shard, commit, put_plan, write_table
 from cluster.storage.files import FileStorage
 from jobs.config.config import Config
-from jobs.run.folder import RunFolder, open_run
+from jobs.runs.folder import RunFolder, open_run
 from jobs.tables import OPTIONAL_QUERIES, STORED
 
 Row = dict[str, Any]

@@ -31,18 +31,18 @@ from report_ablations import (
 from report_runs import Page
 
 from cluster.errors import ConfigError
-from jobs.compare.comparison import Comparison, Slice
-from jobs.compare.report import ablation_report
-from jobs.compare.report.arm_rows import arm_rows
-from jobs.compare.report.axes import linear, spanning
-from jobs.compare.report.cost_chart import cost_chart, pareto_front
-from jobs.compare.report.headline import p_words
-from jobs.compare.report.left_out import left_out
-from jobs.compare.report.noise import noise
-from jobs.compare.report.query_chart import main_arms, query_chart
-from jobs.compare.significance import holm, paired_test
-from jobs.compare.standing import corrected, mark, standing, verdict
-from jobs.report.wording import shown, signed
+from jobs.measure.compare.comparison import Comparison, Slice
+from jobs.measure.compare.significance import holm, paired_test
+from jobs.measure.compare.standing import corrected, mark, standing, verdict
+from jobs.pages.ablation import ablation_report
+from jobs.pages.ablation.arm_rows import arm_rows
+from jobs.pages.ablation.axes import linear, spanning
+from jobs.pages.ablation.cost_chart import cost_chart, pareto_front
+from jobs.pages.ablation.headline import p_words
+from jobs.pages.ablation.left_out import left_out
+from jobs.pages.ablation.noise import noise
+from jobs.pages.ablation.query_chart import main_arms, query_chart
+from jobs.pages.wording import shown, signed
 from retrievers.local.build import build_local_index
 
 KEYS = 60

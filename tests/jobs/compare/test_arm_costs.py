@@ -8,7 +8,7 @@ import pytest
 from list_folders import arm, write_folder
 
 from cluster.costs import Prices, Totals
-from jobs.compare.arm_costs import ArmCost, arm_costs
+from jobs.measure.compare.arm_costs import ArmCost, arm_costs
 
 PRICES = Prices(
     cpu_worker_hour=36.0, device_hour=360.0, tokens={"writer": {"prompt": 10.0, "cached": 1.0, "completion": 100.0}}

@@ -15,13 +15,13 @@ from rich.console import Console
 from scipy import stats
 
 from cluster.errors import ConfigError
-from jobs.compare.comparison import Comparison, compare
-from jobs.compare.export.frame import latex_table
-from jobs.compare.significance import holm
-from jobs.compare.table import BEST, MOST_ARMS, SECOND, comparison_table, comparison_values, marks
 from jobs.config.config import EvaluateSettings
-from jobs.evaluate.judgements import Judgements
-from jobs.run.folder import RunFolder
+from jobs.log.judgements import Judgements
+from jobs.measure.compare.comparison import Comparison, compare
+from jobs.measure.compare.export.frame import latex_table
+from jobs.measure.compare.significance import holm
+from jobs.pages.comparison import BEST, MOST_ARMS, SECOND, comparison_table, comparison_values, marks
+from jobs.runs.folder import RunFolder
 
 KEYS = 60
 DOCS = [f"d{n}" for n in range(12)]

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from report_ablations import ARMS, MEASURES, ArmOf, ablation_at, comparison_of, query_id, values_of
 
 from cluster.errors import ConfigError
-from jobs.compare.comparison import Comparison
-from jobs.compare.export import trec
-from jobs.compare.export.frame import latex, latex_table, write_csv, write_latex
-from jobs.compare.export.trec import run_tags, write_trec
+from jobs.measure.compare.comparison import Comparison
+from jobs.measure.compare.export import trec
+from jobs.measure.compare.export.frame import latex, latex_table, write_csv, write_latex
+from jobs.measure.compare.export.trec import run_tags, write_trec
 
 # ---------------------------------------------------------------- LaTeX
 

@@ -11,11 +11,11 @@ import pytest
 from arms_by_hand import ablation, arm, ask
 
 from cluster.errors import ConfigError
-from jobs.compare.frame import measure_arms
-from jobs.evaluate import judged_rows
-from jobs.evaluate.evaluate import evaluate
-from jobs.evaluate.judgements import Judgements, read_qrels
-from jobs.evaluate.measure import MEASURES
+from jobs.log.judgements import Judgements, read_qrels
+from jobs.measure.compare.frame import measure_arms
+from jobs.measure.evaluate import judged_rows
+from jobs.measure.evaluate.evaluate import evaluate
+from jobs.measure.evaluate.measure import MEASURES
 
 QUERIES = [ask(f"q{n}", f"query number{n}", log_count=n + 1) for n in range(5)]
 GRADES = {f"Q{n}": {"a": 2, "b": 1, "c": 0} for n in range(5)}

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from list_folders import Row, arm, list_row, query_ids, ranked, write_folder
 
-from jobs.compare.export import lists as list_files
-from jobs.compare.funnel import Funnel, StrategyFunnel, funnel
-from jobs.evaluate.judgements import Judgements
-from jobs.run.folder import RunFolder
+from jobs.log.judgements import Judgements
+from jobs.measure.compare.export import lists as list_files
+from jobs.measure.compare.funnel import Funnel, StrategyFunnel, funnel
+from jobs.runs.folder import RunFolder
 
 A, B, C, D = query_ids(4)
 RERANK = {"kind": "bi_encoder", "encoder": {"model": "models/small"}, "keep": 10}

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from jobs.compare import significance
-from jobs.compare.clusters import Numbers
-from jobs.compare.significance import (
+from jobs.measure.compare import significance
+from jobs.measure.compare.clusters import Numbers
+from jobs.measure.compare.significance import (
     cluster_sums,
     effects,
     equivalence_p,
@@ -23,7 +23,7 @@ from jobs.compare.significance import (
     paired_test,
     randomised_p,
 )
-from jobs.evaluate.intervals import Floats
+from jobs.measure.evaluate.intervals import Floats
 
 GENERATOR = np.random.default_rng(3)
 CLOSE = 1e-10

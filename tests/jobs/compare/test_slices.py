@@ -11,11 +11,11 @@ from arms_by_hand import Row, ablation, arm, ask
 from rich.console import Console
 from scipy import stats
 
-from jobs.compare.comparison import Comparison, compare
-from jobs.compare.slices import MOST_VALUES, NONE, OTHERS, script, thirds
-from jobs.compare.table import comparison_table, comparison_values
 from jobs.config.config import EvaluateSettings
-from jobs.evaluate.judgements import Judgements
+from jobs.log.judgements import Judgements
+from jobs.measure.compare.comparison import Comparison, compare
+from jobs.measure.compare.slices import MOST_VALUES, NONE, OTHERS, script, thirds
+from jobs.pages.comparison import comparison_table, comparison_values
 
 ARMS = [arm("full"), arm("original")]
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from list_folders import Row, arm, list_row, query_ids, ranked, write_folder
 
-from jobs.compare.worth import Worth, worth
-from jobs.run.folder import RunFolder
+from jobs.measure.compare.worth import Worth, worth
+from jobs.runs.folder import RunFolder
 
 A, B, C = query_ids(3)
 RERANK = {"kind": "bi_encoder", "encoder": {"model": "models/small"}}

@@ -16,11 +16,11 @@ from s3_server import S3Server
 from cluster.errors import ClusterError, ConfigError, LogError, UnavailableError
 from cluster.run.shards import Plan, check_inputs
 from cluster.storage import Storage, open_storage, s3_client, s3_duckdb
-from jobs.evaluate.judgements import read_qrels
 from jobs.index import index
 from jobs.log.check import LogColumns, check_log
 from jobs.log.dedup import dedup
 from jobs.log.files import LogFile, find_log_files
+from jobs.log.judgements import read_qrels
 from jobs.log.rows import read_rows
 from retrievers.corpora.files import corpus_schema
 

@@ -18,13 +18,13 @@ from cluster.run.spread import spread
 from cluster.storage import open_storage
 from cluster.storage.traffic import count_request, take_traffic
 from jobs.config.config import Config
+from jobs.job.prepare import Prepared
 from jobs.log import dedup as dedup_module
 from jobs.log.check import LogColumns
 from jobs.log.dedup import LogSummary, dedup
-from jobs.log.draft import draft_plan, store_plan
 from jobs.log.files import find_log_files
 from jobs.log.ubi import log_files
-from jobs.run.prepare import Prepared
+from jobs.run.draft import draft_plan, store_plan
 
 pytestmark = pytest.mark.slow
 

@@ -23,7 +23,7 @@ from whole_runs import ROOT, SAMPLE, Done, check_files, check_same_rows, committ
 
 from cluster.run.job_server import JobServer
 from cluster.storage import open_storage
-from jobs.run.status import read_status
+from jobs.runs.status import read_status
 from jobs.submit.following import follow
 
 pytestmark = pytest.mark.slow

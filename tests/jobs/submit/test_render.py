@@ -26,7 +26,7 @@ from jobs.__main__ import main
 from jobs.cli.command_line.arguments import parser
 from jobs.config.config import Config
 from jobs.config.load import load_config, yesterday
-from jobs.run.folder import open_run
+from jobs.runs.folder import open_run
 from jobs.submit.expected import expected
 from jobs.submit.ids import Verb
 from jobs.submit.reachable import doubtful, unseen_paths, unset_variables
@@ -452,7 +452,7 @@ def test_models_at_servers_are_reached_and_are_no_paths_here() -> None:
 
 
 def test_the_settings_are_no_part_of_a_fingerprint() -> None:
-    from jobs.keys import identity_fields
+    from jobs.job.keys import identity_fields
 
     assert identity_fields(config("cluster.kubernetes.image=other:1")) == identity_fields(config())
 

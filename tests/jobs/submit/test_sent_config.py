@@ -16,7 +16,7 @@ from cluster.errors import ConfigError
 from cluster.run.job_server import SubmittedJob
 from jobs.config.config import Config
 from jobs.config.load import load_config
-from jobs.keys import identity_fields
+from jobs.job.keys import identity_fields
 from jobs.submit import sent_config as module
 from jobs.submit.ids import attempt_of, base_of, find_job, next_id
 from jobs.submit.sent_config import sent_config

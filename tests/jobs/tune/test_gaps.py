@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from jobs.compare.significance import paired_test
+from jobs.measure.compare.significance import paired_test
 from jobs.tune.gaps import as_good_as_the_best, gap
 
 VALUES = st.lists(st.floats(0, 1), min_size=3, max_size=40)

@@ -11,9 +11,9 @@ import pytest
 from report_runs import Query, RunMaker, query_id, stored
 from tuned_runs import half, judged_run, names_of
 
-from jobs.evaluate.judgements import Judgements
-from jobs.stages import retrieve
-from jobs.stages.search_texts import Text
+from jobs.chain.search_texts import Text
+from jobs.chain.stages import retrieve
+from jobs.log.judgements import Judgements
 from jobs.tune import gathered as gathered_module
 from jobs.tune.gathered import gather
 from jobs.tune.objective import Objective, equal_weights, fuse_settings

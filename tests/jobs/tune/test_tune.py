@@ -12,12 +12,12 @@ import pytest
 from tuned_runs import Judged, half, judged_run, names_of, none, only_bm25, permuted
 
 from cluster.errors import ConfigError
-from jobs.evaluate.per_query import per_query
-from jobs.run.folder import open_run
+from jobs.measure.evaluate.per_query import per_query
+from jobs.runs.folder import open_run
 from jobs.tune import search
+from jobs.tune.conclusions import conclusions
 from jobs.tune.gathered import gather
 from jobs.tune.objective import Objective, equal_weights
-from jobs.tune.page import conclusions
 from jobs.tune.steps import ALONE, EQUAL, RETRIEVERS, SELECTION, STRATEGIES
 from jobs.tune.tune import Tuning, tune
 

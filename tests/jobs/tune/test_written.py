@@ -17,8 +17,8 @@ from tuned_runs import Judged, half, judged_run, names_of, only_bm25
 from jobs.__main__ import main
 from jobs.config.config import Config
 from jobs.config.load import load_config
+from jobs.pages.tune import tuning_page
 from jobs.tune.objective import Weighting
-from jobs.tune.page import tuning_page
 from jobs.tune.steps import EQUAL, Setting, TuningStep
 from jobs.tune.tune import tune
 from jobs.tune.written import HEADER, tuned_values, write_tuned

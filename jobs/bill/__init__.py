@@ -1,1 +1,0 @@
-"""The bill of a run: what its drivers, nodes and workers spend, by start."""

@@ -1,0 +1,259 @@
+"""The compiler of an ablation: from the arms to the work that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, Generic, TypeVar
+
+from jobs.chain.ablate.arms import FULL, Arm
+from jobs.chain.ablate.equal_arms import DistinctArms, system
+from jobs.chain.ablate.faults import naming
+from jobs.chain.ablate.shared_work import Answer, OpenedBy, ScoredBy, Search, SharedWork, digest
+from jobs.chain.ablate.texts import ArmTexts
+from jobs.chain.chosen import choosing_of
+from jobs.chain.list_columns import Cuts, cut_from, cuts_of
+from jobs.config.config import Config
+from jobs.job import engine
+from jobs.job.changing import SearchedIndex, read_states, searched_indexes
+from jobs.job.indexes import as_built, check_documents, index_identities
+from jobs.job.keys import fingerprint, identity
+from jobs.job.pools import with_precisions
+from jobs.job.prepare import reranking_identity, resolved_rewriting
+from jobs.job.rewriting import read_rewriting
+from retrievers.elastic.settings import ElasticSettings
+from retrievers.settings import FuseSettings
+from rewriters.engines.settings import EngineSettings
+from rewriters.rewriter import Rewriting
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """The arms and the work that they share."""
+
+    arms: tuple[Arm, ...]
+    work: SharedWork
+    fingerprints: Mapping[str, str]
+    """Arm -> the fingerprint of a run of it alone, but where it reads a part of an answer; an oracle has none."""
+    parts: Mapping[str, list[str]]
+    """Arm -> the strategies of the joint request of which it reads a part, if it does: its run would ask for fewer."""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Returns what determines the results of all arms, as JSON-able values."""
+        arms = [[one.name, one.sample, self.fingerprints.get(one.name), list(one.members), list(one.also)] for one in self.arms]
+        kept = [[answer.keep, answer.looked] for answer in self.work.answers]
+        return {"arms": arms, "keep": kept, "sources": self.work.keep_sources}
+
+    def rewrites_of(self, arm: str) -> str | None:
+        """Returns the arm under which the texts of an arm are stored; None: it has none, as the original and oracles."""
+        answer = next((one for one in self.work.answers if one.arm == arm), None)
+        reading = self.work.readings[self.work.searches[answer.search].reading] if answer is not None else None
+        return reading.name if reading is not None and reading.engines else None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Returns the columns of the log that prompts or selections use, sorted."""
+        return tuple(sorted({name for reading in self.work.readings for name in reading.rewriting.columns}))
+
+
+def compile_arms(arms: Sequence[Arm], keep: int, *, sources: bool) -> Compiled:
+    """Returns the arms with the work that they share.
+
+    Args:
+        arms: By `jobs.chain.ablate.arms.arms_of`; generated ones that are an earlier one are left out.
+        keep: Documents that are written per query and arm: results, and behind them those that measures read.
+        sources: Whether the lists that a result comes from are written.
+
+    Raises:
+        ConfigError, RewriterError, RetrieverError: An arm cannot be run.
+    """
+    facts = _Facts()
+    answered = [(arm, facts.checked(arm)) for arm in arms if not arm.members]
+    configs = {arm.name: config for arm, config in answered}
+    texts = ArmTexts(facts.rewriting, configs[FULL])
+    lists = _Lists(facts, answered)
+    rerankers = _Distinct[ScoredBy]()
+    answers, fingerprints, distinct = [], {}, DistinctArms()
+    for arm in arms:
+        if arm.members:
+            distinct.add(arm, None)
+            continue
+        config = configs[arm.name]
+        reading = texts.add(arm, config)
+        identified_by = texts.identity(arm.name, facts.rewriting(config)[2])
+        reranked = config.rerank.kind != "none"
+        documents = lists.documents(config)
+        scored_by = facts.reranker(config, documents, lists.retrievers[documents]) if reranked else None
+        kept = min(keep, config.fuse.keep, config.rerank.keep if reranked else keep)
+        drops = config.fuse.duplicates == "drop"  # among the candidates, so that lists end with them
+        looked = min(keep, config.fuse.keep) if drops else keep
+        cuts = texts.cuts(reading)
+        answer = Answer(
+            arm.name,
+            lists.search(config, reading, cuts_of(config, cuts)),
+            frozenset(config.rewrite.planned),
+            _fusing(config, max(looked, config.fuse.keep if reranked or arm.name == FULL or drops else 0)),
+            documents,
+            rerankers.place(scored_by.label, scored_by) if scored_by is not None else None,
+            config.rerank.combine,
+            kept,
+            looked,
+            min(looked, cut_from(config, cuts)),
+            config.fuse.keep,
+            config.retrieve.depth,
+            choosing_of(config, partial(lists.open, config)),
+        )
+        if not distinct.add(arm, system(config, facts.rewriting(config)[1], answer)):
+            continue
+        answers.append(answer)
+        fingerprints[arm.name] = fingerprint(identity(config, facts.indexes(config), identified_by, facts.reranking(config)))
+    work = SharedWork(
+        tuple(texts.readings), dict(lists.retrievers),
+        tuple(lists.searches.values), tuple(rerankers.values), tuple(answers), sources,
+        configs[FULL].retrieve.filters,
+    )  # fmt: skip
+    parts = {arm: part for arm in fingerprints if (part := texts.part_of(arm))}
+    return Compiled(distinct.arms, work, fingerprints, parts)
+
+
+class _Distinct(Generic[Value]):
+    """Values in order of first use, each once."""
+
+    def __init__(self) -> None:
+        self._places: dict[Hashable, int] = {}
+        self.values: list[Value] = []
+
+    def place(self, key: Hashable, value: Value) -> int:
+        """Returns the index of the first value of a key."""
+        if key not in self._places:
+            self._places[key] = len(self.values)
+            self.values.append(value)
+        return self._places[key]
+
+
+class _Facts:
+    """What is read once for all arms that have the same settings."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Any] = {}
+        self._resolve = cache(lambda text: engine.resolve(self._known[text]))
+
+    def checked(self, arm: Arm) -> Config:
+        """Returns the config of an arm with the precision of its models, after the checks that a run of it alone makes."""
+        with naming(arm):
+            config = self.config(arm.config)
+            indexes = self.indexes(config)
+            config = as_built(config, indexes)
+            key = digest(["documents", indexes, [one.model_dump() for one in config.retrieve.retrievers.values()]])
+            if config.reads_texts:
+                self._once(key, lambda: check_documents(config, indexes))
+            self.rewriting(config)
+            self.reranking(config)
+            return config
+
+    def config(self, config: Config) -> Config:
+        """Returns a config with the precision of its models."""
+        key = digest(["config", config.retrieve.model_dump(), config.rerank.model_dump(), bool(config.rewrite.planned)])
+        made = self._once(key, lambda: with_precisions(config))
+        return config.model_copy(update={"retrieve": made.retrieve, "rerank": made.rerank})
+
+    def rewriting(self, config: Config) -> tuple[EngineSettings | None, Rewriting, dict[str, Any]]:
+        """Returns the settings of an arm's engine, what it rewrites with, and its identity."""
+        key = digest(["rewriting", config.rewrite.model_dump(), config.log.context_column])
+        return self._once(key, lambda: self._resolved(config))
+
+    def indexes(self, config: Config) -> dict[str, dict[str, Any]]:
+        """Returns retriever -> identity of its index."""
+        key = digest(["indexes", {name: one.model_dump() for name, one in config.retrieve.retrievers.items()}])
+        return self._once(key, lambda: index_identities(config))
+
+    def state(self, searched: SearchedIndex) -> Any:
+        """Returns the state of an index that may change in place, the same for all arms; None of others."""
+        return self._once(digest(["state", searched.place]), lambda: read_states([searched]).get(searched.place))
+
+    def reranking(self, config: Config) -> dict[str, Any]:
+        """Returns the identity of an arm's reranker."""
+        return self._once(digest(["reranking", config.reranking.model_dump()]), lambda: reranking_identity(config))
+
+    def reranker(self, config: Config, documents: str, index: OpenedBy) -> ScoredBy:
+        """Returns an arm's reranker over the documents of an index."""
+        settings = config.reranking.model_copy(update={"keep": 10, "combine": "blend"})  # no part of a score
+        identified_by = {name: value for name, value in self.reranking(config).items() if name not in ("keep", "combine")}
+        return ScoredBy(settings, identified_by, documents, index.texts, index.corpus, config.retrieve.typos)
+
+    def _resolved(self, config: Config) -> tuple[EngineSettings | None, Rewriting, dict[str, Any]]:
+        return resolved_rewriting(config, read_rewriting(config), self._resolved_engine)[:3]
+
+    def _resolved_engine(self, settings: EngineSettings) -> tuple[EngineSettings, dict[str, Any]]:
+        key = digest(settings.model_dump())
+        self._known[key] = settings
+        return self._resolve(key)
+
+    def _once(self, key: str, make: Callable[[], Value]) -> Value:
+        if key not in self._known:
+            self._known[key] = make()
+        value: Value = self._known[key]
+        return value
+
+
+class _Lists:
+    """Searches, and the retrievers that make them."""
+
+    def __init__(self, facts: _Facts, answered: Sequence[tuple[Arm, Config]]) -> None:
+        self._facts = facts
+        self.retrievers: dict[str, OpenedBy] = {}
+        self.searches = _Distinct[Search]()
+        self._depths: dict[str, int] = {}  # deepest list, by retriever
+        for _, config in answered:
+            for name in config.retrieve.retrievers:
+                key = self._key(config, name)
+                self._depths[key] = max(self._depths.get(key, 0), config.retrieve.depth)
+
+    def search(self, config: Config, reading: int, cuts: Cuts) -> int:
+        """Returns the index of an arm's lists."""
+        retrievers = {name: self.open(config, name) for name in config.retrieve.retrievers}
+        together = frozenset(name for name, one in config.retrieve.retrievers.items() if one.together)
+        joining = FuseSettings(weights=config.fuse.weights, retriever_weights=config.fuse.retriever_weights)
+        fuse = joining if together else FuseSettings()
+        depth = min(config.fuse.depth, config.retrieve.depth)
+        typos = config.retrieve.typos.model_dump() if config.retrieve.typos else None
+        key = digest([reading, retrievers, sorted(together), config.retrieve.routes, fuse.model_dump(), depth, typos,
+                      sorted(config.rewrite.planned) if together else None,
+                      config.fuse.original_floor, cuts.floors])  # fmt: skip
+        search = Search(
+            reading, retrievers, together, config.retrieve.routes, fuse, cuts, depth, config.dense_retriever,
+            config.retrieve.typos, frozenset(config.rewrite.planned) if together else None,
+        )  # fmt: skip
+        return self.searches.place(key, search)
+
+    def documents(self, config: Config) -> str:
+        """Returns the key of the retriever whose index has the texts of an arm's documents."""
+        return self.open(config, next(iter(config.retrieve.retrievers)))
+
+    def open(self, config: Config, name: str) -> str:
+        """Returns the key of one of an arm's retrievers."""
+        key = self._key(config, name)
+        if key not in self.retrievers:
+            settings = config.retrieve.retrievers[name].model_copy(update={"together": False, "score_floor": None})
+            identified_by = self._facts.indexes(config)[name]
+            states = {one.place: self._facts.state(one) for one in searched_indexes({name: settings}, {name: identified_by})}
+            changing = {place: state for place, state in states.items() if state is not None}
+            self.retrievers[key] = OpenedBy(name, settings, identified_by, self._depths[key], changing)
+        return key
+
+    def _key(self, config: Config, name: str) -> str:
+        settings = config.retrieve.retrievers[name].model_copy(update={"together": False, "score_floor": None})
+        approximate = isinstance(settings, ElasticSettings) and settings.encoder is not None
+        depth = config.retrieve.depth if approximate else None  # a deeper search looks at more candidates, and finds others
+        return digest([self._facts.indexes(config)[name], settings.model_dump(), depth])
+
+
+def _fusing(config: Config, keep: int) -> FuseSettings:
+    """Returns the fusion of an arm over the lists of all strategies that share them."""
+    changed = {"keep": keep, "depth": min(config.fuse.depth, config.retrieve.depth), "redundancy": config.used_redundancy,
+               "keep_candidates": False}  # fmt: skip
+    return config.fuse.model_copy(update=changed)

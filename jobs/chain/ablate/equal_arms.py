@@ -1,0 +1,77 @@
+"""Arms that are one system under two names: a grid with `fuse.k` under minmax, or a grid point that is the config itself.
+
+Equal are arms whose texts, lists, fusion and reranking are the same, by the settings that can matter to what is measured. A
+generated arm (grid, subsets, samples) that is an earlier one is not made: the earlier one says that it is that one, too. Named
+arms and those that are always there stay, say which earlier arm they are, and are no test of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
+
+from jobs.chain.ablate.arms import Arm
+from jobs.chain.ablate.shared_work import Answer, digest
+from jobs.config.config import Config
+from retrievers.fusion import list_weight
+from rewriters.rewriter import Rewriting
+
+GENERATED = ("subsets", "samples", "grid")
+
+
+class DistinctArms:
+    """Sorts arms into those that are made and other names of these."""
+
+    def __init__(self) -> None:
+        """Begins without arms."""
+        self._first: dict[Hashable, str] = {}
+        self._arms: dict[str, Arm] = {}
+        self._now: dict[str, str] = {}  # an arm that is not made -> the one that it is
+
+    def add(self, arm: Arm, key: Hashable) -> bool:
+        """Returns whether an arm is made.
+
+        Args:
+            arm: The arm.
+            key: By `system`; None: of an oracle, which has no results of its own.
+        """
+        first = arm.name if key is None else self._first.setdefault(key, arm.name)
+        if first != arm.name and arm.family in GENERATED:
+            self._arms[first] = replace(self._arms[first], also=(*self._arms[first].also, arm.name))
+            self._now[arm.name] = first
+            return False
+        members = tuple(dict.fromkeys(self._now.get(name, name) for name in arm.members))
+        self._arms[arm.name] = replace(arm, same_as=None if first == arm.name else first, members=members)
+        return True
+
+    @property
+    def arms(self) -> tuple[Arm, ...]:
+        """Returns the arms that are made."""
+        return tuple(self._arms.values())
+
+
+def system(config: Config, rewriting: Rewriting, answer: Answer) -> Hashable:
+    """Returns what an arm is, by all that can matter to its results.
+
+    Args:
+        config: Of the arm.
+        rewriting: What it rewrites with.
+        answer: How it is answered.
+    """
+    fuse = config.fuse
+    unused = {"weights", "retriever_weights", "redundancy", "depth", "keep_candidates"}
+    unused |= {"rrf": {"divide"}, "minmax": {"k", "divide"}}.get(fuse.method, set())
+    unused |= {"duplicate_chars"} if fuse.duplicates == "keep" else set()
+    unused |= {"keep"} if fuse.duplicates == "keep" and answer.reranker is None else set()  # `answer.keep` says how many count
+    weights: Mapping[str, float] = {"original": 1.0} | {one.name: one.weight for one in rewriting.pool}
+    lists = {
+        f"{strategy}/{retriever}": list_weight(fuse.weights, strategy, retriever, weight)
+        for strategy, weight in weights.items()
+        for retriever in config.retrieve.route(strategy)
+    }
+    joined = {key: weight for key, weight in fuse.weights.items() if key.partition("/")[0] == "together"}
+    by_retriever = {name: fuse.retriever_weights.get(name, 1.0) for name in config.retrieve.retrievers}
+    fusion = digest([fuse.model_dump(exclude=unused), config.used_redundancy, lists, joined, by_retriever])
+    documents = answer.documents if fuse.duplicates == "drop" else ""
+    reranked = (answer.reranker, answer.combine) if answer.reranker is not None else None
+    return answer.search, answer.strategies, answer.choosing, fusion, documents, reranked, answer.keep, answer.looked

@@ -1,0 +1,76 @@
+"""The pools of an ablation's workers, by its arms alone: they are known before a model or an index is opened."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+
+from cluster.run.pools import PoolRequest
+from jobs.chain.ablate.arms import Arm
+from jobs.chain.ablate.shared_work import digest
+from jobs.config.config import Config
+from jobs.job.pools import requested_pools
+from jobs.job.request_shares import rerankers_of
+from retrievers.elastic.settings import ElasticSettings
+from retrievers.hybrid.settings import all_indexed
+from retrievers.retriever import RetrieverSettings
+from retrievers.settings import RerankSettings
+from rewriters.engines.settings import EngineSettings
+
+ROWS = 100_000  # queries of a shard times arms, at most, at `CANDIDATES` each: some 150 MB in flight
+CANDIDATES = 50
+LEAST_SHARD = 20
+
+
+def pooled_config(config: Config, arms: Sequence[Arm], looked: int = CANDIDATES) -> Config:
+    """Returns the config whose pools an ablation needs, beside `arm_rerankers`: it rewrites and encodes where any arm does.
+
+    Args:
+        config: Of the ablation.
+        arms: Of it.
+        looked: Documents of a list that measures read; where they are more than candidates, shards have fewer queries.
+    """
+    answered = [arm.config for arm in arms if not arm.members]
+    planned = [one.rewrite for one in answered if one.rewrite.planned] or [config.rewrite]
+    entries = {json.dumps(entry, sort_keys=True): entry for one in planned for entry in one.strategies}
+    rewriting = planned[0].model_copy(update={"strategies": list(entries.values())})  # each worker has their engines
+    read = [next(iter(all_indexed(one.retrieve.retrievers).values())) for one in answered if one.rerank.kind != "none"]
+    # rerankers share the requests in flight with the first retriever, if it is of Elasticsearch
+    searched: list[RetrieverSettings] = [one for one in read if isinstance(one, ElasticSettings)]
+    searched += [one for arm in answered for one in arm.retrieve.retrievers.values()]
+    retrievers = {digest(one.model_dump(exclude={"together"})): one for one in searched}
+    size = min(config.cluster.shard_size, max(LEAST_SHARD, ROWS * CANDIDATES // max(CANDIDATES, looked) // len(answered)))
+    return config.model_copy(
+        update={
+            "rewrite": rewriting,
+            "retrieve": config.retrieve.model_copy(update={"retrievers": retrievers}),
+            "cluster": config.cluster.model_copy(update={"shard_size": size}),
+        }
+    )
+
+
+def engines_of(arms: Iterable[Arm]) -> list[EngineSettings]:
+    """Returns the engines that the arms rewrite with, each once, as the config names them."""
+    engines = [arm.config.rewrite.engine for arm in arms if arm.config.rewrite.planned]
+    return list({digest(one.model_dump()): one for one in engines if one is not None}.values())
+
+
+def arm_rerankers(arms: Iterable[Arm]) -> list[RerankSettings]:
+    """Returns the rerankers of the arms, each once: each reranking worker has them all."""
+    rerankers = [one for arm in arms if not arm.members for one in rerankers_of(arm.config)]
+    return list({digest(one.model_dump()): one for one in rerankers}.values())
+
+
+def arm_pools(pooled: Config, engines: Sequence[EngineSettings], rerankers: Sequence[RerankSettings]) -> dict[str, PoolRequest]:
+    """Returns the requested pools: those of a run, and one for each further engine, as a run with that engine has it.
+
+    Args:
+        pooled: By `pooled_config`.
+        engines: Of all arms, that of `pooled` first.
+        rerankers: Of all arms.
+    """
+    pools = requested_pools(pooled, rerankers)
+    for number, engine in enumerate(engines[1:], start=2):
+        rewriting = pooled.rewrite.model_copy(update={"engine": engine})
+        pools[f"rewrite_{number}"] = requested_pools(pooled.model_copy(update={"rewrite": rewriting}), rerankers)["rewrite"]
+    return pools

@@ -1,0 +1,71 @@
+"""The requests of arms: what one is known by, and how it is called in costs and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from jobs.chain.ablate.shared_work import Reading, digest
+from jobs.chain.completions import key_of
+from jobs.chain.journal import Key
+from rewriters.engines import Request
+from rewriters.engines.settings import RecordedSettings
+from rewriters.query import Query
+from rewriters.rewriter import Rewriter
+from rewriters.settings import SelectAdaptive, SelectAll, SelectClassified
+
+_ALL, _QUERY = SelectAll(kind="all"), Query("", "")
+SAMPLES_APART = 1_000  # between the numbers of one arm's samples and those of the next: a strategy has fewer
+
+
+def as_made(reading: Reading, request: Request) -> Request:
+    """Returns a request of a reading as the engines of a worker take it: `engine` is a key, and samples have their own seeds.
+
+    A recording says the same each time, so that its samples are one.
+    """
+    engine = reading.engines[request.engine]
+    request = replace(request, engine=engine.key)
+    sample = 0 if isinstance(engine.settings, RecordedSettings) else reading.sample * SAMPLES_APART
+    if not sample:
+        return request
+    decoding = dict(request.decoding) | {"seed": request.decoding.get("seed", 0) + sample}
+    return replace(request, sample=request.sample + sample, decoding=decoding)
+
+
+def request_key(request: Request, made_by: str) -> Key:
+    """Returns the key of a completion among those of all engines; `made_by`: the hash of the engine's identity."""
+    made_with = digest([made_by, dict(request.decoding), request.schema])
+    return key_of(request)._replace(variables=f"{request.variables}/{made_with}")
+
+
+def at_most(reading: Reading) -> list[Key]:
+    """Returns the keys of the requests that a reading makes for a query at most."""
+    rewriting = reading.asked
+    if not rewriting.pool:
+        return []
+    whole = rewriting if isinstance(rewriting.select, SelectAdaptive) else replace(rewriting, select=_ALL, rules=None)
+    found = Rewriter(whole).requests(_QUERY)
+    if isinstance(reading.rewriting.select, SelectClassified):
+        found += filter(None, [Rewriter(reading.rewriting).question(_QUERY)])
+    return [request_key(as_made(reading, one), reading.engines[one.engine].identity) for one in found]
+
+
+def called(readings: Sequence[Reading]) -> list[dict[tuple[str, str], str]]:
+    """Returns, by reading, what its requests are called in costs and errors: name and hash of the prompt -> the name.
+
+    Other requests of a name that an earlier reading's have (a second version of a strategy, by another engine, a joint request
+    for other strategies) are called by the first arm that makes them, too: `domain of two`.
+    """
+    known: dict[str, dict[Any, str]] = {}
+    found: list[dict[tuple[str, str], str]] = []
+    for reading in readings:
+        names: dict[tuple[str, str], str] = {}
+        for key in at_most(reading):
+            of_name = known.setdefault(key.request, {})
+            own_engine = reading.engines.get(key.request)
+            identity = key.prompt_hash, own_engine and own_engine.identity
+            own = key.request if not of_name else f"{key.request} of {reading.name.replace('@', ' ')}"
+            names[key.request, key.prompt_hash] = of_name.setdefault(identity, own)
+        found.append(names)
+    return found

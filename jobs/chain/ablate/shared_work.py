@@ -1,0 +1,261 @@
+"""What the arms of an ablation share: requests, texts, lists, scores. Each is planned once for all arms that need it.
+
+    Reading  the requests of an arm, and the texts that are read from their answers, and chosen; equal requests are one
+    Search   the retrievers that search these texts
+    Answer   one arm: how the lists are fused, reranked, ordered and cut
+
+Arms with some of the strategies of a reading share it: each gives weight 0 to the strategies that it lacks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from jobs.chain.chosen import Choosing
+from jobs.chain.list_columns import Cuts
+from jobs.job.changing import SearchedIndex, searched_indexes
+from jobs.job.keys import identity_fields
+from retrievers.analyzer import ANALYZE_VERSION
+from retrievers.elastic.settings import FOREIGN, ElasticSettings
+from retrievers.hybrid.settings import search_names
+from retrievers.retriever import RetrieverSettings
+from retrievers.settings import FuseSettings, RerankSettings, TypoSettings
+from rewriters.engines.settings import EngineSettings
+from rewriters.rewriter import Rewriting
+
+SCORES_VERSION = 2  # of what gathered scores are known by; of 1, an arm's could be of the texts of another arm's corpus
+
+
+class AnsweredBy(NamedTuple):
+    """An engine: resolved settings, and the hash of its identity, by which completions are known."""
+
+    settings: EngineSettings
+    identity: str
+
+    @property
+    def key(self) -> str:
+        """Returns what tells it from other engines of a worker."""
+        return digest([self.settings.model_dump(), self.identity])
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Texts of the queries, with the requests whose answers they are read from.
+
+    Attributes:
+        name: The first arm that has them.
+        rewriting: How strategies are chosen: the pool and the selection.
+        asked: What requests are made of and answers read with: `rewriting`, or more strategies, where the joint request is that
+            of the config, which asks for more.
+        sample: From 0, of several answers to the same requests.
+        engines: `Request.engine` -> the engine that answers; the common one is "".
+    """
+
+    name: str
+    rewriting: Rewriting
+    asked: Rewriting
+    sample: int = 0
+    engines: Mapping[str, AnsweredBy] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Search:
+    """Lists of the texts of a reading.
+
+    Attributes:
+        reading: Its index.
+        retrievers: Name in the arm -> key of `SharedWork.retrievers`.
+        together: The names that search all texts of a query as one.
+        routes: Strategy -> names; default: all.
+        fuse: Settings that decide what is joined, where texts are searched together; else the default.
+        cuts: Of strategies and retrievers that have their own.
+        depth: Hits of a list that take part, at most.
+        dense: The name whose vectors give similarities; None: there is none.
+        typos: In the originals, as they are searched.
+        joined: The strategies whose texts are joined, where texts are searched together.
+    """
+
+    reading: int
+    retrievers: Mapping[str, str]
+    together: frozenset[str]
+    routes: Mapping[str, list[str]]
+    fuse: FuseSettings
+    cuts: Cuts
+    depth: int
+    dense: str | None
+    typos: TypoSettings | None = None
+    joined: frozenset[str] | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How one arm is answered.
+
+    Attributes:
+        arm: Its name.
+        search: Index of its lists.
+        strategies: Those whose lists are fused, beside the original's.
+        fuse: With the number of candidates that are kept.
+        documents: Key in `SharedWork.retrievers` of the index that has the texts of its documents.
+        reranker: Index in `SharedWork.rerankers`; None: none.
+        combine: Of both orders.
+        keep: Results per query.
+        looked: Documents per query, the results among them, that measures read: behind the results stand the other
+            candidates, then the fused documents that are none.
+        cut_from: A shorter list is whole (`cut_from` in `jobs/chain/list_columns.py`).
+        candidates: Fused documents that are handed on, as `fuse.keep` has it; the reranker scores these.
+        retrieved: Hits of a list, as `retrieve.depth` has it; other arms may have made the list deeper.
+        choosing: How one text of each query is chosen; None: all are fused.
+    """
+
+    arm: str
+    search: int
+    strategies: frozenset[str]
+    fuse: FuseSettings
+    documents: str
+    reranker: int | None
+    combine: str
+    keep: int
+    looked: int
+    cut_from: int
+    candidates: int
+    retrieved: int
+    choosing: Choosing | None = None
+
+
+@dataclass(frozen=True)
+class OpenedBy:
+    """A retriever as workers open it.
+
+    Attributes:
+        name: In the config, for messages.
+        settings: Without `together` and `score_floor`, which a search has.
+        identity: Of its index.
+        depth: Hits that are fetched.
+        states: Of its indexes that may change in place: their states now, by place.
+    """
+
+    name: str
+    settings: RetrieverSettings
+    identity: Mapping[str, Any]
+    depth: int
+    states: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def searched(self) -> tuple[SearchedIndex, ...]:
+        """Returns what its states are read by, that of its documents first."""
+        return searched_indexes({self.name: self.settings}, {self.name: self.identity})
+
+    @property
+    def search_names(self) -> dict[str, str | None]:
+        """Returns the names that its searches are counted under, each with the model of its encoder."""
+        return search_names(self.name, self.settings)
+
+    @property
+    def space(self) -> str:
+        """Returns what the lists of this retriever are gathered under.
+
+        The identity has the analyzer by which the index was built. How often the original stands among texts that are searched
+        as one (`retrievers/joined.py`), and which texts are long for Elasticsearch, is by the words of this version.
+        """
+        known: dict[str, Any] = {"index": dict(self.identity), "settings": identity_fields(self.settings), "depth": self.depth}
+        known["analyze"] = ANALYZE_VERSION
+        return digest(known | {"states": dict(self.states)} if self.states else known)
+
+    @property
+    def texts(self) -> str:
+        """Returns what tells the texts of its documents from those of other indexes."""
+        documents = self.searched[0]
+        corpus, settings = self.corpus, documents.settings
+        # read with the filter of the searches: what it leaves out, arms with another filter may find
+        only = {"filter": documents.identity["filter"]} if "filter" in documents.identity else {}
+        if not isinstance(settings, ElasticSettings) or not str(corpus).startswith(FOREIGN):
+            return digest({"corpus": corpus} | only)
+        known = {"corpus": corpus, "field": settings.searched_field} | only  # which field is the text depends on the retriever
+        return digest(known | {"dense": settings.encoder is not None, "state": self.states.get(documents.place)})
+
+    @property
+    def corpus(self) -> str | None:
+        """Returns the identity of its documents as their index has it."""
+        return self.searched[0].identity.get("corpus")
+
+    @property
+    def encoder_space(self) -> str:
+        """Returns what the vectors of this retriever's encoder are gathered under."""
+        encoder = self.settings.encoder
+        return digest({"encoder": self.identity.get("encoder"), "settings": identity_fields(encoder) if encoder else None})
+
+
+@dataclass(frozen=True)
+class ScoredBy:
+    """A reranker as workers open it, over the documents of a corpus.
+
+    Attributes:
+        settings: Of the reranker.
+        identity: Of its model.
+        documents: Key in `SharedWork.retrievers` of the index that has the texts.
+        texts: Their identity, as `OpenedBy.texts`.
+        corpus: Their identity as their index has it; None: not checked.
+        typos: In what it is given.
+    """
+
+    settings: RerankSettings
+    identity: Mapping[str, Any]
+    documents: str
+    texts: str
+    corpus: str | None
+    typos: TypoSettings | None = None
+
+    @property
+    def model(self) -> str:
+        """Returns the name of the model."""
+        model = self.settings.encoder.model if self.settings.encoder is not None else self.settings.model
+        return str(model)
+
+    @property
+    def space(self) -> str:
+        """Returns what the scores of this reranker are gathered under."""
+        return digest({"version": SCORES_VERSION, "reranker": dict(self.identity), "texts": self.texts})
+
+    @property
+    def label(self) -> str:
+        """Returns what tells it from others in scores/: model, prompt, lengths, documents and typos."""
+        known = {"reranker": dict(self.identity), "texts": self.texts}
+        return digest(known | ({"typos": self.typos.model_dump()} if self.typos else {}))
+
+
+@dataclass(frozen=True)
+class SharedWork:
+    """The work of all arms."""
+
+    readings: tuple[Reading, ...]
+    retrievers: Mapping[str, OpenedBy]
+    searches: tuple[Search, ...]
+    rerankers: tuple[ScoredBy, ...]
+    answers: tuple[Answer, ...]
+    keep_sources: bool
+    filters: Mapping[str, str] = field(default_factory=dict)
+    """Field of the indexes -> column of the log, the same for all arms: they decide what a query is."""
+
+    @property
+    def engines(self) -> dict[str, AnsweredBy]:
+        """Returns the common engines of all arms by key, each once: each has workers of its own."""
+        return {one.engines[""].key: one.engines[""] for one in self.readings if one.engines}
+
+    def reranker_of(self, arm: str) -> str | None:
+        """Returns the label of an arm's reranker; None: it has none."""
+        place = next((answer.reranker for answer in self.answers if answer.arm == arm), None)
+        return None if place is None else self.rerankers[place].label
+
+    def strategies(self, search: int) -> frozenset[str]:
+        """Returns the strategies whose texts an arm needs searched, of a search by its index."""
+        return frozenset().union(*(answer.strategies for answer in self.answers if answer.search == search))
+
+
+def digest(value: Any) -> str:
+    """Returns 16 hex digits of the sha256 of a JSON-able value."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:16]

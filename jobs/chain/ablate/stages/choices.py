@@ -1,0 +1,65 @@
+"""The texts that arms choose of each query of a block, of the texts that they share (`rewrite.select: {kind: qpp}`)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+
+from jobs.chain.ablate.shared_work import Search, SharedWork
+from jobs.chain.chosen import Choosing, choose, chosen_texts
+from jobs.chain.search_texts import Text
+from retrievers.predictors import predicted, statistics_of
+from retrievers.retriever import Retriever
+
+
+class Choices:
+    """The choices of the arms that make one."""
+
+    def __init__(
+        self, work: SharedWork, retrievers: Mapping[str, Retriever], texts: Sequence[Sequence[Text]], rows: int
+    ) -> None:
+        """Chooses; a text is predicted once for all arms with the same predictor and index.
+
+        Args:
+            work: Of all arms.
+            retrievers: By key.
+            texts: Of each search, row by row.
+            rows: Of the block.
+        """
+        self._work, self._texts = work, texts
+        self.numbers: dict[int, np.ndarray] = {}
+        """Index of an answer -> the number of the text of each row that it chooses, shape (rows,)."""
+        known: dict[tuple[int, Choosing], np.ndarray] = {}
+        for at, answer in enumerate(work.answers):
+            if answer.choosing is None:
+                continue
+            of, key = texts[answer.search], (answer.search, answer.choosing)
+            if key not in known:
+                statistics = statistics_of(retrievers[answer.choosing.retriever])
+                known[key] = predicted([text.search for text in of], answer.choosing.predictor, statistics)
+            route = partial(_route, work.searches[answer.search])
+            self.numbers[at] = choose(of, known[key], rows, answer.fuse, route, answer.strategies)
+
+    def needed(self, search: int) -> list[Text]:
+        """Returns the texts of a search that some arm fuses, and the originals."""
+        answers = [(at, one) for at, one in enumerate(self._work.answers) if one.search == search]
+        every = frozenset[str]().union(*(one.strategies for at, one in answers if at not in self.numbers))
+        chosen = [self.numbers[at] for at, _ in answers if at in self.numbers]
+        return [
+            text
+            for text in self._texts[search]
+            if text.number == 0 or text.strategy in every or any(text.number == one[text.row] for one in chosen)
+        ]
+
+    def texts(self, answer: int) -> list[Text] | None:
+        """Returns the text of each row that an answer chooses; None: it chooses none."""
+        if answer not in self.numbers:
+            return None
+        return chosen_texts(self._texts[self._work.answers[answer].search], self.numbers[answer])
+
+
+def _route(search: Search, strategy: str) -> Collection[str]:
+    """Returns the names of the retrievers that search a strategy's texts."""
+    return search.routes.get(strategy, list(search.retrievers))

@@ -1,0 +1,290 @@
+"""The rewriting stage of an ablation: asks once what several arms need, and reads the texts of each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from cluster.costs import Prices, entry
+from cluster.run.stage import shard_of
+from cluster.storage import open_storage
+from jobs.chain.ablate.gathered import GatheredCompletions
+from jobs.chain.ablate.requests import SAMPLES_APART, as_made, request_key
+from jobs.chain.ablate.shared_work import Reading
+from jobs.chain.ablate.stages.users import Users
+from jobs.chain.ablate.tables import ARM_COUNT, ARM_REWRITE, ARM_SELECTION
+from jobs.chain.completer import Answered, Completer
+from jobs.chain.completions import Completions
+from jobs.chain.fill import fill
+from jobs.chain.journal import Key
+from jobs.chain.stages.rewrite import choice_notes, failure_row, longest_answer, queries_of, selection_row
+from jobs.tables import with_appended
+from rewriters.engines import Request
+from rewriters.query import Query
+from rewriters.rewriter import Rewriter
+from rewriters.selection import Choice
+
+
+class ToRead(NamedTuple):
+    """A reading, with its arms.
+
+    Attributes:
+        reading: The reading.
+        called: Name and hash of the prompt of its requests -> what they are called in costs.
+        arms: Its arms with their strategies.
+    """
+
+    reading: Reading
+    called: Mapping[tuple[str, str], str]
+    arms: Sequence[tuple[str, frozenset[str]]]
+
+
+class _Chosen(NamedTuple):
+    """What one reading takes of one query."""
+
+    choice: Choice
+    question: Request | None
+
+
+class RewriteArms:
+    """A worker of the rewriting stage: all requests to one engine."""
+
+    NEEDS: tuple[str, ...] = ("shard", "query_id", "query", "context", "values")
+    ADDS = pa.schema(
+        [("rewrites", pa.list_(ARM_REWRITE)), ("selections", pa.list_(ARM_SELECTION)), ("counts", pa.list_(ARM_COUNT))]
+    )
+
+    def __init__(
+        self,
+        readings: Sequence[ToRead],
+        run: str,
+        gathered: str,
+        start: int,
+        gpus: float = 0.0,
+        prices: Prices | None = None,
+        unsaved_seconds: float = 30.0,
+    ) -> None:
+        """Starts the engines.
+
+        Args:
+            readings: those of one common engine; empty where no arm rewrites.
+            run: the ablation's folder.
+            gathered: the folder of what ablations gather.
+            start: the number of this start of the ablation, from 1.
+            gpus: the number of accelerators of the worker.
+            prices: of the ablation, if it has a budget.
+            unsaved_seconds: the config's `limits.unsaved_seconds`.
+        """
+        self._readings, self._gathered = readings, gathered
+        self._choosers = [Rewriter(one.reading.rewriting) for one in readings]
+        self._rewriters = [Rewriter(one.reading.asked) for one in readings]
+        engines = [one.reading.engines[""] for one in readings]  # the common one first
+        engines += [engine for one in readings for engine in one.reading.engines.values()]
+        self._made_by = {one.key: one.identity for one in engines}
+        most = max((longest_answer(one.reading.asked) for one in readings), default=0)
+        self._completer = Completer(
+            {one.key: one.settings for one in engines}, open_storage(run), start, gpus, prices, unsaved_seconds,
+            most_tokens=most, key=self._key,
+        )  # fmt: skip
+        self.start_up = self._completer.start_up
+
+    def close(self) -> None:
+        """Closes the engines."""
+        self._completer.close()
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """Returns the block with the texts of all readings, errors and costs."""
+        queries = queries_of(table)
+        places = range(len(self._readings))
+        own, shared = self._completer.open(shard_of(table)), GatheredCompletions(self._gathered)
+        asked = [[self._question(place, query) for query in queries] for place in places]
+        made = self._answers(own, shared, [request for of_reading in asked for request in of_reading if request])
+        chosen = [
+            [self._chosen(place, query, question, made) for query, question in zip(queries, asked[place], strict=True)]
+            for place in places
+        ]
+        requests = [
+            [self._requests(place, query, of.choice) for query, of in zip(queries, chosen[place], strict=True)]
+            for place in places
+        ]
+        made |= self._answers(own, shared, [one for of in requests for of_query in of for one in of_query])
+        while again := self._again(queries, requests, chosen, made):
+            made |= self._answers(own, shared, again)
+        own.merge()
+        texts, selections, errors = self._read(queries, requests, chosen, made)
+        spent = [self._costs(row, requests, chosen, made, own, shared) for row in range(len(queries))]
+        table = with_appended(with_appended(table, "errors", errors), "costs", spent)
+        counts = [{"name": name, "count": n} for name, n in self._counts(requests, chosen, made, shared).items()]
+        counted = [counts, *[[]] * (len(queries) - 1)]
+        for field, values in zip(RewriteArms.ADDS, (texts, selections, counted), strict=True):
+            if field.name in table.column_names:
+                table = with_appended(table, field.name, values)
+            else:
+                table = table.append_column(field, pa.array(values, field.type))
+        return table
+
+    def _key(self, request: Request) -> Key:
+        """Returns the key of a completion among those of all engines and decodings."""
+        return request_key(request, self._made_by[request.engine])
+
+    def _question(self, place: int, query: Query) -> Request | None:
+        question = self._choosers[place].question(query)
+        return None if question is None else as_made(self._readings[place].reading, question)
+
+    def _chosen(self, place: int, query: Query, question: Request | None, made: Answered) -> _Chosen:
+        answer = made[self._key(question)].completion if question else None
+        return _Chosen(self._choosers[place].choose(query, answer), question)
+
+    def _requests(self, place: int, query: Query, choice: Choice) -> list[Request]:
+        """Returns the requests of a query that a reading needs an answer of."""
+        reading = self._readings[place].reading
+        return [as_made(reading, one) for one in self._rewriters[place].requests(query, choice)]
+
+    def _again(
+        self,
+        queries: Sequence[Query],
+        requests: Sequence[Sequence[list[Request]]],
+        chosen: Sequence[Sequence[_Chosen]],
+        made: Answered,
+    ) -> list[Request]:
+        """Returns the requests that are to be made once more, and adds them to those of their readings and queries."""
+        found = []
+        for place, of_reading in enumerate(requests):
+            for query, of, asked in zip(queries, chosen[place], of_reading, strict=True):
+                answered = [(one, made[self._key(one)].completion) for one in asked]
+                tries = self._rewriters[place].again(query, answered, of.choice)
+                asked.extend(tries)
+                found += tries
+        return found
+
+    def _answers(self, own: Completions, shared: GatheredCompletions, requests: Sequence[Request]) -> Answered:
+        """Returns the completions of requests: those of this ablation, else gathered ones, else the engines'."""
+        by_key: dict[Key, Request] = {}
+        for request in requests:
+            by_key.setdefault(self._key(request), request)
+        if not by_key:
+            return {}
+
+        def compute(missing: list[Key]) -> Any:
+            yield list(self._completer.fill(own, {key: by_key[key] for key in missing}).items())
+
+        paid = own.get(list(by_key))  # an attempt that was not committed has gathered them, too
+        found = dict(zip(by_key, fill(shared, list(by_key), compute), strict=True))
+        shared.reused.difference_update(paid)
+        return found | paid
+
+    def _read(
+        self,
+        queries: Sequence[Query],
+        requests: Sequence[Sequence[Sequence[Request]]],
+        chosen: Sequence[Sequence[_Chosen]],
+        made: Answered,
+    ) -> tuple[list[list[dict[str, Any]]], list[list[dict[str, Any]]], list[list[dict[str, Any]]]]:
+        """Returns the texts, the selections and the errors of each query."""
+        texts, selections, errors = ([[] for _ in queries] for _ in range(3))  # type: ignore[var-annotated]
+        for place, (reading, called, _) in enumerate(self._readings):
+            for row, query in enumerate(queries):
+                choice, question = chosen[place][row]
+                answers = [(one, made[self._key(one)].completion) for one in requests[place][row]]
+                written = self._rewriters[place].read(query, answers, choice)
+                texts[row] += [vars(one) | {"arm": reading.name} for one in written.rewrites]
+                if reading.rewriting.selects:
+                    selections[row].append(selection_row(written.choice) | {"arm": reading.name})
+                answer = made[self._key(question)].completion if question else None
+                names = {name: one for (name, _), one in called.items()}
+                errors[row] += choice_notes(answer, choice)
+                errors[row] += [
+                    failure_row(replace(one, strategy=names.get(one.strategy, one.strategy))) for one in written.failures
+                ]
+        return texts, selections, [_once(of_query) for of_query in errors]
+
+    def _counts(
+        self,
+        requests: Sequence[Sequence[Sequence[Request]]],
+        chosen: Sequence[Sequence[_Chosen]],
+        made: Answered,
+        shared: GatheredCompletions,
+    ) -> Counter[str]:
+        """Returns how many requests each arm needs, how many only it needs, and how many were made, by request and model."""
+        components: dict[str, dict[Key, int]] = {}  # request@model -> the requests, numbered
+        needed: dict[tuple[str, frozenset[str]], list[int]] = {}  # component, arms -> their requests
+        samples = cache(lambda place, texts: self._needs(place, dict(texts)))
+        names: dict[Key, str] = {}
+        for place, (_, called, with_strategies) in enumerate(self._readings):
+            every = frozenset(arm for arm, _ in with_strategies)
+            for row, (choice, question) in enumerate(chosen[place]):
+                of_arms = samples(place, tuple(choice.texts.items()))
+                asked = [] if question is None else [(question, every)]
+                for one in requests[place][row]:
+                    asked.append((one, of_arms.get((one.name, one.sample % SAMPLES_APART), frozenset())))
+                for request, arms in ((one, arms) for one, arms in asked if arms):
+                    key = self._key(request)
+                    name = names.setdefault(key, called[request.name, request.prompt_hash])
+                    component = f"{name}@{made[key].completion.model}"
+                    numbers = components.setdefault(component, {})
+                    needed.setdefault((component, arms), []).append(numbers.setdefault(key, len(numbers)))
+        users = {component: Users(len(numbers)) for component, numbers in components.items()}
+        for (component, arms), items in needed.items():
+            users[component].add(sorted(arms), np.array(items))
+        counts: Counter[str] = Counter()
+        for component, of in users.items():
+            counts.update(of.counts(f"requests/{component}"))
+            # costs count attempts, and what a request cost is all of its attempts
+            counts[f"made/requests/{component}"] += sum(key not in shared.reused for key in components[component])
+        return counts
+
+    def _needs(self, place: int, texts: Mapping[str, int | None]) -> dict[tuple[str, int], frozenset[str]]:
+        """Returns the arms of a reading that need an answer where these texts are chosen, by name and sample of the request."""
+        found: dict[tuple[str, int], set[str]] = {}
+        for arm, strategies in self._readings[place].arms:
+            own = Choice({name: most for name, most in texts.items() if name in strategies})
+            for name, samples in self._rewriters[place].samples(own).items():
+                for sample in range(samples):
+                    found.setdefault((name, sample), set()).add(arm)
+        return {request: frozenset(arms) for request, arms in found.items()}
+
+    def _costs(
+        self,
+        row: int,
+        requests: Sequence[Sequence[Sequence[Request]]],
+        chosen: Sequence[Sequence[_Chosen]],
+        made: Answered,
+        own: Completions,
+        shared: GatheredCompletions,
+    ) -> list[dict[str, Any]]:
+        """Returns the cost entries of a query, each request once."""
+        asked: dict[Key, Request] = {}
+        for place, one in enumerate(self._readings):
+            for request in filter(None, [chosen[place][row].question, *requests[place][row]]):
+                called = replace(request, name=one.called[request.name, request.prompt_hash])
+                asked.setdefault(self._key(request), called)
+        entries = []
+        for key, request in asked.items():
+            if key in shared.reused:
+                entries.append(entry("rewrite", request.name, model=made[key].completion.model, reused=1))
+            else:
+                entries.append(self._completer.cost(request, made[key]))
+            if own.lost[key]:
+                entries.append(self._completer.lost(request, own.lost[key]))
+        return entries
+
+
+class MoreRewriteArms(RewriteArms):
+    """The stage of a further engine: it appends to the texts of those before."""
+
+    NEEDS = (*RewriteArms.NEEDS, "rewrites", "selections", "counts")
+    ADDS = pa.schema([])
+
+
+def _once(errors: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the errors of a query without repetitions: readings share answers."""
+    seen: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for error in errors:
+        seen.setdefault((error["component"], error["reason"], error["message"]), error)
+    return list(seen.values())

@@ -1,0 +1,79 @@
+"""How much of a block's work each arm needs, and how much no other arm does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+
+from jobs.chain.ablate.shared_work import SharedWork
+from jobs.chain.search_texts import Text
+from jobs.tables import ORIGINAL
+from retrievers.lists import TOGETHER
+from retrievers.retriever import JoinedText, SearchText
+
+
+class Users:
+    """Counts, for each of some items (requests, searches or pairs), the arms that need it."""
+
+    def __init__(self, items: int) -> None:
+        """Begins without arms; the items are numbered from 0."""
+        self._users = np.zeros(items, dtype=np.int32)
+        self._added: list[tuple[Collection[str], np.ndarray]] = []
+
+    def add(self, arms: Collection[str], items: np.ndarray) -> None:
+        """Notes arms that need these items, each of which is named once; an arm is not added again with one of them."""
+        self._users[items] += len(arms)
+        self._added.append((arms, items))
+
+    def counts(self, what: str) -> Counter[str]:
+        """Returns `arm/<arm>/<what>`, the items of each arm, and `arm/<arm>/alone/<what>`, those that only it needs, if any."""
+        counts: Counter[str] = Counter()
+        for arms, items in self._added:
+            counts.update({f"arm/{arm}/{what}": len(items) for arm in arms})
+            alone = int((self._users[items] == 1).sum())  # none where several arms were added together
+            if alone:
+                (arm,) = arms
+                counts[f"arm/{arm}/alone/{what}"] += alone
+        return counts
+
+
+def search_counts(
+    work: SharedWork,
+    key: str,
+    routed: Sequence[Mapping[str, list[Text]]],
+    stood_in: Sequence[Sequence[SearchText | JoinedText]],
+    place: Mapping[SearchText | JoinedText, int],
+    chosen: Mapping[int, np.ndarray],
+) -> Counter[str]:
+    """Returns the distinct searches of a retriever that each arm needs in a block, and those that only it needs.
+
+    Args:
+        work: Of all arms.
+        key: Of the retriever.
+        routed: Of each search of the arms: name in the arm -> texts.
+        stood_in: Of each search: originals that were searched where texts together have no hit.
+        place: The number of each distinct search.
+        chosen: Index of an answer -> the number of the text of each row that it alone fuses.
+    """
+    users = Users(len(place))
+    for number, search in enumerate(work.searches):
+        texts = [text for name, used in search.retrievers.items() if used == key for text in routed[number][name]]
+        places = np.array([place[one] for one in [*(text.search for text in texts), *stood_in[number]]], dtype=np.int64)
+        if not len(places):
+            continue
+        strategy = np.array([text.strategy for text in texts] + [TOGETHER] * len(stood_in[number]))
+        alike: dict[frozenset[str], list[str]] = {}
+        for at, answer in enumerate(work.answers):
+            if answer.search != number:
+                continue
+            if at not in chosen:
+                alike.setdefault(answer.strategies, []).append(answer.arm)
+                continue
+            own = [place[text.search] for text in texts if text.number in (0, chosen[at][text.row])]
+            users.add([answer.arm], np.unique(np.array(own, dtype=np.int64)))
+        for strategies, arms in alike.items():
+            users.add(arms, np.unique(places[np.isin(strategy, [*strategies, ORIGINAL, TOGETHER])]))
+    named = work.retrievers[key].search_names.items()
+    return sum((users.counts(f"searches/{counted}@{model or ''}") for counted, model in named), Counter())

@@ -1,0 +1,230 @@
+"""Completions of requests: stored ones, and the others from engines, each stored as soon as it is made."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from cluster.costs import BusyTime, Prices, Totals, add_totals, entry
+from cluster.run.stage import BlockHalted, heartbeat, reserver, stopping
+from cluster.storage import Storage
+from jobs.chain.allowance import Allowance, Grant
+from jobs.chain.completions import CompletionRecord, Completions, key_of
+from jobs.chain.fill import fill
+from jobs.chain.journal import JournalKeeper, Key
+from jobs.job.engine import open_worker_engine
+from jobs.tables import LOST
+from rewriters.engines import Completion, Request
+from rewriters.engines.settings import EngineSettings, LocatedVllmSettings
+from rewriters.outcome.retries import tries_so_far
+
+KeyOf = Callable[[Request], Key]
+Answered = dict[Key, CompletionRecord]
+
+HEARTBEAT_SECONDS = 1.0  # between two progress reports of a shard
+
+
+class Sends:
+    """The gate of a shard's requests: the price of each is granted first, and each send of it is written to the journal."""
+
+    def __init__(
+        self,
+        store: Completions,
+        allowance: Allowance | None,
+        key: KeyOf = key_of,
+        first_price: Callable[[Request], float] = lambda _: 0.0,
+    ) -> None:
+        """Admits every request if `allowance` is None.
+
+        Args:
+            store: of the shard.
+            allowance: of the worker.
+            key: returns the key of a request's completion.
+            first_price: returns the most that a request may cost, in USD.
+        """
+        self._store, self._allowance, self._key, self._first_price = store, allowance, key, first_price
+        self._grants: dict[Key, Grant] = {}  # of requests that are not answered
+
+    async def admit(self, request: Request) -> bool:
+        """Returns whether the request may be sent; waits as long as that is not known."""
+        if self._allowance is not None:
+            # of tries apart: one after a cut may have twice the tokens of the first
+            name = f"{request.name}@{request.engine}, try {tries_so_far(request)}"
+            grant = await self._allowance.take(name, self._first_price(request))
+            if grant is None:
+                return False
+            self._grants[self._key(request)] = grant
+        return True
+
+    def sending(self, request: Request) -> None:
+        """Records that the request is about to be sent."""
+        self._store.sent(self._key(request))
+
+    def settle(self, key: Key, usd: float, answered: bool = True) -> None:
+        """Counts the price of a completion; `answered`: it has a text."""
+        if self._allowance is not None and (grant := self._grants.pop(key, None)) is not None:
+            self._allowance.settle(grant, usd, answered)
+
+    def close(self) -> None:
+        """Counts requests whose answers nobody waits for any more as paid: what they have cost is not known."""
+        for key in list(self._grants):
+            self.settle(key, self._grants[key].usd, answered=False)
+
+
+class Completer:
+    """The engines of a worker, with the journals of its shards and the money that it may spend."""
+
+    def __init__(
+        self,
+        engines: Mapping[str, EngineSettings],
+        storage: Storage,
+        start: int,
+        gpus: float = 0.0,
+        prices: Prices | None = None,
+        unsaved_seconds: float = 30.0,
+        most_tokens: int = 0,
+        key: KeyOf = key_of,
+    ) -> None:
+        """Starts the engines.
+
+        Args:
+            engines: settings for `open_worker_engine` by `Request.engine`; the common one is "".
+            storage: the run's folder.
+            start: the number of this start of the run, from 1.
+            gpus: the number of accelerators of the worker.
+            prices: of the run, if it has a budget.
+            unsaved_seconds: the config's `limits.unsaved_seconds`.
+            most_tokens: of any answer.
+            key: returns the key of a request's completion in the run.
+        """
+        placed = on_devices(engines.values(), gpus)
+        self._opened = {key: open_worker_engine(settings) for key, settings in placed.items()}  # equal ones once
+        self._engines = {name: self._opened[settings.model_dump_json()] for name, settings in engines.items()}
+        self._providers = {name: getattr(settings, "provider", None) for name, settings in engines.items()}
+        self.start_up: dict[str, float] = {}
+        for one in self._opened.values():
+            for step, seconds in one.start().items():
+                self.start_up[step] = self.start_up.get(step, 0.0) + seconds
+        self._storage, self._start, self._gpus = storage, start, gpus
+        self._busy = BusyTime()
+        self._prices, self._most_tokens, self._key = prices, most_tokens, key
+        paid = any(one.kind != "recorded" for one in self._engines.values())
+        self._keeper = JournalKeeper(storage, unsaved_seconds, stopping()) if paid else None
+        self._allowance = Allowance(reserver()) if paid and prices is not None else None
+        self._models: dict[str, str] = {}  # that the prices of first requests go by
+        if self._allowance is not None and prices is not None:
+            self._models = {name: one.identity().get("model", "") for name, one in self._engines.items()}
+            up = sum(self.start_up.values())
+            self._allowance.spend(prices.usd({"rewrite": {"": {"seconds": up, "device_seconds": up * gpus}}}))
+
+    def close(self) -> None:
+        """Closes the engines."""
+        for one in self._opened.values():
+            one.close()
+        if self._keeper:
+            self._keeper.close()
+
+    def open(self, shard: int) -> Completions:
+        """Returns the store of a shard's completions."""
+        return Completions(self._storage, shard, self._start, self._gpus, self._keeper)
+
+    def fill(self, store: Completions, requests: Mapping[Key, Request]) -> Answered:
+        """Returns the completions of requests: the stored ones, and the others from the engines.
+
+        Args:
+            store: of the shard.
+            requests: by key.
+
+        Raises:
+            BlockHalted: the run's budget does not allow all requests; those that were answered are stored.
+        """
+        if not requests:
+            return {}
+        return dict(zip(requests, fill(store, list(requests), partial(self._complete, requests, store)), strict=True))
+
+    def cost(self, request: Request, made: CompletionRecord) -> dict[str, Any]:
+        """Returns the cost entry of a completion."""
+        c = made.completion
+        return entry(
+            "rewrite", request.name, c.seconds, engine=self._engines[request.engine].kind, model=c.model, attempt=c.attempts,
+            requests=c.attempts, prompt_tokens=c.prompt_tokens, cached_tokens=c.cached_tokens,
+            completion_tokens=c.completion_tokens, usage=c.usage, error=c.error_reason, start=made.start,
+            device_seconds=made.device_seconds, provider=self._providers[request.engine],
+            latency=c.latency,
+        )  # fmt: skip
+
+    def lost(self, request: Request, requests: int) -> dict[str, Any]:
+        """Returns the cost of requests whose answers a kill has lost; their tokens are not known."""
+        engine = self._engines[request.engine].kind
+        return entry(
+            "rewrite", request.name, engine=engine, attempt=requests, requests=requests, error=LOST, start=self._start,
+            provider=self._providers[request.engine],
+        )  # fmt: skip
+
+    def _complete(
+        self, requests: Mapping[Key, Request], store: Completions, missing: list[Key]
+    ) -> Iterator[list[tuple[Key, CompletionRecord]]]:
+        """Yields the completions of the missing requests, each as it comes; one engine after the other."""
+        reported = time.perf_counter()
+        done, answered = len(requests) - len(missing), 0
+        by_engine: dict[str, list[Request]] = {}
+        for key in missing:
+            by_engine.setdefault(requests[key].engine, []).append(requests[key])
+        sends = Sends(store, self._allowance, self._key, self._first_price)
+        try:
+            with self._busy.share() as share:
+                answers = (one for name, asked in by_engine.items() for one in self._engines[name].complete(asked, sends))
+                for request, completion in answers:
+                    seconds = share()  # since the answer before: latencies overlap, machine time does not
+                    key = self._key(request)
+                    usd = self._count(store.spent, completion, seconds)
+                    sends.settle(key, usd, answered=completion.error_reason is None)
+                    yield [(key, CompletionRecord(replace(completion, seconds=seconds), request.prompt))]
+                    answered += 1
+                    if (now := time.perf_counter()) - reported > HEARTBEAT_SECONDS:
+                        heartbeat((done + answered) / len(requests), store.spent)
+                        reported = now
+        finally:
+            sends.close()
+            if answered < len(missing):
+                heartbeat((done + answered) / len(requests), store.spent)  # a block that is given up has cost this
+        if answered < len(missing):
+            raise BlockHalted
+
+    def _count(self, spent: Totals, c: Completion, seconds: float) -> float:
+        """Adds a completion's costs to `spent`; returns their price in USD, 0 without prices."""
+        added = {
+            "seconds": seconds, "device_seconds": seconds * self._gpus, "requests": c.attempts,
+            "prompt_tokens": c.prompt_tokens, "cached_tokens": c.cached_tokens, "completion_tokens": c.completion_tokens,
+        }  # fmt: skip
+        one: Totals = {"rewrite": {f"@{c.model}": added}}
+        add_totals(spent, one)
+        return self._prices.usd(one) if self._prices is not None else 0.0
+
+    def _first_price(self, request: Request) -> float:
+        """Returns the most that a request may cost, by tokens: a token has a character at least, or two bytes of one."""
+        longest = request.decoding.get("max_tokens") or self._most_tokens
+        tokens: dict[str, float] = {"prompt_tokens": len(request.prompt), "completion_tokens": longest}
+        rewrite = {f"@{self._models.get(request.engine, '')}": tokens}
+        return self._prices.usd({"rewrite": rewrite}) if self._prices is not None else 0.0
+
+
+def on_devices(engines: Iterable[EngineSettings], gpus: float) -> dict[str, EngineSettings]:
+    """Returns the distinct engines by their settings as JSON, those of vLLM with accelerators of their own.
+
+    Args:
+        engines: of a worker.
+        gpus: accelerators of the worker; where they are fewer than its engines span, each engine sees all of them.
+    """
+    found = {one.model_dump_json(): one for one in engines}
+    spans = {key: one.gpus for key, one in found.items() if isinstance(one, LocatedVllmSettings)}
+    if len(spans) < 2 or sum(spans.values()) > gpus:
+        return found
+    first = 0
+    for key, span in spans.items():
+        found[key] = found[key].model_copy(update={"devices": tuple(range(first, first + span))})
+        first += span
+    return found

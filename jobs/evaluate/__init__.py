@@ -1,1 +1,0 @@
-"""The verb evaluate: retrieval quality against relevance judgements."""

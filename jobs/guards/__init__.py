@@ -1,1 +1,0 @@
-"""Guards of a job: those that need vectors, and those that look over all queries."""

@@ -1,0 +1,118 @@
+"""The indexes that a config searches: their identities, their encoders, and the texts of their documents."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from cluster.errors import ConfigError
+from jobs.config.config import Config
+from jobs.job.opening import check_filters, open_documents, retriever_identity
+from jobs.job.request_shares import indexed_settings, worker_settings
+from retrievers.elastic.settings import ElasticSettings
+from retrievers.encoder import encoder_notes
+from retrievers.encoders.recipe import own_words, settings_as_built
+from retrievers.hybrid.retriever import hybrid_identity
+from retrievers.hybrid.settings import HybridSettings, Indexed, all_indexed, indexed_identities, part_name, with_indexed
+from retrievers.settings import EncoderSettings
+
+
+def index_identities(config: Config) -> dict[str, dict[str, Any]]:
+    """Returns retriever -> identity of its index.
+
+    Each alias is resolved once: retrievers that share it search the same index, even if it is moved meanwhile.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    known: dict[tuple[str | None, str, str], dict[str, Any]] = {}
+
+    def identity_of(name: str, retriever: Indexed) -> dict[str, Any]:
+        place = getattr(retriever, "url_env", None), retriever.index, json.dumps(getattr(retriever, "filter", None))
+        made = retriever_identity(name, indexed_settings(retriever, known.get(place, {}), {}))
+        known.setdefault(place, made)
+        return made
+
+    for name, retriever in config.retrieve.retrievers.items():
+        if isinstance(retriever, HybridSettings):
+            of = {part: identity_of(part_name(name, part), one) for part, one in retriever.of.items()}
+            found[name] = hybrid_identity(retriever, of)
+        else:
+            found[name] = identity_of(name, retriever)
+        if config.retrieve.filters:
+            check_filters(name, retriever, config.retrieve.filters)
+    return found
+
+
+def as_built(config: Config, indexes: Mapping[str, Mapping[str, Any]]) -> Config:
+    """Returns the config with encoders whose texts are put in as they were when their index was built.
+
+    Of an index of before the model's files were read a null means what it meant then, for a reranker with the encoder, too.
+    """
+    stored = indexed_identities(indexes)
+
+    def with_built(name: str, one: Indexed) -> Indexed:
+        if not isinstance(one.encoder, EncoderSettings):
+            return one
+        return one.model_copy(update={"encoder": settings_as_built(one.encoder, stored[name]["encoder"])})
+
+    retrievers = {name: with_indexed(name, one, with_built) for name, one in config.retrieve.retrievers.items()}
+    return config.model_copy(update={"retrieve": config.retrieve.model_copy(update={"retrievers": retrievers})})
+
+
+def encoder_warnings(config: Config, indexes: Mapping[str, Mapping[str, Any]] | None = None) -> tuple[str, ...]:
+    """Returns what a person should know of how vectors are made, a line each.
+
+    Args:
+        config: of the job, before `as_built`.
+        indexes: retriever -> identity of its index; None: they are to be built.
+    """
+    stored = {} if indexes is None else indexed_identities(indexes)
+    found = [
+        f"retrieve.retrievers.{name}: {note}"
+        for name, one in all_indexed(config.retrieve.retrievers).items()
+        if one.encoder is not None
+        for note in encoder_notes(one.encoder, stored.get(name, {}).get("encoder"))
+    ]
+    if indexes is not None and config.rerank.kind == "bi_encoder" and config.rerank.encoder is not None:
+        found += [f"rerank: {note}" for note in encoder_notes(config.rerank.encoder)]
+    return tuple(found)
+
+
+def encoder_words(config: Config, indexes: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Returns what the config leaves to its encoders' own files, a line for each retriever that does."""
+    stored = indexed_identities(indexes)
+    found = {
+        name: own_words(one.encoder, stored[name]["encoder"])
+        for name, one in all_indexed(config.retrieve.retrievers).items()
+        if isinstance(one.encoder, EncoderSettings) and "encoder" in stored.get(name, {})
+    }
+    return [f"{name}: {words}" for name, words in found.items() if words]
+
+
+def check_documents(config: Config, indexes: Mapping[str, Mapping[str, Any]]) -> None:
+    """Checks that the texts of a config's documents can be read, and are those of what all its retrievers find.
+
+    Args:
+        config: that reads texts.
+        indexes: retriever -> identity of its index.
+
+    Raises:
+        ConfigError, RetrieverError: the indexes are of several corpora, or the first one has no texts, or not all of them.
+    """
+    searched = indexed_identities(indexes)
+    if len({index.get("corpus") for index in searched.values()}) > 1:
+        raise ConfigError(
+            "index-shared",
+            f"retrieve.retrievers: {', '.join(searched)} search indexes of different corpora, but texts are taken from one; "
+            "build all from one corpus for all, or set rerank.kind: none and fuse.duplicates: keep",
+        )
+    name, first = next(iter(all_indexed(config.retrieve.retrievers).items()))
+    only = searched[name].get("filter")
+    if only is not None and (others := [other for other, index in searched.items() if index.get("filter") != only]):
+        raise ConfigError(
+            "index-shared",
+            f"retrieve.retrievers.{name}: texts are taken from it, and its filter leaves out what {others[0]} may find; "
+            f"give both one filter, put {others[0]} first, or set rerank.kind: none and fuse.duplicates: keep",
+        )
+    if isinstance(first, ElasticSettings):  # refuses an index without texts
+        open_documents(name, worker_settings(first, searched[name], {}))

@@ -1,0 +1,91 @@
+"""The fingerprint of a run: the inputs that determine its results; and the name of its folder.
+
+Every field of the config counts unless it is marked `NOT_IDENTITY`: because it sets only a location, a speed or a
+duration, or because its resolved value counts instead (a model's weights, an index's content). Fields at their default
+are left out, so a new option renames no run; when a default changes, the version of its algorithm is raised.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from jobs.config.config import Config
+from retrievers.analyzer import ANALYZE_VERSION
+from retrievers.corpora.duplicates import DUPLICATES_VERSION
+from retrievers.fusion import FUSION_VERSION
+from retrievers.joined import JOINED_VERSION
+from retrievers.order import ORDER_VERSION
+from retrievers.predictors import PREDICTORS_VERSION
+from retrievers.typos import TYPOS_VERSION
+from rewriters.reading.ladder import PARSE_VERSION
+from rewriters.settings import identity_fields
+
+__all__ = ["SCHEMA_VERSION", "VERSIONS", "fingerprint", "identity", "identity_fields", "run_id", "settings_fingerprint"]
+
+SCHEMA_VERSION = 2  # of the tables and of run.json
+# Raised when one of our algorithms gives other results for the same input and config.
+VERSIONS = {"parse": PARSE_VERSION, "analyze": ANALYZE_VERSION, "fuse": FUSION_VERSION, "order": ORDER_VERSION}
+
+
+def identity(
+    config: Config, indexes: Mapping[str, Mapping[str, Any]], rewriting: Mapping[str, Any], reranker: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns the inputs that determine a run's results, as JSON-able values.
+
+    Args:
+        config: the job's config.
+        indexes: retriever -> the identity of its index.
+        rewriting: the strategies with their prompts, and the engine with its weights.
+        reranker: the reranker's weights and settings.
+    """
+    fields = identity_fields(config)
+    if not config.rewrite.planned:
+        fields.pop("rewrite", None)
+    if config.rerank.kind == "none":
+        fields.pop("rerank", None)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "versions": VERSIONS | _of_options(config, rewriting),
+        "config": fields,
+        "rewrite": dict(rewriting),
+        "indexes": {name: dict(index) for name, index in indexes.items()},
+        "order": list(indexes),  # the first one provides the texts, the first dense one the cosines
+        "rerank": dict(reranker),
+    }
+
+
+def _of_options(config: Config, rewriting: Mapping[str, Any]) -> dict[str, int]:
+    """Returns the versions of algorithms that a config asks for, so that the fingerprints of others stay as they are."""
+    found = {} if config.retrieve.typos is None else {"typos": TYPOS_VERSION}
+    found |= {} if config.rewrite.predictor is None else {"predictors": PREDICTORS_VERSION}
+    strategies = rewriting.get("rewriter", {}).get("strategies", ())
+    if any(one.together for one in config.retrieve.retrievers.values()) and any(
+        one.get("as_one") == "with_original" for one in strategies
+    ):
+        found["joined"] = JOINED_VERSION
+    return found | ({"duplicates": DUPLICATES_VERSION} if config.fuse.duplicates == "drop" else {})
+
+
+def fingerprint(identified_by: Mapping[str, Any]) -> str:
+    """Returns the first 12 hex digits of the sha256 of a run's identity."""
+    canonical = json.dumps(identified_by, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+
+def run_id(config: Config, identified_by: Mapping[str, Any]) -> str:
+    """Returns the name of a run's folder.
+
+    Args:
+        config: of the run.
+        identified_by: its `identity`.
+    """
+    return "-".join(part for part in (config.name, config.shown_label, fingerprint(identified_by)) if part)
+
+
+def settings_fingerprint(identified_by: Mapping[str, Any]) -> str:
+    """Returns the fingerprint of a run's identity without its log and its indexes, which change from night to night."""
+    config = {key: value for key, value in identified_by.get("config", {}).items() if key != "log"}
+    return fingerprint({**identified_by, "config": config, "indexes": None})

@@ -1,0 +1,180 @@
+"""Measures by the names of ir_measures: which of them an ablation can be compared by, and how deep they read a list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from cluster.errors import ConfigError, nearest
+from jobs.log.judgements import MAX_GRADE, Judgements, read_qrels
+
+if TYPE_CHECKING:
+    import ir_measures
+
+    from jobs.config.config import EvaluateSettings
+
+WHOLE = 1000
+"""Documents of a list that a measure without a cutoff reads: as many as the runs of TREC's ad hoc tracks have."""
+EXPONENTIAL_GRADE = 4  # gdeval.pl, by which ir_measures computes ERR and nDCG with gains 2**grade - 1, ends at a higher one
+_WHERE = "evaluate.measures"
+# Measures that are refused, and why. All are known to ir_measures.
+_WITHOUT_VALUE = {"Accuracy": "it has no value for a list without a relevant document, or with relevant ones only"}
+_SUBTOPICS = ("ERR_IA", "nERR_IA", "alpha_DCG", "alpha_nDCG", "NRBP", "nNRBP", "AP_IA", "P_IA", "StRecall")
+
+
+def check_measures(names: Sequence[str]) -> tuple[str, ...]:
+    """Returns measures as ir_measures prints them: `MAP@100` is AP@100.
+
+    Args:
+        names: as the config has them.
+
+    Raises:
+        ConfigError: ir_measures does not know one, cannot compute it with the installed packages, or one is listed twice; or
+            it has a wrong parameter, or no value for some queries.
+    """
+    printed: dict[str, str] = {}
+    for name in names:
+        shown = str(_parsed(name))
+        if shown in printed:
+            again = "" if printed[shown] == name == shown else f" ({printed[shown]} and {name} are {shown})"
+            raise ConfigError("config-value", f"{_WHERE}: {shown} is listed twice{again}; keep one")
+        printed[shown] = name
+    return tuple(printed)
+
+
+def depths(names: Sequence[str]) -> tuple[int, ...]:
+    """Returns the deepest rank that each measure reads.
+
+    A measure without a cutoff (RR, AP, Rprec, Bpref, Judged) reads the whole list, which counts as `WHOLE` documents.
+
+    Raises:
+        ConfigError: see `check_measures`.
+    """
+    return tuple(int(_parsed(name).params.get("cutoff", WHOLE)) for name in names)
+
+
+def deepest_rank(names: Sequence[str]) -> int:
+    """Returns the deepest rank that one of the measures reads.
+
+    Raises:
+        ConfigError: see `check_measures`.
+    """
+    return max(depths(names))
+
+
+def check_grades(names: Sequence[str], judgements: Judgements) -> None:
+    """Checks the grades of judgements against what the measures can be computed for.
+
+    Raises:
+        ConfigError: a grade is above `EXPONENTIAL_GRADE`, and a measure has gains that are powers of two of the grades.
+    """
+    exponential = [name for name in names if (one := _parsed(name)).NAME == "ERR" or one.params.get("dcg") == "exp-log2"]
+    highest = max((grade for grades in judgements.grades.values() for grade in grades.values()), default=0)
+    if exponential and highest > EXPONENTIAL_GRADE:
+        raise ConfigError(
+            "config-value",
+            f"{_WHERE}: {exponential[0]} takes grades up to {EXPONENTIAL_GRADE}, {judgements.path} has {highest}; "
+            "leave the measure out, or give smaller grades",
+        )
+
+
+def named_judgements(settings: EvaluateSettings) -> Judgements | None:
+    """Returns the judgements that a config names, if its measures can be computed by them; None if it names none.
+
+    Raises:
+        ConfigError: they cannot be read, or see `check_measures` and `check_grades`.
+    """
+    if not settings.qrels:
+        return None
+    judgements = read_qrels(settings.qrels, key=settings.key)
+    check_grades(check_measures(settings.measures), judgements)
+    return judgements
+
+
+def _parsed(name: str) -> ir_measures.Measure:
+    """Returns the measure, of which every parameter has been checked."""
+    import ir_measures
+
+    try:
+        measure = ir_measures.parse_measure(name)
+    except NameError as error:
+        wrong = str(error).removeprefix("measure not found: ")
+        raise ConfigError(
+            "config-value", f"{_WHERE}: ir_measures knows no {wrong[:80]!r}{nearest(wrong, _like(name))}"
+        ) from error
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            "config-value", f"{_WHERE}: {name[:80]!r} is no measure; write it as nDCG@10, RR(rel=2)@10 or AP"
+        ) from error
+    for fault in _faults(measure):
+        raise ConfigError("config-value", f"{_WHERE}: {name[:80]}: {fault}")
+    return measure
+
+
+def _like(name: str) -> list[str]:
+    """Returns the measures that can be used, each with the cutoff of `name`, so that a suggestion can be copied."""
+    import ir_measures
+
+    computed = {one.NAME for provider in _providers() if provider.is_available() for one in provider.SUPPORTED_MEASURES}
+    known = [one for one in ir_measures.measures.registry.values() if one.NAME in computed - {*_SUBTOPICS, *_WITHOUT_VALUE}]
+    _, at, cutoff = name.partition("@")
+    return list(dict.fromkeys(f"{one.NAME}{at}{cutoff}" if "cutoff" in one.SUPPORTED_PARAMS else one.NAME for one in known))
+
+
+def _providers() -> list[ir_measures.Provider]:
+    import ir_measures
+
+    return list(ir_measures.DefaultPipeline.providers)
+
+
+def _faults(measure: ir_measures.Measure) -> Iterator[str]:
+    """Yields what is wrong with a measure and what to write; nothing if it can be computed for every query."""
+    known = measure.SUPPORTED_PARAMS
+    for key in measure.params.keys() - known.keys():
+        yield f"{measure.NAME} has no parameter {key!r}{nearest(key, known)}"
+    for key, parameter in known.items():
+        if key in measure.params:
+            value = measure.params[key]
+            if not parameter.validate(value) or isinstance(value, bool) != (parameter.dtype is bool):
+                yield f"{key} cannot be {value!r}: {parameter.desc}; give {_wanted(parameter.dtype)}"
+        elif parameter.required:
+            yield _needs(measure, key)
+    limits = (("cutoff", 1, None), ("rel", 1, MAX_GRADE), ("max_rel", 1, MAX_GRADE), ("recall", 0, 1), ("p", 0, 1))
+    for key, low, high in limits:
+        value = measure.params.get(key, low)
+        if not low <= value <= (value if high is None else high):
+            ends = f"{low} or more" if high is None else f"from {low} to {high:,}"
+            yield f"{key} cannot be {value!r}: {known[key].desc}; give {ends}"
+    gains = measure.params.get("gains", {})
+    # trec_eval ends the process on a negative gain and keeps a counter for every gain up to the highest
+    if not all(isinstance(gain, int) and 0 <= gain <= MAX_GRADE for gain in gains.values()):
+        yield f"gains cannot be {gains!r}; give whole numbers from 0 to {MAX_GRADE:,}, like {{0:0,1:1,2:3}}"
+    if measure.NAME in _SUBTOPICS:
+        yield "it needs judgements by subtopic, which have a column of their own; choose a measure of grades"
+    if measure.NAME in _WITHOUT_VALUE:
+        yield f"{_WITHOUT_VALUE[measure.NAME]}; choose another measure"
+    yield from _not_computed(measure)
+
+
+def _needs(measure: ir_measures.Measure, key: str) -> str:
+    if key != measure.AT_PARAM:
+        return f"it needs a {key}; write {measure.NAME}({key}=1) or another number"
+    return f"it needs a {key}; write {measure.NAME}@{0.5 if measure.SUPPORTED_PARAMS[key].dtype is float else 10}"
+
+
+def _wanted(kind: type | None) -> str:
+    return {int: "a whole number", float: "a decimal number", bool: "True or False"}.get(kind or str, "another value")
+
+
+def _not_computed(measure: ir_measures.Measure) -> Iterator[str]:
+    """Yields why no installed package computes a measure that ir_measures knows; nothing if one does."""
+    if any(one.is_available() and one.supports(measure) for one in _providers()):
+        return
+    missing = [said for one in _providers() if one.supports(measure) and (said := one.install_instructions())]
+    if missing:
+        yield f"no installed package computes it; {' or '.join(' '.join(said.split()) for said in missing)}"
+    for one in (one for provider in _providers() for one in provider.SUPPORTED_MEASURES if one.NAME == measure.NAME):
+        for key, allowed in one.params.items():
+            if not allowed.validate(measure[key]) and key not in measure.params:
+                yield _needs(measure, key)
+    yield f"no package computes it with {', '.join(measure.params)} together; leave out one"

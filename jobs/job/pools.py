@@ -1,0 +1,128 @@
+"""The worker pools that a job requests, and the devices of their workers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TypeVar
+
+from cluster.errors import ConfigError, RewriterError
+from cluster.run.pools import AUTO, Pool, PoolRequest, in_process_pools, local_pools
+from cluster.run.session import IN_PROCESS, usable_gpus
+from jobs.config.config import Config
+from jobs.job.request_shares import limit_workers, rerankers_of
+from retrievers.hybrid.settings import Indexed, all_indexed, with_indexed
+from retrievers.models import resolved_dtype
+from retrievers.settings import AnyEncoderSettings, EncoderSettings, RerankSettings
+from rewriters.engines.settings import EngineSettings, OpenaiSettings, VllmSettings
+from rewriters.pool import load
+
+Model = TypeVar("Model", EncoderSettings, RerankSettings)
+
+
+def requested_pools(config: Config, rerankers: Sequence[RerankSettings] | None = None) -> dict[str, PoolRequest]:
+    """Returns the pools that the job requests, by key of the config's `cluster`.
+
+    Args:
+        config: of the job.
+        rerankers: that each reranking worker has; None: the config's own.
+    """
+    rerankers = rerankers_of(config) if rerankers is None else rerankers
+    searched = all_indexed(config.retrieve.retrievers).values()
+    encodes = any(isinstance(one.encoder, EncoderSettings) for one in searched)
+    pools = {"retrieve": config.cluster.retrieve.pool_request(can_use_gpu=encodes)}
+    if config.rewrite.planned:
+        pools = {"rewrite": _rewriting(config)} | pools
+    if rerankers:
+        request = config.cluster.rerank.pool_request(can_use_gpu=any(map(reranks_here, rerankers)))
+        pools["rerank"] = request if request.can_use_gpu else replace(request, workers=request.workers or 1)
+    return limit_workers(config, pools, rerankers)
+
+
+def reranks_here(reranking: RerankSettings) -> bool:
+    """Returns whether the workers compute the scores, and no server."""
+    return reranking.kind == "cross_encoder" or isinstance(reranking.encoder, EncoderSettings)
+
+
+def device(pool: Pool) -> str:
+    """Returns the torch device of the pool's workers; Ray shows each worker its own accelerator as the first."""
+    return "cuda:0" if pool.gpus else "cpu"
+
+
+def with_precisions(config: Config) -> Config:
+    """Returns the config with every `dtype: auto` resolved, since the precision changes results.
+
+    On a remote cluster `cluster.<stage>.gpus` decides whether workers have GPUs; if it is null, float32 is taken.
+    """
+    requested = requested_pools(config)
+    if config.cluster.address in ("local", IN_PROCESS):
+        sized = in_process_pools if config.cluster.address == IN_PROCESS else local_pools
+        devices = {name: device(pool) for name, pool in sized(requested, usable_gpus(requested)).items()}
+    else:
+        devices = {name: "cuda:0" if pool.gpus else "cpu" for name, pool in requested.items()}
+
+    def with_precision(_: str, one: Indexed) -> Indexed:
+        return one.model_copy(update={"encoder": _encoder(one.encoder, devices["retrieve"])}) if one.encoder else one
+
+    retrievers = {name: with_indexed(name, one, with_precision) for name, one in config.retrieve.retrievers.items()}
+    rerank = config.rerank
+    if rerank.kind == "cross_encoder":
+        rerank = _resolved(rerank, devices["rerank"])
+    elif rerank.encoder is not None and "rerank" in devices:
+        rerank = rerank.model_copy(update={"encoder": _encoder(rerank.encoder, devices["rerank"])})
+    retrieve = config.retrieve.model_copy(update={"retrievers": retrievers})
+    return config.model_copy(update={"retrieve": retrieve, "rerank": rerank})
+
+
+def _resolved(settings: Model, device: str) -> Model:
+    """Returns the settings of a model with its precision on the device."""
+    return settings.model_copy(update={"dtype": resolved_dtype(settings.dtype, device)})
+
+
+def _encoder(settings: AnyEncoderSettings, device: str) -> AnyEncoderSettings:
+    """Returns the settings of an encoder with its precision; a server's is its own."""
+    return _resolved(settings, device) if isinstance(settings, EncoderSettings) else settings
+
+
+def engines_of_strategies(*configs: Config) -> list[EngineSettings]:
+    """Returns the engines that strategies have of their own, each once.
+
+    Strategies whose files cannot be read from here, such as from a machine that submits, are left out.
+    """
+    entries = {json.dumps(entry, sort_keys=True): entry for config in configs for entry in config.rewrite.strategies}
+    found: dict[str, EngineSettings] = {}
+    for entry in entries.values():  # each once: arms have them in common
+        with suppress(RewriterError):
+            engine = load(entry, context=True).engine
+            found |= {} if engine is None else {engine.model_dump_json(): engine}
+    return list(found.values())
+
+
+def _rewriting(config: Config) -> PoolRequest:
+    """Returns the pool of the rewriting stage.
+
+    A vLLM engine runs on as many accelerators as its arguments set, and a worker has those of strategies, too; for servers
+    one worker is enough.
+
+    Raises:
+        ConfigError: a worker has fewer GPUs than one of its engines spans.
+    """
+    request = config.cluster.rewrite.pool_request()
+    common = config.rewrite.engine
+    engines = {one.model_dump_json(): one for one in (common, *engines_of_strategies(config)) if one is not None}
+    spans = [one.gpus for one in engines.values() if isinstance(one, VllmSettings)]
+    if spans:
+        largest = max(spans)
+        if largest > 1 and request.gpus and request.gpus < largest:  # 0: vLLM's build for CPUs
+            raise ConfigError(
+                "cluster-small",
+                f"cluster.rewrite.gpus: a worker has {request.gpus:g}, but its engine spans {largest} (tensor_parallel_size x "
+                "pipeline_parallel_size of rewrite.engine.args, or of a strategy's engine); leave it out",
+            )
+        gpus = float(sum(spans)) if request.gpus is None else request.gpus
+        return replace(request, gpus=gpus, can_use_gpu=True, takes_spare_gpus=True)
+    if isinstance(common, OpenaiSettings):
+        return replace(request, workers=1 if request.workers in (None, AUTO) else request.workers)
+    return request

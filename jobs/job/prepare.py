@@ -1,0 +1,242 @@
+"""Checks of a job before the run, and the name of its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from cluster.costs import Prices, load_prices, prices_version
+from cluster.errors import ConfigError, RetrieverError, RewriterError, nearest
+from cluster.run.session import IN_PROCESS
+from cluster.storage import Storage, check_writable, open_storage
+from jobs.config.config import Config
+from jobs.job import engine
+from jobs.job.changing import SearchedIndex, States, searched_indexes
+from jobs.job.indexes import as_built, check_documents, encoder_warnings, index_identities
+from jobs.job.keys import identity, run_id
+from jobs.job.measure_names import named_judgements
+from jobs.job.opening import retriever_facts
+from jobs.job.pools import with_precisions
+from jobs.job.rewriting import config_error, read_rewriting
+from jobs.log.answers import read_answers
+from jobs.log.check import LogColumns, check_log
+from jobs.log.files import LogFile
+from jobs.log.judgements import Judgements
+from jobs.log.ubi import log_files
+from retrievers.hybrid.settings import indexed_identities
+from retrievers.reranker import reranker_identity
+from rewriters.engines.settings import EngineSettings, OpenaiSettings
+from rewriters.rewriter import Rewriter, Rewriting
+from rewriters.settings import SelectClassified
+
+Resolved = tuple[EngineSettings, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A checked job, ready to run."""
+
+    config: Config
+    config_file: str
+    files: list[LogFile]
+    columns: LogColumns
+    identity: dict[str, Any]
+    engine: EngineSettings | None  # resolved settings with which rewriting workers open their engine
+    indexes: dict[str, dict[str, Any]]  # retriever -> identity of its index
+    judgements: Judgements | None
+    prices: Prices | None
+    output: Storage
+    run_id: str
+    facts: dict[str, dict[str, Any]] = field(default_factory=dict)  # retriever -> facts of its index, not in the fingerprint
+    rewriting: Rewriting = field(
+        default_factory=lambda: Rewriting(())
+    )  # what workers rewrite with; engines of strategies are resolved
+    warnings: tuple[str, ...] = ()  # what works, and probably not as it is meant
+    notes: Mapping[str, Any] = field(default_factory=dict)  # further keys of run.json
+    searched: tuple[SearchedIndex, ...] = ()  # the retrievers, of an ablation those of all arms
+    states: States = field(default_factory=dict)  # of indexes that may change in place, now
+    prices_file: Mapping[str, str] | None = None  # its name and SHA-256
+
+    @property
+    def storage(self) -> Storage:
+        """Returns the storage of the run's folder."""
+        return open_storage(self.output.url(self.run_id))
+
+    @property
+    def inputs(self) -> list[dict[str, Any]]:
+        """Returns the versions of the log's files, as stored in the plan."""
+        return [file.version for file in self.files]
+
+
+def prepare(config: Config, config_path: str) -> Prepared:
+    """Returns a checked job with the run's name: inputs and output are checked, the cheapest first; no table is written.
+
+    Raises:
+        LogError, RewriterError, RetrieverError, ClusterError, ConfigError: the job cannot be run.
+    """
+    if config.cluster.traces is not None:
+        config.cluster.traces.check()
+    files = log_files(config.log)
+    rewriting = read_rewriting(config)
+    check_log(files, log_columns(config, rewriting))
+    judgements = named_judgements(config.evaluate)
+    if config.evaluate.answers:
+        read_answers(config.evaluate.answers, config.evaluate.key)
+    output = open_storage(config.output)
+    check_writable(output, "output")
+    return _prepare(config, config_path, files, judgements, output, rewriting)
+
+
+def prepare_query(config: Config, config_path: str, folder: str) -> Prepared:
+    """Returns a checked job for a single query (`try`): `folder` replaces the output; log and judgements are not read."""
+    return _prepare(config, config_path, [], None, open_storage(folder), read_rewriting(config))
+
+
+def _prepare(
+    config: Config,
+    config_path: str,
+    files: list[LogFile],
+    judgements: Judgements | None,
+    output: Storage,
+    rewriting: Rewriting,
+) -> Prepared:
+    config = with_precisions(config)
+    prices = read_prices(config, config_path)
+    prices_file = prices_version(_prices_path(config_path)) if prices is not None else None
+    indexes = index_identities(config)
+    of_encoders = encoder_warnings(config, indexes)
+    config = as_built(config, indexes)
+    if config.reads_texts:
+        check_documents(config, indexes)
+    facts = {name: retriever_facts(name, one, indexes[name]) for name, one in config.retrieve.retrievers.items()}
+    searched = searched_indexes(config.retrieve.retrievers, indexes)
+    noted = {name: one.get("state") for name, one in indexed_identities(facts).items()}
+    engine_settings, rewriting, rewriting_identity, warnings = resolved_rewriting(config, rewriting)
+    identified_by = identity(config, indexes, rewriting_identity, reranking_identity(config))
+    name = run_id(config, identified_by)
+    config_file = str(Path(config_path).absolute())
+    return Prepared(
+        config,
+        config_file,
+        files,
+        log_columns(config, rewriting),
+        identified_by,
+        engine_settings,
+        indexes,
+        judgements,
+        prices,
+        output,
+        name,
+        facts,
+        rewriting,
+        of_encoders + warnings + unpriced_models(config, prices),
+        prices_file=prices_file,
+        searched=searched,
+        states={one.place: noted[one.name] for one in searched if noted[one.name] is not None},
+    )
+
+
+def read_prices(config: Config, config_path: str) -> Prices | None:
+    """Returns the prices beside the config; None: there are none, and none are needed.
+
+    Raises:
+        ConfigError, ClusterError: they are needed, or wrong.
+    """
+    prices = load_prices(_prices_path(config_path))
+    if prices is None and config.limits.max_cost_usd is not None:
+        raise ConfigError(
+            "prices", f"limits.max_cost_usd needs prices, and there is no prices.yaml beside {config_path}; put one there"
+        )
+    return prices
+
+
+def _prices_path(config_path: str) -> Path:
+    return Path(config_path).with_name("prices.yaml")
+
+
+def log_columns(config: Config, rewriting: Rewriting) -> LogColumns:
+    """Returns which columns of the log are read, and what is made of them."""
+    log, by_rules = config.log, isinstance(rewriting.select, SelectClassified) and rewriting.select.by == "rules"
+    return LogColumns(
+        log.query_column,
+        log.id_column,
+        log.count_column,
+        log.max_chars,
+        log.context_column,
+        log.max_context_chars,
+        values=rewriting.columns,
+        filters=tuple(sorted(config.retrieve.filters.items())),
+        classify=rewriting.rules if by_rules else None,
+    )
+
+
+def check_engine(prepared: Prepared) -> None:
+    """Checks the engine, which may send a request to its server.
+
+    Raises:
+        RewriterError: the engine would rewrite no query.
+    """
+    for settings in (prepared.engine, *(strategy.engine for strategy in prepared.rewriting.pool)):
+        if settings is not None:
+            engine.check(settings, prepared.config.cluster.address in ("local", IN_PROCESS))
+
+
+def reranking_identity(config: Config) -> dict[str, Any]:
+    """Returns the identity of a config's reranker.
+
+    Raises:
+        RetrieverError: its model is missing.
+    """
+    try:
+        return reranker_identity(config.reranking)
+    except RetrieverError as error:
+        if error.code != "model-missing":
+            raise
+        raise RetrieverError(error.code, f"{error}; or do without a reranker: --set rerank.kind=none") from error
+
+
+def unpriced_models(config: Config, prices: Prices | None) -> tuple[str, ...]:
+    """Returns a warning if tokens of a server's model count as free."""
+    asked = config.rewrite.engine
+    if prices is None or not isinstance(asked, OpenaiSettings) or asked.model in prices.tokens:
+        return ()
+    near = nearest(asked.model, prices.tokens) if prices.tokens else ""
+    return (f"prices.yaml: tokens: no price for the model {asked.model!r}{near}, so its tokens count as free; add it there",)
+
+
+def resolved_rewriting(
+    config: Config, rewriting: Rewriting, resolve: Callable[[EngineSettings], Resolved] = engine.resolve
+) -> tuple[EngineSettings | None, Rewriting, dict[str, Any], tuple[str, ...]]:
+    """Returns the common engine's settings for workers, what they rewrite with, its identity, and warnings.
+
+    Args:
+        config: of the job.
+        rewriting: by `read_rewriting`.
+        resolve: returns an engine's settings and identity.
+
+    Raises:
+        RewriterError, RetrieverError, ConfigError: an engine cannot be had, or the strategies do not fit the selection.
+    """
+    rewrite = config.rewrite
+    if not rewrite.planned or rewrite.engine is None:
+        return None, rewriting, {"strategies": []}, ()
+    try:
+        rewriter = Rewriter(rewriting)
+    except RewriterError as error:
+        raise config_error(error) from error
+    settings, identity = resolve(rewrite.engine)
+    own = {s.name: resolve(s.engine) for s in rewriting.pool if s.engine is not None}
+    pool = tuple(s.model_copy(update={"engine": own[s.name][0]}) if s.name in own else s for s in rewriting.pool)
+    identities: dict[str, Any] = {"rewriter": rewriter.identity(), "engine": identity}
+    if own:
+        identities["engines"] = {name: one for name, (_, one) in own.items()}
+    warnings = [
+        f"strategy {name!r}: its prompt is not sent, since one request asks for several strategies: it takes their definitions "
+        "and examples; set rewrite.calls: separate, or joint: false in its file"
+        for name in rewriter.unsent_prompts()
+    ]
+    if rewriting.retries and rewriting.answer_once:
+        warnings.append("rewrite.retries: a recording has one answer to each request, so none of its requests is made again")
+    return settings, replace(rewriting, pool=pool), identities, tuple(warnings)

@@ -1,0 +1,106 @@
+"""What each arm of an ablation costs: alone, and what leaving it out would save.
+
+An ablation does the work of all arms once, so no arm's cost is measured by itself. It is the number of requests, searches and
+pairs that the arm needs (`jobs.chain.ablate.needs`), times what one of that kind cost in this ablation: the seconds,
+accelerator seconds and tokens of a component (`RunFolder.spent`) over the number that was made, each with all attempts at it.
+What was reused from an earlier ablation is no part of either; a component of which nothing was made here has no known cost,
+nor has an arm that needs it. Fusing, ordering, writing, the start-up of workers, the driver and nodes without work are not
+divided among arms: they are no part of these costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cluster.costs import Prices, Totals, add_totals, stage_sums
+from jobs.chain.ablate.needs import KINDS, Need, arm_needs
+from jobs.runs.bill import Bill
+from jobs.runs.folder import RunFolder
+
+
+@dataclass(frozen=True)
+class ArmCost:
+    """The cost of one arm over all committed queries; what is not known is None."""
+
+    arm: str
+    seconds: float | None
+    """Busy time of workers."""
+    device_seconds: float | None
+    requests: int
+    prompt_tokens: float | None
+    completion_tokens: float | None
+    searches: int
+    pairs: int
+    alone_requests: int
+    """Those that no other arm needs; likewise searches and pairs."""
+    alone_searches: int
+    alone_pairs: int
+    standalone_usd: float | None
+    """What the arm would cost if it ran alone; None without prices, too."""
+    marginal_usd: float | None
+    """What leaving it out would save: the cost of the work that no other arm needs."""
+    gain_per_usd: float | None
+    """Gain of the first measure over the baseline, per USD that the arm costs alone; None where it costs nothing, too."""
+
+
+def arm_costs(run: RunFolder, prices: Prices | None, gains: Mapping[str, float]) -> list[ArmCost]:
+    """Returns the cost of each arm but oracles, in the order of the ablation.
+
+    Args:
+        run: An ablation.
+        prices: None: no USD.
+        gains: Arm -> the difference of the first measure to the baseline; an arm without one has no `gain_per_usd`.
+    """
+    arms = [arm["name"] for arm in run.record["ablation"]["arms"] if not arm["members"]]
+    billed = None if prices is None else run.bill(prices)
+    found = []
+    for arm, needs in arm_needs(run.counts, arms).items():
+        cost = _cost(run, needs.whole)
+        sums = None if cost is None else stage_sums(cost)
+        whole, alone = _amounts(needs.whole), _amounts(needs.alone)
+        usd = _usd(billed, cost)
+        found.append(
+            ArmCost(
+                arm=arm,
+                seconds=None if sums is None else sums.get("seconds", 0.0),
+                device_seconds=None if sums is None else sums.get("device_seconds", 0.0),
+                requests=whole["requests"],
+                prompt_tokens=None if sums is None else sums.get("prompt_tokens", 0.0),
+                completion_tokens=None if sums is None else sums.get("completion_tokens", 0.0),
+                searches=whole["searches"],
+                pairs=whole["pairs"],
+                alone_requests=alone["requests"],
+                alone_searches=alone["searches"],
+                alone_pairs=alone["pairs"],
+                standalone_usd=usd,
+                marginal_usd=_usd(billed, _cost(run, needs.alone)),
+                gain_per_usd=gains[arm] / usd if usd and arm in gains else None,
+            )
+        )
+    return found
+
+
+def _amounts(needs: Sequence[Need]) -> dict[str, int]:
+    return {quantity: sum(need.amount for need in needs if need.quantity == quantity) for quantity in KINDS}
+
+
+def _cost(run: RunFolder, needs: Sequence[Need]) -> Totals | None:
+    """Returns what is needed at its measured cost; None if that of a part is not known."""
+    cost: Totals = {}
+    for need in needs:
+        sums = run.spent.get(KINDS[need.quantity], {}).get(need.component, {})
+        if need.amount and not sums.get(need.quantity):
+            return None
+        # costs count attempts at a request, and an arm needs it once, at what all of them cost
+        made = run.counts[f"made/{need.quantity}/{need.component}"] or sums.get(need.quantity, 0)
+        share = need.amount / made if need.amount else 0.0
+        of = {name: value * share for name, value in sums.items()}
+        add_totals(cost, {KINDS[need.quantity]: {need.component: of}})
+    return cost
+
+
+def _usd(billed: Bill | None, cost: Totals | None) -> float | None:
+    if billed is None or cost is None:
+        return None
+    return sum(billed.of(stage, key, sums) for stage, components in cost.items() for key, sums in components.items())

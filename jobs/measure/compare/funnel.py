@@ -1,0 +1,238 @@
+"""The funnel of each strategy: the relevant documents that it alone finds, and where they are lost on the way to the results.
+
+Counted are pairs of a query and a document, of queries that are judged and committed; relevant is a document with a grade above
+0 under any of the query's judged keys. Found are documents among the first `fuse.depth` of a list, whatever its weight.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+
+import duckdb
+import pyarrow as pa
+
+from jobs.log.judgements import Judgements
+from jobs.measure.compare.export.lists import TOP_OF_LIST, Portion, list_portions, listed_strategies, lists_kept, own_arm
+from jobs.measure.evaluate import judged_rows
+from jobs.measure.evaluate.per_query import database
+from jobs.runs.folder import RunFolder
+from jobs.tables import ORIGINAL
+
+TOP = 5
+_STAGES = {  # SQL of each stage of what one strategy alone has found
+    "alone": "true",
+    "fused": "is_candidate",
+    "kept": "is_candidate AND rank IS NOT NULL",
+    "top": "is_candidate AND rank <= $top",
+}
+
+
+@dataclass(frozen=True)
+class StrategyFunnel:
+    """What one strategy finds, and what becomes of it. The counts of pairs fall from `found_alone` to `in_top`."""
+
+    strategy: str
+    """`original` for the query as it was asked, `together` for texts that are searched as one."""
+    rewrites: int
+    """Number of its texts, of all committed queries; `together` has none of its own."""
+    relevant_found: int
+    """Relevant pairs in its lists."""
+    found_alone: int
+    """Of these, pairs that no other strategy's list has."""
+    survived_fusion: int
+    """Of `found_alone`, pairs among the fused candidates."""
+    survived_reranker: int | None
+    """Of these, pairs among the results, as many as are stored per query; None: there is no reranker."""
+    in_top: int
+    """Of these (without a reranker: of the candidates), pairs among the first `Funnel.top` results."""
+    overlap: float | None
+    """Mean Jaccard overlap of the first 10 documents of its lists with those of the original's list of the same query and
+    retriever; None: there are no such two lists (one without a hit is not stored)."""
+    redundancy: float | None
+    """Mean over its lists of the greatest Jaccard overlap of their first 10 documents with those of a list of another strategy,
+    of the same query and retriever, 0 where there is none; None: it has no list."""
+    unique_contribution: float
+    """`found_alone` as a share of `Funnel.found`."""
+
+
+@dataclass(frozen=True)
+class Funnel:
+    """The funnels of all strategies, the original's first; overlap and redundancy are over all committed queries."""
+
+    strategies: tuple[StrategyFunnel, ...]
+    judged_queries: int
+    """Committed queries with a judgement."""
+    relevant: int
+    """Their relevant pairs."""
+    found: int
+    """Of these, pairs that any list has."""
+    top: int = TOP
+
+
+@dataclass
+class _FunnelSums:
+    """Sums over the portions: strategy -> number."""
+
+    texts: Counter[str] = field(default_factory=Counter)
+    found: Counter[str] = field(default_factory=Counter)
+    stages: dict[str, Counter[str]] = field(default_factory=lambda: {name: Counter() for name in _STAGES})
+    any_list: int = 0
+    overlap: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    overlapping: Counter[str] = field(default_factory=Counter)
+    greatest: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    lists: Counter[str] = field(default_factory=Counter)
+
+
+def funnel(run: RunFolder, judgements: Judgements, top: int = TOP) -> Funnel | None:
+    """Returns the funnel of an ablation's arm `full`, or of a plain run; None if its lists were not kept.
+
+    Besides the judgements, memory is bounded by a portion of the lists.
+
+    Args:
+        run: An ablation or a plain run.
+        judgements: Of log rows or queries.
+        top: Rank of the last of the first results.
+
+    Raises:
+        ConfigError: Files of the run cannot be read.
+    """
+    if not lists_kept(run):
+        return None
+    sums = _FunnelSums()
+    with database(run) as connection:
+        judged, relevant = _register_relevant(connection, run, judgements)
+        for portion in list_portions(run):
+            _count_texts(connection, run, portion, sums)
+            if portion.runs:
+                _count_pairs(connection, run, portion, top, sums)
+                _compare_lists(connection, portion, sums)
+    reranked = run.config.rerank.kind != "none"
+    sums.texts[ORIGINAL] = run.counts["queries"]
+    return Funnel(
+        strategies=tuple(
+            StrategyFunnel(
+                strategy=name,
+                rewrites=sums.texts[name],
+                relevant_found=sums.found[name],
+                found_alone=sums.stages["alone"][name],
+                survived_fusion=sums.stages["fused"][name],
+                survived_reranker=sums.stages["kept"][name] if reranked else None,
+                in_top=sums.stages["top"][name],
+                overlap=1.0 if name == ORIGINAL and sums.lists[name] else _mean(sums.overlap[name], sums.overlapping[name]),
+                redundancy=_mean(sums.greatest[name], sums.lists[name]),
+                unique_contribution=sums.stages["alone"][name] / sums.any_list if sums.any_list else 0.0,
+            )
+            for name in listed_strategies(run)
+        ),
+        judged_queries=judged,
+        relevant=relevant,
+        found=sums.any_list,
+        top=top,
+    )
+
+
+def _mean(total: float, count: float) -> float | None:
+    return total / count if count else None
+
+
+def _register_relevant(connection: duckdb.DuckDBPyConnection, run: RunFolder, judgements: Judgements) -> tuple[int, int]:
+    """Registers the relevant pairs as table `relevant`; returns the number of judged queries, and of relevant pairs."""
+    query_of = judged_rows.query_of(connection, run, judgements)
+    pending = judged_rows.not_committed(connection, run)
+    keys = [(key, query_id) for key, query_id in query_of.items() if query_id is not None and query_id not in pending]
+    pairs = {(query_id, doc_id) for key, query_id in keys for doc_id, grade in judgements.grades[key].items() if grade > 0}
+    columns = [pa.array([pair[place] for pair in pairs], pa.string()) for place in (0, 1)]
+    connection.register("relevant", pa.table(columns, names=["query_id", "doc_id"]))
+    return len({query_id for _, query_id in keys}), len(pairs)
+
+
+def _count_texts(connection: duckdb.DuckDBPyConnection, run: RunFolder, portion: Portion, sums: _FunnelSums) -> None:
+    if not portion.rewrites:
+        return
+    condition = " WHERE arm = $arm" if run.is_ablation else ""
+    given: dict[str, object] = {"rewrites": portion.rewrites} | ({"arm": own_arm(run)} if condition else {})
+    query = f"SELECT strategy, count(*) FROM read_parquet($rewrites){condition} GROUP BY strategy"
+    sums.texts.update(dict(connection.execute(query, given).fetchall()))
+
+
+def _count_pairs(connection: duckdb.DuckDBPyConnection, run: RunFolder, portion: Portion, top: int, sums: _FunnelSums) -> None:
+    """Adds the relevant pairs that each strategy finds, and how far those come that it finds alone."""
+    candidates, given = _candidates(run, portion)
+    results = "SELECT query_id, doc_id, rank FROM read_parquet($results) WHERE arm = $arm"
+    if not portion.results:
+        results = "SELECT query_id, doc_id, 0 AS rank FROM relevant WHERE false"
+    query = f"""
+        WITH found AS (
+            SELECT query_id, doc_id, list_sort(list(DISTINCT strategy)) AS strategies
+            FROM read_parquet($runs) SEMI JOIN relevant USING (query_id, doc_id) WHERE rank <= $depth GROUP BY ALL
+        ), candidates AS (SELECT DISTINCT query_id, doc_id, true AS is_candidate FROM ({candidates})),
+        results AS ({results}),
+        followed AS (
+            SELECT strategies, coalesce(is_candidate, false) AS is_candidate, rank
+            FROM found LEFT JOIN candidates USING (query_id, doc_id) LEFT JOIN results USING (query_id, doc_id)
+        )
+        SELECT strategies, {", ".join(f"count(*) FILTER ({condition})" for condition in _STAGES.values())}
+        FROM followed GROUP BY strategies
+    """
+    given |= {"runs": portion.runs, "depth": run.config.fuse.depth, "top": top}
+    given |= {"results": portion.results, "arm": own_arm(run)} if portion.results else {}
+    for strategies, *counts in connection.execute(query, given).fetchall():
+        sums.any_list += counts[0]
+        for name in strategies:
+            sums.found[name] += counts[0]
+        if len(strategies) == 1:
+            for stage, count in zip(_STAGES, counts, strict=True):
+                sums.stages[stage][strategies[0]] += count
+
+
+def _candidates(run: RunFolder, portion: Portion) -> tuple[str, dict[str, object]]:
+    """Returns the SQL of the fused candidates of the portion's queries, and its parameters.
+
+    An ablation stores them, and a run with `fuse.keep_candidates`. Of another run those that were scored are known, and the
+    results: all candidates without a reranker, and the first of them where it failed on the query.
+    """
+    tables = ["candidates", "results"] if run.is_ablation or run.config.fuse.keep_candidates else ["scores", "results"]
+    conditions = {"results": " WHERE arm = $arm"}
+    given: dict[str, object] = {}
+    parts = []
+    for table in tables:
+        if paths := getattr(portion, table):
+            parts.append(f"SELECT query_id, doc_id FROM read_parquet(${table}){conditions.get(table, '')}")
+            given[table] = paths
+    return " UNION ALL ".join(parts) or "SELECT query_id, doc_id FROM relevant WHERE false", given
+
+
+def _compare_lists(connection: duckdb.DuckDBPyConnection, portion: Portion, sums: _FunnelSums) -> None:
+    """Adds how much each list has in common with the original's list, and with that of another strategy it is most like."""
+    of_list = "query_id, retriever, strategy, position"
+    query = f"""
+        WITH top AS (SELECT {of_list}, doc_id FROM read_parquet($runs) WHERE rank <= $documents),
+        lists AS (SELECT {of_list}, count(*) AS size FROM top GROUP BY ALL),
+        common AS (
+            SELECT one.query_id, one.retriever, one.strategy, one.position, other.strategy AS other,
+                   other.position AS other_position, count(*) AS shared
+            FROM top AS one JOIN top AS other USING (query_id, retriever, doc_id)
+            WHERE one.strategy <> other.strategy GROUP BY ALL
+        ), compared AS (
+            SELECT common.query_id, common.retriever, common.strategy, common.position, other,
+                   shared / (one.size + two.size - shared) AS overlap
+            FROM common JOIN lists AS one USING ({of_list})
+            JOIN lists AS two ON two.query_id = common.query_id AND two.retriever = common.retriever
+                AND two.strategy = other AND two.position = other_position
+        ), greatest AS (
+            SELECT {of_list}, max(overlap) AS overlap, max(overlap) FILTER (other = $original) AS with_original
+            FROM compared GROUP BY ALL
+        ), originals AS (SELECT query_id, retriever, true AS has_original FROM lists WHERE strategy = $original)
+        SELECT strategy, count(*), coalesce(sum(overlap), 0), count(*) FILTER (has_original),
+               coalesce(sum(with_original), 0)
+        FROM lists LEFT JOIN greatest USING ({of_list}) LEFT JOIN originals USING (query_id, retriever)
+        GROUP BY strategy
+    """
+    given = {"runs": portion.runs, "documents": TOP_OF_LIST, "original": ORIGINAL}
+    for strategy, lists, greatest, overlapping, overlap in connection.execute(query, given).fetchall():
+        sums.lists[strategy] += lists
+        sums.greatest[strategy] += greatest
+        if strategy != ORIGINAL:
+            sums.overlapping[strategy] += overlapping
+            sums.overlap[strategy] += overlap

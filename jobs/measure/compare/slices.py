@@ -1,0 +1,233 @@
+"""Slices: the counted keys part by part: by a property of the query, its difficulty, or a column of the log."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from jobs.measure.compare.frame import Frame
+from jobs.measure.compare.significance import false_discovery_rates, paired_test
+from jobs.measure.evaluate.evaluate import FEW_QUERIES
+from jobs.measure.evaluate.intervals import Floats
+from jobs.measure.evaluate.per_query import database
+from jobs.measure.evaluate.traffic import traffic_thirds
+from jobs.runs.folder import RunFolder
+from rewriters.normalise import normalise
+
+MOST_VALUES = 20  # of a log's column; the keys of rarer values are one slice
+OTHERS, NONE = "(others)", "(none)"
+_ORDER = ("head", "torso", "tail", "hard", "medium", "easy", "1-2", "3-5", "6 and more")
+_SHOWN = {"language": "script"}  # letters tell the script, not the language
+
+Values = Sequence[str | None]
+Places = npt.NDArray[np.intp]
+
+
+class SliceTest(NamedTuple):
+    """The t-test over clusters of one difference within a slice; NaN with fewer than two clusters."""
+
+    low: float
+    high: float
+    p: float
+    q: float
+    """False discovery rate among all tests of the slices of one property."""
+
+
+@dataclass(frozen=True)
+class Slice:
+    """The counted keys with one value of a property."""
+
+    name: str
+    """The property: query_type, frequency, difficulty, words, script, or a column of the log."""
+    value: str
+    keys: int
+    means: dict[str, tuple[float, float]]
+    """Arm -> mean of the first measure, and its difference to the baseline."""
+    few: bool
+    """Whether it has so few keys that its means say little."""
+    tests: dict[str, SliceTest] = field(default_factory=dict)
+    """Arm other than the baseline -> test of its difference; empty where the baseline's own value made the slices."""
+
+
+def slices_of(run: RunFolder, frame: Frame, names: Sequence[str], baseline: str) -> tuple[list[Slice], list[str]]:
+    """Returns the slices, by property and value, and a note on each property that needs one.
+
+    Args:
+        run: the ablation.
+        frame: its measures, with at least one key.
+        names: properties, as `evaluate.slices` has them.
+        baseline: an arm.
+
+    Raises:
+        ConfigError: files of the ablation cannot be read.
+    """
+    first = frame.values[:, 0]
+    base = first[frame.arms.index(baseline)]
+    slices: list[Slice] = []
+    notes = []
+    for name in dict.fromkeys(names):
+        column = None if name == "query_type" else _column(run, frame, name)
+        values, note = _values(run, frame, name, base) if column is None else (column, _of_log(name))
+        title = _SHOWN.get(name, name) if column is None else name
+        notes += [note] if note else []
+        parts = _parts(values)
+        tests = [{}] * len(parts) if title == "difficulty" and column is None else _tests(frame, parts, baseline)
+        for (value, chosen), tested in zip(parts, tests, strict=True):
+            means = first[:, chosen].mean(axis=1)
+            differences = means - base[chosen].mean()
+            found = {arm: (float(means[n]), float(differences[n])) for n, arm in enumerate(frame.arms)}
+            slices.append(Slice(title, value, len(chosen), found, len(chosen) < FEW_QUERIES, tested))
+    return slices, notes
+
+
+def _tests(frame: Frame, parts: Sequence[tuple[str, Places]], baseline: str) -> list[dict[str, SliceTest]]:
+    """Returns, for each part, arm -> the test of its difference to the baseline by the first measure."""
+    others = [n for n, arm in enumerate(frame.arms) if arm != baseline]
+    series = frame.values[others, 0] - frame.values[frame.arms.index(baseline), 0]
+    if not others or not parts:
+        return [{} for _ in parts]
+    found = [paired_test(series[:, chosen], np.unique(frame.clusters[chosen], return_inverse=True)[1]) for _, chosen in parts]
+    p = np.array([one.p for one in found])
+    q = np.full(p.shape, np.nan)
+    q[np.isfinite(p)] = false_discovery_rates(p[np.isfinite(p)])
+    columns = [np.stack([one.low, one.high, one.p, rates], axis=1).tolist() for one, rates in zip(found, q, strict=True)]
+    return [{frame.arms[n]: SliceTest(*row) for n, row in zip(others, rows, strict=True)} for rows in columns]
+
+
+def _values(run: RunFolder, frame: Frame, name: str, base: Floats) -> tuple[Values, str | None]:
+    """Returns the value of each key by a property that is no column, or none, and what is to be said of it."""
+    normalised = [None if query is None else normalise(query) for query in frame.queries]
+    if name == "words":
+        return _by(normalised, _words), None
+    if name == "language":
+        return _by(normalised, script), "script: of most of a query's letters; the language cannot be told from them"
+    if name == "difficulty":
+        return thirds(base), (
+            "difficulty: thirds by the baseline's own value, so that gains of hard and losses of easy queries are in part "
+            "regression to the mean; not tested"
+        )
+    if name == "frequency":
+        return _frequency(run, frame)
+    if name == "query_type" and (found := _query_types(run, frame)) is not None:
+        return found, None
+    why = "no arm selects by it and the log has no such column" if name == "query_type" else "no such column was kept"
+    return [], f"no slices by {name}: {why}"
+
+
+def _of_log(name: str) -> str | None:
+    """Returns what is to be said of a column of the log, where its name has another meaning in a log without it."""
+    return f"{name}: the log's column of this name" if name in ("difficulty", "frequency", "words", "language") else None
+
+
+def _by(texts: Values, value_of: Callable[[str], str]) -> Values:
+    return [None if text is None else value_of(text) for text in texts]
+
+
+def _words(text: str) -> str:
+    count = len(text.split())
+    return "1-2" if count < 3 else "3-5" if count < 6 else "6 and more"
+
+
+def script(text: str) -> str:
+    """Returns the script of most of a text's letters: Latin, Cyrillic, Han; "none" without letters.
+
+    A script is the first word of a letter's name in Unicode. Han beside kana counts as kana, since only Japanese mixes them.
+    """
+    if text.isascii():
+        return "Latin" if any(letter.isalpha() for letter in text) else "none"
+    counts = Counter(_script_of(letter) for letter in text if letter.isalpha())
+    if counts["Kana"]:
+        counts["Kana"] += counts.pop("Han", 0)
+    return max(counts, key=lambda one: (counts[one], one), default="none")
+
+
+@lru_cache(maxsize=1 << 16)
+def _script_of(letter: str) -> str:
+    first = unicodedata.name(letter, "unnamed").partition(" ")[0]
+    return {"CJK": "Han", "HIRAGANA": "Kana", "KATAKANA": "Kana", "KATAKANA-HIRAGANA": "Kana"}.get(first, first.capitalize())
+
+
+def thirds(base: Floats) -> Values:
+    """Returns hard, medium or easy for each key: thirds by the baseline's value, equal values together."""
+    low, high = np.quantile(base, [1 / 3, 2 / 3])
+    return ["hard" if value <= low else "medium" if value <= high else "easy" for value in base.tolist()]
+
+
+def _frequency(run: RunFolder, frame: Frame) -> tuple[Values, str | None]:
+    """Returns head, torso or tail of each key's query, and what they are."""
+    with database(run) as connection:
+        third = traffic_thirds(connection, run)
+    if not third:
+        return [], "no slices by frequency: every query of the log was asked equally often"
+    ids = zip(frame.query_ids, frame.counts.tolist(), strict=True)
+    return [third[count] if query_id else None for query_id, count in ids], (
+        "frequency: head, torso and tail are thirds of the log's traffic"
+    )
+
+
+def _query_types(run: RunFolder, frame: Frame) -> Values | None:
+    """Returns the type of each key's query: that of the log's column, else the one that the first selecting arm chose by."""
+    columns = "any_value(query_type)" if _has_column(run, "queries", "query_type") else None
+    if columns:
+        return _looked_up(run, frame, "queries", columns)
+    if "selections" not in run.tables:
+        return None
+    place = "CASE arm " + " ".join(f"WHEN {_quoted(arm)} THEN {n}" for n, arm in enumerate(frame.arms)) + " END"
+    return _looked_up(run, frame, "selections", f"arg_min(query_type, {place}) FILTER (query_type IS NOT NULL)")
+
+
+def _column(run: RunFolder, frame: Frame, name: str) -> Values | None:
+    """Returns a kept column's value of each key's query; None if the ablation kept no such column."""
+    if not _has_column(run, "queries", "values"):
+        return None
+    value = f'any_value("values"[{_quoted(name)}])'
+    with database(run) as connection:
+        known = connection.execute(
+            f'SELECT count(*) FROM read_parquet(?) WHERE map_contains("values", {_quoted(name)})', [run.tables["queries"]]
+        ).fetchone()
+    return _looked_up(run, frame, "queries", value) if known and known[0] else None
+
+
+def _looked_up(run: RunFolder, frame: Frame, table: str, value: str) -> Values:
+    wanted = sorted({query_id for query_id in frame.query_ids if query_id})
+    with database(run) as connection:
+        connection.register("wanted", pa.table({"query_id": pa.array(wanted, pa.string())}))
+        rows = connection.execute(
+            f"SELECT query_id, {value} FROM read_parquet(?) SEMI JOIN wanted USING (query_id) GROUP BY query_id",
+            [run.tables[table]],
+        ).fetchall()
+    found = dict(rows)
+    return [found.get(query_id or "") for query_id in frame.query_ids]
+
+
+def _has_column(run: RunFolder, table: str, column: str) -> bool:
+    with database(run) as connection:
+        found = connection.execute("DESCRIBE SELECT * FROM read_parquet(?)", [run.tables[table]]).fetchall()
+    return column in {name for name, *_ in found}
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _parts(values: Values) -> list[tuple[str, Places]]:
+    """Returns each value and the places of its keys: known values in their order, others the most frequent first."""
+    shown = [NONE if value is None else value for value in values]
+    counts = Counter(shown)
+    ranked = sorted(counts, key=lambda value: (value == NONE, -counts[value], value))
+    if set(ranked) <= {*_ORDER, NONE}:
+        ranked.sort(key=[*_ORDER, NONE].index)
+    if len(ranked) > MOST_VALUES:
+        kept = set(ranked[: MOST_VALUES - 1])
+        shown = [value if value in kept else OTHERS for value in shown]
+        ranked = [*ranked[: MOST_VALUES - 1], OTHERS]
+    placed = np.array(shown)
+    return [(value, np.flatnonzero(placed == value)) for value in ranked]

@@ -1,0 +1,136 @@
+"""How the arms of a comparison stand to each other and to the baseline: places, corrected p-values, verdicts, marks.
+
+The report's page, the LaTeX table and the exports read them here, so that all say the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import isnan
+from typing import TYPE_CHECKING
+
+from jobs.measure.compare.significance import ALPHA
+from jobs.measure.evaluate.intervals import Floats
+from jobs.measure.evaluate.looked import MARK
+
+if TYPE_CHECKING:
+    from jobs.measure.compare.comparison import Comparison, Difference
+
+MARKS = ((0.01, "‡"), (ALPHA, "†"))
+"""Corrected p below -> mark, the stricter first."""
+PLACES = 4  # of a printed measure
+REPEATED = "samples"  # the family whose arms repeat the config itself: they take part in no contest
+FAMILIES = {
+    "always": "the config itself, the original, each strategy alone",
+    "arms": "arms of ablate.arms",
+    "subsets": "subsets of the strategies",
+    "grid": "combinations of ablate.grid",
+    REPEATED: "the config itself again, with answers of its own",
+}
+"""Family -> what its arms are."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The means of each arm, and who is best.
+
+    `bounds` are arms that choose by judgements (oracle_k): upper bounds, no systems, so they are never best.
+    """
+
+    comparison: Comparison
+    means: dict[str, dict[str, float]]
+    """Arm -> measure -> mean over the counted keys."""
+    condensed: dict[str, dict[str, float]]
+    """The same of lists without the documents that nobody judged (Sakai, SIGIR 2007)."""
+    best: dict[str, frozenset[str]]
+    """Measure -> the arms with the greatest mean, as printed."""
+    second: dict[str, frozenset[str]]
+    bounds: frozenset[str]
+    differences: dict[tuple[str, str], Difference]
+    """Arm and measure -> its difference; without the baseline's to itself."""
+    weighted: dict[str, float]
+    """Arm -> mean of the first measure, weighted by traffic."""
+
+    @property
+    def first(self) -> str:
+        """Returns the measure by which arms are ordered."""
+        return self.comparison.frame.measures[0]
+
+    def contends(self, arm: str) -> bool:
+        """Returns whether an arm may be called best."""
+        return arm not in self.bounds and self.comparison.families.get(arm) != REPEATED
+
+    def ordered(self) -> list[str]:
+        """Returns the arms by the mean of the first measure, the best first; equal ones as they were given."""
+        return sorted(self.comparison.frame.arms, key=lambda arm: -self.means[arm][self.first])
+
+    @property
+    def leader(self) -> str | None:
+        """Returns the best arm other than the baseline; None where there is no other."""
+        left_out = {self.comparison.baseline, *self.comparison.untested}
+        return next((arm for arm in self.ordered() if self.contends(arm) and arm not in left_out), None)
+
+
+def standing(comparison: Comparison) -> Standing:
+    """Returns how the arms of a comparison with at least one counted key stand."""
+    frame, families = comparison.frame, comparison.families
+    means = _by_name(frame.arms, frame.measures, frame.values.mean(axis=2))
+    able = [arm for arm in frame.arms if arm not in comparison.oracles and families.get(arm) != REPEATED]
+    places = {measure: _places(means, able, measure) for measure in frame.measures}
+    return Standing(
+        comparison,
+        means,
+        _by_name(frame.arms, frame.measures, frame.condensed.mean(axis=2)),
+        {measure: first for measure, (first, _) in places.items()},
+        {measure: second for measure, (_, second) in places.items()},
+        comparison.oracles,
+        {(one.arm, one.measure): one for one in comparison.differences if one.arm != comparison.baseline},
+        {one.arm: one.weighted_mean for one in comparison.differences if one.measure == frame.measures[0]},
+    )
+
+
+def _by_name(arms: Iterable[str], measures: Iterable[str], values: Floats) -> dict[str, dict[str, float]]:
+    names = list(measures)
+    return {arm: dict(zip(names, row, strict=True)) for arm, row in zip(arms, values.tolist(), strict=True)}
+
+
+def _places(means: dict[str, dict[str, float]], arms: list[str], measure: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Returns the arms with the greatest and with the second greatest printed mean; no second where all are equal."""
+    printed = {arm: round(means[arm][measure], PLACES) for arm in arms}
+    levels = sorted(set(printed.values()), reverse=True)[:2]
+    found = [frozenset(arm for arm, value in printed.items() if value == level) for level in levels]
+    first, second = (*found, frozenset[str](), frozenset[str]())[:2]
+    return first, second
+
+
+def corrected(difference: Difference) -> float | None:
+    """Returns the p-value by Holm, or the q-value by Benjamini-Hochberg in a grid; None where neither is known."""
+    found = difference.q if difference.p_holm is None else difference.p_holm
+    return None if found is None or isnan(found) else found
+
+
+def mark(difference: Difference | None) -> str:
+    """Returns the mark of a significant difference to the baseline in either direction, or nothing."""
+    p = None if difference is None else corrected(difference)
+    return "" if p is None else next((sign for level, sign in MARKS if p < level), "")
+
+
+def cut_mark(difference: Difference) -> str:
+    """Returns the mark of a measure that did not look as deep as its name says, or nothing."""
+    return "" if difference.looked is None else MARK
+
+
+def verdict(difference: Difference, min_effect: float) -> str:
+    """Returns what is known of a difference: better, worse, equivalent within `min_effect`, nothing clear, or not tested.
+
+    A difference can be both: significant, and surely smaller than what matters.
+    """
+    p = corrected(difference)
+    if p is None:
+        return "not tested"
+    within = difference.p_equivalent < ALPHA
+    if p < ALPHA and difference.difference != 0:
+        word = "better" if difference.difference > 0 else "worse"
+        return f"{word}, by less than {min_effect:g}" if within else word
+    return "equivalent" if within else "no clear difference"

@@ -1,0 +1,132 @@
+"""Two runs compared: what they were given, what came out, what it cost, and with judgements how good it is.
+
+Both may be unfinished: what is committed is read, by the manifests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from cluster import costs
+from cluster.costs import Prices
+from jobs.chain.pipeline import COSTED
+from jobs.log.judgements import Judgements
+from jobs.measure.diff.changes import Change, changes
+from jobs.measure.diff.moved import Moves, moves
+from jobs.measure.diff.prompts import prompt_lines
+from jobs.measure.diff.quality import Paired, PairedMeasure, quality
+from jobs.runs.folder import RunFolder
+
+
+class Cost(NamedTuple):
+    """What 1,000 queries of each run cost: one quantity of one stage, or of all."""
+
+    stage: str
+    """`total` for all stages."""
+    quantity: str
+    """usd, seconds, device_seconds, driver_seconds, or one of `cluster.costs.QUANTITIES` and `STORAGE_REQUESTS`."""
+    a: float
+    b: float
+
+
+class Diff(NamedTuple):
+    """A comparison of two runs."""
+
+    a: RunFolder
+    b: RunFolder
+    changes: dict[str, list[Change]]
+    prompt_lines: dict[str, list[str]]
+    moves: Moves
+    costs: list[Cost]
+    quality: Paired | None
+    """None without judgements."""
+
+    @property
+    def texts(self) -> tuple[float, float]:
+        """Returns the mean number of rewrites of a query in A and in B, over the committed queries of each."""
+        a, b = (run.counts["rewrites"] / (run.counts["queries"] or 1) for run in (self.a, self.b))
+        return a, b
+
+
+def diff(
+    a: RunFolder,
+    b: RunFolder,
+    judgements: Judgements | None,
+    prices: Prices | None,
+    count: int,
+    measures: Sequence[str] | None = None,
+) -> Diff:
+    """Returns the comparison of two runs.
+
+    Args:
+        a: one run.
+        b: the other; differences are of B - A.
+        judgements: for the quality; None: not compared.
+        prices: for costs in USD, of both runs; None: quantities only.
+        count: the most queries in each list of queries.
+        measures: names that ir_measures knows; None: those of the config of B.
+
+    Raises:
+        ConfigError: a measure cannot be computed, or files of the runs cannot be read.
+    """
+    paired = None if judgements is None else quality(a, b, judgements, count, measures)
+    return Diff(a, b, changes(a, b), prompt_lines(a, b), moves(a, b, count), _costs(a, b, prices), paired)
+
+
+def diff_values(found: Diff) -> dict[str, Any]:
+    """Returns the comparison as JSON-able values."""
+    moved, paired = found.moves, found.quality
+    measured = None
+    if paired is not None:
+        measured = paired._asdict() | {
+            "warning": paired.warning,
+            "measures": {name: _measure(one) for name, one in paired.measures.items()},
+            "gained": [one._asdict() for one in paired.gained],
+            "lost": [one._asdict() for one in paired.lost],
+        }
+    return {
+        **{name: {"run": run.storage.root, "state": run.state} for name, run in (("a", found.a), ("b", found.b))},
+        "changes": {section: [one._asdict() for one in of] for section, of in found.changes.items()},
+        "prompts": found.prompt_lines,
+        "queries": {name: getattr(moved, name)._asdict() for name in ("only_a", "only_b", "both")},
+        "rewrites": moved.rewrites._asdict()
+        | {"per_query": dict(zip("ab", found.texts, strict=True))}
+        | {"strategies": [{name: _plain(value) for name, value in one._asdict().items()} for one in moved.strategies]},
+        "documents": moved.documents._asdict()
+        | {name: _plain(getattr(moved, name)) for name in ("depth", "others", "first", "overlap")},
+        "moved": [one._asdict() for one in moved.listed],
+        "costs_per_1000_queries": [one._asdict() for one in found.costs],
+        "quality": measured,
+    }
+
+
+def _measure(one: PairedMeasure) -> dict[str, Any]:
+    looked = {name: None if cut is None else cut._asdict() for name, cut in zip("ab", one.looked, strict=True)}
+    return one._asdict() | {"difference": one.difference, "looked": looked}
+
+
+def _plain(value: Any) -> Any:
+    return value._asdict() if hasattr(value, "_asdict") else value
+
+
+def _costs(a: RunFolder, b: RunFolder, prices: Prices | None) -> list[Cost]:
+    """Returns what 1,000 queries cost, in total and by stage; quantities that are 0 in both are left out."""
+    stages = dict.fromkeys(name for name in (*COSTED, *a.spent, *b.spent) if name in a.spent or name in b.spent)
+    found = []
+    for stage in ("total", *stages):
+        sides = [_per_thousand(run, None if stage == "total" else stage, prices) for run in (a, b)]
+        names = ("usd", "seconds", "device_seconds", "driver_seconds", *costs.QUANTITIES, *costs.STORAGE_REQUESTS)
+        lines = (Cost(stage, name, *(side.get(name, 0.0) for side in sides)) for name in names)
+        found += [one for one in lines if one.a or one.b]
+    return found
+
+
+def _per_thousand(run: RunFolder, stage: str | None, prices: Prices | None) -> dict[str, float]:
+    stages = [stage] if stage is not None else list(run.spent)
+    sums = costs.stage_sums(run.spent, *stages) if stages else {}
+    if prices is not None:
+        billed = run.bill(prices)
+        sums = sums | {"usd": billed.usd if stage is None else billed.of_stages(stages)}
+    queries = run.counts["queries"]
+    return {name: 1000 * value / queries for name, value in sums.items()} if queries else {}

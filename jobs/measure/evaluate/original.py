@@ -1,0 +1,44 @@
+"""The original query's lists alone, fused as the run fused its own."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from jobs.tables import ORIGINAL
+from retrievers.fusion import fuse
+from retrievers.lists import Lists, by_document
+from retrievers.ranking import encode
+from retrievers.settings import FuseSettings
+
+
+def fuse_original(rows: pa.Table, settings: FuseSettings) -> dict[str, list[str]]:
+    """Returns query_id -> doc_ids, best first, of the original query's lists alone, fused with the same settings.
+
+    Args:
+        rows: columns query_id, position, retriever, doc_id and score of runs/, sorted by query_id, retriever and rank.
+        settings: the config's `fuse`.
+    """
+    columns = {name: rows.column(name).combine_chunks() for name in rows.column_names}
+    query, query_ids = encode(columns["query_id"])
+    retriever, _ = encode(columns["retriever"])
+    begins = np.flatnonzero((np.diff(query, prepend=-1) != 0) | (np.diff(retriever, prepend=-1) != 0))
+    lists = Lists(
+        query[begins],
+        pa.array([ORIGINAL] * len(begins), pa.string()),
+        columns["position"].to_numpy()[begins],
+        columns["retriever"].take(pa.array(begins)),
+        np.zeros(len(begins), dtype=np.int64),
+        np.ones(len(begins)),
+        np.ones(len(begins)),
+        np.append(begins, len(query)),
+        columns["doc_id"],
+        columns["score"].to_numpy(),
+    )
+    alone = settings.model_copy(update={"weights": {}, "redundancy": "none"})
+    fused = fuse(by_document(lists, len(query_ids)), alone)
+    doc_ids = fused.doc_ids.to_pylist()
+    of_query = [doc_ids[begin:end] for begin, end in pairwise(fused.offsets.tolist())]
+    return dict(zip(query_ids.to_pylist(), of_query, strict=True))

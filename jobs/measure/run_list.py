@@ -1,0 +1,177 @@
+"""The runs below an output with date or label, state, queries, quality and cost, for the verb `runs` and the report's trend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from cluster.costs import Prices, load_prices
+from cluster.errors import ClusterError, ConfigError
+from cluster.run.shards import SUCCESS
+from cluster.storage import Storage, open_storage
+from cluster.storage.ahead import ahead
+from jobs.job.keys import settings_fingerprint
+from jobs.measure.evaluate.evaluate import figure
+from jobs.measure.evaluate.measure import MEASURES
+from jobs.measure.evaluate.stored import stored_evaluation
+from jobs.runs.bill import Bill, bill
+from jobs.runs.folder import CONCURRENT_FETCHES, find_runs, open_run
+from jobs.runs.status import read_status
+from jobs.terminal.formats import money, plain
+
+PricesOf = Callable[[Mapping[str, Any]], Prices | None]  # of a run's record
+
+
+@dataclass(frozen=True)
+class ListedRun:
+    """What a list of runs says of one."""
+
+    run_id: str
+    folder: str
+    name: str
+    label: str | None
+    date: str | None
+    """Of its log."""
+    began: str
+    """When it was started first: ISO 8601, UTC."""
+    state: str
+    queries: int
+    """Distinct queries in committed shards."""
+    usd: float | None
+    """Of the committed shards; None: there are no prices."""
+    evaluation: dict[str, Any] | None
+    """As its report shows it (`jobs.measure.evaluate.evaluate.evaluation_values`)."""
+    settings: str
+    """A hash of what decides its results but the log and the content of the indexes."""
+
+    @property
+    def night(self) -> str:
+        """Returns the label or date, else the day on which it was started."""
+        return self.label or self.date or self.began[:10]
+
+    @property
+    def order(self) -> tuple[str, str]:
+        """Returns what runs are sorted by: the date of the log, else the day of the first start; then that start."""
+        return self.date or self.began[:10], self.began
+
+    @property
+    def usd_per_thousand(self) -> float | None:
+        """Returns USD per 1,000 queries."""
+        return None if self.usd is None or not self.queries else 1000 * self.usd / self.queries
+
+    @property
+    def leading(self) -> str | None:
+        """Returns the first of the measures that it was measured by; None: not measured."""
+        return next(iter((self.evaluation or {}).get("measures", {})), None)
+
+    def measured(self, of: str, measure: str | None = None) -> float | None:
+        """Returns the mean of a measure (`leading`), `of` the results or the original alone; None: not measured."""
+        values = (self.evaluation or {}).get("measures", {}).get(measure or self.leading, {})
+        found: float | None = values.get(of)
+        return found
+
+    def values(self) -> dict[str, Any]:
+        """Returns the run as JSON-able values."""
+        return asdict(self) | {"usd_per_1000_queries": self.usd_per_thousand}
+
+
+def leading_measure(runs: Sequence[ListedRun]) -> str:
+    """Returns the measure by which runs are listed: the first of that which was measured last."""
+    return next((run.leading for run in reversed(runs) if run.leading is not None), MEASURES[0])
+
+
+def find_output(path: str) -> tuple[Storage, str | None]:
+    """Returns an output and the name of the runs that are meant, None for all: of `<output>`, or of `<output>/<name>`."""
+    here = open_storage(path)
+    above, _, name = here.root.rpartition("/")
+    if next(find_runs(here), None) is None and next(find_runs(open_storage(above), name), None) is not None:
+        return open_storage(above), name
+    return here, None
+
+
+def prices_of(given: str | None, config_file: str | None) -> PricesOf:
+    """Returns what finds a run's prices: in the given file, else beside the config that is given or that was recorded.
+
+    Raises:
+        ConfigError: there is no given file.
+    """
+    if given and not Path(given).exists():
+        raise ConfigError("argument", f"--prices {given}: no such file; give one like configs/prices.yaml")
+
+    @cache
+    def beside(config: str) -> Prices | None:
+        return load_prices(Path(given or Path(config).with_name("prices.yaml")))
+
+    return lambda record: beside(config_file or record.get("config_file") or "none")
+
+
+def list_runs(output: Storage, name: str | None, prices: PricesOf) -> list[ListedRun]:
+    """Returns the runs of a name, or of all names, below an output, newest last."""
+    found = [(folder, record) for folder, record in find_runs(output, name) if record.get("starts")]
+    listed = ahead(lambda pair: _listed(output, *pair, prices), found, CONCURRENT_FETCHES)
+    return sorted(listed, key=lambda run: run.order)
+
+
+def runs_table(runs: list[ListedRun]) -> Table:
+    """Returns the runs as a table, newest last."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("run", overflow="fold")
+    table.add_column("begun", no_wrap=True)
+    table.add_column("state", no_wrap=True)
+    measure = leading_measure(runs)
+    for title in ("queries", measure, "original", "cost"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for run in runs:
+        measured = [run.measured(of, measure) for of in ("results", "original")]
+        figures = ["-" if value is None else figure(value) for value in measured]
+        cost = "-" if run.usd is None else money(run.usd)
+        began = run.began[:16].replace("T", " ")
+        table.add_row(plain(run.run_id), began, run.state, f"{run.queries:,}", *figures, cost)
+    return table
+
+
+def _listed(output: Storage, folder: str, record: dict[str, Any], prices: PricesOf) -> ListedRun:
+    priced = prices(record)
+    state, counts, billed = _progress(output, folder, record, priced)
+    config = record.get("config", {})
+    if arms := record.get("ablation", {}).get("arms"):
+        state = f"{state}, {len(arms)} arms"
+    return ListedRun(
+        run_id=folder,
+        folder=output.url(folder),
+        name=config.get("name", folder.rpartition("-")[0]),
+        label=config.get("label"),
+        date=config.get("log", {}).get("date"),
+        began=record["starts"][0]["began"],
+        state=state,
+        queries=counts.get("queries", 0),
+        usd=None if billed is None else billed.usd,
+        evaluation=stored_evaluation(output, folder),
+        settings=settings_fingerprint(record.get("identity", {})),
+    )
+
+
+def _progress(
+    output: Storage, folder: str, record: dict[str, Any], prices: Prices | None
+) -> tuple[str, Mapping[str, int], Bill | None]:
+    """Returns state, counts and bill; those of a finished run from its record, since it may have thousands of commits."""
+    finished = output.stat(f"{folder}/{SUCCESS}") is not None
+    counted = record.get("counts", {}).get("committed")
+    if finished and counted and "costs" in record:
+        times = record.get("node_time") or []
+        return "finished", counted, None if prices is None else bill(prices, record["starts"], times, record["costs"])
+    path = output.url(folder)
+    try:
+        state: str = "finished" if finished else read_status(path).state
+    except (ConfigError, ClusterError):
+        state = str(record.get("status"))
+    try:
+        run = open_run(path)
+        return state, run.counts, None if prices is None else run.bill(prices)
+    except (ConfigError, ClusterError):  # nothing is committed yet
+        return state, {}, None

@@ -1,1 +1,0 @@
-"""What a run's metrics are computed from: blocks, and what the driver knows."""

@@ -1,0 +1,194 @@
+"""The end of an ablation: its arms are compared, and the page, the table for a paper and the values are written beside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from cluster.costs import Prices
+from cluster.errors import ConfigError, DmqrError
+from jobs.chain.ablate.needs import KINDS
+from jobs.chain.chosen import chosen_counts
+from jobs.chain.guard_counts import FLAG
+from jobs.clicks.interactions import clicked
+from jobs.config.config import EvaluateSettings
+from jobs.log.judgements import Judgements
+from jobs.measure.compare.arm_costs import ArmCost, arm_costs
+from jobs.measure.compare.comparison import Comparison, compare
+from jobs.measure.compare.export.frame import write_csv, write_latex
+from jobs.measure.compare.export.lists import lists_kept
+from jobs.measure.compare.funnel import Funnel, funnel
+from jobs.measure.compare.worth import Worth, worth
+from jobs.pages.ablation import ablation_report
+from jobs.pages.comparison import comparison_table, comparison_values
+from jobs.pages.summary import fallback_rows, spending_rows
+from jobs.plan.saving import Saving, saved
+from jobs.runs.folder import REPORT, RunFolder
+
+TABLE, PER_QUERY = "table.tex", "per_query.parquet"
+
+
+@dataclass(frozen=True)
+class ComparedArms:
+    """An ablation with all that is known of its arms."""
+
+    folder: RunFolder
+    prices: Prices | None
+    saving: Saving
+    comparison: Comparison | None
+    funnel: Funnel | None
+    worth: Sequence[Worth]
+    no_clicks: str | None
+    """Why `worth` has no click rate though the log is of a format with clicks; None where it has, or the log has none."""
+    costs: Sequence[ArmCost]
+    judgements: Judgements | None
+
+
+def compared(
+    folder: RunFolder, judgements: Judgements | None, settings: EvaluateSettings, prices: Prices | None
+) -> ComparedArms:
+    """Returns what is known of the arms of an ablation.
+
+    Args:
+        folder: of the ablation.
+        judgements: of its log; None: the arms are not measured.
+        settings: the measures, the baseline and what matters.
+        prices: None: costs are quantities only.
+
+    Raises:
+        ConfigError: files of the ablation cannot be read, or the settings do not fit it.
+    """
+    comparison = None if judgements is None else compare(folder, judgements, settings)
+    gains: dict[str, float] = {}
+    if comparison is not None:
+        first = comparison.frame.measures[0]
+        gains = {one.arm: one.difference for one in comparison.differences if one.measure == first}
+    strategies, no_clicks = _worth(folder)
+    return ComparedArms(
+        folder,
+        prices,
+        saved(folder),
+        comparison,
+        None if judgements is None else funnel(folder, judgements),
+        strategies,
+        no_clicks,
+        arm_costs(folder, prices, gains),
+        judgements,
+    )
+
+
+def write_pages(found: ComparedArms, *, texts: bool, samples: int) -> None:
+    """Writes report.html into the ablation's folder, and, where arms were measured, table.tex and per_query.parquet."""
+    page = report_of(found, texts=texts, samples=samples)
+    found.folder.storage.put(REPORT, page.encode())
+    if found.comparison is not None and found.comparison.differences:
+        write_latex(found.folder.storage.url(TABLE), found.comparison)
+        write_csv(found.folder.storage.url(PER_QUERY), found.comparison)
+
+
+def report_of(found: ComparedArms, *, texts: bool, samples: int) -> str:
+    """Returns the page of an ablation; without `texts` it has no query, no rewrite and no document's text."""
+    grades = None if found.judgements is None else found.judgements.grades
+    return ablation_report(
+        found.folder,
+        found.comparison,
+        found.funnel,
+        found.worth,
+        found.costs,
+        grades,
+        no_clicks=found.no_clicks,
+        texts=texts,
+        samples=samples,
+    )
+
+
+def closing_page(found: ComparedArms) -> RenderableType:
+    """Returns what the terminal shows of an ablation: the work that arms shared, what it cost, and how they compare."""
+    folder = found.folder
+    table = Table(title=folder.record["run_id"], title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    arms = folder.record["ablation"]["arms"]
+    table.add_row("arms", f"{len(arms):,} of {len(arms):,}, over {folder.plan.counts['queries']:,} distinct queries")
+    for kind in KINDS:
+        naive, executed, reused = (of[kind] for of in (found.saving.naive, found.saving.executed, found.saving.reused))
+        if naive:
+            again = f", {reused:,} of them from earlier ablations" if reused else ""
+            times = f"{naive / executed:.1f} times less" if executed else "nothing"
+            table.add_row(kind, f"{executed:,} in place of {naive:,} ({times}){again}")
+    for arm, flags in arm_guards(folder).items():
+        table.add_row("guards", f"{arm}: " + ", ".join(f"{flag} {n:,}" for flag, n in flags.items()))
+    for arm, by_strategy in arm_choices(folder).items():
+        table.add_row("chosen", f"{arm}: " + ", ".join(f"{strategy} {n:,}" for strategy, n in by_strategy.items()))
+    for name, words in (*fallback_rows(folder.counts), *spending_rows(folder, found.prices)):
+        table.add_row(name, words)
+    if found.no_clicks is not None:
+        table.add_row("clicks", Text(f"no click hit rate: {found.no_clicks}"))
+    if folder.storage.get(REPORT) is not None:
+        table.add_row("report", Text(folder.storage.url(REPORT), overflow="fold"))
+    if found.comparison is None:
+        return Group(table, Text("not measured: evaluate.qrels names no judgements"))
+    return Group(table, Text(""), comparison_table(found.comparison))
+
+
+def closing_values(found: ComparedArms) -> dict[str, Any]:
+    """Returns the same as JSON-able values."""
+    return {
+        "run_id": found.folder.record["run_id"],
+        "folder": found.folder.storage.root,
+        "arms": found.folder.record["ablation"]["arms"],
+        "work": found.saving.values(),
+        "guards": arm_guards(found.folder),
+        "chosen": arm_choices(found.folder),
+        "costs": [_known(vars(one)) for one in found.costs],
+        "worth": [_known(vars(one)) for one in found.worth],
+        "no_clicks": found.no_clicks,
+        "comparison": None if found.comparison is None else comparison_values(found.comparison),
+    }
+
+
+def arm_guards(folder: RunFolder) -> dict[str, dict[str, int]]:
+    """Returns arm -> flag of a guard -> texts that have it, all strategies together; without arms that have none."""
+    found: dict[str, dict[str, int]] = {}
+    for arm in (one["name"] for one in folder.record["ablation"]["arms"]):
+        begin = f"arm/{arm}/{FLAG}/"
+        for key, n in sorted(folder.counts.items()):
+            if key.startswith(begin):
+                flag = key.rpartition("/")[2]
+                of_arm = found.setdefault(arm, {})
+                of_arm[flag] = of_arm.get(flag, 0) + n
+    return found
+
+
+def arm_choices(folder: RunFolder) -> dict[str, dict[str, int]]:
+    """Returns arm -> strategy, or the original, -> queries of which its text alone was fused; without arms that fuse all."""
+    arms = [one["name"] for one in folder.record["ablation"]["arms"]]
+    found = {arm: chosen_counts(folder.counts, f"arm/{arm}/") for arm in arms}
+    return {arm: counts for arm, counts in found.items() if counts}
+
+
+def _worth(folder: RunFolder) -> tuple[Sequence[Worth], str | None]:
+    """Returns the worth of each strategy, by the clicks of the log, too, and why it is without them where it could have them.
+
+    The log may have been moved or deleted since the ablation; then all else is known without it.
+    """
+    if folder.config.log.format != "ubi" or not lists_kept(folder):
+        return worth(folder) or (), None
+    try:
+        found = worth(folder, clicked(folder.config)) or ()
+    except (DmqrError, OSError) as error:
+        if isinstance(error, ConfigError):  # of the ablation's own files
+            raise
+        return worth(folder) or (), " ".join(str(error).split())
+    none = all(one.click_rate is None for one in found)
+    return found, "no query of the ablation has a click in the log's events" if none else None
+
+
+def _known(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: None if isinstance(one, float) and math.isnan(one) else one for name, one in values.items()}

@@ -1,0 +1,199 @@
+"""A comparison for the terminal, at most 80 columns wide, and as JSON-able values."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from jobs.measure.compare.difference import Comparison, Difference
+from jobs.measure.compare.significance import ALPHA
+from jobs.measure.compare.standing import standing
+from jobs.measure.evaluate.evaluate import figure
+from jobs.measure.evaluate.intervals import LEVEL
+from jobs.measure.evaluate.looked import MARK
+from jobs.terminal.formats import plain
+
+MOST_ARMS = 20  # rows of the tables; the baseline and `full` are always among them
+MOST_MEASURES = 5  # columns of the second table
+_WIDTH = 76
+_ARM_WIDTH = 26
+BEST, SECOND = "¹", "²"
+
+
+def comparison_table(comparison: Comparison) -> RenderableType:
+    """Returns the arms by the first measure, those by all measures, the slices, and the notes; only a warning for nothing."""
+    if not comparison.differences:
+        return Text("\n".join(map(plain, comparison.notes)))
+    shown = _shown(comparison)
+    parts: list[RenderableType] = [_first_table(comparison, shown)]
+    if len(comparison.frame.measures) > 1:
+        parts += ["", _means_table(comparison, shown)]
+    if comparison.slices:
+        parts += ["", _slice_table(comparison)]
+    left_out = len(comparison.frame.arms) - len(shown)
+    notes = [
+        f"{BEST} best, {SECOND} second best; + better, - worse than {comparison.baseline} (p or q < {ALPHA}), = equivalent",
+        *([f"{left_out:,} more arms are not shown: --json and the report have them"] if left_out else []),
+        *comparison.notes,
+    ]
+    return Group(*parts, Text("\n" + "\n".join(map(plain, notes))))
+
+
+def comparison_values(comparison: Comparison) -> dict[str, Any]:
+    """Returns the comparison as JSON-able values; unknown ones are None."""
+    frame = comparison.frame
+    arms = [
+        {
+            "arm": arm,
+            "family": comparison.families[arm],
+            "oracle": arm in comparison.oracles,
+            "reads_part_of": list(comparison.parts.get(arm, ())) or None,
+            "same_as": comparison.same_as.get(arm),
+            "also": list(comparison.also.get(arm, ())),
+            "failed": int(frame.failed[place]),
+            "unjudged": _known(float(frame.unjudged[place])),
+            "measures": {
+                name: {
+                    key: _known(value)
+                    for key, value in _plain(comparison.by_arm[arm, name]).items()
+                    if key not in {"arm", "measure"}
+                }
+                for name in (frame.measures if comparison.differences else ())
+            },
+        }
+        for place, arm in enumerate(frame.arms)
+    ]
+    counts = {name: getattr(frame, name) for name in ("judged", "missing", "not_committed", "rejected", "depth", "key")}
+    slices = [
+        asdict(one)
+        | {"means": {arm: [_known(value) for value in pair] for arm, pair in one.means.items()}}
+        | {"tests": {arm: {k: _known(v) for k, v in test._asdict().items()} for arm, test in one.tests.items()}}
+        for one in comparison.slices
+    ]
+    return {
+        "baseline": comparison.baseline,
+        "min_effect": comparison.min_effect,
+        "measures": list(frame.measures),
+        **counts,
+        "counted": len(frame.keys),
+        "clusters": frame.drawn,
+        "arms": arms,
+        "slices": slices,
+        "notes": list(comparison.notes),
+    }
+
+
+def _plain(difference: Difference) -> dict[str, Any]:
+    found = difference.looked
+    return asdict(difference) | {"looked": None if found is None else found._asdict()}
+
+
+def marks(comparison: Comparison, measure: str) -> dict[str, str]:
+    """Returns arm -> `BEST` or `SECOND` by the mean of a measure (`jobs/measure/compare/standing.py`)."""
+    found = standing(comparison)
+    return dict.fromkeys(found.second[measure], SECOND) | dict.fromkeys(found.best[measure], BEST)
+
+
+def sign(difference: Difference) -> str:
+    """Returns + or - for a difference that is significant within its family, = for an equivalent arm, else a blank.
+
+    A difference may be both significant and within the smallest one that matters: then `=` follows the sign. Last, `MARK` for a
+    difference between lists that end at different depths.
+    """
+    mark = "" if not difference.adjusted < ALPHA else "+" if difference.difference > 0 else "-"
+    tested = difference.p_holm is not None or difference.q is not None
+    equivalent = "=" if tested and difference.p_equivalent < ALPHA else ""
+    return mark + equivalent + MARK * difference.uneven
+
+
+def _after(difference: Difference, place: str) -> str:
+    """Returns what stands behind a mean: the sign of its place, and `MARK` where its lists were cut above that depth."""
+    return place + MARK * (difference.looked is not None)
+
+
+def _shown(comparison: Comparison) -> list[str]:
+    """Returns the best arms by the first measure, best first, with the baseline and `full`."""
+    first = comparison.frame.measures[0]
+    ranked = sorted(comparison.frame.arms, key=lambda arm: -comparison.by_arm[arm, first].mean)
+    always = {comparison.baseline, "full"} & set(ranked)
+    chosen = always | set([arm for arm in ranked if arm not in always][: MOST_ARMS - len(always)])
+    return [arm for arm in ranked if arm in chosen]
+
+
+def _table(title: str) -> Table:
+    table = Table(box=None, padding=(0, 1, 0, 0), min_width=_WIDTH)
+    table.add_column(title, style="bold", overflow="fold", max_width=_ARM_WIDTH, ratio=1)
+    return table
+
+
+def _first_table(comparison: Comparison, shown: list[str]) -> Table:
+    """Returns the arms by the first measure: mean, difference, interval, adjusted p."""
+    first = comparison.frame.measures[0]
+    best = marks(comparison, first)
+    grid = any(comparison.by_arm[arm, first].q is not None for arm in shown)
+    table = _table("")
+    for title in (first, "difference", f"{100 * LEVEL:.0f} % interval", "p or q" if grid else "p", ""):
+        table.add_column(title, justify="left" if not title else "right", no_wrap=True)
+    for arm in shown:
+        one = comparison.by_arm[arm, first]
+        base = arm == comparison.baseline
+        interval = "-" if base or math.isnan(one.low) else f"{figure(one.low, '+')} to {figure(one.high, '+')}"
+        table.add_row(
+            Text(plain(comparison.named(arm))),
+            f"{figure(one.mean)}{_after(one, best.get(arm, '')):<2}",
+            "baseline" if base else figure(one.difference, "+"),
+            interval,
+            "bound" if arm in comparison.oracles else "same" if arm in comparison.untested else _probability(one.adjusted),
+            sign(one),
+        )
+    return table
+
+
+def _means_table(comparison: Comparison, shown: list[str]) -> Table:
+    """Returns the arms' means by all measures, marked."""
+    measures = comparison.frame.measures[:MOST_MEASURES]
+    best = {name: marks(comparison, name) for name in measures}
+    table = _table("means")
+    for name in measures:
+        table.add_column(name, justify="right", no_wrap=True, overflow="ellipsis", min_width=9)
+    columns = []
+    for name in measures:
+        of_arms = [comparison.by_arm[arm, name] for arm in shown]
+        after = [_after(one, best[name].get(one.arm, "")) + sign(one).removesuffix(MARK) for one in of_arms]
+        width = max(3, *map(len, after))
+        columns.append([f"{figure(one.mean)}{words:<{width}}" for one, words in zip(of_arms, after, strict=True)])
+    for arm, *cells in zip(shown, *columns, strict=True):
+        table.add_row(Text(plain(comparison.named(arm))), *cells)
+    if len(comparison.frame.measures) > MOST_MEASURES:
+        table.caption = Text(f"{', '.join(comparison.frame.measures[MOST_MEASURES:])}: see --json and the report")
+    return table
+
+
+def _slice_table(comparison: Comparison) -> Table:
+    """Returns the first measure slice by slice, of the baseline and one more arm: `full`, or the best where that is it."""
+    ranked = [arm for arm in _shown(comparison) if arm not in {comparison.baseline, *comparison.oracles}]
+    other = "full" if "full" in ranked else (ranked or [comparison.baseline])[0]
+    table = _table("slices")
+    for title in ("keys", comparison.baseline, other, "difference"):
+        table.add_column(Text(plain(title)), justify="right", no_wrap=True, overflow="ellipsis", max_width=16)
+    for one in comparison.slices:
+        mean, difference = one.means[other]
+        cells = (f"{one.keys:,}{'?' if one.few else ' '}", figure(one.means[comparison.baseline][0]), figure(mean))
+        table.add_row(Text(plain(f"{one.name}: {one.value}")), *cells, figure(difference, "+"))
+    if any(one.few for one in comparison.slices):
+        table.caption = Text("?: too few keys for the means to say much")
+    return table
+
+
+def _probability(p: float) -> str:
+    return "-" if math.isnan(p) else "<.0001" if p < 0.0001 else f"{p:.4f}"
+
+
+def _known(value: Any) -> Any:
+    """Returns the value; None for a number that JSON does not have."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

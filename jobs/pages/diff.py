@@ -1,0 +1,226 @@
+"""The output of `diff` for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from jobs.measure.diff.diff import Cost, Diff
+from jobs.measure.diff.moved import MovedQuery, Moves, Share
+from jobs.measure.diff.quality import Paired, QueryChange
+from jobs.measure.evaluate.evaluate import FEW_QUERIES, figure, looked_notes, marked
+from jobs.measure.evaluate.intervals import LEVEL
+from jobs.measure.evaluate.looked import MARK
+from jobs.measure.evaluate.measure import title
+from jobs.pages.wording import duration, money, percent, shown
+
+MOST_LINES = 20  # of a section of what was given
+_WIDTH = 60  # characters of a text
+MOST_TURNS = 120  # characters of the earlier turns, the last ones
+_WHOLE = 500  # characters of a value: where long ones differ must be seen
+
+
+def diff_page(found: Diff) -> RenderableType:
+    """Returns what differs between two runs: what they were given, what came out, what it cost, how good it is."""
+    return Group(*_parts(found))
+
+
+def _parts(found: Diff) -> Iterator[RenderableType]:
+    for name, run in (("A", found.a), ("B", found.b)):
+        yield Text(f"{name}  {run.storage.root} ({run.state})", overflow="fold")
+    if found.a.storage.root == found.b.storage.root:
+        yield Text("A and B are the same run")
+    yield _title("given", "what differs, A and B")
+    yield _in(_given(found))
+    yield _title("came out", "by query, and by traffic: how often the log has the query")
+    yield _in(_moves(found.moves))
+    if found.texts[0] != found.texts[1]:
+        yield _in(Text("rewrites of a query, on average: A {:.2f}, B {:.2f}".format(*found.texts)))
+    if found.moves.listed:
+        yield _title("moved", "the queries that were asked most often, of those that moved")
+        yield _in(Group(*(_moved(one, found.moves.depth) for one in found.moves.listed)))
+    yield _title("cost", "of 1,000 queries; seconds are of work, start-up included")
+    yield _in(_costs(found.costs))
+    if found.quality is not None:
+        yield _title("quality", "")
+        yield from (_in(part) for part in _quality(found.quality))
+
+
+def _title(name: str, words: str) -> Text:
+    return Text.assemble(("\n" + name + "  ", "bold cyan"), (words, "dim"))
+
+
+def _in(part: RenderableType) -> Padding:
+    return Padding(part, (0, 0, 0, 2))
+
+
+def _grid(*heads: str, space: int = 2) -> Table:
+    """Returns a table without lines; all columns but the first are aligned to the right, `space` columns between them."""
+    table = Table(box=None, show_edge=False, show_header=any(heads), padding=(0, space, 0, 0), header_style="dim")
+    for place, head in enumerate(heads):
+        table.add_column(head, justify="left" if place == 0 else "right", overflow="fold")
+    return table
+
+
+def _text(value: object, limit: int = _WIDTH) -> str:
+    words = ", ".join(map(str, value)) if isinstance(value, list) else "-" if value is None else str(value)
+    return " ".join(shown(words, limit).split())
+
+
+def _given(found: Diff) -> RenderableType:
+    table = Table(box=None, show_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    for ratio in (0, 2, 2, 2):
+        table.add_column(ratio=ratio or None, no_wrap=not ratio, overflow="fold")
+    for section, changed in found.changes.items():
+        if not changed:
+            table.add_row(section, Text("the same", style="dim"))
+        for place, one in enumerate(changed[:MOST_LINES]):
+            table.add_row("" if place else section, *(Text(_text(value, _WHOLE)) for value in one))
+        if len(changed) > MOST_LINES:
+            table.add_row("", Text(f"{len(changed) - MOST_LINES:,} more (--json has all)", style="dim"))
+    lines = []
+    for name, of in found.prompt_lines.items():
+        lines += [Text(f"prompt of {name}:"), *(Text(f"  {shown(line)}", overflow="fold") for line in of)]
+    return Group(table, *lines)
+
+
+def _moves(moved: Moves) -> RenderableType:
+    table = _grid("", "queries", "", "asked", "")
+
+    def row(name: str, share: Share) -> None:
+        shares = [percent(part / whole) if whole else "" for part, whole in zip(share, moved.both, strict=True)]
+        table.add_row(Text(name), f"{share.queries:,}", shares[0], f"{share.asked:,}", shares[1])
+
+    for name, share in (("queries in both", moved.both), ("only in A", moved.only_a), ("only in B", moved.only_b)):
+        table.add_row(name, f"{share.queries:,}", "", f"{share.asked:,}", "")
+    row("other rewrites (of strategies in both)", moved.rewrites)
+    for one in moved.strategies:
+        alone = "" if bool(one.a.queries) == bool(one.b.queries) else f", only in {'A' if one.a.queries else 'B'}"
+        row(f"  {one.strategy}{alone}", one.moved)
+        for name, share in (("A", one.selected_a), ("B", one.selected_b)):
+            if share.queries:
+                row(f"    selected in {name} only", share)
+    row(f"first {moved.depth} documents moved", moved.documents)
+    row("  other documents", moved.others)
+    row("  another first document", moved.first)
+    if moved.overlap is None:
+        return table
+    return Group(table, Text(f"{percent(moved.overlap)} of the first {moved.depth} are in both, on average by traffic"))
+
+
+def _moved(one: MovedQuery, depth: int) -> RenderableType:
+    first = [_text(doc_id, 30) for doc_id in one.first]
+    if not one.moved:
+        words = f"the same first {depth} documents"
+    else:
+        words = f"{one.overlap:.0%} of the first {depth} in both".replace("%", " %")
+        words += "" if first[0] == first[1] else f", the first {first[0]} -> {first[1]}"
+    asked = "once" if one.asked == 1 else f"{one.asked:,} times"
+    lines = [Text.assemble((_text(one.query), "bold"), f"  ({asked}; {words})")]
+    lines += [Text(f"  {words}", style="dim", overflow="fold") for words in _asked_with(one)]
+    lines += [Text(f"  {name}: {_text(a)} -> {_text(b)}", overflow="fold") for name, (a, b) in one.rewrites.items()]
+    for run in ("A", "B"):
+        if names := [strategy for strategy, of in one.selected.items() if of == run]:
+            lines.append(Text(f"  selected in {run} only: {', '.join(names)}", overflow="fold"))
+    return Group(*lines)
+
+
+def _costs(costs: list[Cost]) -> Table:
+    table = _grid("", "", "A", "B", "change")
+    table.columns[1].justify = "left"
+    stage = ""
+    for one in costs:
+        if one.stage != "total" and one.quantity not in ("usd", "seconds"):  # the rest is in the total, and in --json
+            continue
+        change = f"{(one.b - one.a) / one.a:+.1%}".replace("%", " %") if one.a else ""
+        values = (_amount(one.quantity, value) for value in (one.a, one.b))
+        table.add_row("" if one.stage == stage else one.stage, one.quantity.replace("_", " "), *values, change)
+        stage = one.stage
+    return table
+
+
+def _amount(quantity: str, value: float) -> str:
+    if quantity == "usd":
+        return money(value)
+    return duration(value) if quantity.endswith("seconds") else f"{value:,.1f}"
+
+
+def _quality(paired: Paired) -> Iterator[RenderableType]:
+    if paired.warning is not None:
+        yield Text(f"warning: {paired.warning}")
+        return
+    table = _grid("", "A", "B", "difference", f"{100 * LEVEL:.0f} % interval", "better", "worse", space=1)
+    for name, one in paired.measures.items():
+        interval = "-" if one.interval is None else " to ".join(figure(end, "+") for end in one.interval)
+        means = [marked(figure(value), cut is not None) for value, cut in zip((one.a, one.b), one.looked, strict=True)]
+        means.append(marked(figure(one.difference, "+"), one.uneven))
+        table.add_row(title(name), *means, interval, f"{one.better:,}", f"{one.worse:,}")
+    yield table
+    yield Text("\n".join(_notes(paired)))
+    for words, listed in (("gained", paired.gained), ("lost", paired.lost)):
+        if listed:
+            yield Text(f"\n{words} most, by {paired.ranked_by}", style="dim")
+            yield _changed(listed)
+
+
+def _changed(listed: list[QueryChange]) -> Table:
+    table = _grid("", "", "", "", "")
+    table.columns[4].justify = "left"
+    for one in listed:
+        asked = "once" if one.asked == 1 else f"{one.asked:,} times"
+        table.add_row(
+            figure(one.b - one.a, "+"),
+            figure(one.a),
+            figure(one.b),
+            asked,
+            Text(_text(one.query) + (f" ({'; '.join(with_it)})" if (with_it := _asked_with(one)) else "")),
+        )
+    return table
+
+
+def _asked_with(one: MovedQuery | QueryChange) -> list[str]:
+    """Returns what the query was asked with, in words: its filters, and the end of its earlier turns."""
+    filters = [f"{_text(name, 40)}: {_text(value, 60)}" for name, value in one.filters.items()]
+    return [*filters, *([f"after: {_turns(one.context)}"] if one.context else [])]
+
+
+def _turns(context: str) -> str:
+    """Returns the end of the earlier turns, in one line: what a query follows stands last."""
+    words = " ".join(context.split())
+    return _text(words if len(words) <= MOST_TURNS else f"... {words[-MOST_TURNS:]}", 2 * MOST_TURNS)
+
+
+def _notes(paired: Paired) -> list[str]:
+    rows = f"{paired.counted:,} log rows of " if paired.key == "log_id" else ""
+    left = [
+        (paired.missing[0], "not in the log of A"),
+        (paired.missing[1], "not in the log of B"),
+        (paired.not_committed[0], "not committed in A"),
+        (paired.not_committed[1], "not committed in B"),
+        (paired.others, "another query in B than in A"),
+    ]
+    out = ", ".join(f"{number:,} {words}" for number, words in left if number)
+    notes = [f"judged in both: {rows}{paired.queries:,} distinct queries" + (f"; left out: {out}" if out else "")]
+    sides = zip("AB", paired.unjudged, paired.first, strict=True)
+    shares = [(name, share, first) for name, share, first in sides if share is not None]
+    if shares:
+        words = ", ".join(f"{100 * share:.1f} % of {name}'s first {first} results" for name, share, first in shares)
+        notes.append(f"not judged, so not relevant: {words}")
+    by_side = [
+        (name, {measure: cut for measure, one in paired.measures.items() if (cut := one.looked[place]) is not None})
+        for place, name in enumerate("AB")
+    ]
+    notes += looked_notes(by_side, paired.counted)
+    if any(one.uneven for one in paired.measures.values()):
+        notes.append(f"{MARK} at a difference: lists of A and B end at different depths, so it is of the cuts, too")
+    if any(one.interval is None for one in paired.measures.values()):
+        notes.append("no interval: it takes two distinct queries")
+    else:
+        notes.append("difference: B - A, paired by query; better, worse: queries with a higher or lower value in B")
+        if paired.queries < FEW_QUERIES:
+            notes.append("interval: of so few queries rather too narrow")
+    return notes

@@ -1,0 +1,80 @@
+"""The judged queries of a run: the grades of their documents, and the gain of each over the original alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from jobs.log.judgements import Judgements
+from jobs.measure.evaluate.evaluate import Evaluation, evaluation
+from jobs.measure.evaluate.measure import MEASURES
+from jobs.measure.evaluate.per_query import PerQuery, per_query
+from jobs.runs.folder import RunFolder
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The judged and committed queries."""
+
+    grades: Mapping[str, Mapping[str, int]]
+    """query_id -> doc_id -> grade, the highest of the query's judgements."""
+    values: Mapping[str, tuple[float, float | None]]
+    """query_id -> `leading` of its results and of the original alone (None: not measured)."""
+
+    leading: str = MEASURES[0]
+    """The measure that samples are ordered by, and that the page begins with: the first of `evaluate.measures`."""
+
+    def by_gain(self) -> list[tuple[str, float]]:
+        """Returns (query_id, gain over the original alone), the greatest gain first; empty where it was not measured."""
+        gains = [(name, results - alone) for name, (results, alone) in self.values.items() if alone is not None]
+        return sorted(gains, key=lambda one: (-one[1], one[0]))
+
+    def moved(self) -> tuple[int, int, int]:
+        """Returns the number of queries that gained, that lost, and that did neither."""
+        gains = [round(gain, 9) for _, gain in self.by_gain()]
+        return sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains), sum(gain == 0 for gain in gains)
+
+
+def measured(
+    run: RunFolder, judgements: Judgements | None, measures: Sequence[str] | None = None
+) -> tuple[Evaluation | None, Judged | None]:
+    """Returns the quality of a run's results and its judged queries; None without judgements.
+
+    Args:
+        run: the run to measure.
+        judgements: of log rows or queries.
+        measures: names that ir_measures knows; None: those of the run's config.
+
+    Raises:
+        ConfigError: a measure cannot be computed, or files of the run cannot be read.
+    """
+    if judgements is None:
+        return None, None
+    values = per_query(run, judgements, measures)
+    return evaluation(run, judgements, values), judged_queries(judgements, values)
+
+
+def judged_queries(judgements: Judgements, values: PerQuery) -> Judged:
+    """Returns the judged queries of a run.
+
+    Args:
+        judgements: what was judged.
+        values: what was measured.
+    """
+    rows: dict[str, list[int]] = {}
+    grades: dict[str, dict[str, int]] = {}
+    for row, (key, query_id) in enumerate(zip(values.keys, values.query_ids, strict=True)):
+        if query_id is not None:
+            rows.setdefault(query_id, []).append(row)
+            mine = grades.setdefault(query_id, {})
+            for doc_id, grade in judgements.grades[key].items():
+                mine[doc_id] = max(grade, mine.get(doc_id, grade))
+    original = values.original
+    found = {
+        query_id: (
+            float(values.results[mine, 0].mean()),
+            None if original is None else float(original[mine, 0].mean()),
+        )
+        for query_id, mine in rows.items()
+    }
+    return Judged(grades, found, values.measures[0])

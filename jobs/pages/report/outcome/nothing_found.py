@@ -1,0 +1,61 @@
+"""The queries for which no list had a hit, those asked most often first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jobs.measure.evaluate.asked_with import AskedWith, asked_with, filter_columns
+from jobs.pages.report.figures import Figures
+from jobs.runs.reading import database, files
+
+MOST = 5000  # queries of the page; a row takes some 100 bytes
+
+
+@dataclass(frozen=True)
+class NothingFound:
+    """The queries without a hit, and their share of the committed traffic."""
+
+    queries: int
+    asked: int
+    traffic: int
+    """How often all committed queries were asked."""
+    listed: list[tuple[str, str, int]]
+    """query_id, query, how often it was asked; `MOST` at most."""
+    columns: list[str]
+    """Of the log, by whose values documents are filtered."""
+    asked_with: dict[str, AskedWith]
+    """query_id -> its earlier turns and filters."""
+
+    @property
+    def with_turns(self) -> bool:
+        """Returns whether some of the listed queries have earlier turns."""
+        return any(one.context for one in self.asked_with.values())
+
+
+def nothing_found(figures: Figures) -> NothingFound | None:
+    """Returns the queries that find nothing; None where there are none."""
+    run = figures.run
+    names = files(run, "errors", [one for one in run.manifests if any(map(_counts, one.counts))])
+    if not names:
+        return None
+    with database() as connection:
+        source = (
+            "FROM read_parquet($queries) SEMI JOIN "
+            "(SELECT DISTINCT query_id FROM read_parquet($errors) WHERE stage = 'fuse' AND reason = 'no_hits') USING (query_id)"
+        )
+        given = {"queries": run.tables["queries"], "errors": names}
+        sums = connection.execute(f"SELECT count(*), coalesce(sum(log_count), 0) {source}", given).fetchone()
+        every = connection.execute(
+            "SELECT coalesce(sum(log_count), 0) FROM read_parquet(?)", [run.tables["queries"]]
+        ).fetchone()
+        assert sums is not None
+        assert every is not None
+        query = f"SELECT query_id, query, log_count {source} ORDER BY log_count DESC, query_id LIMIT {MOST}"
+        listed = connection.execute(query, given).fetchall()
+    beside = asked_with(run, [query_id for query_id, _, _ in listed])
+    return NothingFound(int(sums[0]), int(sums[1]), int(every[0]), listed, filter_columns(run), beside)
+
+
+def _counts(name: str) -> bool:
+    """Returns whether a count of a manifest is of queries without a hit."""
+    return name.startswith("error/fuse/") and name.endswith("/no_hits")

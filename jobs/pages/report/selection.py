@@ -1,0 +1,138 @@
+"""What was selected: how many strategies and texts a query has (the paper's Figure 2), which strategies, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from jobs.chain.selection_counts import Selected
+from jobs.measure.evaluate.asked_with import NOTHING, AskedWith, asked_with
+from jobs.measure.evaluate.evaluate import Evaluation
+from jobs.pages.report.against import Against, against
+from jobs.pages.report.figures import Figures
+from jobs.pages.wording import number, percent
+from jobs.runs.reading import database, files, queries_of, spread
+
+WIDTH, HEIGHT = 320.0, 110.0  # of the bars
+ABOVE, BELOW = 18.0, 20.0  # room for the shares and the numbers
+NARROW = 34.0  # a column that is narrower has no share above it
+SHARDS = 8  # that reasons are taken from
+REASONS = 2  # for each number of selected strategies
+
+
+@dataclass(frozen=True)
+class Bar:
+    """The queries with a number of strategies or texts; lengths in units of the drawing."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    number: int
+    share: str
+    """In words; empty where there is no room."""
+    title: str
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """The distribution of a number over the queries."""
+
+    title: str
+    mean: float
+    bars: list[Bar]
+    words: str
+    """All of it, for who does not see it."""
+    width: float = WIDTH
+    height: float = ABOVE + HEIGHT + BELOW
+
+
+@dataclass(frozen=True)
+class SelectionReason:
+    """Why strategies were selected for a query."""
+
+    query_id: str
+    query: str
+    strategies: list[str]
+    reason: str
+    asked_with: AskedWith = NOTHING
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What was selected for the committed queries."""
+
+    kind: str
+    """The config's `rewrite.select.kind`."""
+    all: Selected
+    by_type: dict[str, Selected]
+    """Query type -> what was selected; empty where queries have no type."""
+    histograms: list[Histogram]
+    reasons: list[SelectionReason]
+    against: Against | None
+    """The same run with all strategies."""
+
+
+def selection(figures: Figures, evaluation: Evaluation | None, *, texts: bool) -> Selection | None:
+    """Returns what was selected; None for a run that does not select, or without a committed query.
+
+    Args:
+        figures: of the run.
+        evaluation: of the run; None: not measured.
+        texts: whether to read reasons and queries.
+    """
+    chosen, run = figures.selected, figures.run
+    if chosen is None:
+        return None
+    by_type = {name: one for name, one in figures.selected_by_type.items() if name}
+    histograms = [histogram("selected strategies per query", chosen.numbers, len(figures.strategies))]
+    if chosen.texts != chosen.numbers:
+        histograms.append(histogram("rewrites per query", chosen.texts, 0))
+    # a type says why, and so does chance
+    told = texts and not by_type and run.config.rewrite.select.kind != "random_k"
+    reasons = _reasons(figures) if told else []
+    return Selection(run.config.rewrite.select.kind, chosen, by_type, histograms, reasons, against(run, evaluation))
+
+
+def histogram(title: str, numbers: Counter[int], most: int) -> Histogram:
+    """Returns the drawing of number -> queries, from 0 to the greatest number, at least to `most`."""
+    total, last = numbers.total(), max([most, *numbers])
+    column = WIDTH / (last + 1)
+    highest = max(numbers.values())
+    bars = []
+    for n in range(last + 1):
+        count = numbers[n]
+        height = HEIGHT * count / highest
+        words = f"{n}: {number(count)} queries, {percent(count / total)}"
+        share = percent(count / total) if count and column >= NARROW else ""
+        bars.append(
+            Bar(column * (n + 0.15), ABOVE + HEIGHT - height, column * 0.7, max(height, 1.0 * bool(count)), n, share, words)
+        )
+    mean = sum(n * count for n, count in numbers.items()) / total
+    return Histogram(title, mean, bars, "; ".join(bar.title for bar in bars))
+
+
+def _reasons(figures: Figures) -> list[SelectionReason]:
+    """Returns some reasons, of every number of selected strategies; of a few shards, the first by query_id."""
+    run = figures.run
+    manifests = spread(run.manifests, SHARDS)
+    names = files(run, "selections", manifests)
+    if not names:
+        return []
+    query = f"""
+        SELECT query_id, strategies, reason FROM read_parquet(?) WHERE trim(coalesce(reason, '')) != ''
+        QUALIFY row_number() OVER (PARTITION BY len(strategies) ORDER BY query_id) <= {REASONS}
+        ORDER BY len(strategies), query_id
+    """
+    with database() as connection:
+        rows = connection.execute(query, [names]).fetchall()
+    wanted = {row[0] for row in rows}
+    queries: dict[str, str] = {}
+    for manifest in manifests:
+        if wanted - queries.keys():
+            queries |= {query_id: text for query_id, text, _ in queries_of(run, manifest.shard) if query_id in wanted}
+    beside = asked_with(run, wanted)
+    return [
+        SelectionReason(query_id, queries[query_id], strategies, reason, beside.get(query_id, NOTHING))
+        for query_id, strategies, reason in rows
+    ]

@@ -1,0 +1,181 @@
+"""The closing table of a run: rows, queries, rewrites by rung, results, cost, quality, place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from cluster import costs
+from cluster.costs import Prices, Totals
+from jobs.chain.chosen import chosen_counts
+from jobs.chain.error_counts import by_reason, fallbacks, many_fallbacks
+from jobs.chain.guard_counts import REQUESTS, found_by_guards, searches_saved
+from jobs.chain.pipeline import COSTED
+from jobs.chain.selection_counts import Selected, selected_by_type
+from jobs.job.indexes import encoder_words
+from jobs.measure.evaluate.evaluate import Evaluation, evaluation_notes, evaluation_values, figure, marked
+from jobs.measure.evaluate.measure import title
+from jobs.runs.folder import REPORT, RunFolder
+from jobs.runs.starts import unknown_losses
+from jobs.tables import ORIGINAL, RUNGS
+from jobs.terminal.formats import clock, planned_rewrites, queries, unpriced
+
+
+def closing_table(
+    run: RunFolder, prices: Prices | None, evaluation: Evaluation | None, more: Sequence[str] = ()
+) -> RenderableType:
+    """Returns the closing table, with notes below it, `more` first."""
+    planned, counts = run.plan.counts, run.counts
+    table = Table(title=run.record["run_id"], title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    rejected = f", {planned['rejected']:,} rejected" if planned["rejected"] else ""
+    table.add_row("log", f"{planned['log_rows']:,} rows{rejected}")
+    table.add_row("queries", f"{planned['queries']:,} distinct")
+    table.add_row("rewrites", _rewrites(counts))
+    longer = f"; longer than keyword for {queries(counts['longer_cores'])}" if run.config.rewrite.compares_cores else ""
+    for strategy, words in _by_strategy(counts, run.config.rewrite.planned).items():
+        table.add_row(f"  {strategy}", words + (longer if strategy == "core_content" else ""))
+    if guards := guard_words(run):
+        table.add_row("guards", guards)
+    table.add_row("results", f"{counts.get('results', 0):,} for {counts.get('queries_with_results', 0):,} queries")
+    table.add_row("errors", _errors(counts))
+    for name, words in fallback_rows(counts):
+        table.add_row(name, words)
+    for name, words in spending_rows(run, prices):
+        table.add_row(name, words)
+    if evaluation is not None and evaluation.warning is None:
+        for measure in evaluation.measures:
+            original = evaluation.original
+            alone = "" if original is None else marked(figure(original[measure]), measure in evaluation.original_looked)
+            results = marked(figure(evaluation.results[measure]), measure in evaluation.looked)
+            table.add_row(title(measure), results + (f"  ({evaluation.alone} {alone})" if alone else ""))
+    if run.storage.get(REPORT) is not None:
+        table.add_row("report", Text(run.storage.url(REPORT), overflow="fold"))
+    return Group(table, *(Text(note) for note in (*more, *notes(run, evaluation, prices))))
+
+
+def fallback_rows(counts: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    """Yields the row of a closing table that says where the original stands in for an answer; none where it never does."""
+    if fell := fallbacks(counts):
+        yield "fallbacks", "the original in place of " + ", ".join(f"{name} {queries(n)}" for name, n in fell.items())
+
+
+def spending_rows(run: RunFolder, prices: Prices | None) -> Iterator[tuple[str, str]]:
+    """Yields the rows of a closing table that say what was spent, and what was lost."""
+    billed = None if prices is None else run.bill(prices)
+    yield "cost", _cost(run.spent, list(run.spent), None if billed is None else billed.usd)
+    for stage in (*(name for name in COSTED if name in run.spent), *(name for name in run.spent if name not in COSTED)):
+        usd = None if billed is None else billed.of_stages([stage])
+        if _shown(costs.stage_sums(run.spent, stage), usd):
+            yield f"  {stage}", _cost(run.spent, [stage], usd)
+    if billed is not None and billed.nodes:
+        yield "  idle", f"${billed.idle:.4f}" + (f", and ${billed.lost:.4f} lost" if billed.lost else "")
+    if lost := run.counts.get("lost_requests", 0):
+        yield "lost", f"{counted('requests', lost)} were sent without an answer that was kept: a start was killed"
+    elif unknown_losses(run.starts, run.storage.root):
+        yield "lost", "unknown: a start was killed, and what it had sent is known on its own machine only"
+
+
+def closing_values(
+    run: RunFolder, prices: Prices | None, evaluation: Evaluation | None, more: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Returns the same as JSON-able values."""
+    return {
+        "run_id": run.record["run_id"],
+        "folder": run.storage.root,
+        "log": run.plan.counts,
+        "counts": dict(run.counts),
+        "costs": run.spent,
+        "usd": None if prices is None else run.bill(prices).usd,
+        "evaluation": None if evaluation is None else evaluation_values(evaluation),
+        "notes": [*more, *notes(run, evaluation, prices)],
+    }
+
+
+def notes(run: RunFolder, evaluation: Evaluation | None, prices: Prices | None) -> list[str]:
+    """Returns notes that a reader of the figures needs."""
+    config, said = run.config, [] if evaluation is None else evaluation_notes(evaluation)
+    if prices is None:
+        said.append(f"cost: {unpriced(run.record.get('config_file', 'the config'))}")
+    said += [f"fallback: {words}" for words in many_fallbacks(run.counts, config.limits.error_rate).values()]
+    said += [f"encoder of {words}" for words in encoder_words(config, run.record.get("identity", {}).get("indexes", {}))]
+    if config.used_redundancy not in ("none", config.fuse.redundancy):
+        said.append("redundancy: overlap in place of cosine, since no retriever is dense")
+    return said
+
+
+def _rewrites(counts: Mapping[str, int]) -> str:
+    rungs = {
+        rung: sum(n for key, n in counts.items() if key.startswith("rung/") and key.endswith(f"/{rung}")) for rung in RUNGS
+    }
+    by_rung = ", ".join(f"{rung} {n:,}" for rung, n in rungs.items() if n)
+    return planned_rewrites(counts) + (f" ({by_rung})" if by_rung else "")
+
+
+def _by_strategy(counts: Mapping[str, int], strategies: Sequence[str]) -> dict[str, str]:
+    found: dict[str, dict[str, int]] = {}
+    for key, n in sorted(counts.items()):
+        if key.startswith("rung/"):
+            strategy, _, rung = key.removeprefix("rung/").rpartition("/")
+            found.setdefault(strategy, {})[rung] = n
+    words = {strategy: ", ".join(f"{rung} {n:,}" for rung, n in rungs.items()) for strategy, rungs in found.items()}
+    for strategy, rungs in found.items():
+        if further := counts.get(f"further_texts/{strategy}", 0):
+            words[strategy] += f"; texts for {queries(sum(rungs.values()) - further)}"
+    chosen = sum(selected_by_type(counts, strategies).values(), start=Selected())
+    searched = chosen_counts(counts)
+    for strategy in (ORIGINAL, *strategies) if searched else ():
+        one = f"chosen for {queries(searched.get(strategy, 0))}"
+        words[strategy] = "; ".join(filter(None, [words.get(strategy), one]))
+    for strategy in strategies if chosen.queries else ():
+        selected = f"selected for {queries(chosen.strategies[strategy])}"
+        words[strategy] = "; ".join(filter(None, [words.get(strategy), selected]))
+    return words
+
+
+def guard_words(run: RunFolder) -> str:
+    """Returns what the guards found and did, on one line; "" for nothing."""
+    found = [f"{one.name} {one.total:,}{' left out' if one.left_out else ''}" for one in found_by_guards(run.counts)]
+    saved = searches_saved(run.counts, run.config)
+    if saved:
+        found.append(f"{counted('searches', saved)} saved")
+    if requests := run.counts.get(REQUESTS, 0):
+        found.append(f"{counted('requests', requests)} not made")
+    return ", ".join(found)
+
+
+def _errors(counts: Mapping[str, int]) -> str:
+    reasons = by_reason(counts)
+    listed = ", ".join(f"{reason} {n:,}" for reason, n in reasons.items())
+    return f"{queries(counts.get('failed_queries', 0))} ({listed})" if reasons else "none"
+
+
+def counted(quantity: str, value: float) -> str:
+    """Returns '1 search', '1,646 searches', '12 prompt tokens'."""
+    words = quantity.replace("_", " ")
+    if value == 1:
+        words = "search" if words == "searches" else words.replace("requests to", "request to").removesuffix("s")
+    return f"{int(value):,} {words}"
+
+
+def _shown(sums: Mapping[str, float], usd: float | None) -> bool:
+    """Returns whether more than zeros would be said of a stage."""
+    return bool(usd and usd >= 0.00005) or any(round(value) for value in sums.values())
+
+
+def _cost(spent: Totals, stages: list[str], usd: float | None) -> str:
+    sums = costs.stage_sums(spent, *stages)
+    parts = [] if usd is None else [f"${usd:.4f}"]
+    if stages != [costs.DRIVER]:
+        parts.append(f"{clock(sums.get('seconds', 0))} of work")
+    parts += [counted(name, sums[name]) for name in costs.QUANTITIES if sums.get(name)]
+    if stages == [costs.DRIVER] and (wall := sums.get("driver_seconds")):
+        parts.append(f"{clock(wall)} of the driver")
+    if sent := sum(sums.get(name, 0) for name in costs.STORAGE_REQUESTS):
+        parts.append(counted("requests_to_S3", sent))
+    return ", ".join(parts)

@@ -1,0 +1,54 @@
+"""The plan of a run: the log is deduplicated, and `shards.json` fixes the shards."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from cluster.run.shards import File, Plan, put_plan
+from cluster.storage import open_storage
+from cluster.storage.ahead import ahead
+from jobs.job.prepare import Prepared
+from jobs.log.dedup import LogSummary, dedup
+
+UPLOADS_IN_FLIGHT = 4
+
+
+class Draft(NamedTuple):
+    """The deduplicated log, before the plan is stored."""
+
+    log: LogSummary
+    folder: tempfile.TemporaryDirectory[str] | None
+    """The temporary folder of its files, deleted with the draft; None: they are in the run's folder already."""
+
+
+def draft_plan(prepared: Prepared, *, local: bool = True) -> Draft:
+    """Returns the log reduced to distinct queries.
+
+    Args:
+        prepared: the job.
+        local: whether to work in this process and a temporary folder; else on the connected Ray and in the run's folder,
+            under names that count only after `store_plan`.
+
+    Raises:
+        LogError: the log has no usable query, or cannot be read.
+    """
+    folder = tempfile.TemporaryDirectory(prefix="dmqr-plan-") if local else None
+    storage = open_storage(folder.name) if folder else prepared.storage
+    log = dedup(prepared.files, prepared.columns, storage, prepared.config.cluster.shard_size, local=local)
+    return Draft(log, folder)
+
+
+def store_plan(prepared: Prepared, draft: Draft) -> Plan:
+    """Stores the draft's tables and `shards.json`; returns the stored plan, that of another driver if it came first."""
+    log, storage, folder = draft.log, prepared.storage, draft.folder
+
+    def upload(file: File) -> None:
+        if folder is not None:
+            storage.upload(Path(folder.name, file.key), file.key)
+
+    for _ in ahead(upload, [file for files in log.tables.values() for file in files], UPLOADS_IN_FLIGHT):
+        pass
+    counts = {"log_rows": log.rows, "queries": log.queries, "rejected": sum(log.rejected.values())}
+    return put_plan(storage, Plan(prepared.inputs, counts, prepared.config.cluster.shard_size, log.tables, log.shards))

@@ -1,0 +1,109 @@
+"""The money that a run has cost, by where it was spent: the budget grants what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from cluster import costs
+from jobs.chain.completions import uncommitted
+from jobs.job.prepare import Prepared
+from jobs.run.ledger import Ledger
+from jobs.runs.starts import Start, driver_spent
+from jobs.runs.tally import Tally
+from rewriters.normalise import query_id
+from rewriters.query import Query
+from rewriters.rewriter import Rewriter, Rewriting
+from rewriters.settings import SelectAdaptive, SelectAll, SelectClassified, SelectRandom
+
+GRANTED = "rewrite"  # the stage whose workers ask before they spend
+
+
+class RunMoney:
+    """Counts the money of a run beside that which its present workers are granted."""
+
+    def __init__(self, prepared: Prepared, before: Sequence[Start], ledger: Ledger) -> None:
+        """Counts nothing as granted yet.
+
+        Args:
+            prepared: the job.
+            before: the earlier starts.
+            ledger: of this start.
+        """
+        self._prices, self._storage, self._ledger = prepared.prices, prepared.storage, ledger
+        self._earlier = self._usd(driver_spent(before)) + sum(self._nodes(one.get("node_seconds", {})) for one in before)
+        self.limited = prepared.config.limits.max_cost_usd is not None
+        self._before = 0.0
+
+    def renew(self, tally: Tally) -> None:
+        """Counts what was granted until now, and what earlier starts have paid for without a commit, as spent before.
+
+        Args:
+            tally: the sums of the committed shards, before new workers begin to be granted.
+        """
+        self._before = self._usd(self.total(tally)) - self._usd(_other(tally.spent)) if self.limited else 0.0
+
+    def elsewhere(self, spent: costs.Totals) -> float:
+        """Returns the USD of all earlier starts and workers, of the other stages, the driver and the nodes.
+
+        Args:
+            spent: the costs of what is committed and in flight.
+        """
+        return self._before + self._usd(_other(spent)) + self.around() if self.limited else 0.0
+
+    def around(self) -> float:
+        """Returns the USD until now of the nodes' time and of what the drivers have spent, of all starts."""
+        if self._prices is None:
+            return 0.0
+        return self._earlier + self._usd(self._ledger.spent()) + self._nodes(self._ledger.node_seconds())
+
+    def total(self, tally: Tally) -> costs.Totals:
+        """Returns the costs of what is committed, and, with a budget, of stored completions that are not."""
+        sums: costs.Totals = {}
+        costs.add_totals(sums, tally.spent)
+        for row in uncommitted(self._storage, tally.shards) if self.limited else ():
+            if row["text"] is not None:
+                quantities = {name: row[name] or 0 for name in costs.COMPLETION_QUANTITIES} | {"requests": row["attempts"]}
+                costs.add_totals(sums, {GRANTED: {f"{row['request']}@{row['model']}": quantities}})
+        return sums
+
+    def _nodes(self, node_seconds: Mapping[str, float]) -> float:
+        return sum(self._prices.node_usd(node_seconds).values()) if self._prices is not None else 0.0
+
+    def _usd(self, spent: costs.Totals) -> float:
+        return self._prices.usd(spent) if self._prices is not None else 0.0
+
+
+def requests_per_query(rewriting: Rewriting) -> int:
+    """Returns the largest number of requests to the LLM for a query."""
+    select = rewriting.select
+    whole = rewriting if isinstance(select, SelectAdaptive) else replace(rewriting, select=SelectAll(kind="all"), rules=None)
+    asks_type = isinstance(select, SelectClassified) and select.by == "llm"
+    return len(Rewriter(whole).requests(Query("", ""))) + asks_type
+
+
+def tries_per_request(rewriting: Rewriting) -> int:
+    """Returns how many more times a request may be made (`rewrite.retries`); 0 where all engines are recordings."""
+    engines = {"" if strategy.engine is None else strategy.name for strategy in rewriting.pool}
+    return rewriting.retries if engines - rewriting.answer_once else 0
+
+
+def expected_requests(rewriting: Rewriting, texts: Sequence[str]) -> float | None:
+    """Returns the mean number of requests of some queries.
+
+    None where every query has as many, or where only the LLM or the log can say which strategies rewrite a query.
+
+    Args:
+        rewriting: of the job.
+        texts: the queries.
+    """
+    select = rewriting.select
+    by_rules = isinstance(select, SelectClassified) and select.by == "rules"
+    if not texts or not (by_rules or isinstance(select, SelectRandom)):
+        return None
+    rewriter = Rewriter(rewriting)
+    return sum(len(rewriter.requests(Query(query_id(text), text))) for text in texts) / len(texts)
+
+
+def _other(spent: costs.Totals) -> costs.Totals:
+    return {stage: parts for stage, parts in spent.items() if stage != GRANTED}

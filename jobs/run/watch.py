@@ -1,0 +1,172 @@
+"""Keeps the state that is shown up to date: sums over what is committed and under way, recent rates, the slowest stage."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+
+from cluster import costs
+from cluster.costs import Prices
+from cluster.run.runner_local import LocalRunner
+from cluster.run.runner_ray import RayRunner
+from cluster.run.snapshot import NOTHING, StageProgress
+from jobs.chain.error_counts import by_reason
+from jobs.terminal.state import StageState, State
+
+LOOK_SECONDS = 1.0  # between two looks at the progress
+RATE_SECONDS = 60.0  # that a rate goes by
+BUSY_SECONDS = 30.0  # that `busy` and `slowest` go by,
+LEAST_SECONDS = 5.0  # and that they, and a rate, must know at least
+
+
+class Pace:
+    """How fast each stage was in the last minute."""
+
+    def __init__(self) -> None:
+        """Knows nothing yet."""
+        self._points: dict[str, deque[tuple[float, int]]] = {}  # stage -> when its `done` changed, and to what
+        self._looks: deque[tuple[float, dict[str, StageProgress]]] = deque()
+        self._now = 0.0
+
+    def add(self, now: float, pages: Mapping[str, StageProgress], committed: int) -> None:
+        """Takes in the progress.
+
+        Args:
+            now: the time, in seconds.
+            pages: stage -> its progress.
+            committed: rows that are past all stages.
+        """
+        self._now = now
+        self._looks.append((now, dict(pages)))
+        while now - self._looks[0][0] > BUSY_SECONDS:
+            self._looks.popleft()
+        for name, page in pages.items():
+            done = committed + page.done
+            points = self._points.setdefault(name, deque())
+            if len(points) == 1 and done == points[0][1] and not page.in_flight:
+                points.clear()  # nothing has come to this stage yet: its clock begins later
+            if not points or done != points[-1][1]:
+                points.append((now, done))
+            while len(points) > 2 and now - points[1][0] >= RATE_SECONDS:
+                points.popleft()
+
+    def rate(self, stage: str) -> float | None:
+        """Returns rows per second over the last minute, or since the step before the last where steps take longer.
+
+        None where too little is known, or nothing was to be done for a minute.
+        """
+        points = self._points.get(stage, deque())
+        if len(points) < 2 or self._now - points[0][0] < LEAST_SECONDS:
+            return None
+        page = self._looks[-1][1][stage]
+        if not page.in_flight and not page.waiting and self._now - points[-1][0] > RATE_SECONDS:
+            return None
+        return max(0.0, (points[-1][1] - points[0][1]) / (self._now - points[0][0]))
+
+    def busy(self, stage: str) -> float | None:
+        """Returns the share of their time in which workers had something under way, since they are there.
+
+        None where too little is known.
+        """
+        looks = self._since_there(stage)
+        if len(looks) < 2 or looks[-1][0] - looks[0][0] < LEAST_SECONDS:
+            return None
+        (then, before), (now, after) = looks[0], looks[-1]
+        return min(1.0, max(0.0, (after.busy_seconds - before.busy_seconds) / (after.workers * (now - then))))
+
+    def slowest(self) -> str | None:
+        """Returns the stage that the others wait for.
+
+        Its workers are busiest, more than half of the time, and rows wait before it now and in most of the looks. None where
+        there is no such stage, or too little is known.
+        """
+        busy = {}
+        for stage in self._looks[-1][1] if self._looks else {}:
+            held = [page.waiting > 0 for _, page in self._since_there(stage)]
+            if held and held[-1] and sum(held) * 2 > len(held):
+                busy[stage] = self.busy(stage) or 0.0
+        name = max(busy, key=lambda name: busy[name], default=None)
+        return name if name is not None and busy[name] > 0.5 else None
+
+    def _since_there(self, stage: str) -> list[tuple[float, StageProgress]]:
+        """Returns the looks at a stage since its first worker has started."""
+        return [(at, pages[stage]) for at, pages in self._looks if stage in pages and pages[stage].ready_workers]
+
+
+class Watch:
+    """Keeps a State up to date with what is committed and the progress of the rest."""
+
+    def __init__(self, prices: Prices | None, state: State, around: Callable[[], float] = lambda: 0.0) -> None:
+        """Changes `state` in place; without `prices` it has no money.
+
+        Args:
+            prices: of the run.
+            state: the progress.
+            around: returns the USD that are not of shards: nodes, and the driver.
+        """
+        self._prices, self.state, self._around = prices, state, around
+        self.costed_as: Mapping[str, str] = {}
+        """Stage -> the value of `costs.stage` in its entries."""
+        self._pace, self._looked = Pace(), float("-inf")
+        self._busy_before = dict(state.busy)  # of earlier runners of this start
+        self.snapshot = NOTHING
+        """The last progress."""
+        self.counts: Counter[str] = Counter()
+        """Sums of counts over what is committed and in flight."""
+        self.spent: costs.Totals = {}
+        """Costs of what is committed and in flight."""
+
+    def look(self, runner: RayRunner | LocalRunner, counts: Mapping[str, int], spent: costs.Totals) -> None:
+        """Brings the state up to date, at most once in `LOOK_SECONDS`.
+
+        Args:
+            runner: knows the progress of what is not committed.
+            counts: the sums of what is committed.
+            spent: the costs of what is committed.
+        """
+        now = time.monotonic()
+        if now - self._looked < LOOK_SECONDS:
+            return
+        self._looked = now
+        snapshot = runner.progress()
+        pages = snapshot.stages
+        committed = counts.get("queries", 0)
+        self._pace.add(now, pages, committed)
+        slowest = self._pace.slowest()
+        self.state.stages = [
+            StageState(
+                name, min(self.state.total, committed + page.done), page.in_flight, page.waiting,
+                self._pace.rate(name), self._pace.busy(name),
+                page.workers, page.ready_workers, name == slowest,
+            )
+            for name, page in pages.items()
+        ]  # fmt: skip
+        busy: dict[str, float] = dict(self._busy_before)
+        for name, page in pages.items():
+            stage = self.costed_as.get(name, name)
+            busy[stage] = busy.get(stage, 0.0) + page.busy_seconds
+        self.state.busy = busy
+        self.state.worker_seconds = sum(busy.values())
+        self.snapshot = snapshot
+        self._add_up(counts, spent, pages)
+
+    def still(self, counts: Mapping[str, int], spent: costs.Totals) -> None:
+        """Brings the state up to date while nothing is under way."""
+        self.state.stages = ()
+        self._add_up(counts, spent, {})
+
+    def _add_up(self, counts: Mapping[str, int], spent: costs.Totals, pages: Mapping[str, StageProgress]) -> None:
+        """Sums errors, quantities and money of what is committed and of `pages`."""
+        every: Counter[str] = Counter(counts)
+        sums: costs.Totals = {}
+        costs.add_totals(sums, spent)
+        for page in pages.values():
+            every.update(page.counts)
+            costs.add_totals(sums, page.spent)
+        self.counts, self.spent = every, sums
+        state = self.state
+        state.errors, state.reasons = every["failed_queries"], by_reason(every)
+        state.usd = self._prices.usd(sums) + self._around() if self._prices else None
+        quantities = costs.stage_sums(sums)
+        state.quantities = {name: quantities.get(name, 0) for name in costs.QUANTITIES}

@@ -1,0 +1,236 @@
+"""A run's folder: its name, which folders of an output are runs, and a run as `evaluate` and `report` read it.
+
+The name is `<name>-<label>-<fingerprint>`, or `<name>-<fingerprint>` for a run without label. The label is the config's, else
+the log's date. It is no part of the fingerprint: one config under two labels is two runs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pydantic import ValidationError
+
+from cluster.costs import Prices, Totals, add_totals
+from cluster.errors import ConfigError
+from cluster.run.shards import SUCCESS, Manifest, Plan, committed_tables, manifests, read_plan, spent
+from cluster.storage import Storage, open_storage
+from cluster.storage.ahead import ahead
+from jobs.config.config import Config
+from jobs.runs.bill import Bill, bill
+from jobs.runs.starts import Start, driver_spent, known_starts, node_time
+
+REPORT = "report.html"
+CONCURRENT_FETCHES = 16  # of records
+_FOLDER = re.compile(r"(?P<name>.+)-[0-9a-f]{12}")
+
+
+def find_runs(output: Storage, name: str | None = None, label: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields the folder and the record (`run.json`) of each run below an output, sorted by folder.
+
+    The record is {} where a run has none yet, or one that cannot be parsed. What a folder's name leaves open (`a-b` may be a
+    name, or the name `a` and the label `b`) the record decides.
+
+    Args:
+        output: `output` of the config.
+        name: of the config; None: any.
+        label: the run's label or date; None: any.
+    """
+    start = name if label is None else f"{name}-{label}"
+    folders = []
+    for folder in output.folders():
+        match = _FOLDER.fullmatch(folder)
+        if match and (name is None or match["name"] == start or (label is None and match["name"].startswith(f"{name}-"))):
+            folders.append(folder)
+    fetched = ahead(lambda folder: output.get(f"{folder}/run.json"), folders, CONCURRENT_FETCHES)
+    for folder, data in zip(folders, fetched, strict=True):
+        record = _parsed(data)
+        config = record.get("config", {})
+        if (name is None and record) or (name is not None and config.get("name", name) == name):
+            yield folder, record
+
+
+def _parsed(data: bytes | None) -> dict[str, Any]:
+    try:
+        values = json.loads(data or b"{}")
+    except ValueError:
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The committed part of a run, at the time of opening."""
+
+    storage: Storage
+    record: dict[str, Any]
+    """`run.json`: resolved config, identity, versions, starts, node time."""
+    plan: Plan
+    manifests: list[Manifest]
+    """Of the committed shards, in order of shard."""
+    finished: bool
+
+    @cached_property
+    def config(self) -> Config:
+        """Returns the resolved config of the run."""
+        return Config.model_validate(self.record["config"])
+
+    @property
+    def rewriter(self) -> dict[str, Any]:
+        """Returns the identity of what made the requests and read the answers; empty in a run without rewrites."""
+        found: dict[str, Any] = self.record.get("identity", {}).get("rewrite", {}).get("rewriter", {})
+        return found
+
+    @property
+    def strategies(self) -> list[dict[str, Any]]:
+        """Returns the strategies as the run has recorded them: name, prompt and what else counts for its fingerprint."""
+        return list(self.rewriter.get("strategies", ()))
+
+    @cached_property
+    def passage_strategies(self) -> list[str]:
+        """Returns the strategies whose texts are passages that an encoder takes for queries."""
+        return [one["name"] for one in self.strategies if one.get("several_lines")]
+
+    @cached_property
+    def tables(self) -> dict[str, list[str]]:
+        """Returns table -> URLs or paths of its committed files."""
+        files = committed_tables(self.plan, self.manifests)
+        return {table: [self.storage.url(file.key) for file in named] for table, named in files.items()}
+
+    @cached_property
+    def pending(self) -> list[dict[str, Any]]:
+        """Returns the rows of `queries/` whose shard has no manifest: `filename`, `first`, and `next` after the last."""
+        done = {manifest.shard for manifest in self.manifests}
+        begins: dict[str, int] = {}  # every row group of a planned file is a shard
+        found = []
+        for shard in sorted(self.plan.shards, key=lambda shard: (shard.key, shard.row_group)):
+            begin = begins.get(shard.key, 0)
+            begins[shard.key] = begin + shard.rows
+            if shard.number not in done:
+                found.append({"filename": self.storage.url(shard.key), "first": begin, "next": begin + shard.rows})
+        return found
+
+    @cached_property
+    def counts(self) -> Counter[str]:
+        """Returns the sums of the counts of the committed shards (by the stage `write`), and what is counted at the end."""
+        counts: Counter[str] = Counter(self.record.get("guards", {}).get("counts", {}))
+        for manifest in self.manifests:
+            counts.update(manifest.counts)
+        return counts
+
+    @cached_property
+    def spent(self) -> Totals:
+        """Returns the costs of the committed shards, and of the drivers."""
+        sums = spent(self.manifests)
+        add_totals(sums, driver_spent(self.starts))
+        return sums
+
+    @cached_property
+    def starts(self) -> list[Start]:
+        """Returns the starts of the run; of one that is running or was killed what is known."""
+        return known_starts(self.record, self.storage)
+
+    def bill(self, prices: Prices) -> Bill:
+        """Returns the bill of the run."""
+        if prices.node_hour is None:
+            return Bill(prices, self.spent)
+        times = self.record.get("node_time") if self.finished else None
+        return bill(prices, self.starts, times or node_time(self.starts, self.manifests), self.spent)
+
+    @cached_property
+    def requests(self) -> dict[str, dict[str, Any]]:
+        """Returns request -> `prompt_hash` and `schema_hash`; none in a run without rewrites."""
+        return {one["name"]: one for one in self.rewriter.get("requests", ())}
+
+    @property
+    def own_reranker(self) -> str | None:
+        """Returns the reranker of the config itself in an ablation, a value of `scores.reranker`; None: it has none."""
+        own: str | None = self.record["ablation"]["arms"][0].get("reranker")  # the first arm is the config itself
+        return own
+
+    @property
+    def is_ablation(self) -> bool:
+        """Returns whether it is an ablation's, which has results of several arms."""
+        return "ablation" in self.record
+
+    @property
+    def state(self) -> str:
+        """Returns 'finished', or the status and the number of committed shards."""
+        if self.finished:
+            return "finished"
+        return f"{self.record['status']}: {len(self.manifests):,} of {len(self.plan.shards):,} shards are committed"
+
+
+def open_run(path: str) -> RunFolder:
+    """Opens a run.
+
+    Args:
+        path: the run's folder (the last line of `run`), or `<output>/<name>`, whose `latest.json` names the newest
+            finished run.
+
+    Raises:
+        ConfigError: there is no run, or it is damaged.
+    """
+    try:
+        storage = _latest_run(open_storage(path))
+        record, plan = storage.get("run.json"), read_plan(storage)
+    except NotADirectoryError as error:
+        raise ConfigError("run-missing", f"{path}: is a file; give a run's folder, the last line that `run` prints") from error
+    if record is None:
+        raise ConfigError(
+            "run-missing",
+            f"{storage.root}: no run lies there (no run.json); give a run's folder, the last line that `run` prints, or "
+            "<output>/<name> for its newest finished one",
+        )
+    if plan is None:
+        raise ConfigError(
+            "run-missing",
+            f"{storage.root}: the run was stopped before its log was read, nothing is committed yet; run it again",
+        )
+    values = _json(storage, "run.json", record)
+    run = RunFolder(storage, values, plan, list(manifests(storage)), finished=storage.stat(SUCCESS) is not None)
+    try:
+        _ = run.config, values["run_id"], values["status"]
+    except (KeyError, ValidationError) as error:
+        why = f"{error.errors()[0]['loc']}: {error.errors()[0]['msg']}" if isinstance(error, ValidationError) else f"no {error}"
+        raise ConfigError(
+            "run-damaged",
+            f"{storage.url('run.json')}: is of another version of dmqr, or was changed ({why}); give a run of this version",
+        ) from error
+    return run
+
+
+def _latest_run(storage: Storage) -> Storage:
+    """Returns the run that `latest.json` names, or `storage` without one.
+
+    It is looked for beside this folder first, since outputs may be moved, then at its recorded path.
+    """
+    latest = storage.get("latest.json")
+    if latest is None:
+        return storage
+    named = _json(storage, "latest.json", latest)
+    beside = open_storage(f"{storage.root.rpartition('/')[0]}/{named.get('run_id')}")
+    if beside.get("run.json") is not None:
+        return beside
+    recorded = open_storage(str(named.get("path")))
+    if recorded.get("run.json") is None:
+        raise ConfigError(
+            "run-missing",
+            f"{storage.url('latest.json')}: names {recorded.root}, where no run lies; give the run's folder itself",
+        )
+    return recorded
+
+
+def _json(storage: Storage, key: str, data: bytes) -> dict[str, Any]:
+    try:
+        values = json.loads(data)
+    except ValueError as error:
+        raise ConfigError("run-damaged", f"{storage.url(key)}: is damaged ({error}); put it back as it was") from error
+    if not isinstance(values, dict):
+        raise ConfigError("run-damaged", f"{storage.url(key)}: is damaged (no JSON object); put it back as it was")
+    return values

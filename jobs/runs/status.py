@@ -1,0 +1,137 @@
+"""The status of a run, read by another process or machine from its lease, its commits and its `progress.json`."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from cluster.errors import ConfigError
+from cluster.run.lease import Holder, holder
+from cluster.run.shards import COMMITS, SUCCESS, read_plan
+from cluster.storage import Storage, open_storage
+from jobs.runs.folder import find_runs
+from jobs.runs.starts import PROGRESS
+
+
+@dataclass(frozen=True)
+class Status:
+    """The status of a run."""
+
+    folder: str
+    state: Literal["running", "stale", "finished", "stopped", "interrupted", "failed"]
+    """stale: the driver died without ending the run; the same command resumes it."""
+    reason: str | None
+    """Why the run stopped or failed."""
+    holder: Holder
+    now: float
+    """Time of reading, in seconds since the epoch."""
+    committed: int
+    """Committed shards."""
+    planned: int | None
+    """Planned shards; None: the log is still being read."""
+    progress: dict[str, Any]
+    """`jobs.terminal.state.State.values`; empty if the driver has written none."""
+    queries: int | None
+    """Queries of the committed shards, by the plan; None: the log is still being read."""
+
+    @property
+    def behind(self) -> bool:
+        """Returns whether the progress is older than the commits: the driver was killed, or has not written since."""
+        return bool(self.progress) and self.queries not in (None, self.progress["queries"]["committed"])
+
+
+def read_status(path: str, label: str | None = None) -> Status:
+    """Returns the status of a run; writes nothing.
+
+    Args:
+        path: the run's folder, or `<output>/<name>` for the last started run of that name.
+        label: with `<output>/<name>`: the run's label, or the date of its log.
+
+    Raises:
+        ConfigError: there is no run.
+    """
+    now = time.time()
+    storage, last = _last_started(path, now, label)
+    progress = _json(storage, PROGRESS)
+    if progress.get("start") != last.number:
+        progress = {}  # written by an earlier start
+    plan = read_plan(storage)
+    committed = {entry.key.rpartition("/")[2].removesuffix(".json") for entry in storage.list(COMMITS)}
+    committed = {name for name in committed if name.isdigit()}
+    planned = progress.get("shards", {}).get("planned") or (len(plan.shards) if plan else None)
+    done = None if plan is None else sum(shard.rows for shard in plan.shards if f"{shard.number:06d}" in committed)
+    state, reason = _state(storage, last, progress)
+    return Status(storage.root, state, reason, last, now, len(committed), planned, progress, done)
+
+
+def status_values(status: Status) -> dict[str, Any]:
+    """Returns the status as JSON-able values; times are in seconds since the epoch."""
+    last, progress = status.holder, status.progress
+    return {
+        "folder": status.folder,
+        "state": status.state,
+        "reason": status.reason,
+        "start": last.number,
+        "host": last.host,
+        "pid": last.pid,
+        "since": last.began,
+        "heartbeat": last.heartbeat,
+        "heartbeat_seconds_ago": round(max(0.0, status.now - last.heartbeat), 1),
+        "phase": progress.get("phase"),
+        "shards": {"committed": status.committed, "planned": status.planned},
+        **{name: progress.get(name) for name in ("work_done", "queries", "stages", "outages", "errors", "usd", "quantities")},
+        "as_of": {
+            "time": progress.get("written"),
+            "queries": progress["queries"]["committed"] if progress else None,
+        },
+    } | ({} if status.queries is None or not progress else {"queries": progress["queries"] | {"committed": status.queries}})
+
+
+def _state(
+    storage: Storage, last: Holder, progress: dict[str, Any]
+) -> tuple[Literal["running", "stale", "finished", "stopped", "interrupted", "failed"], str | None]:
+    if storage.stat(SUCCESS) is not None:
+        return "finished", None
+    if last.alive:
+        return "running", None
+    if not last.released:
+        return "stale", None
+    for kept in (progress.get("state"), _json(storage, "run.json").get("status")):
+        if kept in ("stopped", "interrupted", "failed"):
+            return kept, progress.get("reason")
+    return "failed", None
+
+
+def _last_started(path: str, now: float, label: str | None) -> tuple[Storage, Holder]:
+    """Returns the run's folder and the holder of its last lease."""
+    storage = open_storage(path)
+    if (last := holder(storage, now)) is not None:
+        if label is not None:
+            words = f"{storage.root} is one run already; give a label or date with <output>/<name>"
+            raise ConfigError("argument", f"--label or --date {label}: {words}")
+        return storage, last
+    output, _, name = storage.root.rpartition("/")
+    beside = open_storage(output)
+    runs = [beside.url(folder) for folder, _ in find_runs(beside, name, label)]
+    leased = [(one, last) for one in map(open_storage, runs) if (last := holder(one, now)) is not None]
+    if not leased and label is not None:
+        raise ConfigError(
+            "run-missing", f"{storage.root}: no run of this name has the label or date {label}; see dmqr runs {output}"
+        )
+    if not leased:
+        raise ConfigError(
+            "run-missing",
+            f"{storage.root}: no run lies there; give a run's folder, which `run` says first on standard error, or "
+            "<output>/<name> for the run of that name that was started last",
+        )
+    return max(leased, key=lambda one: one[1].began)
+
+
+def _json(storage: Storage, key: str) -> dict[str, Any]:
+    try:
+        values = json.loads(storage.get(key) or b"{}")
+    except ValueError as error:
+        raise ConfigError("run-damaged", f"{storage.url(key)}: is damaged ({error}); put it back as it was") from error
+    return values if isinstance(values, dict) else {}
