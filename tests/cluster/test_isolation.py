@@ -181,7 +181,8 @@ def ray_session() -> Iterator[None]:
         session.close()
 
 
-@pytest.mark.parametrize("fallback", [not_ok, pytest.param(None, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("fallback", [not_ok, None])
 def test_the_row_that_kills_is_left_out_or_named(ray_session: None, tmp_path: Path, fallback: object) -> None:
     pool = Pool(1, 1, 0)
     poisoned = Stage(
@@ -204,6 +205,7 @@ def test_the_row_that_kills_is_left_out_or_named(ray_session: None, tmp_path: Pa
     assert RETRIES + 1 <= len(list(tmp_path.glob("died-*"))) <= RETRIES + 2
 
 
+@pytest.mark.slow
 def test_the_tracker_lives_on_the_drivers_node(ray_session: None) -> None:
     import ray
 

@@ -173,7 +173,7 @@ def test_the_corpus_of_a_build_lies_where_a_killed_one_is_swept(
 
     def made(fields: Any, corpus: Any, folder: Path, **more: Any) -> Any:
         seen.append(folder)
-        return SimpleNamespace(name="docs-1", documents=1, built=True, without_text=0, replaced=None)
+        return SimpleNamespace(name="docs-1", documents=1, built=True, without_text=0, replaced=None, looks=None)
 
     monkeypatch.setenv("DMQR_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("jobs.index.index.build_elastic_index", made)

@@ -39,7 +39,7 @@ def test_the_four_are_what_they_were(calls: str, requests: list[dict[str, object
     assert four.identity() == {
         "calls": calls,
         "decoding": DECODING,
-        "parser": 3,
+        "parser": 5,
         "strategies": STRATEGIES,
         "requests": requests,
     }

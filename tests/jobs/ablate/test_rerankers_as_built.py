@@ -17,6 +17,7 @@ from jobs.run.ablation import prepare_ablation
 from retrievers.local.build import build_local_index
 
 
+@pytest.mark.slow
 def test_arms_rerank_as_a_run_does_over_an_index_that_was_built_otherwise(
     tmp_path: Path, values: dict[str, Any], bm25: dict[str, Any], corpus: Path, config_file: Callable[[Any], str],
     monkeypatch: pytest.MonkeyPatch,
