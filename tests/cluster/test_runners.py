@@ -124,6 +124,7 @@ def test_behind_a_closed_gate_no_shard_begins(ray_session: None, tmp_path: Path)
     assert runner.in_flight() == len(found)
 
 
+@pytest.mark.slow
 def test_a_pool_that_may_grow_does_so_under_load(ray_session: None, tmp_path: Path) -> None:
     runner = RayRunner(stages(tmp_path, Pool(1, 1, 0, most=2)), start=1)
     reader, found = begin(runner, 6)

@@ -89,6 +89,7 @@ def test_neither_address_nor_key_decide_what_comes_out() -> None:
     assert resolve(OpenaiSettings(kind="openai", model="m", base_url="http://a/v1", args={"top_k": 1}))[1] != resolve(one)[1]
 
 
+@pytest.mark.slow
 def test_an_argument_that_vllm_does_not_know_is_refused_where_vllm_is(folder: Path) -> None:
     pytest.importorskip("vllm")
     settings, _ = resolve(VllmSettings(kind="vllm", model=str(folder), args={"max_modle_len": 5}))

@@ -137,6 +137,7 @@ def test_arms_keep_tenants_apart_and_equal_their_runs(values: Values, config_fil
             assert all(TENANT[doc_id] == QUERIES[of] for of, _, doc_id in found)
 
 
+@pytest.mark.slow
 def test_pages_and_files_say_whose_query_a_row_is(
     values: Values, config_file: Made, capsys: pytest.CaptureFixture[str]
 ) -> None:

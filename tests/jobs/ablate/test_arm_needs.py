@@ -115,6 +115,7 @@ def joint(corpus: Path, tmp_path: Path) -> dict[str, dict[str, Any]]:
     return JOINT | {"words": {"retrieve.retrievers": {"words": words}, "rewrite.strategies": ["keyword"]}}
 
 
+@pytest.mark.slow
 def test_an_ablation_without_an_arm_makes_less_by_what_only_the_arm_needs(make: Make, joint: dict[str, dict[str, Any]]) -> None:
     whole = make({"arms": joint})
     of_all, known = executed(whole), {}

@@ -376,6 +376,7 @@ def typed(job: str, address: str, **environment: str) -> subprocess.CompletedPro
     return subprocess.run(command, env=known | environment, capture_output=True, text=True, timeout=60, check=False)
 
 
+@pytest.mark.slow
 def test_a_token_is_asked_for_refused_and_taken(job: str, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(SECRET)
     with FakeJobServer(token=SECRET) as server:
@@ -395,6 +396,7 @@ def test_a_token_is_asked_for_refused_and_taken(job: str, tmp_path: Path) -> Non
         assert not [path for _, path, body in server.requests if SECRET.encode() in body]
 
 
+@pytest.mark.slow
 def test_tls_with_an_authority_of_ones_own(job: str, tmp_path: Path) -> None:
     certificate, context = own_certificate(tmp_path, "localhost", "DNS:localhost")
     with FakeJobServer(tls=context) as server:
