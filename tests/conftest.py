@@ -24,6 +24,7 @@ settings.load_profile("busy")
 _ELASTIC = re.compile(
     r"elastic_(?!bulk)|test_retriever_(contract|opening)|test_index_(changes|actors)|test_filters|test_languages"
 )
+_LONG = re.compile(r"test_(ablations|differential|runners|strategy_identity|submitting|bad_storage|errors|architecture)\.py")
 _SERVERS = {"elasticsearch", "secured_server"}
 """Fixtures that start one."""
 _PREFIX = f"dmqr-test-{uuid.uuid4().hex[:8]}"
@@ -43,7 +44,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneElasticse
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Those that take longest first, so that nothing waits for them alone."""
-    items.sort(key=lambda item: (_ELASTIC.search(item.nodeid) is None, item.get_closest_marker("slow") is None))
+    items.sort(
+        key=lambda item: (
+            _ELASTIC.search(item.nodeid) is None,
+            item.get_closest_marker("slow") is None,
+            _LONG.search(item.nodeid) is None,
+        )
+    )
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -98,6 +98,7 @@ def test_progress_while_blocks_are_under_way_and_at_the_end(ray_session: None, t
     assert all(page.counts == {} and page.spent == {} for page in pages.values())
 
 
+@pytest.mark.slow
 def test_a_block_that_kills_every_worker_is_given_up(ray_session: None, tmp_path: Path) -> None:
     runner = RayRunner(stages(tmp_path, POOL, deaths=100, retries=1), start=1)
     with pytest.raises(Exception, match="slow: 2 workers died one after the other under shard") as failed:
@@ -106,12 +107,14 @@ def test_a_block_that_kills_every_worker_is_given_up(ray_session: None, tmp_path
     assert len(list(tmp_path.glob("died-*"))) == 2
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_started_again_is_not_granted_the_money_of_the_one_before(ray_session: None, tmp_path: Path) -> None:
     (tmp_path / "gate").touch()
     list(RayRunner(stages(tmp_path, POOL, deaths=1), start=1, budget_usd=10.0).run(places(1)))
     assert [path.read_text() for path in tmp_path.glob("worker-*")] == ["4.0", "4.0"]
 
 
+@pytest.mark.slow
 def test_behind_a_closed_gate_no_shard_begins(ray_session: None, tmp_path: Path) -> None:
     runner = RayRunner(stages(tmp_path, POOL), start=1)
     reader, found = begin(runner, 40)

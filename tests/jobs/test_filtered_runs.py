@@ -120,6 +120,7 @@ def test_filters_are_part_of_the_fingerprint(values: Values, config_file: Made) 
     assert {row["query_id"] for row in rows(plain, "queries")} == {query_id("lamp"), query_id("bread")}
 
 
+@pytest.mark.slow
 def test_arms_keep_tenants_apart_and_equal_their_runs(values: Values, config_file: Made) -> None:
     together = {"bm25": {"kind": "local", "index": "index", "together": True}}
     arms = {"one list": {"rewrite.strategies": ["general"]}, "together": {"retrieve.retrievers": together}}
