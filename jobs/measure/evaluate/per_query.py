@@ -205,7 +205,7 @@ def per_query_table(run: RunFolder, judgements: Judgements, values: PerQuery) ->
     A run whose queries have earlier turns has a column `context`, and one with `retrieve.filters` a column `filter COLUMN` for
     each column of the log that they name.
     """
-    from jobs.measure.evaluate.asked_with import AskedWith, asked_with, filter_columns  # which reads through this module
+    from jobs.measure.evaluate.asked_with import NOTHING, asked_with, filter_columns  # which reads through this module
 
     with database(run) as connection:
         wanted = [query_id for query_id in values.query_ids if query_id is not None]
@@ -220,7 +220,7 @@ def per_query_table(run: RunFolder, judgements: Judgements, values: PerQuery) ->
     if judgements.key != "query":
         columns["query"] = pa.array([query for query, _ in texts], pa.string())
     beside = asked_with(run, wanted)
-    with_it = [beside.get(query_id or "", AskedWith()) for query_id in values.query_ids]
+    with_it = [beside.get(query_id or "", NOTHING) for query_id in values.query_ids]
     if run.config.log.context_column is not None:
         columns["context"] = pa.array([one.context for one in with_it], pa.string())
     for name in filter_columns(run):

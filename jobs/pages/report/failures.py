@@ -165,4 +165,4 @@ def _read(excerpt: dict[str, object]) -> Excerpt | None:
 def _told(one: Example, query: str | None, with_it: AskedWith = NOTHING, *, texts: bool) -> Example:
     if not texts:
         return Example(one.about, None, None, None, one.strategies)
-    return Example(one.about, query, one.message, one.raw, one.strategies, with_it or NOTHING)
+    return Example(one.about, query, one.message, one.raw, one.strategies, with_it)
