@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,9 @@ import pyarrow.parquet as pq
 
 from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
+from jobs.run.ablation import prepare_ablation
 from jobs.run.run import run
+from jobs.runs.folder import RunFolder, open_run
 from jobs.terminal.live_display import LiveDisplay
 
 QUERIES = ["why does bread rise", "lamp of a lighthouse", "moon and tides", "spring tide", "yeast", "zzz"]
@@ -38,3 +40,16 @@ def prepared_job(path: str, *settings: str) -> Prepared:
 def run_in_process(prepared: Prepared) -> Path:
     run(prepared, LiveDisplay(io.StringIO()))
     return Path(prepared.storage.root)
+
+
+def prepared_work(path: str, settings: Sequence[str], ablate: dict[str, Any] | None) -> Any:
+    """The checked job of a config, or the ablation of it where `ablate` says which arms."""
+    if ablate is None:
+        return prepared_job(path, *settings)
+    return prepare_ablation(load_config(path, [*settings, f"ablate={json.dumps(ablate)}"]), path)
+
+
+def finished(prepared: Prepared, work: Any = None) -> RunFolder:
+    """Runs a job, or the work of an ablation, to its end; returns its folder."""
+    run(prepared, LiveDisplay(io.StringIO()), **({} if work is None else {"work": work}))
+    return open_run(prepared.storage.root)

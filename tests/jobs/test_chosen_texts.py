@@ -15,6 +15,7 @@ import pytest
 from blocks import typed
 from hypothesis import given
 from hypothesis import strategies as st
+from in_process_runs import finished, prepared_work
 from rich.console import Console
 from whole_runs import rows
 
@@ -22,7 +23,6 @@ from cluster.errors import ConfigError
 from jobs.chain.chosen import choose
 from jobs.chain.search_texts import Text
 from jobs.config.load import load_config
-from jobs.job.prepare import Prepared, prepare
 from jobs.log.judgements import read_qrels
 from jobs.measure.evaluate.evaluate import evaluate
 from jobs.pages.closing import arm_choices, arm_guards, closing_page, closing_values, compared
@@ -31,10 +31,7 @@ from jobs.pages.summary import closing_table
 from jobs.pages.try_one import page
 from jobs.plan.saving import planned_saving
 from jobs.plan.searches import all_searches
-from jobs.run.ablation import prepare_ablation
-from jobs.run.run import run
-from jobs.runs.folder import RunFolder, open_run
-from jobs.terminal.live_display import LiveDisplay
+from jobs.runs.folder import RunFolder
 from jobs.try_one.loaded import LoadedConfig
 from jobs.try_one.trial import trial_values
 from jobs.tune.tune import tune
@@ -72,17 +69,9 @@ def make(
     values |= {"rerank": {"kind": "none"}, "cluster": {"address": "none", "shard_size": 3}, "limits": {"error_rate": 1}}
 
     def made(*settings: str, ablate: dict[str, Any] | None = None) -> Any:
-        path = config_file(values)
-        if ablate is None:
-            return prepare(load_config(path, list(settings)), path)
-        return prepare_ablation(load_config(path, [*settings, f"ablate={json.dumps(ablate)}"]), path)
+        return prepared_work(config_file(values), settings, ablate)
 
     return made
-
-
-def done(prepared: Prepared, work: Any = None) -> RunFolder:
-    run(prepared, LiveDisplay(io.StringIO()), **({} if work is None else {"work": work}))
-    return open_run(prepared.storage.root)
 
 
 def results(folder: RunFolder, arm: str = "run", keep: int = 10) -> list[tuple[Any, ...]]:
@@ -110,7 +99,7 @@ def shown(renderable: Any) -> str:
 
 @pytest.mark.parametrize("predictor", ["avg_idf", "max_idf"])
 def test_the_results_are_those_of_the_best_text_alone(make: Make, bm25: dict[str, Any], predictor: str) -> None:
-    folder = done(make(f"rewrite.select={{kind: qpp, predictor: {predictor}}}"))
+    folder = finished(make(f"rewrite.select={{kind: qpp, predictor: {predictor}}}"))
     names = {row["query_id"]: row["query"] for row in rows(Path(folder.storage.root), "queries")}
     wanted = {query: best(bm25, query, predictor) for query in ANSWERS}
     assert len(set(wanted.values())) > 2
@@ -125,7 +114,7 @@ def test_the_results_are_those_of_the_best_text_alone(make: Make, bm25: dict[str
 
 
 def test_what_is_not_chosen_is_made_flagged_and_not_searched(make: Make, bm25: dict[str, Any]) -> None:
-    folder = done(make(QPP))
+    folder = finished(make(QPP))
     place, counts = Path(folder.storage.root), folder.counts
     names = {row["query_id"]: row["query"] for row in rows(place, "queries")}
     wanted = {query: best(bm25, query) for query in ANSWERS}
@@ -152,16 +141,16 @@ def test_what_is_not_chosen_is_made_flagged_and_not_searched(make: Make, bm25: d
 
 def test_the_original_alone_is_measured_as_in_any_run(make: Make) -> None:
     judged = read_qrels("qrels.tsv")
-    mine, plain = (evaluate(done(make(*settings)), judged) for settings in ([QPP], []))
+    mine, plain = (evaluate(finished(make(*settings)), judged) for settings in ([QPP], []))
     assert mine.original == plain.original
     assert mine.results != plain.results
 
 
 def test_a_text_of_weight_0_does_not_compete(make: Make, bm25: dict[str, Any]) -> None:
-    none = done(make(QPP, "fuse.weights={general: 0, keyword: 0, pseudo_answer: 0}", "output=a"))
-    assert results(none) == results(done(make("rewrite.select=never", "output=b")))
+    none = finished(make(QPP, "fuse.weights={general: 0, keyword: 0, pseudo_answer: 0}", "output=a"))
+    assert results(none) == results(finished(make("rewrite.select=never", "output=b")))
     assert none.counts["chosen/original"] == len(ANSWERS)
-    assert "chosen/original" not in done(make(QPP, "fuse.weights={original: 0}", "output=c")).counts
+    assert "chosen/original" not in finished(make(QPP, "fuse.weights={original: 0}", "output=c")).counts
 
 
 def test_it_renames_the_runs_that_ask_for_it_alone(make: Make) -> None:
@@ -212,9 +201,9 @@ def test_arms_share_texts_and_lists_and_each_is_its_run(make: Make) -> None:
     assert len(ablation.compiled.work.readings) == 2  # none, and the texts of all others
     assert len({answer.search for answer in ablation.compiled.work.answers if answer.arm != "original"}) == 1
     assert planned_saving(ablation.compiled, 1).executed["searches"] == 4
-    folder = done(ablation.prepared, ablation.work)
+    folder = finished(ablation.prepared, ablation.work)
     for arm, settings in (("one", QPP), ("two", "rewrite.select={kind: qpp, predictor: max_idf}"), ("full", "output=all")):
-        alone = done(make(settings, "output=alone"))
+        alone = finished(make(settings, "output=alone"))
         assert results(folder, arm) == results(alone)
         mine = {key.removeprefix(f"arm/{arm}/"): n for key, n in folder.counts.items() if key.startswith(f"arm/{arm}/")}
         kinds = ("guard/", "chosen/")
@@ -235,11 +224,11 @@ def test_arms_share_texts_and_lists_and_each_is_its_run(make: Make) -> None:
 def test_an_arm_that_alone_has_its_lists_searches_what_it_chooses(make: Make) -> None:
     changes = {"rewrite.select": {"kind": "qpp"}, "fuse.depth": 3}
     ablation = make(ablate={"arms": {"one": changes}})
-    folder = done(ablation.prepared, ablation.work)
-    assert results(folder, "one") == results(done(make(QPP, "fuse.depth=3", "output=alone")))
+    folder = finished(ablation.prepared, ablation.work)
+    assert results(folder, "one") == results(finished(make(QPP, "fuse.depth=3", "output=alone")))
     again = make(ablate={"arms": {"other": {"rewrite.select": {"kind": "qpp", "predictor": "max_idf"}}}})
-    second = done(again.prepared, again.work)  # over the lists that the first has gathered
-    assert results(second, "other") == results(done(make("rewrite.select={kind: qpp, predictor: max_idf}", "output=alone")))
+    second = finished(again.prepared, again.work)  # over the lists that the first has gathered
+    assert results(second, "other") == results(finished(make("rewrite.select={kind: qpp, predictor: max_idf}", "output=alone")))
     assert sum(row["searches"] or 0 for row in rows(Path(second.storage.root), "costs")) == 0
 
 
@@ -250,14 +239,14 @@ def test_texts_of_a_strategy_as_one_are_one_variant(make: Make, values: dict[str
     ]
     Path("recorded.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     values["rewrite"]["strategies"] = [{"rag_fusion": {"n": 3, "as_one": "texts", "name": "three"}}]
-    folder = done(make(QPP))
+    folder = finished(make(QPP))
     by_query: dict[str, set[bool]] = {}
     for row in rows(Path(folder.storage.root), "rewrites"):
         by_query.setdefault(row["query_id"], set()).add("not_chosen" in row["guards"])
     assert all(len(flags) == 1 for flags in by_query.values())  # all of its texts, or none
     assert folder.counts["chosen/three"] == sum(flags == {False} for flags in by_query.values()) > 0
     del values["rewrite"]["strategies"][0]["rag_fusion"]["as_one"]
-    apart = done(make(QPP, "output=apart"))
+    apart = finished(make(QPP, "output=apart"))
     flags = [row for row in rows(Path(apart.storage.root), "rewrites") if "not_chosen" not in row["guards"]]
     assert len(flags) == apart.counts["chosen/three"] > 0
 
@@ -281,7 +270,7 @@ def test_what_makes_no_sense_is_refused_in_one_line(make: Make, tmp_path: Path, 
 def test_its_lists_are_no_run_to_tune(make: Make) -> None:
     judged = read_qrels("qrels.tsv")
     with pytest.raises(ConfigError, match="tune a run with"):
-        tune(done(make(QPP)), judged)
+        tune(finished(make(QPP)), judged)
 
 
 TEXTS = st.lists(

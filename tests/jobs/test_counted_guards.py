@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from blocks import typed
+from in_process_runs import finished, prepared_work
 from retrieval import block, query
 from whole_runs import rows
 
@@ -21,13 +22,10 @@ from jobs.chain.drift import drifted
 from jobs.chain.search_texts import query_texts
 from jobs.chain.stages.order import Order
 from jobs.chain.stages.retrieve import Retrieve
-from jobs.config.load import load_config
-from jobs.job.prepare import Prepared, prepare
 from jobs.pages.closing import arm_guards, closing_values, compared
 from jobs.pages.report import report
 from jobs.pages.summary import closing_values as run_values
 from jobs.pages.summary import guard_words
-from jobs.run.ablation import prepare_ablation
 from jobs.run.run import run
 from jobs.runs.folder import RunFolder, open_run
 from jobs.terminal.live_display import LiveDisplay
@@ -70,17 +68,9 @@ def make(
 
     def made(guards: dict[str, Any] = GUARDS, *settings: str, ablate: dict[str, Any] | None = None) -> Any:
         values["rewrite"]["guards"] = guards
-        path = config_file(values)
-        if ablate is None:
-            return prepare(load_config(path, list(settings)), path)
-        return prepare_ablation(load_config(path, [*settings, f"ablate={json.dumps(ablate)}"]), path)
+        return prepared_work(config_file(values), settings, ablate)
 
     return made
-
-
-def done(prepared: Prepared, work: Any = None) -> RunFolder:
-    run(prepared, LiveDisplay(io.StringIO()), **({} if work is None else {"work": work}))
-    return open_run(prepared.storage.root)
 
 
 def guard_counts(folder: RunFolder, begin: str = "guard/") -> dict[str, int]:
@@ -96,7 +86,7 @@ def results(folder: RunFolder) -> list[tuple[Any, ...]]:
 
 
 def test_what_a_run_counts_and_shows(make: Make) -> None:
-    folder = done(make())
+    folder = finished(make())
     assert guard_counts(folder) == FOUND
     repeated = {"strategy": "pseudo_answer", "text": PLACEHOLDER, "queries": 3}
     assert folder.record["guards"]["repeated"] == [repeated]
@@ -119,22 +109,22 @@ def asked_after(turns: dict[str, list[str | None]]) -> None:
 
 def test_one_query_after_many_turns_is_one_query_of_a_repeated_text(make: Make) -> None:
     asked_after({"moon and tides": [None, "the sea", "the sun", "the earth"]})
-    folder = done(make(GUARDS | {"repeated": 4}, "log.context_column=turns"))
+    folder = finished(make(GUARDS | {"repeated": 4}, "log.context_column=turns"))
     assert folder.plan.counts["queries"] == 9
     assert "guard/pseudo_answer/repeated_text" not in folder.counts
-    folder = done(make(GUARDS | {"rare_words": 0}, "log.context_column=turns", "output=three"))
+    folder = finished(make(GUARDS | {"rare_words": 0}, "log.context_column=turns", "output=three"))
     assert folder.counts["guard/pseudo_answer/repeated_text"] == 6
     assert [one["queries"] for one in folder.record["guards"]["repeated"]] == [3]
 
 
 def test_no_word_is_common_because_one_query_is_asked_after_many_turns(make: Make) -> None:
     asked_after({"yeast of beer": [None, "bread", "wine", "cider"]})
-    counts = done(make(GUARDS, "log.context_column=turns")).counts
+    counts = finished(make(GUARDS, "log.context_column=turns")).counts
     assert counts["guard//lost_rare_word"] == FOUND["guard//lost_rare_word"] + 3
 
 
 def test_counting_changes_nothing_that_is_searched(make: Make) -> None:
-    counted, plain = done(make()), done(make(OFF))
+    counted, plain = finished(make()), finished(make(OFF))
     assert guard_counts(plain) == {}
     assert results(counted) == results(plain)
     texts = ("query_id", "strategy", "position", "text")
@@ -150,7 +140,7 @@ def test_the_defaults_rename_no_run_and_what_is_counted_at_the_end_neither(make:
 
 
 def test_a_resumed_run_counts_what_a_whole_one_does(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = done(make(GUARDS, "output=whole"))
+    whole = finished(make(GUARDS, "output=whole"))
     order, broken = Order.__call__, [1]
 
     def once(self: Order, table: pa.Table) -> pa.Table:
@@ -165,7 +155,7 @@ def test_a_resumed_run_counts_what_a_whole_one_does(make: Make, monkeypatch: pyt
         run(prepared, LiveDisplay(io.StringIO()))
     assert not broken
     assert "guards" not in open_run(prepared.storage.root).record
-    resumed = done(make())
+    resumed = finished(make())
     assert len(resumed.starts) == 2
     assert guard_counts(resumed) == guard_counts(whole) == FOUND
 
@@ -173,12 +163,12 @@ def test_a_resumed_run_counts_what_a_whole_one_does(make: Make, monkeypatch: pyt
 def test_each_arm_counts_what_a_run_of_it_does(make: Make) -> None:
     arms = {"general alone": {"rewrite.strategies": ["general"]}, "overlap": {"fuse.redundancy": "overlap"}}
     ablation = make(ablate={"arms": arms})
-    folder = done(ablation.prepared, ablation.work)
+    folder = finished(ablation.prepared, ablation.work)
     assert guard_counts(folder, "arm/full/guard/") == FOUND
     for arm, settings in (
         ("general alone", ['rewrite.strategies=["general"]']), ("overlap", ["fuse.redundancy=overlap"]),
     ):  # fmt: skip
-        alone = done(make(GUARDS, f"output={arm.partition(' ')[0]}", *settings))
+        alone = finished(make(GUARDS, f"output={arm.partition(' ')[0]}", *settings))
         assert guard_counts(folder, f"arm/{arm}/guard/") == guard_counts(alone)
     assert arm_guards(folder)["full"] == {"drift": 1, "repeated_text": 3, "lost_rare_word": 2}
     assert "original" not in arm_guards(folder)
