@@ -16,7 +16,6 @@ import pyarrow as pa
 from jobs.chain.drift import with_flag
 from jobs.chain.search_texts import Text
 from jobs.config.config import Config
-from jobs.tables import CHOSEN
 from retrievers.fusion import takes_part
 from retrievers.predictors import lexical_retriever
 from retrievers.settings import FuseSettings
@@ -94,17 +93,6 @@ def chosen_counts(counts: Mapping[str, int], prefix: str = "") -> dict[str, int]
     return {key.removeprefix(begin): n for key, n in sorted(counts.items()) if key.startswith(begin)}
 
 
-def searched(texts: Sequence[Text], numbers: np.ndarray) -> list[Text]:
-    """Returns the chosen texts and the originals, which are not fused where they are not chosen."""
-    found = []
-    for text in texts:
-        if text.number == numbers[text.row]:
-            found.append(text)
-        elif text.number == 0:
-            found.append(text._replace(position_weight=0.0))
-    return found
-
-
 def chosen_texts(texts: Sequence[Text], numbers: np.ndarray) -> list[Text]:
     """Returns the chosen text of each row."""
     return [text for text in texts if text.number == numbers[text.row]]
@@ -128,12 +116,12 @@ def flag_unchosen(table: pa.Table, texts: Sequence[Text], numbers: np.ndarray, a
     return with_flag(table, NOT_CHOSEN, lambda row, one: is_unchosen(one, chosen[row], as_one))
 
 
-def chosen_column(texts: Sequence[Text], scores: np.ndarray, numbers: np.ndarray) -> pa.StructArray:
-    """Returns the column `chosen` of a block; a prediction without a known term is null."""
+def chosen_values(texts: Sequence[Text], scores: np.ndarray, numbers: np.ndarray) -> list[dict[str, Any]]:
+    """Returns the CHOSEN of each row of a block; a prediction without a known term is null."""
     values: list[dict[str, Any]] = [
         {"strategy": text.strategy, "position": text.position, "predicted": []} for text in chosen_texts(texts, numbers)
     ]
     for text, score in zip(texts, scores.tolist(), strict=True):
         one = {"strategy": text.strategy, "position": text.position, "score": score if np.isfinite(score) else None}
         values[text.row]["predicted"].append(one)
-    return pa.array(values, CHOSEN)
+    return values

@@ -18,7 +18,7 @@ from cluster.run.pools import Pool
 from cluster.run.stage import Stage, Worker, link
 from jobs.chain.chosen import choosing_of
 from jobs.chain.error_counts import added_failures
-from jobs.chain.list_columns import cuts_of
+from jobs.chain.cuts import cuts_of
 from jobs.chain.metric_samples import exports_metrics, rewrite_samples, score_samples
 from jobs.chain.stages.fuse import Fuse
 from jobs.chain.stages.order import Order

@@ -87,7 +87,7 @@ def _command(options: argparse.Namespace) -> str:
 
 def _render(options: argparse.Namespace) -> int:
     """Prints manifests of Kubernetes for the job; nothing is sent."""
-    from jobs.chain.ablate.arms import arms_of
+    from jobs.chain.arms.arms import arms_of
     from jobs.submit.config_map import APPLIED_BYTES, config_files
     from jobs.submit.reachable import doubtful, unseen_paths, unset_variables
     from jobs.submit.render import DEADLINE_SECONDS, rendered

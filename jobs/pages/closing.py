@@ -13,7 +13,7 @@ from rich.text import Text
 
 from cluster.costs import Prices
 from cluster.errors import ConfigError, DmqrError
-from jobs.chain.ablate.needs import KINDS
+from jobs.chain.arms.needs import KINDS
 from jobs.chain.chosen import chosen_counts
 from jobs.chain.guard_counts import FLAG
 from jobs.clicks.interactions import clicked

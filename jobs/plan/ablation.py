@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from jobs.chain.ablate.needs import KINDS
+from jobs.chain.arms.needs import KINDS
 from jobs.plan.saving import planned_saving
 from jobs.run.ablation import Ablation
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cluster.costs import stage_sums
-from jobs.chain.ablate.compile import Compiled
-from jobs.chain.ablate.needs import KINDS, arm_needs
-from jobs.chain.ablate.requests import at_most
+from jobs.chain.arms.compile import Compiled
+from jobs.chain.arms.needs import KINDS, arm_needs
+from jobs.chain.arms.requests import at_most
 from jobs.plan.searches import all_searches
 from jobs.run.spending import requests_per_query
 from jobs.runs.folder import RunFolder

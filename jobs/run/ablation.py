@@ -9,12 +9,12 @@ from functools import partial
 from cluster.errors import ConfigError, nearest
 from cluster.run.session import IN_PROCESS
 from cluster.run.shards import File, Plan
-from jobs.chain.ablate.arms import Arm, arms_of
-from jobs.chain.ablate.compile import Compiled, compile_arms
-from jobs.chain.ablate.pipeline import arm_stages
-from jobs.chain.ablate.pools import arm_pools, arm_rerankers, pooled_config
-from jobs.chain.ablate.requests import at_most
-from jobs.chain.ablate.tables import ARM_STORED
+from jobs.chain.arms.arms import Arm, arms_of
+from jobs.chain.arms.compile import Compiled, compile_arms
+from jobs.chain.pipeline import arm_stages
+from jobs.chain.arms.pools import arm_pools, arm_rerankers, pooled_config
+from jobs.chain.arms.requests import at_most
+from jobs.chain.tables import ARM_STORED
 from jobs.chain.journal import Key
 from jobs.config.config import Config
 from jobs.job import engine

@@ -22,8 +22,8 @@ from cluster.kuberay.rayjob import rayjob
 from cluster.kuberay.refused import LONGEST_NAME, check_rayjob
 from cluster.kuberay.worker_groups import explicit_pools, reach, worker_groups
 from cluster.run.pools import Pool, stage_of_pool
-from jobs.chain.ablate.arms import arms_of
-from jobs.chain.ablate.pools import arm_pools, arm_rerankers, engines_of, pooled_config
+from jobs.chain.arms.arms import arms_of
+from jobs.chain.arms.pools import arm_pools, arm_rerankers, engines_of, pooled_config
 from jobs.config.config import Config
 from jobs.job.pools import requested_pools
 from jobs.submit.config_map import config_files

@@ -22,7 +22,7 @@ from cluster.run.meter import Meter
 from cluster.run.session import InProcessSession
 from cluster.run.stage import Stage
 from jobs.chain.completions import Completions, key_of
-from jobs.chain.list_columns import cuts_of
+from jobs.chain.cuts import cuts_of
 from jobs.chain.pipeline import stages
 from jobs.chain.search_texts import query_texts
 from jobs.config.config import Config

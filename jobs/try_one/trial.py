@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cluster import costs
-from jobs.chain.list_columns import Cuts
+from jobs.chain.cuts import Cuts
 from jobs.config.config import Config
 from retrievers.fusion import takes_part
 from retrievers.typos import with_typos

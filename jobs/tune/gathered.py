@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cluster.errors import ConfigError
-from jobs.chain.list_columns import Cuts, cuts_of
+from jobs.chain.cuts import Cuts, cuts_of
 from jobs.chain.search_texts import Text, joined, query_texts
 from jobs.job.rewriting import read_rewriting
 from jobs.log.judgements import Judgements

@@ -46,7 +46,7 @@ import pyarrow.parquet as pq
 import yaml
 from recorded_sets import DATA, ENCODER, INDEXES, read_qrels, recorded_rows, recording, retrievers, shared
 
-from jobs.chain.ablate.arms import arms_of
+from jobs.chain.arms.arms import arms_of
 from jobs.config.load import load_config
 from jobs.job.measure_names import check_measures, deepest_rank
 from jobs.measure.compare.frame import measure_arms

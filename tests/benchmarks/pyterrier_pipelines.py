@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyterrier as pt
 
-from jobs.chain.ablate.arms import Arm
+from jobs.chain.arms.arms import Arm
 from jobs.config.config import Config
 from jobs.job.opening import open_retriever
 from jobs.job.pools import with_precisions

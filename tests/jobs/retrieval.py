@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from blocks import typed
 from in_flight import REWRITTEN
 
-from jobs.chain.list_columns import Cuts
+from jobs.chain.cuts import Cuts
 from jobs.chain.stages.retrieve import Retrieve
 from jobs.tables import STORED
 from retrievers.retriever import retriever_identity

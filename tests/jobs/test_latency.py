@@ -15,7 +15,7 @@ from report_runs import Make, Query, RunMaker, page, stored
 
 from cluster import costs
 from cluster.storage.files import FileStorage
-from jobs.chain.ablate.gathered import GatheredCompletions
+from jobs.chain.store import GatheredCompletions
 from jobs.chain.completions import CompletionRecord, Completions
 from jobs.chain.journal import Key
 from jobs.chain.stages.rewrite import Rewrite

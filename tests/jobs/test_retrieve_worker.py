@@ -13,7 +13,7 @@ from in_flight import RETRIEVED
 from retrieval import DEPTH, KINDS, Block, Row, block, passed, query, searches, worker, written
 
 from cluster.errors import RetrieverError
-from jobs.chain.list_columns import Cuts
+from jobs.chain.cuts import Cuts
 from jobs.chain.stages.retrieve import Retrieve, without_lists
 from retrievers.retriever import Retriever, SearchText, open_retriever, retriever_identity
 from retrievers.settings import FuseSettings

@@ -10,7 +10,7 @@ import pytest
 from blocks import typed
 
 from cluster.errors import ConfigError
-from jobs.chain.ablate.shared_work import OpenedBy
+from jobs.chain.arms.shared_work import OpenedBy
 from jobs.job import changing, indexes
 from jobs.job.changing import read_states, searched_indexes
 from jobs.job.indexes import check_documents

@@ -22,7 +22,7 @@ from rich.console import Console
 
 from cluster.errors import ConfigError
 from jobs.__main__ import main
-from jobs.chain.list_columns import Cuts
+from jobs.chain.cuts import Cuts
 from jobs.chain.stages.retrieve import Retrieve
 from jobs.chain.stages.rewrite import Rewrite
 from jobs.config.config import Config

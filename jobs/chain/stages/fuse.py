@@ -1,8 +1,10 @@
-"""The fusing stage: fuses the lists of a query into one list of candidates."""
+"""The fusing stage: fuses the lists of every arm, and numbers the documents of all arms per query."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -10,104 +12,210 @@ import pyarrow.compute as pc
 
 from cluster import costs
 from cluster.run.stage import heartbeat
+from jobs.chain.answer import fused
+from jobs.chain.arms.shared_work import Answer, SharedWork
+from jobs.chain.stages.lists import search_lists
+from jobs.chain.stages.users import Users
+from jobs.chain.tables import DOCUMENT, FUSED
 from jobs.job.opening import open_documents
-from jobs.tables import CANDIDATE, SOURCE, nested, with_appended
-from retrievers.corpora.duplicates import fuse_distinct
-from retrievers.fusion import Fused, fuse
-from retrievers.lists import Hits, Lists, by_document
-from retrievers.ranking import offsets_of
+from jobs.tables import SOURCE, nested, with_appended
+from retrievers.fusion import Fused
+from retrievers.lists import ORIGINAL, TOGETHER, Hits, Lists, by_document
+from retrievers.ranking import encode, offsets_of, ranks
 from retrievers.redundancy import Similarity
-from retrievers.retriever import DocumentStore, RetrieverSettings
 from retrievers.settings import FuseSettings
+
+
+class _Fused(NamedTuple):
+    """One fused arm: its candidates row by row, best first, as indexes of the pairs of its lists."""
+
+    arm: int
+    row: np.ndarray
+    pair: np.ndarray
+    score: np.ndarray
+    sources: pa.ListArray | None
+
+
+class _Pairs(NamedTuple):
+    """The pairs of query and document of some lists that an arm uses: indexes of `Hits`, and what they are."""
+
+    pairs: np.ndarray
+    rows: np.ndarray
+    doc_ids: pa.StringArray
 
 
 class Fuse:
     """A worker of the fusing stage."""
 
-    NEEDS = ("runs", "similarity")
-    ADDS = pa.schema([("candidates", pa.list_(CANDIDATE))])
-    DROPS = ("runs", "similarity")
+    NEEDS = ("lists", "runs", "cosines", "chosen", "counts")
+    ADDS = pa.schema([("documents", pa.list_(DOCUMENT)), ("fused", pa.list_(FUSED))])
+    DROPS = ("lists", "runs", "cosines")
 
-    def __init__(self, settings: FuseSettings, documents: tuple[str, RetrieverSettings] | None = None) -> None:
-        """Opens the documents, if duplicates are dropped.
-
-        Args:
-            settings: the config's `fuse`.
-            documents: (name, settings) of the retriever whose index has the texts.
-        """
-        self._settings = settings
-        self._documents = open_documents(*documents, patient=True) if documents and settings.duplicates == "drop" else None
+    def __init__(self, work: SharedWork) -> None:
+        """Opens the documents, where an arm drops duplicates."""
+        self._work = work
+        dropping = {one.documents: work.retrievers[one.documents] for one in work.answers if one.fuse.duplicates == "drop"}
+        self._documents = {key: open_documents(one.name, one.settings, patient=True) for key, one in dropping.items()}
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """Returns the block with candidates; a query without any, or with the original standing in, gets a row in errors."""
-        lists = _lists(table, self._settings.depth)
-        similar = similarity_of(table.column("similarity").combine_chunks())
-        fused = fuse_candidates(by_document(lists, table.num_rows), self._settings, similar, self._documents)
-        table = with_appended(table, "errors", _notes(fused))
-        table = with_appended(table, "costs", [[costs.entry("fuse", self._settings.method)]] * table.num_rows)
-        (field,) = self.ADDS
-        return table.drop_columns(list(self.DROPS)).append_column(field, _candidates(lists, fused))
+        """Returns the block with the candidates of every arm; a run's query without any gets a row in errors."""
+        work, rows = self._work, table.num_rows
+        chosen = _chosen(table)
+        found: list[list[_Fused]] = []  # by search
+        pairs: list[_Pairs] = []
+        counts: Counter[str] = Counter()
+        notes: list[list[dict[str, Any]]] = [[] for _ in range(rows)]
+        for number, search in enumerate(work.searches):
+            lists = search_lists(table, number, search)
+            hits, similar = by_document(lists, rows), _similarity(table, number)
+            used = np.zeros(len(hits.pair_query), dtype=bool)
+            strategies = {one for one in hits.strategies if one not in (ORIGINAL, TOGETHER)}
+            of_search, done = [], dict[tuple[str, str, int | None], Fused]()
+            for at, answer in enumerate(work.answers):
+                if answer.search != number:
+                    continue
+                settings = _settings(answer, strategies)
+                unused = {"k"} if settings.method == "minmax" else None
+                drops = answer.documents if settings.duplicates == "drop" else ""
+                key = settings.model_dump_json(exclude=unused), drops, at if at in chosen else None
+                if key not in done:
+                    done[key] = fused(_only(hits, chosen.get(at)), settings, similar, self._documents.get(drops))
+                one = done[key]
+                used[one.pairs] = True
+                sizes = np.diff(one.offsets)
+                sources = source_lists(lists, one) if work.keep_sources else None
+                of_search.append(_Fused(at, np.repeat(np.arange(rows), sizes), one.pairs, one.scores, sources))
+                if work.only is None:
+                    counts[f"arm/{answer.arm}/stood_in"] = int(one.stood_in.sum())
+                    counts[f"arm/{answer.arm}/no_hits"] = int((sizes == 0).sum())
+                else:
+                    notes = _notes(one)
+            kept = np.flatnonzero(used)
+            found.append(of_search)
+            pairs.append(_Pairs(kept, hits.pair_query[kept], hits.doc_ids.take(pa.array(hits.pair_document[kept]))))
+            heartbeat()
+        columns = self._columns(rows, found, pairs, counts)
+        table = with_appended(table, "errors", notes)
+        component = "arms" if work.only is None else work.only.fuse.method
+        table = with_appended(table, "costs", [[costs.entry("fuse", component)]] * rows)
+        rest: list[list[Any]] = [[]] * (rows - 1)
+        table = with_appended(table, "counts", [[{"name": name, "count": n} for name, n in counts.items()], *rest])
+        table = table.drop_columns(list(self.DROPS))
+        for field, column in zip(self.ADDS, columns, strict=True):
+            table = table.append_column(field, column)
+        return table
+
+    def _columns(
+        self, rows: int, fused_by_search: list[list[_Fused]], parts: list[_Pairs], counts: Counter[str]
+    ) -> list[pa.ListArray]:
+        """Returns the columns `documents` and `fused` of a block, and counts the pairs of each arm."""
+        work = self._work
+        row = np.concatenate([part.rows for part in parts])
+        code, names = encode(pa.concat_arrays([part.doc_ids for part in parts]))
+        key, place = np.unique(row * max(1, len(names)) + code, return_inverse=True)
+        document_row, document_code = np.divmod(key, max(1, len(names)))
+        starts = offsets_of(np.bincount(document_row, minlength=rows))
+        bounds = np.cumsum([0, *(len(part.pairs) for part in parts)])
+        scored = np.zeros((len(key), len(work.rerankers)), dtype=bool)
+        users = [Users(len(key)) for _ in work.rerankers]
+        arms, of_row, document, score, sources = [], [], [], [], []
+        for number, (found, part) in enumerate(zip(fused_by_search, parts, strict=True)):
+            numbered = np.zeros(int(part.pairs.max(initial=-1)) + 1, dtype=np.int64)
+            numbered[part.pairs] = place[bounds[number] : bounds[number + 1]]
+            for one in found:
+                answer, own = work.answers[one.arm], numbered[one.pair]
+                if answer.reranker is not None:
+                    given = own[ranks(np.bincount(one.row, minlength=rows)) <= answer.candidates]
+                    scored[given, answer.reranker] = True
+                    users[answer.reranker].add([answer.arm], given)
+                arms.append(np.full(len(own), one.arm, dtype=np.int16))
+                of_row.append(one.row)
+                document.append((own - starts[one.row]).astype(np.int32))
+                score.append(one.score)
+                sources.append(one.sources)
+        for model, of_model in zip(work.rerankers, users, strict=True):
+            if work.only is None:
+                counts.update(of_model.counts(f"pairs/{model.settings.kind}@{model.model}"))
+        flat_row, arm = np.concatenate(of_row), np.concatenate(arms)
+        order = pa.array(np.lexsort((arm, flat_row)))  # stable: candidates keep their ranks
+        values = [
+            pa.array(arm).take(order),
+            pa.array(np.concatenate(document)).take(order),
+            pa.array(np.concatenate(score)).take(order),
+            pa.concat_arrays(sources).take(order) if work.keep_sources else pa.nulls(len(order), pa.list_(SOURCE)),
+        ]
+        of_document, reranker = np.nonzero(scored)
+        scored_by = nested(
+            offsets_of(np.bincount(of_document, minlength=len(key))), pa.array(reranker.astype(np.int16)), pa.list_(pa.int16())
+        )
+        documents = pa.StructArray.from_arrays([names.take(pa.array(document_code)), scored_by], fields=list(DOCUMENT))
+        candidates = pa.StructArray.from_arrays(values, fields=list(FUSED))
+        return [
+            nested(starts, documents, pa.list_(DOCUMENT)),
+            nested(offsets_of(np.bincount(flat_row, minlength=rows)), candidates, pa.list_(FUSED)),
+        ]
 
 
-def fuse_candidates(
-    hits: Hits, settings: FuseSettings, similarity: Similarity | None, documents: DocumentStore | None
-) -> Fused:
-    """Returns the candidates of each query; with `documents` those of different texts."""
-    if documents is None:
-        return fuse(hits, settings, similarity)
-    return fuse_distinct(hits, settings, similarity, lambda doc_ids: documents.texts(doc_ids, heartbeat))
+def _chosen(table: pa.Table) -> Mapping[int, np.ndarray]:
+    """Returns index of an answer -> the number of the text of each row whose lists alone it fuses, shape (rows,)."""
+    lists = table.column("chosen").combine_chunks()
+    flat, rows = lists.flatten(), pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
+    arm, number = flat.field("arm").to_numpy(), flat.field("number").to_numpy()
+    found = {}
+    for one in np.unique(arm).tolist():
+        numbers = np.zeros(table.num_rows, dtype=np.int64)
+        numbers[rows[arm == one]] = number[arm == one]
+        found[one] = numbers
+    return found
 
 
-def _lists(table: pa.Table, depth: int) -> Lists:
-    """Returns the lists of all rows, cut at `depth` hits."""
-    column = table.column("runs").combine_chunks()
-    runs = column.flatten()
-    hits = pc.list_slice(runs.field("hits"), 0, depth)
-    return Lists(
-        np.repeat(np.arange(table.num_rows), pc.list_value_length(column).to_numpy()),
-        runs.field("strategy"),
-        runs.field("position").to_numpy(),
-        runs.field("retriever"),
-        runs.field("text").to_numpy(),
-        runs.field("weight").to_numpy(),
-        runs.field("position_weight").to_numpy(),
-        offsets_of(pc.list_value_length(hits).to_numpy()),
-        hits.flatten().field("doc_id"),
-        hits.flatten().field("score").to_numpy(),
-    )
+def _similarity(table: pa.Table, number: int) -> Similarity:
+    """Returns the cosines of a search, from the column `cosines` of a block."""
+    lists = table.column("cosines").combine_chunks()
+    flat, rows = lists.flatten(), pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
+    mine = flat.field("search").to_numpy() == number
+    values = flat.field("values").filter(pa.array(mine))
+    sizes = np.zeros(table.num_rows, dtype=np.int64)
+    sizes[rows[mine]] = pc.list_value_length(values).to_numpy(zero_copy_only=False)
+    return Similarity(offsets_of(sizes), values.flatten().to_numpy())
 
 
-def similarity_of(column: pa.ListArray) -> Similarity:
-    """Returns a column `similarity` as fusion takes it."""
-    return Similarity(offsets_of(pc.fill_null(pc.list_value_length(column), 0).to_numpy()), column.flatten().to_numpy())
+def _only(hits: Hits, chosen: np.ndarray | None) -> Hits:
+    """Returns the hits with the weight 0 for the lists of all texts but one of each query; None: as they are."""
+    if chosen is None:
+        return hits
+    return hits._replace(position_weight=np.where(hits.text == chosen[hits.query], hits.position_weight, 0.0))
 
 
-def source_lists(lists: Lists, fused: Fused) -> pa.ListArray:
+def _settings(answer: Answer, strategies: set[str]) -> FuseSettings:
+    """Returns the fusion of an arm over the lists of all strategies that share them: those that it lacks weigh 0."""
+    others = strategies - answer.strategies
+    own = {key: weight for key, weight in answer.fuse.weights.items() if key.partition("/")[0] not in others}
+    return answer.fuse.model_copy(update={"weights": own | dict.fromkeys(others, 0.0)})
+
+
+def source_lists(lists: Lists, found: Fused) -> pa.ListArray:
     """Returns the sources of each candidate."""
-    at = pa.array(fused.source_list)
+    at = pa.array(found.source_list)
     sources = pa.StructArray.from_arrays(
         [
             lists.strategy.take(at),
             pa.array(lists.position).take(at),
             lists.retriever.take(at),
-            pa.array(fused.source_rank.astype(np.int32)),
-            pa.array(fused.source_score),
+            pa.array(found.source_rank.astype(np.int32)),
+            pa.array(found.source_score),
         ],
         fields=list(SOURCE),
     )
-    return nested(fused.source_offsets, sources, CANDIDATE.field("sources").type)
+    return nested(found.source_offsets, sources, pa.list_(SOURCE))
 
 
-def _candidates(lists: Lists, fused: Fused) -> pa.ListArray:
-    columns = [fused.doc_ids, pa.array(fused.scores), source_lists(lists, fused)]
-    return nested(fused.offsets, pa.StructArray.from_arrays(columns, fields=list(CANDIDATE)), pa.list_(CANDIDATE))
-
-
-def _notes(fused: Fused) -> list[list[dict[str, Any]]]:
-    notes: list[list[dict[str, Any]]] = [[] for _ in fused.stood_in]
-    for row in np.flatnonzero(fused.stood_in):
+def _notes(found: Fused) -> list[list[dict[str, Any]]]:
+    """Returns the notes on each query without candidates, or with the original standing in."""
+    notes: list[list[dict[str, Any]]] = [[] for _ in found.stood_in]
+    for row in np.flatnonzero(found.stood_in):
         notes[row].append(_note("original_stands_in", "no list of weight above 0 has a hit; the original's are used instead"))
-    for row in np.flatnonzero(np.diff(fused.offsets) == 0):
+    for row in np.flatnonzero(np.diff(found.offsets) == 0):
         notes[row].append(_note("no_hits", "no list has a hit for this query that takes part"))
     return notes
 

@@ -1,14 +1,14 @@
-"""The retrieval stage: searches the original and every rewrite with every retriever that they are routed to.
+"""The retrieval stage: searches once what the arms search, the original and the texts of their strategies.
 
-The lists are written to runs/ whole; only the hits that are fused are passed on to the next stage.
+The lists of the first arm are written to runs/ whole; only the hits that an arm fuses are passed on to the next stage.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,212 +17,329 @@ from cluster import costs
 from cluster.run.shards import write_table
 from cluster.run.stage import heartbeat, shard_of
 from cluster.storage import open_storage
-from jobs.chain.chosen import Choosing, choose, chosen_column, flag_unchosen, searched
+from jobs.chain.store import GatheredLists, GatheredVectors, Searched
+from jobs.chain.arms.shared_work import Reading, Search, SharedWork, digest
+from jobs.chain.stages.choices import Choices
+from jobs.chain.stages.flags import flag_counts
+from jobs.chain.stages.users import search_counts
+from jobs.chain.tables import ARM_CHOSEN, COSINES, HITS, RUN
 from jobs.chain.drift import drifted, flagged
 from jobs.chain.fill import fill
-from jobs.chain.list_columns import Cuts, FlatLists, Found, flat_lists, runs_column, stored_rows
-from jobs.chain.search_texts import Text, block_texts, joined
+from jobs.chain.stages.lists import Found, flat_lists, passed_on, stored_rows
+from jobs.chain.search_texts import Text, filters_of, joined, originals, query_texts
 from jobs.job.opening import open_retriever
-from jobs.tables import CHOSEN, FILE, ORIGINAL, RUN, nested, with_appended, with_failure
-from retrievers.fusion import takes_part
+from jobs.tables import FILE, ORIGINAL, nested, with_appended, with_failure
 from retrievers.hybrid.retriever import search_shares
-from retrievers.hybrid.settings import search_names
 from retrievers.joined import search_vectors
-from retrievers.predictors import predicted, statistics_of
-from retrievers.ranking import offsets_of
+from retrievers.ranking import offsets_of, ranges
+from retrievers.redundancy import Similarity
 from retrievers.retriever import (
     Embedder,
     JoinedText,
+    Only,
     RankedList,
-    RetrieverSettings,
+    RankedLists,
+    Retriever,
     SearchText,
-    distinct,
     joined_lists,
     single_lists,
 )
-from retrievers.settings import FuseSettings, TypoSettings
+from retrievers.settings import TypoSettings
+from rewriters.strategy import searched_as_one
+
+Wanted = SearchText | JoinedText
+
+
+class _SearchedLists(NamedTuple):
+    """The lists of one retriever in a block: that of a search is number ``place[search]``."""
+
+    place: dict[Wanted, int]
+    lists: RankedLists
+
+    def is_empty(self, search: Wanted) -> bool:
+        """Returns whether a search has no hit."""
+        place = self.place[search]
+        return bool(self.lists.offsets[place] == self.lists.offsets[place + 1])
 
 
 class Retrieve:
     """A worker of the retrieval stage.
 
-    Equal texts of a shard are encoded and searched once; the list is returned for every strategy that has the text. A retriever
-    with `together` searches all texts of a query as one.
+    Equal texts of a shard are encoded and searched once; the list is that of every strategy and arm that has the text. A
+    retriever with `together` searches all texts of a query as one.
     """
 
-    NEEDS = ("shard", "query_id", "query", "values", "rewrites")
-    # `similarity`: matrix of the cosines of a query's texts (original first, then the rewrites; those of a strategy with
-    # `as_one` are one), row-major; null without a dense retriever. `stored`: files written but not committed yet, in the
-    # block's first row. `chosen`: which text is searched, where one of each query is.
+    NEEDS = ("shard", "query_id", "query", "rewrites", "counts")
     ADDS = pa.schema(
-        [("runs", pa.list_(RUN)), ("similarity", pa.list_(pa.float32())), ("stored", pa.list_(FILE)), ("chosen", CHOSEN)]
-    )  # fmt: skip
-    DROPS = ("values",)
+        [
+            ("lists", pa.list_(HITS)),
+            ("runs", pa.list_(RUN)),
+            ("cosines", pa.list_(COSINES)),  # empty without a dense retriever
+            ("chosen", pa.list_(ARM_CHOSEN)),  # of the arms that choose one text of a query
+            ("stored", pa.list_(FILE)),  # files written but not committed yet, in the block's first row
+        ]
+    )
+    DROPS = ("context", "values")
 
-    def __init__(
-        self,
-        retrievers: Mapping[str, RetrieverSettings],
-        identities: Mapping[str, Mapping[str, Any]],
-        routes: Mapping[str, list[str]],
-        depth: int,
-        fuse: FuseSettings,
-        dense: str | None,
-        device: str,
-        run: str | None,
-        cuts: Cuts | None = None,
-        typos: TypoSettings | None = None,
-        as_one: Mapping[str, str] | None = None,
-        drift: float | None = None,
-        filters: Mapping[str, str] | None = None,
-        choosing: Choosing | None = None,
-    ) -> None:
+    def __init__(self, work: SharedWork, device: str, run: str, gathered: str) -> None:
         """Opens the retrievers.
 
         Args:
-            retrievers: name -> settings.
-            identities: name -> identity of the index at planning; an index replaced since is refused.
-            routes: strategy -> names of its retrievers; default: all.
-            depth: hits per list.
-            fuse: the config's `fuse`. Lists of weight 0 are not fused; the original's lists are always passed on.
-            dense: the retriever whose embeddings give `similarity`; None: no similarity.
-            device: the torch device of encoders.
-            run: the run's folder; None: lists are not written.
-            cuts: of strategies and retrievers that have their own.
-            typos: in the originals, as they are searched; None: none.
-            as_one: of strategies whose texts make one search, what it is made of.
-            drift: texts with a smaller cosine are flagged in `rewrites`; None: none are.
-            filters: the config's `retrieve.filters`.
-            choosing: how one text of each query is chosen; None: all are searched.
+            work: Of all arms.
+            device: The torch device of encoders.
+            run: The job's folder.
+            gathered: The folder of what jobs share.
 
         Raises:
-            RetrieverError: an index is missing or was replaced.
+            RetrieverError: An index is missing or was replaced.
         """
-        self._retrievers = {
-            name: open_retriever(name, settings, device=device, expect_identity=identities[name])
-            for name, settings in retrievers.items()
-        }
-        self._routes, self._depth, self._dense = routes, depth, dense
-        self._fuse, self._cuts, self._typos, self._as_one = fuse, cuts or Cuts(), typos, as_one or {}
-        self._drift = drift
-        self._filters, self._choosing = filters or {}, choosing
-        self._together = {name for name, one in retrievers.items() if one.together}
-        self._searched_as = {name: search_names(name, one) for name, one in retrievers.items()}
-        self._storage = None if run is None else open_storage(run)
+        self._work, self._gathered = work, gathered
+        opened: dict[str, Retriever] = {}  # one where only the depth differs: each may hold a model
+        self._retrievers: dict[str, Retriever] = {}
+        for key, one in work.retrievers.items():
+            same = digest([one.settings.model_dump(), dict(one.identity)])
+            if same not in opened:
+                opened[same] = open_retriever(one.name, one.settings, device=device, expect_identity=one.identity)
+            self._retrievers[key] = opened[same]
+        self._storage = open_storage(run)
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """Returns the block with `runs`, `similarity`, `stored`, `chosen`, costs, and flags in `rewrites`."""
-        texts = block_texts(table, self._typos, self._as_one, self._filters)
-        table, chosen, to_search = self._choose(table, texts)
-        spent: list[list[dict[str, Any]]] = [[] for _ in range(table.num_rows)]
-        found: dict[str, Found] = {}
-        vectors = None
-        for name, retriever in self._retrievers.items():
-            began = time.perf_counter()
-            if name == self._dense and isinstance(retriever, Embedder):  # before the search, which reuses the vectors
-                vectors = search_vectors([text.search for text in texts], retriever.embed)
-            routed = [text for text in to_search if name in self._routes.get(text.strategy, self._retrievers)]
-            found[name], made = self._find(name, routed)
-            self._charge(name, made, time.perf_counter() - began, spent)
-            heartbeat()
-        flat = flat_lists(found)
-        stored = [self._write(self._storage, table, flat)] if self._storage is not None and len(flat.take) else []
+        """Returns the block with the lists of every search, what is known of their texts, and costs."""
+        work = self._work
+        queries = {search.typos: originals(table, search.typos) for search in work.searches}
+        rewrites = table.column("rewrites").to_pylist()
+        texts = self._texts(table, rewrites, queries)
+        query_ids = table.column("query_id").to_pylist()
+        spent: list[list[dict[str, Any]]] = [[] for _ in query_ids]
+        vectors = self._vectors(query_ids, texts)
+        choices = Choices(work, self._retrievers, texts, table.num_rows)
+        routed = [self._routed(search, choices.needed(number)) for number, search in enumerate(work.searches)]
+        counts: Counter[str] = Counter()
+        lists = self._lists(query_ids, routed, queries, spent, counts, choices)
+        found, cosines = [], []
+        for number, search in enumerate(work.searches):
+            answers = [(at, one) for at, one in enumerate(work.answers) if one.search == number]
+            reading, of = work.readings[search.reading], None
+            if search.dense is not None and any(one.fuse.redundancy == "cosine" for _, one in answers):
+                of = np.stack([vectors[self._dense(search)][text.search] for text in texts[number]])
+            cosines.append(similarity(table.num_rows, texts[number], of))
+            far = drifted(texts[number], of, reading.rewriting.guards.settings.drift)
+            if work.only is None:
+                for at, answer in answers:
+                    counts.update(flag_counts(rewrites, reading, answer, far, choices.texts(at)))
+            else:  # the counts of a run are those of its table
+                table = choices.flagged(flagged(table, far))
+            found.append(self._found(search, routed[number], queries[search.typos], lists))
+        stored = self._write(table, found[work.answers[0].search]) if work.keep_lists else []
+        rest: list[list[Any]] = [[]] * (table.num_rows - 1)
+        table = with_appended(table, "costs", spent).drop_columns(list(self.DROPS))
+        table = with_appended(table, "counts", [[{"name": name, "count": n} for name, n in counts.items()], *rest])
         columns = [
-            runs_column(table.num_rows, flat, self._to_fuse(flat), self._fuse.depth, self._cuts),
-            similarity(table.num_rows, texts, vectors),
-            pa.array([stored, *[[]] * (table.num_rows - 1)], self.ADDS.field("stored").type),
-            chosen,
+            *passed_on(table.num_rows, work, found, {key: one.lists for key, one in lists.items()}),
+            cosines_column(table.num_rows, cosines),
+            choices.column(table.num_rows),
+            pa.array([stored, *rest], pa.list_(FILE)),
         ]
-        table = flagged(with_appended(table, "costs", spent), drifted(texts, vectors, self._drift))
-        table = table.drop_columns(list(self.DROPS))
         for field, column in zip(self.ADDS, columns, strict=True):
             table = table.append_column(field, column)
         return table
 
-    def _choose(self, table: pa.Table, texts: list[Text]) -> tuple[pa.Table, pa.Array, list[Text]]:
-        """Returns the block with flags of texts that were not chosen, the column `chosen`, and the texts to search."""
-        if self._choosing is None:
-            return table, pa.nulls(table.num_rows, CHOSEN), texts
-        statistics = statistics_of(self._retrievers[self._choosing.retriever])
-        scores = predicted([text.search for text in texts], self._choosing.predictor, statistics)
-        numbers = choose(texts, scores, table.num_rows, self._fuse, lambda one: self._routes.get(one, list(self._retrievers)))
-        table = flag_unchosen(table, texts, numbers, self._as_one)
-        return table, chosen_column(texts, scores, numbers), searched(texts, numbers)
+    def _texts(
+        self, table: pa.Table, rewrites: Sequence[Any], queries: Mapping[TypoSettings | None, list[str]]
+    ) -> list[list[Text]]:
+        """Returns the texts of each search, row by row: the original, then the rewrites in order that an arm needs."""
+        only = filters_of(table, self._work.filters)
+        known: dict[tuple[int, TypoSettings | None, frozenset[str]], list[Text]] = {}
+        found = []
+        for number, search in enumerate(self._work.searches):
+            key = search.reading, search.typos, self._work.strategies(number)
+            if key not in known:
+                reading = self._work.readings[search.reading]
+                known[key] = _row_texts(queries[search.typos], rewrites, only, reading, key[2])
+            found.append(known[key])
+        return found
 
-    def _find(self, name: str, routed: list[Text]) -> tuple[Found, list[tuple[Text, int]]]:
-        """Returns the lists of the texts routed to a retriever, and every search that was needed with its list's number.
+    def _routed(self, search: Search, texts: Sequence[Text]) -> dict[str, list[Text]]:
+        """Returns what each retriever of an arm is searched with, by its name in the arm."""
+        found = {}
+        for name in search.retrievers:
+            of = [text for text in texts if name in search.routes.get(text.strategy, search.retrievers)]
+            if name in search.together:
+                known = search.joined or frozenset()
+                of = joined([one for one in of if one.strategy == ORIGINAL or one.strategy in known], name, search.fuse)
+            found[name] = of
+        return found
 
-        With `together` a row whose list has no hit gets the list of its original, which may have to stand in.
-        """
-        texts = joined(routed, name, self._fuse) if name in self._together else routed
-        place, lists = self._search(name, texts)
-        made = list(zip(texts, place.tolist(), strict=True))
-        if name in self._together:
-            originals = {text.row: text for text in routed if text.strategy == ORIGINAL}
-            empty = [i for i, (text, number) in enumerate(made) if text.number != 0 and not len(lists[number].scores)]
-            empty = [i for i in empty if texts[i].row in originals]
-            standing = [originals[texts[i].row] for i in empty]
-            their_place, more = self._search(name, standing)
-            for i, text, number in zip(empty, standing, (their_place + len(lists)).tolist(), strict=True):
-                texts[i], place[i] = text, number
-                made.append((text, number))
-            lists += more
-        return Found(texts, place, joined_lists(lists)), made
+    def _lists(
+        self,
+        query_ids: list[str],
+        routed: Sequence[Mapping[str, list[Text]]],
+        queries: Mapping[TypoSettings | None, list[str]],
+        spent: list[list[dict[str, Any]]],
+        counts: Counter[str],
+        choices: Choices,
+    ) -> dict[str, _SearchedLists]:
+        """Returns the lists of every search by key of the retriever; adds what they cost, and the searches of each arm."""
+        found: dict[str, _SearchedLists] = {}
+        here: dict[str, set[Searched]] = {}  # by space: searches of this block; two retrievers may have one
+        for key, opened in self._work.retrievers.items():
+            began = time.perf_counter()
+            wanted: dict[Wanted, Searched] = {}
+            for search, of in zip(self._work.searches, routed, strict=True):
+                for name in (name for name, used in search.retrievers.items() if used == key):
+                    for text in of[name]:
+                        wanted.setdefault(text.search, Searched(query_ids[text.row], text.search))
+            made: set[Searched] = set()
+            store = GatheredLists(self._gathered, opened.space)
+            lists = self._search(key, store, list(wanted.values()), made)
+            place = {search: number for number, search in enumerate(wanted)}
+            standing: dict[Wanted, Searched] = {}
+            stood_in: list[list[Wanted]] = [[] for _ in routed]  # by search
+            for number, (search, of) in enumerate(zip(self._work.searches, routed, strict=True)):
+                for name in (name for name, used in search.retrievers.items() if used == key and name in search.together):
+                    for text in (one for one in of[name] if one.number and not len(lists[place[one.search]].scores)):
+                        original = self._original(search, name, queries[search.typos], text)
+                        if original is not None:
+                            stood_in[number].append(original)
+                            if original not in place:
+                                standing.setdefault(original, Searched(query_ids[text.row], original))
+            lists += self._search(key, store, list(standing.values()), made)
+            place |= {search: len(place) + number for number, search in enumerate(standing)}
+            if self._work.only is None:
+                counts.update(search_counts(self._work, key, routed, stood_in, place, choices.numbers))
+            known = here.setdefault(opened.space, set())
+            asked = [one for one in (*wanted.values(), *standing.values()) if one in made or one not in known]
+            known.update(asked)
+            self._charge(key, asked, made, query_ids, time.perf_counter() - began, spent)
+            found[key] = _SearchedLists(place, joined_lists(lists))
+            heartbeat()
+        return found
 
-    def _search(self, name: str, texts: list[Text]) -> tuple[np.ndarray, list[RankedList]]:
-        """Searches equal texts once; returns the number of each text's list, shape (texts,), and the lists."""
-        retriever = self._retrievers[name]
-        unique, place = distinct([text.search for text in texts])
+    def _search(self, key: str, store: GatheredLists, wanted: list[Searched], made: set[Searched]) -> list[RankedList]:
+        """Returns the list of each search; those that are not gathered are searched for and noted in `made`."""
+        depth = self._work.retrievers[key].depth
 
-        def search(some: list[SearchText | JoinedText]) -> list[list[tuple[SearchText | JoinedText, RankedList]]]:
-            return [list(zip(some, single_lists(retriever.search(some, self._depth, heartbeat)), strict=True))]
+        def compute(missing: list[Searched]) -> list[list[tuple[Searched, RankedList]]]:
+            made.update(missing)
+            lists = single_lists(self._retrievers[key].search([one.search for one in missing], depth, heartbeat))
+            return [list(zip(missing, lists, strict=True))]
 
-        return place, list(fill(None, unique, search))
+        return fill(store, wanted, compute)
 
-    def _charge(self, name: str, made: list[tuple[Text, int]], seconds: float, spent: list[list[dict[str, Any]]]) -> None:
-        """Adds a cost entry per row that searched to `spent`; a list shared by several queries is charged to the first."""
-        searches, saved = dict.fromkeys((text.row for text, _ in made), 0), Counter[int]()
-        seen: set[int] = set()
-        for text, number in made:
-            searches[text.row] += number not in seen
-            saved[text.row] += text.texts - (number not in seen)
-            seen.add(number)
-        shares = search_shares(self._retrievers[name])
-        for (counted, model), share in zip(self._searched_as[name].items(), shares, strict=True):
-            each = seconds * share / max(1, len(seen))
-            for row, count in searches.items():
-                spent[row].append(costs.entry("retrieve", counted, each * count, model=model, searches=count, saved=saved[row]))
+    def _charge(
+        self,
+        key: str,
+        wanted: Sequence[Searched],
+        made: set[Searched],
+        query_ids: Sequence[str],
+        seconds: float,
+        spent: list[list[dict[str, Any]]],
+    ) -> None:
+        """Appends an entry to each query that searched: its searches, and the lists that were gathered before."""
+        opened = self._work.retrievers[key]
+        rows = {query_id: row for row, query_id in enumerate(query_ids)}
+        searches = Counter(rows[one.query_id] for one in wanted if one in made)
+        reused = Counter(rows[one.query_id] for one in wanted if one not in made)
+        shares = search_shares(self._retrievers[key])
+        for (counted, model), share in zip(opened.search_names.items(), shares, strict=True):
+            each = seconds * share / max(1, len(made))
+            for row in searches.keys() | reused.keys():
+                n, old = searches[row], reused[row]
+                spent[row].append(costs.entry("retrieve", counted, each * n, model=model, searches=n, reused=old))
 
-    def _to_fuse(self, flat: FlatLists) -> np.ndarray:
-        """Returns which lists are fused, shape (lists,): those of weight above 0, and the original's."""
-        return np.array(
-            [
-                text.strategy == ORIGINAL or takes_part(self._fuse, text.strategy, name, text.weight, text.position_weight)
-                for text, name in flat.of
-            ],
-            dtype=bool,
-        )
+    def _vectors(self, query_ids: Sequence[str], texts: Sequence[Sequence[Text]]) -> dict[str, dict[Wanted, np.ndarray]]:
+        """Returns the vectors of texts, shape (dim,), by key of the retriever, where an arm weighs lists by cosines."""
+        wanted: dict[str, dict[Wanted, Searched]] = {}
+        for number, search in enumerate(self._work.searches):
+            by_cosine = any(one.search == number and one.fuse.redundancy == "cosine" for one in self._work.answers)
+            for text in texts[number] if by_cosine and search.dense is not None else ():
+                of = wanted.setdefault(self._dense(search), {})
+                of.setdefault(text.search, Searched(query_ids[text.row], text.search))
+        found = {}
+        for key, of in wanted.items():
+            retriever = self._retrievers[key]
+            assert isinstance(retriever, Embedder)
 
-    def _write(self, storage: Any, table: pa.Table, flat: FlatLists) -> dict[str, Any]:
-        """Writes all lists of the block; returns the file as an entry of `stored`."""
-        shard = shard_of(table)
-        file = write_table(storage, "runs", shard, stored_rows(table.column("query_id").combine_chunks(), flat))
-        return {"table": "runs"} | file._asdict()
+            def compute(missing: list[Searched], encode: Embedder = retriever) -> list[list[tuple[Searched, np.ndarray]]]:
+                return [list(zip(missing, search_vectors([one.search for one in missing], encode.embed), strict=True))]
+
+            store = GatheredVectors(self._gathered, self._work.retrievers[key].encoder_space)
+            found[key] = dict(zip(of, fill(store, list(of.values()), compute), strict=True))
+        return found
+
+    def _dense(self, search: Search) -> str:
+        assert search.dense is not None
+        return search.retrievers[search.dense]
+
+    def _original(self, search: Search, name: str, queries: Sequence[str], text: Text) -> SearchText | None:
+        """Returns the original by itself, which is searched where texts that were searched together have no hit."""
+        original = SearchText(queries[text.row], "query", text.search.only)
+        return original if name in search.routes.get(ORIGINAL, search.retrievers) else None
+
+    def _found(
+        self, search: Search, routed: Mapping[str, list[Text]], queries: Sequence[str], lists: Mapping[str, _SearchedLists]
+    ) -> dict[str, Found]:
+        """Returns the lists of a search; where texts were searched together in vain, those of the original alone."""
+        found = {}
+        for name, texts in routed.items():
+            of, used = lists[search.retrievers[name]], []
+            for text in texts:
+                in_vain = name in search.together and text.number and of.is_empty(text.search)
+                original = self._original(search, name, queries, text) if in_vain else None
+                used.append(text if original is None else Text(text.row, 0, ORIGINAL, 1, 1.0, 1.0, original))
+            place = np.array([of.place[text.search] for text in used], dtype=np.int64)
+            found[name] = Found(used, place, of.lists)
+        return found
+
+    def _write(self, table: pa.Table, found: Mapping[str, Found]) -> list[dict[str, Any]]:
+        """Writes the lists of the first arm; returns the file as an entry of `stored`, if there is any hit."""
+        flat = flat_lists(found)
+        if not len(flat.take):
+            return []
+        of_queries = stored_rows(table.column("query_id").combine_chunks(), flat, self._work.answers[0].retrieved)
+        file = write_table(self._storage, "runs", shard_of(table), of_queries)
+        return [{"table": "runs"} | file._asdict()]
 
 
-def similarity(rows: int, texts: list[Text], vectors: np.ndarray | None) -> pa.ListArray:
-    """Returns the cosines between the texts of each row, row-major, rounded to 6 decimals: the seventh depends on the batch."""
-    kind = Retrieve.ADDS.field("similarity").type
+def _row_texts(
+    queries: Sequence[str], rewrites: Sequence[Any], only: Sequence[Only], reading: Reading, strategies: frozenset[str]
+) -> list[Text]:
+    """Returns the texts of these strategies in a reading, row by row; of one without engines the originals alone."""
+    found = []
+    for row, (query, of_row, filters) in enumerate(zip(queries, rewrites, only, strict=True)):
+        used = (one for one in of_row if reading.engines and one["arm"] == reading.name and one["strategy"] in strategies)
+        found += query_texts(row, query, used, searched_as_one(reading.rewriting.pool), filters)
+    return found
+
+
+def similarity(rows: int, texts: Sequence[Text], vectors: np.ndarray | None) -> Similarity:
+    """Returns the cosines between the texts of each row, rounded to 6 decimals: the seventh depends on the batch."""
     if vectors is None:
-        return pa.nulls(rows, kind)
+        return Similarity(np.zeros(rows + 1, dtype=np.int64), np.zeros(0, dtype=np.float32))
     counts = np.bincount([text.row for text in texts], minlength=rows)
     squares = [part @ part.T for part in np.split(vectors, np.cumsum(counts)[:-1])]
     flat = np.concatenate([square.ravel() for square in squares]).round(6).astype(np.float32)
-    return nested(offsets_of(counts**2), pa.array(flat), kind)
+    return Similarity(offsets_of(counts**2), flat)
+
+
+def cosines_column(rows: int, cosines: Sequence[Similarity]) -> pa.ListArray:
+    """Returns the column `cosines` of a block from those of each search; a search without vectors has none."""
+    known = [(number, one) for number, one in enumerate(cosines) if len(one.cosines)]
+    sizes = np.concatenate([np.zeros(0, dtype=np.int64), *(np.diff(one.offsets) for _, one in known)])
+    by_row = np.arange(len(known) * rows).reshape(len(known), rows).T.ravel()  # row after row, in it search after search
+    begins = np.concatenate([np.zeros(0, dtype=np.int64), *(one.offsets[:-1] for _, one in known)])
+    base = np.repeat(np.cumsum([0, *(len(one.cosines) for _, one in known)])[: len(known)], rows)
+    flat = np.concatenate([np.zeros(0, dtype=np.float32), *(one.cosines for _, one in known)])
+    taken = ranges((base + begins)[by_row], sizes[by_row])
+    matrices = nested(offsets_of(sizes[by_row]), pa.array(flat[taken]), COSINES.field("values").type)
+    search = np.repeat(np.array([number for number, _ in known], dtype=np.int16), rows)[by_row]
+    values = pa.StructArray.from_arrays([pa.array(search, pa.int16()), matrices], fields=list(COSINES))
+    return nested(offsets_of(np.full(rows, len(known), dtype=np.int64)), values, pa.list_(COSINES))
 
 
 def without_lists(table: pa.Table, error: Exception) -> pa.Table:
     """Returns a query on which a retriever failed, without lists and with a row in errors; RetrieverErrors are raised."""
     table = with_failure(table, "retrieve", error).drop_columns(list(Retrieve.DROPS))
-    for field, empty in zip(Retrieve.ADDS, ([[]], [None], [[]], [None]), strict=True):
-        table = table.append_column(field, pa.array(empty, field.type))
+    for field in Retrieve.ADDS:
+        table = table.append_column(field, pa.array([[]], field.type))
     return table

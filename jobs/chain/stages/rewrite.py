@@ -1,43 +1,89 @@
-"""The rewriting stage: makes rewrites of queries by an LLM; completions are stored as soon as they are made."""
+"""The rewriting stage: asks an LLM once what the arms need, and reads the texts of each; completions are stored as they are made."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
-from cluster.costs import Prices
+from cluster.costs import Prices, entry
 from cluster.run.stage import shard_of
 from cluster.storage import open_storage
+from jobs.chain.store import GatheredCompletions
+from jobs.chain.arms.requests import SAMPLES_APART, as_made, request_key
+from jobs.chain.arms.shared_work import Reading
+from jobs.chain.stages.users import Users
+from jobs.chain.tables import ARM_LEFT_OUT, ARM_REWRITE, ARM_SELECTION, COUNT
 from jobs.chain.completer import Answered, Completer
-from jobs.chain.completions import Completions, key_of
-from jobs.tables import LEFT_OUT, REWRITE, SELECTION, with_appended
+from jobs.chain.completions import Completions
+from jobs.chain.fill import fill
+from jobs.chain.journal import Key
+from jobs.tables import with_appended
 from rewriters.classifier import REQUEST_NAME
 from rewriters.engines import Completion, Request
-from rewriters.engines.settings import EngineSettings
 from rewriters.query import Query
 from rewriters.results import RewriteFailure
 from rewriters.rewriter import Rewriter, Rewriting
 from rewriters.selection import Choice
 
 
+class ToRead(NamedTuple):
+    """A reading, with its arms.
+
+    Attributes:
+        reading: The reading.
+        called: Name and hash of the prompt of its requests -> what they are called in costs.
+        arms: Its arms with their strategies.
+    """
+
+    reading: Reading
+    called: Mapping[tuple[str, str], str]
+    arms: Sequence[tuple[str, frozenset[str]]]
+
+
+class _Chosen(NamedTuple):
+    """What one reading takes of one query."""
+
+    choice: Choice
+    question: Request | None
+
+
+class _Read(NamedTuple):
+    """What is read of the answers to each query of a block, row by row."""
+
+    texts: list[list[dict[str, Any]]]
+    selections: list[list[dict[str, Any]]]
+    guarded: list[list[dict[str, Any]]]
+    errors: list[list[dict[str, Any]]]
+
+
 class Rewrite:
-    """A worker of the rewriting stage.
+    """A worker of the rewriting stage: all requests to one common engine.
 
     It processes several shards at a time, so that the engine always has enough requests and no shard waits for the slowest
     request of another.
     """
 
-    NEEDS = ("shard", "query_id", "query", "context", "values")
-    ADDS = pa.schema([("rewrites", pa.list_(REWRITE)), ("selection", SELECTION), ("guarded", pa.list_(LEFT_OUT))])
-    DROPS = ("context",)
+    NEEDS: tuple[str, ...] = ("shard", "query_id", "query", "context", "values")
+    ADDS = pa.schema(
+        [
+            ("rewrites", pa.list_(ARM_REWRITE)),
+            ("selections", pa.list_(ARM_SELECTION)),
+            ("guarded", pa.list_(ARM_LEFT_OUT)),
+            ("counts", pa.list_(COUNT)),
+        ]
+    )
 
     def __init__(
         self,
-        engine: EngineSettings | None,
-        rewriting: Rewriting,
+        readings: Sequence[ToRead],
         run: str,
+        gathered: str,
         start: int,
         gpus: float = 0.0,
         prices: Prices | None = None,
@@ -46,21 +92,25 @@ class Rewrite:
         """Starts the engines.
 
         Args:
-            engine: settings for `open_worker_engine`; None without strategies.
-            rewriting: the pool, with resolved engines of strategies.
-            run: the run's folder.
-            start: the number of this start of the run, from 1.
+            readings: those of one common engine; empty where no arm rewrites.
+            run: the ablation's folder.
+            gathered: the folder of what ablations gather.
+            start: the number of this start of the ablation, from 1.
             gpus: the number of accelerators of the worker.
-            prices: of the run, if it has a budget.
+            prices: of the ablation, if it has a budget.
             unsaved_seconds: the config's `limits.unsaved_seconds`.
         """
-        self._rewriter, self._rewriting = Rewriter(rewriting), rewriting
-        engines: dict[str, EngineSettings] = {}  # by `Request.engine`
-        if engine is not None and rewriting.pool:
-            engines = {"": engine} | {s.name: s.engine for s in rewriting.pool if s.engine is not None}
+        self._readings, self._gathered = readings, gathered
+        self._choosers = [Rewriter(one.reading.rewriting) for one in readings]
+        self._rewriters = [Rewriter(one.reading.asked) for one in readings]
+        engines = [one.reading.engines[""] for one in readings]  # the common one first
+        engines += [engine for one in readings for engine in one.reading.engines.values()]
+        self._made_by = {one.key: one.identity for one in engines}
+        most = max((longest_answer(one.reading.asked) for one in readings), default=0)
         self._completer = Completer(
-            engines, open_storage(run), start, gpus, prices, unsaved_seconds, most_tokens=longest_answer(rewriting)
-        )
+            {one.key: one.settings for one in engines}, open_storage(run), start, gpus, prices, unsaved_seconds,
+            most_tokens=most, key=self._key,
+        )  # fmt: skip
         self.start_up = self._completer.start_up
 
     def close(self) -> None:
@@ -68,51 +118,190 @@ class Rewrite:
         self._completer.close()
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """Returns the block with `rewrites`, `selection`, `guarded`, errors and costs.
-
-        Raises:
-            BlockHalted: the run's budget does not allow all requests; those that were answered are stored.
-        """
+        """Returns the block with the texts of all readings, errors and costs."""
         queries = queries_of(table)
-        store = self._completer.open(shard_of(table))
-        asked = [self._rewriter.question(query) for query in queries]
-        types = self._answers(store, [[request] if request else [] for request in asked])
-        choices = [
-            self._rewriter.choose(query, types[key_of(request)].completion if request else None)
-            for query, request in zip(queries, asked, strict=True)
+        places = range(len(self._readings))
+        own, shared = self._completer.open(shard_of(table)), GatheredCompletions(self._gathered)
+        asked = [[self._question(place, query) for query in queries] for place in places]
+        made = self._answers(own, shared, [request for of_reading in asked for request in of_reading if request])
+        chosen = [
+            [self._chosen(place, query, question, made) for query, question in zip(queries, asked[place], strict=True)]
+            for place in places
         ]
-        by_query = [self._rewriter.requests(query, choice) for query, choice in zip(queries, choices, strict=True)]
-        made = types | self._answers(store, by_query)
-        while any(tries := [self._again(*of, made) for of in zip(queries, choices, by_query, strict=True)]):
-            made |= self._answers(store, tries)
-            by_query = [[*of_query, *more] for of_query, more in zip(by_query, tries, strict=True)]
-        store.merge()
-        rewrites, selections, guarded, errors, spent = [], [], [], [], []
-        for query, choice, question, of_query in zip(queries, choices, asked, by_query, strict=True):
-            answers = [(request, made[key_of(request)].completion) for request in of_query]
-            written = self._rewriter.read(query, answers, choice)
-            rewrites.append([vars(rewrite) for rewrite in written.rewrites])
-            selections.append(selection_row(written.choice) if self._rewriting.selects else None)
-            guarded.append([one._asdict() for one in written.guarded])
-            notes = choice_notes(made[key_of(question)].completion if question else None, choice)
-            errors.append([*notes, *map(failure_row, written.failures)])
-            requests = [*filter(None, [question]), *of_query]
-            costs = [self._completer.cost(request, made[key_of(request)]) for request in requests]
-            lost = {key_of(request): request for request in requests if store.lost[key_of(request)]}
-            spent.append(costs + [self._completer.lost(request, store.lost[key]) for key, request in lost.items()])
-        table = with_appended(with_appended(table, "errors", errors), "costs", spent)
-        table = table.drop_columns(list(self.DROPS))
-        for field, values in zip(self.ADDS, (rewrites, selections, guarded), strict=True):
-            table = table.append_column(field, pa.array(values, field.type))
+        requests = [
+            [self._requests(place, query, of.choice) for query, of in zip(queries, chosen[place], strict=True)]
+            for place in places
+        ]
+        made |= self._answers(own, shared, [one for of in requests for of_query in of for one in of_query])
+        while again := self._again(queries, requests, chosen, made):
+            made |= self._answers(own, shared, again)
+        own.merge()
+        read = self._read(queries, requests, chosen, made)
+        spent = [self._costs(row, requests, chosen, made, own, shared) for row in range(len(queries))]
+        table = with_appended(with_appended(table, "errors", read.errors), "costs", spent)
+        counts = [{"name": name, "count": n} for name, n in self._counts(requests, chosen, made, shared).items()]
+        counted = [counts, *[[]] * (len(queries) - 1)]
+        for field, values in zip(Rewrite.ADDS, (read.texts, read.selections, read.guarded, counted), strict=True):
+            if field.name in table.column_names:
+                table = with_appended(table, field.name, values)
+            else:
+                table = table.append_column(field, pa.array(values, field.type))
         return table
 
-    def _again(self, query: Query, choice: Choice, requests: Sequence[Request], made: Answered) -> list[Request]:
-        """Returns the requests of a query that are to be made once more."""
-        return self._rewriter.again(query, [(one, made[key_of(one)].completion) for one in requests], choice)
+    def _key(self, request: Request) -> Key:
+        """Returns the key of a completion among those of all engines and decodings."""
+        return request_key(request, self._made_by[request.engine])
 
-    def _answers(self, store: Completions, by_query: Sequence[Sequence[Request]]) -> Answered:
-        """Returns the completions of all requests: the stored ones, and the others from the engines."""
-        return self._completer.fill(store, {key_of(request): request for of_query in by_query for request in of_query})
+    def _question(self, place: int, query: Query) -> Request | None:
+        question = self._choosers[place].question(query)
+        return None if question is None else as_made(self._readings[place].reading, question)
+
+    def _chosen(self, place: int, query: Query, question: Request | None, made: Answered) -> _Chosen:
+        answer = made[self._key(question)].completion if question else None
+        return _Chosen(self._choosers[place].choose(query, answer), question)
+
+    def _requests(self, place: int, query: Query, choice: Choice) -> list[Request]:
+        """Returns the requests of a query that a reading needs an answer of."""
+        reading = self._readings[place].reading
+        return [as_made(reading, one) for one in self._rewriters[place].requests(query, choice)]
+
+    def _again(
+        self,
+        queries: Sequence[Query],
+        requests: Sequence[Sequence[list[Request]]],
+        chosen: Sequence[Sequence[_Chosen]],
+        made: Answered,
+    ) -> list[Request]:
+        """Returns the requests that are to be made once more, and adds them to those of their readings and queries."""
+        found = []
+        for place, of_reading in enumerate(requests):
+            for query, of, asked in zip(queries, chosen[place], of_reading, strict=True):
+                answered = [(one, made[self._key(one)].completion) for one in asked]
+                tries = self._rewriters[place].again(query, answered, of.choice)
+                asked.extend(tries)
+                found += tries
+        return found
+
+    def _answers(self, own: Completions, shared: GatheredCompletions, requests: Sequence[Request]) -> Answered:
+        """Returns the completions of requests: those of this ablation, else gathered ones, else the engines'."""
+        by_key: dict[Key, Request] = {}
+        for request in requests:
+            by_key.setdefault(self._key(request), request)
+        if not by_key:
+            return {}
+
+        def compute(missing: list[Key]) -> Any:
+            yield list(self._completer.fill(own, {key: by_key[key] for key in missing}).items())
+
+        paid = own.get(list(by_key))  # an attempt that was not committed has gathered them, too
+        found = dict(zip(by_key, fill(shared, list(by_key), compute), strict=True))
+        shared.reused.difference_update(paid)
+        return found | paid
+
+    def _read(
+        self,
+        queries: Sequence[Query],
+        requests: Sequence[Sequence[Sequence[Request]]],
+        chosen: Sequence[Sequence[_Chosen]],
+        made: Answered,
+    ) -> _Read:
+        """Returns what is read of the answers to each query. An error that two readings have, which share answers, is one."""
+        read = _Read(*([[] for _ in queries] for _ in _Read._fields))
+        for place, (reading, called, _) in enumerate(self._readings):
+            names = {name: one for (name, _), one in called.items()}
+            for row, query in enumerate(queries):
+                choice, question = chosen[place][row]
+                answers = [(one, made[self._key(one)].completion) for one in requests[place][row]]
+                written = self._rewriters[place].read(query, answers, choice)
+                read.texts[row] += [vars(one) | {"arm": reading.name} for one in written.rewrites]
+                read.guarded[row] += [one._asdict() | {"arm": reading.name} for one in written.guarded]
+                if reading.rewriting.selects:
+                    read.selections[row].append(selection_row(written.choice) | {"arm": reading.name})
+                answer = made[self._key(question)].completion if question else None
+                failures = (replace(one, strategy=names.get(one.strategy, one.strategy)) for one in written.failures)
+                known = {_known_as(one) for one in read.errors[row]}
+                errors = [*choice_notes(answer, choice), *map(failure_row, failures)]
+                read.errors[row] += [one for one in errors if _known_as(one) not in known]
+        return read
+
+    def _counts(
+        self,
+        requests: Sequence[Sequence[Sequence[Request]]],
+        chosen: Sequence[Sequence[_Chosen]],
+        made: Answered,
+        shared: GatheredCompletions,
+    ) -> Counter[str]:
+        """Returns how many requests each arm needs, how many only it needs, and how many were made, by request and model."""
+        components: dict[str, dict[Key, int]] = {}  # request@model -> the requests, numbered
+        needed: dict[tuple[str, frozenset[str]], list[int]] = {}  # component, arms -> their requests
+        samples = cache(lambda place, texts: self._needs(place, dict(texts)))
+        names: dict[Key, str] = {}
+        for place, (_, called, with_strategies) in enumerate(self._readings):
+            every = frozenset(arm for arm, _ in with_strategies)
+            for row, (choice, question) in enumerate(chosen[place]):
+                of_arms = samples(place, tuple(choice.texts.items()))
+                asked = [] if question is None else [(question, every)]
+                for one in requests[place][row]:
+                    asked.append((one, of_arms.get((one.name, one.sample % SAMPLES_APART), frozenset())))
+                for request, arms in ((one, arms) for one, arms in asked if arms):
+                    key = self._key(request)
+                    name = names.setdefault(key, called[request.name, request.prompt_hash])
+                    component = f"{name}@{made[key].completion.model}"
+                    numbers = components.setdefault(component, {})
+                    needed.setdefault((component, arms), []).append(numbers.setdefault(key, len(numbers)))
+        users = {component: Users(len(numbers)) for component, numbers in components.items()}
+        for (component, arms), items in needed.items():
+            users[component].add(sorted(arms), np.array(items))
+        counts: Counter[str] = Counter()
+        for component, of in users.items():
+            counts.update(of.counts(f"requests/{component}"))
+            # costs count attempts, and what a request cost is all of its attempts
+            counts[f"made/requests/{component}"] += sum(key not in shared.reused for key in components[component])
+        return counts
+
+    def _needs(self, place: int, texts: Mapping[str, int | None]) -> dict[tuple[str, int], frozenset[str]]:
+        """Returns the arms of a reading that need an answer where these texts are chosen, by name and sample of the request."""
+        found: dict[tuple[str, int], set[str]] = {}
+        for arm, strategies in self._readings[place].arms:
+            own = Choice({name: most for name, most in texts.items() if name in strategies})
+            for name, samples in self._rewriters[place].samples(own).items():
+                for sample in range(samples):
+                    found.setdefault((name, sample), set()).add(arm)
+        return {request: frozenset(arms) for request, arms in found.items()}
+
+    def _costs(
+        self,
+        row: int,
+        requests: Sequence[Sequence[Sequence[Request]]],
+        chosen: Sequence[Sequence[_Chosen]],
+        made: Answered,
+        own: Completions,
+        shared: GatheredCompletions,
+    ) -> list[dict[str, Any]]:
+        """Returns the cost entries of a query, each request once."""
+        asked: dict[Key, Request] = {}
+        for place, one in enumerate(self._readings):
+            for request in filter(None, [chosen[place][row].question, *requests[place][row]]):
+                called = replace(request, name=one.called[request.name, request.prompt_hash])
+                asked.setdefault(self._key(request), called)
+        entries = [
+            entry("rewrite", request.name, model=made[key].completion.model, reused=1)
+            if key in shared.reused
+            else self._completer.cost(request, made[key])
+            for key, request in asked.items()
+        ]
+        return entries + [self._completer.lost(request, own.lost[key]) for key, request in asked.items() if own.lost[key]]
+
+
+class RewriteFurther(Rewrite):
+    """The stage of a further engine: it appends to the texts of those before."""
+
+    NEEDS = (*Rewrite.NEEDS, "rewrites", "selections", "guarded", "counts")
+    ADDS = pa.schema([])
+
+
+def _known_as(error: Mapping[str, Any]) -> tuple[Any, ...]:
+    return error["component"], error["reason"], error["message"]
 
 
 def longest_answer(rewriting: Rewriting) -> int:

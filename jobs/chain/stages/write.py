@@ -2,66 +2,142 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
+import uuid
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from cluster import costs
 from cluster.run.shards import File, Manifest, commit, write_table
-from cluster.run.stage import shard_of
+from cluster.run.stage import heartbeat, shard_of
 from cluster.storage import Storage, open_storage
 from cluster.storage.traffic import take_traffic
-from jobs.chain.chosen import COUNT
+from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.error_counts import first_failed
-from jobs.chain.guard_counts import guard_counts
-from jobs.chain.selection_counts import further_texts, not_selected, selection_counts
-from jobs.tables import COMMITTED, LOST, NOTES, STORED
-from retrievers.ranking import ranks
-from rewriters.lengths import longer_cores
-from rewriters.reasons import GUARDED
+from jobs.chain.shard_counts import loss_counts, one_arm_counts
+from jobs.chain.stages.candidates import Candidates
+from jobs.chain.stages.stored import Rankings, candidates_table, costs_columns, flattened, scores_table, stored_table
+from jobs.chain.tables import ARM_STORED
+from jobs.tables import COMMITTED, STORED
 
-ARM = "run"  # the only arm of a plain run
+ROW_GROUP = 50_000  # rows: one of an arm's own has a few hundred, and takes longer to begin than to fill
 
 
 class Write:
     """A worker of the last stage."""
 
-    NEEDS = ("shard", "query_id", "log_count", "rewrites", "selection", "guarded", "stored", "chosen", "candidates", "hits",
-             "costs", "errors", "overhead")  # fmt: skip
+    NEEDS = ("shard", "query_id", "log_count", "rewrites", "selections", "guarded", "chosen", "stored", "documents", "fused",
+             "ranked", "counts", "costs", "errors", "overhead")  # fmt: skip
     GIVES = COMMITTED
 
-    def __init__(self, run: str, planned: int, start: int, keep_candidates: bool = False) -> None:
-        """Opens the run's folder.
+    def __init__(self, work: SharedWork, run: str, start: int) -> None:
+        """Opens the job's folder.
 
         Args:
-            run: the run's folder.
-            planned: number of planned strategies.
-            start: the number of this start of the run, from 1.
-            keep_candidates: whether the fused candidates are written, too.
+            work: of all arms.
+            run: the job's folder.
+            start: the number of this start of the job, from 1.
         """
+        self._work, self._start = work, start
+        self._schemas = ARM_STORED if work.only is None else STORED
         self._storage = open_storage(run)
-        self._planned, self._start, self._keep_candidates = planned, start, keep_candidates
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Writes and commits the shard; returns one row of COMMITTED."""
-        began = time.perf_counter()
+        began, work = time.perf_counter(), self._work
         shard = shard_of(table)
         files = files_before(table)
-        tables = flatten(table)
-        if self._keep_candidates:
-            ids = table.column("query_id").combine_chunks()
-            tables["candidates"] = stored_table(STORED["candidates"], flattened(ids, table, "candidates"))
+        block = Candidates(table, len(work.answers), len(work.rerankers))
+        ids = table.column("query_id").combine_chunks()
+        columns = {name: flattened(ids, table, name) for name in ("rewrites", "selections", "costs", "errors")}
+        columns["costs"] = costs_columns(columns["costs"])
+        tables = {name: stored_table(self._schemas[name], of) for name, of in columns.items()}
+        results = self._results(shard, table, block)
+        counts = loss_counts(tables) + results.counts
+        counts.update(one_arm_counts(table, tables, len(work.only.strategies)) if work.only else {})
+        counts["queries"] = table.num_rows
+        counts["log_rows"] = pc.sum(table.column("log_count")).as_py()
+        counts["rewrites"] = tables["rewrites"].num_rows
+        for one in table.column("counts").combine_chunks().flatten().to_pylist():
+            counts[one["name"]] += one["count"]
+        files |= results.files
+        if work.keep_candidates:
+            tables["candidates"] = candidates_table(ids, block, work.answers[0].candidates)
+        if block.scored:
+            tables["scores"] = scores_table(self._schemas["scores"], ids, block, work)
         for name, rows in tables.items():
             if rows.num_rows:
-                files[name] = [write_table(self._storage, name, shard, rows)]
-        counts = shard_counts(table, tables, self._planned)
-        return committed_row(self._storage, table, self._start, files, counts, began)
+                files.setdefault(name, []).append(write_table(self._storage, name, shard, rows))
+        return committed_row(self._storage, table, self._start, files, dict(counts), began)
+
+    def _results(self, shard: int, table: pa.Table, block: Candidates) -> _Results:
+        """Writes the results of all arms, and what stands behind them, an arm after the other."""
+        counts: Counter[str] = Counter()
+        ranked = Rankings(table, block, self._work)
+        with _Written(self._storage, "results", shard) as results, _Written(self._storage, "tails", shard) as tails:
+            for number, answer in enumerate(self._work.answers):
+                found, behind = ranked.tables(number)
+                queries = pc.count_distinct(found.column("query_id")).as_py()
+                if self._work.only is None:
+                    counts[f"arm/{answer.arm}/queries_with_results"] += queries
+                    counts["arms_with_results"] += queries
+                else:
+                    counts["queries_with_results"] += queries
+                results.add(found)
+                tails.add(behind)
+        counts["results"] = results.file.rows
+        files = {name: [one.file] for name, one in (("results", results), ("tails", tails)) if one.file.rows}
+        return _Results(counts, files)
+
+
+class _Results(NamedTuple):
+    """What was written of the results of a shard, by table, and its counts."""
+
+    counts: Counter[str]
+    files: dict[str, list[File]]
+
+
+class _Written:
+    """A file of one table, written one row group after the other: memory holds one group's rows."""
+
+    def __init__(self, storage: Storage, table: str, shard: int) -> None:
+        self._storage, self._key = storage, f"{table}/shard-{shard:06d}-{uuid.uuid4().hex[:12]}.parquet"
+        self._schema, self._sink, self._group = ARM_STORED[table], io.BytesIO(), list[pa.Table]()
+        self.file = File(self._key, 0, 0)
+
+    def __enter__(self) -> _Written:
+        self._writer = pq.ParquetWriter(self._sink, self._schema, compression="zstd")
+        return self
+
+    def add(self, rows: pa.Table) -> None:
+        """Adds rows."""
+        self._group.append(rows)
+        self.file = self.file._replace(rows=self.file.rows + rows.num_rows)
+        if sum(one.num_rows for one in self._group) >= ROW_GROUP:
+            self._write()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            return
+        if self._group:
+            self._write()
+        self._writer.close()
+        data = self._sink.getvalue()
+        self.file = self.file._replace(size=len(data))
+        if self.file.rows:
+            self._storage.put(self._key, data)
+
+    def _write(self) -> None:
+        self._writer.write_table(pa.concat_tables(self._group))
+        self._group = []
+        heartbeat()
 
 
 def files_before(table: pa.Table) -> dict[str, list[File]]:
@@ -114,107 +190,3 @@ def committed_row(
     return pa.table(
         {"shard": [shard], "manifest": [json.dumps(asdict(manifest))], "traffic": [json.dumps(after)]}, schema=COMMITTED
     )
-
-
-def flatten(table: pa.Table) -> dict[str, pa.Table]:
-    """Returns the stored tables of one block by name, in the order of its rows."""
-    ids = table.column("query_id").combine_chunks()
-    tables = {
-        "rewrites": stored_table(STORED["rewrites"], flattened(ids, table, "rewrites")),
-        "results": stored_table(STORED["results"], flattened(ids, table, "hits") | {"arm": ARM}),
-        "costs": stored_table(STORED["costs"], costs_columns(flattened(ids, table, "costs"))),
-        "errors": stored_table(STORED["errors"], flattened(ids, table, "errors")),
-    }
-    selected = table.filter(pc.is_valid(table.column("selection")))
-    if selected.num_rows:
-        chosen = selected.column("selection").combine_chunks()
-        columns = {field.name: chosen.field(field.name) for field in chosen.type}
-        tables["selections"] = stored_table(
-            STORED["selections"], {"query_id": selected.column("query_id").combine_chunks()} | columns
-        )
-    if "scores" in table.column_names:
-        tables["scores"] = stored_table(STORED["scores"], flattened(ids, table, "scores"))
-    return tables
-
-
-def shard_counts(table: pa.Table, tables: dict[str, pa.Table], planned: int) -> dict[str, int]:
-    """Returns the counts of one shard, as in its manifest: the run's balances and closing table are sums of them.
-
-    Args:
-        table: the block.
-        tables: its stored tables, from `flatten`.
-        planned: number of planned strategies.
-    """
-    errors = tables["errors"].select(["query_id", "stage", "component", "reason"]).to_pylist()
-    failures = [error for error in errors if error["reason"] not in NOTES]
-    counts: Counter[str] = Counter()
-    counts["queries"] = table.num_rows
-    counts["log_rows"] = pc.sum(table.column("log_count")).as_py()
-    counts["planned"] = planned * table.num_rows
-    counts["rewrites"] = tables["rewrites"].num_rows
-    further = further_texts(tables["rewrites"])
-    counts["further_texts"] = sum(further.values())
-    counts["not_selected"] = not_selected(tables, planned)
-    counts.update({f"further_texts/{strategy}": n for strategy, n in further.items()})
-    counts.update(selection_counts(tables))
-    counts["rewrite_errors"] = sum(error["stage"] == "rewrite" for error in failures)
-    counts["guarded"] = sum(error["stage"] == "rewrite" and error["reason"] in GUARDED for error in errors)
-    counts["results"] = tables["results"].num_rows
-    counts["queries_with_results"] = pc.count_distinct(tables["results"].column("query_id")).as_py()
-    counts["longer_cores"] = longer_cores(*(tables["rewrites"].column(n).to_pylist() for n in ("query_id", "strategy", "text")))
-    for row in tables["rewrites"].group_by(["strategy", "parsed_as"]).aggregate([([], "count_all")]).to_pylist():
-        counts[f"rung/{row['strategy']}/{row['parsed_as']}"] += row["count_all"]
-    counts.update(guard_counts(table, tables["rewrites"]))
-    chosen = table.column("chosen").combine_chunks().drop_null()
-    counts.update(f"{COUNT}/{strategy}" for strategy in chosen.field("strategy").to_pylist())
-    counts.update(loss_counts(tables))
-    return dict(counts)
-
-
-def loss_counts(tables: Mapping[str, pa.Table]) -> Counter[str]:
-    """Returns the counts of a shard's errors, of the queries that failed, and of requests whose answers were lost.
-
-    Args:
-        tables: with the stored tables `errors` and `costs` of the shard.
-    """
-    errors = tables["errors"].select(["query_id", "stage", "component", "reason"]).to_pylist()
-    counts: Counter[str] = Counter()
-    counts["failed_queries"] = len({error["query_id"] for error in errors if error["reason"] not in NOTES})
-    counts["lost_requests"] = sum(
-        cost["requests"] for cost in tables["costs"].select(["error", "requests"]).to_pylist() if cost["error"] == LOST
-    )
-    for error in errors:
-        counts[f"error/{error['stage']}/{error['component'] or ''}/{error['reason']}"] += 1
-    for _, stage, reason in {(error["query_id"], error["stage"], error["reason"]) for error in errors}:
-        counts[f"error_queries/{stage}/{reason}"] += 1  # one answer may fail several strategies
-    return counts
-
-
-Columns = dict[str, Any]
-
-
-def flattened(ids: pa.Array, table: pa.Table, column: str) -> Columns:
-    """Returns the structs of a list column as columns, with the query_id of their row and their rank in it, from 1."""
-    lists = table.column(column).combine_chunks()
-    flat = lists.flatten()
-    columns = {field.name: flat.field(field.name) for field in flat.type}
-    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
-    return {"query_id": ids.take(pc.list_parent_indices(lists)), "rank": pa.array(ranks(lengths))} | columns
-
-
-def costs_columns(columns: Columns) -> Columns:
-    """Returns the columns of costs/ with a null query_id for start-up costs, which belong to no query."""
-    own = pc.invert(pc.starts_with(columns["component"], costs.START_UP))
-    return columns | {"query_id": pc.if_else(own, columns["query_id"], pa.scalar(None, pa.string()))}
-
-
-def stored_table(schema: pa.Schema, columns: Columns) -> pa.Table:
-    """Returns a stored table; a column that is not given is null, one that is a string has it in every row."""
-    rows = len(columns["query_id"])
-    arrays = []
-    for field in schema:
-        values = columns.get(field.name)
-        if values is None or isinstance(values, str):
-            values = pa.repeat(pa.scalar(values, field.type), rows)
-        arrays.append(values.cast(field.type))
-    return pa.Table.from_arrays(arrays, schema=schema)

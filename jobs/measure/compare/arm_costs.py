@@ -1,7 +1,7 @@
 """What each arm of an ablation costs: alone, and what leaving it out would save.
 
 An ablation does the work of all arms once, so no arm's cost is measured by itself. It is the number of requests, searches and
-pairs that the arm needs (`jobs.chain.ablate.needs`), times what one of that kind cost in this ablation: the seconds,
+pairs that the arm needs (`jobs.chain.arms.needs`), times what one of that kind cost in this ablation: the seconds,
 accelerator seconds and tokens of a component (`RunFolder.spent`) over the number that was made, each with all attempts at it.
 What was reused from an earlier ablation is no part of either; a component of which nothing was made here has no known cost,
 nor has an arm that needs it. Fusing, ordering, writing, the start-up of workers, the driver and nodes without work are not
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cluster.costs import Prices, Totals, add_totals, stage_sums
-from jobs.chain.ablate.needs import KINDS, Need, arm_needs
+from jobs.chain.arms.needs import KINDS, Need, arm_needs
 from jobs.runs.bill import Bill
 from jobs.runs.folder import RunFolder
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cluster.errors import ConfigError
-from jobs.chain.list_columns import cuts_of
+from jobs.chain.cuts import cuts_of
 from jobs.log.judgements import Judgements, Key
 from jobs.measure.evaluate.original import fuse_original
 from jobs.runs.folder import RunFolder

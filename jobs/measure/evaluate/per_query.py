@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from cluster.errors import ConfigError
 from cluster.storage.s3_duckdb import reason
-from jobs.chain.list_columns import cut_from
+from jobs.chain.cuts import cut_from
 from jobs.job.measure_names import check_grades, check_measures, deepest_rank
 from jobs.log.judgements import Judgements
 from jobs.log.task import connect, no_room

@@ -20,8 +20,8 @@ from cluster.errors import RewriterError, Stopped
 from cluster.isolation import KilledWorkerError
 from cluster.run.progress import ProgressTracker
 from cluster.run.snapshot import BlockTotals
-from jobs.chain.ablate.stages.retrieve import RetrieveArms
-from jobs.chain.ablate.stages.write import WriteArms
+from jobs.chain.stages.retrieve import RetrieveArms
+from jobs.chain.stages.write import WriteArms
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
 from jobs.measure.compare.arm_costs import arm_costs

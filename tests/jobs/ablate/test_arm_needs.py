@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from blocks import index_fields
 
-from jobs.chain.ablate.needs import KINDS, Need, arm_needs
+from jobs.chain.arms.needs import KINDS, Need, arm_needs
 from jobs.config.load import load_config
 from jobs.run.ablation import prepare_ablation
 from jobs.run.run import run

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.errors import ConfigError
-from jobs.chain.ablate.arms import FULL, Arm, arms_of
+from jobs.chain.arms.arms import FULL, Arm, arms_of
 from jobs.config.config import Config
 from retrievers.fusion import list_weight
 

@@ -148,7 +148,7 @@ def test_the_next_ablation_reads_no_list_that_was_joined_by_another_count_of_wor
     known = lists(done(make({}, *together, "fuse.method=rrf")))
     assert known == first
     monkeypatch.setattr("retrievers.joined.words", lambda text: text.split() * (10 if text.startswith("about") else 1))
-    monkeypatch.setattr("jobs.chain.ablate.shared_work.ANALYZE_VERSION", 3, raising=False)
+    monkeypatch.setattr("jobs.chain.arms.shared_work.ANALYZE_VERSION", 3, raising=False)
     assert lists(done(make({}, *together, "fuse.method=best"))) != first
 
 

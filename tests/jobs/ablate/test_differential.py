@@ -16,8 +16,8 @@ from fake_models import FakeModels
 from fake_server import FakeServer
 from whole_runs import rows
 
-from jobs.chain.ablate.arms import BASELINE, FULL, Arm
-from jobs.chain.ablate.requests import SAMPLES_APART
+from jobs.chain.arms.arms import BASELINE, FULL, Arm
+from jobs.chain.arms.requests import SAMPLES_APART
 from jobs.config.config import Config
 from jobs.config.load import load_config
 from jobs.job.measure_names import deepest_rank

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from whole_runs import rows
 
-from jobs.chain.ablate.arms import arms_of
-from jobs.chain.ablate.compile import _Lists
-from jobs.chain.list_columns import Cuts
+from jobs.chain.arms.arms import arms_of
+from jobs.chain.arms.compile import _Lists
+from jobs.chain.cuts import Cuts
 from jobs.config.config import Config
 from jobs.config.load import load_config
 from jobs.run.ablation import Ablation, prepare_ablation

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from jobs.chain.ablate.arms import FULL
+from jobs.chain.arms.arms import FULL
 from jobs.chain.stages.write import ARM
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import files, portions

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Generic, TypeVar
 
-from jobs.chain.ablate.arms import FULL, Arm
-from jobs.chain.ablate.equal_arms import DistinctArms, system
-from jobs.chain.ablate.faults import naming
-from jobs.chain.ablate.shared_work import Answer, OpenedBy, ScoredBy, Search, SharedWork, digest
-from jobs.chain.ablate.texts import ArmTexts
+from jobs.chain.arms.arms import FULL, Arm
+from jobs.chain.arms.equal_arms import DistinctArms, system
+from jobs.chain.arms.faults import naming
+from jobs.chain.arms.shared_work import Answer, OpenedBy, ScoredBy, Search, SharedWork, digest
+from jobs.chain.arms.texts import ArmTexts
 from jobs.chain.chosen import choosing_of
-from jobs.chain.list_columns import Cuts, cut_from, cuts_of
+from jobs.chain.cuts import Cuts, cut_from, cuts_of
 from jobs.config.config import Config
 from jobs.job import engine
 from jobs.job.changing import SearchedIndex, read_states, searched_indexes
@@ -64,7 +64,7 @@ def compile_arms(arms: Sequence[Arm], keep: int, *, sources: bool) -> Compiled:
     """Returns the arms with the work that they share.
 
     Args:
-        arms: By `jobs.chain.ablate.arms.arms_of`; generated ones that are an earlier one are left out.
+        arms: By `jobs.chain.arms.arms.arms_of`; generated ones that are an earlier one are left out.
         keep: Documents that are written per query and arm: results, and behind them those that measures read.
         sources: Whether the lists that a result comes from are written.
 

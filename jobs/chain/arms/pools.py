@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Sequence
 
 from cluster.run.pools import PoolRequest
-from jobs.chain.ablate.arms import Arm
-from jobs.chain.ablate.shared_work import digest
+from jobs.chain.arms.arms import Arm
+from jobs.chain.arms.shared_work import digest
 from jobs.config.config import Config
 from jobs.job.pools import requested_pools
 from jobs.job.request_shares import rerankers_of

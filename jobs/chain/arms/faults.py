@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from cluster.errors import ClusterError, ConfigError, RetrieverError, RewriterError
-from jobs.chain.ablate.arms import FULL, Arm
+from jobs.chain.arms.arms import FULL, Arm
 
 _OF_INDEXES = ("index-missing", "index-other", "index-damaged")
 _OWN_INDEX = (

@@ -1,4 +1,4 @@
-"""What the arms of an ablation share: requests, texts, lists, scores. Each is planned once for all arms that need it.
+"""What the arms of a job share: requests, texts, lists, scores. Each is planned once for all arms that need it; a run has one arm.
 
     Reading  the requests of an arm, and the texts that are read from their answers, and chosen; equal requests are one
     Search   the retrievers that search these texts
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from jobs.chain.chosen import Choosing
-from jobs.chain.list_columns import Cuts
+from jobs.chain.cuts import Cuts
 from jobs.job.changing import SearchedIndex, searched_indexes
 from jobs.job.keys import identity_fields
 from retrievers.analyzer import ANALYZE_VERSION
@@ -106,7 +106,7 @@ class Answer:
         keep: Results per query.
         looked: Documents per query, the results among them, that measures read: behind the results stand the other
             candidates, then the fused documents that are none.
-        cut_from: A shorter list is whole (`cut_from` in `jobs/chain/list_columns.py`).
+        cut_from: A shorter list is whole (`cut_from` in `jobs/chain/cuts.py`).
         candidates: Fused documents that are handed on, as `fuse.keep` has it; the reranker scores these.
         retrieved: Hits of a list, as `retrieve.depth` has it; other arms may have made the list deeper.
         choosing: How one text of each query is chosen; None: all are fused.
@@ -240,6 +240,15 @@ class SharedWork:
     keep_sources: bool
     filters: Mapping[str, str] = field(default_factory=dict)
     """Field of the indexes -> column of the log, the same for all arms: they decide what a query is."""
+    keep_lists: bool = True
+    """Whether the lists of the first answer are written to runs/."""
+    keep_candidates: bool = True
+    """Whether its fused candidates are written to candidates/."""
+
+    @property
+    def only(self) -> Answer | None:
+        """Returns the answer of a job of one arm, whose counts, flags and notes need no arm's name; None: there are several."""
+        return self.answers[0] if len(self.answers) == 1 else None
 
     @property
     def engines(self) -> dict[str, AnsweredBy]:

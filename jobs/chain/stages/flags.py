@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jobs.chain.ablate.shared_work import Answer, Reading
+from jobs.chain.arms.shared_work import Answer, Reading
 from jobs.chain.chosen import COUNT, NOT_CHOSEN, is_unchosen
 from jobs.chain.drift import DRIFT, Drifted, counts_as_drift
 from jobs.chain.guard_counts import FLAG

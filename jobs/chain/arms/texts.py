@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jobs.chain.ablate.arms import Arm
-from jobs.chain.ablate.shared_work import AnsweredBy, Reading, digest
+from jobs.chain.arms.arms import Arm
+from jobs.chain.arms.shared_work import AnsweredBy, Reading, digest
 from jobs.config.config import Config
 from rewriters.calls import in_prompt_order, joint_strategies
 from rewriters.engines.settings import EngineSettings

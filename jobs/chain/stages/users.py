@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from jobs.chain.ablate.shared_work import SharedWork
+from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.search_texts import Text
 from jobs.tables import ORIGINAL
 from retrievers.lists import TOGETHER

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from jobs.chain.ablate.shared_work import Search, SharedWork
-from jobs.chain.chosen import Choosing, choose, chosen_texts
+from jobs.chain.arms.shared_work import Search, SharedWork
+from jobs.chain.chosen import Choosing, choose, chosen_texts, chosen_values, flag_unchosen
 from jobs.chain.search_texts import Text
+from jobs.chain.tables import ARM_CHOSEN
 from retrievers.predictors import predicted, statistics_of
 from retrievers.retriever import Retriever
+from rewriters.strategy import searched_as_one
 
 
 class Choices:
@@ -31,7 +35,7 @@ class Choices:
         self._work, self._texts = work, texts
         self.numbers: dict[int, np.ndarray] = {}
         """Index of an answer -> the number of the text of each row that it chooses, shape (rows,)."""
-        known: dict[tuple[int, Choosing], np.ndarray] = {}
+        known = self._scores = dict[tuple[int, Choosing], np.ndarray]()
         for at, answer in enumerate(work.answers):
             if answer.choosing is None:
                 continue
@@ -58,6 +62,25 @@ class Choices:
         if answer not in self.numbers:
             return None
         return chosen_texts(self._texts[self._work.answers[answer].search], self.numbers[answer])
+
+    def flagged(self, table: pa.Table) -> pa.Table:
+        """Returns a block of one arm whose `rewrites` have the flag `not_chosen` where its search leaves them out."""
+        only = self._work.only
+        if only is None or 0 not in self.numbers:
+            return table
+        reading = self._work.readings[self._work.searches[only.search].reading]
+        return flag_unchosen(table, self._texts[only.search], self.numbers[0], searched_as_one(reading.rewriting.pool))
+
+    def column(self, rows: int) -> pa.ListArray:
+        """Returns the column `chosen` of a block."""
+        values: list[list[dict[str, Any]]] = [[] for _ in range(rows)]
+        for at, numbers in self.numbers.items():
+            answer = self._work.answers[at]
+            assert answer.choosing is not None
+            texts, scores = self._texts[answer.search], self._scores[answer.search, answer.choosing]
+            for row, one in enumerate(chosen_values(texts, scores, numbers)):
+                values[row].append({"arm": at, "number": int(numbers[row])} | one)
+        return pa.array(values, pa.list_(ARM_CHOSEN))
 
 
 def _route(search: Search, strategy: str) -> Collection[str]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
 
-from jobs.chain.ablate.arms import Arm
-from jobs.chain.ablate.shared_work import Answer, digest
+from jobs.chain.arms.arms import Arm
+from jobs.chain.arms.shared_work import Answer, digest
 from jobs.config.config import Config
 from retrievers.fusion import list_weight
 from rewriters.rewriter import Rewriting

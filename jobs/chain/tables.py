@@ -1,0 +1,51 @@
+"""The schemas of the chain's columns in flight, and of the tables of a job of several arms.
+
+In flight `rewrites`, `selections` and `guarded` name the first arm that has them; `runs` are the lists of each search, which refer
+to the distinct `lists` of their query; `documents` are the distinct documents of a query that any arm has; `fused`, `scores` and
+`ranked` refer to them and to each other by index.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from jobs.tables import CHOSEN, HIT, LEFT_OUT, REWRITE, SELECTION, SOURCE, STORED
+
+_ARM = ("arm", pa.string())
+ARM_REWRITE = pa.struct([*REWRITE, _ARM])
+ARM_SELECTION = pa.struct([_ARM, *SELECTION])
+ARM_LEFT_OUT = pa.struct([_ARM, *LEFT_OUT])
+COUNT = pa.struct([("name", pa.string()), ("count", pa.int64())])  # of the block, in its first row
+HITS = pa.list_(HIT)
+RUN = pa.struct(
+    [
+        ("search", pa.int16()),  # index of `SharedWork.searches`
+        ("list", pa.int32()),  # index of `lists` of the row
+        ("strategy", pa.string()),
+        ("position", pa.int32()),
+        ("retriever", pa.string()),
+        ("text", pa.int32()),  # index among the texts of the search in this row; -1: several, searched as one
+        ("weight", pa.float64()),
+        ("position_weight", pa.float64()),
+    ]
+)
+# Matrix of the cosines of a query's texts of a search (original first, then the rewrites; those of a strategy with `as_one` are
+# one), row-major.
+COSINES = pa.struct([("search", pa.int16()), ("values", pa.list_(pa.float32()))])
+# The text that an arm chooses; `number` is its index among the texts of the arm's search.
+ARM_CHOSEN = pa.struct([("arm", pa.int16()), ("number", pa.int32()), *CHOSEN])
+DOCUMENT = pa.struct([("doc_id", pa.string()), ("scored_by", pa.list_(pa.int16()))])  # indexes of `SharedWork.rerankers`
+FUSED = pa.struct(
+    [("arm", pa.int16()), ("document", pa.int32()), ("score", pa.float64()), ("sources", pa.list_(SOURCE))]
+)  # in order of arms and ranks; `arm` is an index of `SharedWork.answers`; `sources` is null unless they are kept
+PAIR_SCORE = pa.struct([("reranker", pa.int16()), ("document", pa.int32()), ("score", pa.float64())])
+RANKED = pa.struct([("arm", pa.int16()), ("fused", pa.int32()), ("score", pa.float64())])  # in order of arms and ranks
+
+ARM_STORED: dict[str, pa.Schema] = STORED | {
+    "rewrites": STORED["rewrites"].append(pa.field("arm", pa.string())),
+    "selections": pa.schema([("query_id", pa.string()), *ARM_SELECTION]),
+    # which reranker, of several with the same model: as `ablation.arms[].reranker` of run.json names it
+    "scores": STORED["scores"].append(pa.field("reranker", pa.string())),
+    # behind the results of an arm, for measures that read deeper: `rank` goes on where the results end
+    "tails": pa.schema([("query_id", pa.string()), ("arm", pa.string()), ("rank", pa.int32()), ("doc_id", pa.string())]),
+}
