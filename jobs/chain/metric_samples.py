@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from cluster.costs import START_UP
 from cluster.metrics.table import METRICS, MetricSample
 from cluster.run.session import IN_PROCESS
+from jobs.chain.stages.candidates import Candidates
 from jobs.config.config import Config
 
 
@@ -33,20 +34,23 @@ def rewrite_samples(table: pa.Table) -> list[MetricSample]:
     return found + list(_by_type("dmqr_calls_per_query_bucket", types, _requests(table), np.ones(table.num_rows, bool)))
 
 
-def score_samples(table: pa.Table, logits: bool) -> list[MetricSample]:
-    """Returns the best score of each query with results, of a block after ordering.
+def score_samples(table: pa.Table, logits: bool, rerankers: int) -> list[MetricSample]:
+    """Returns the best score of each query with results, of a block of one arm after ordering.
 
     Args:
         table: the block.
         logits: whether the reranker's scores are logits, which are shown between 0 and 1.
+        rerankers: 1, or 0 without a reranker.
     """
-    lists = table.column("hits").combine_chunks()
-    flat, rows = lists.flatten(), pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
-    reranked = flat.field("rerank_score").to_numpy(zero_copy_only=False)
+    block = Candidates(table, 1, rerankers)
+    lists = table.column("ranked").combine_chunks()
+    row = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
+    at = block.first[row] + lists.flatten().field("fused").to_numpy()
+    reranked = block.reranked[0][block.document[at]] if rerankers else np.full(len(at), np.nan)
     with np.errstate(over="ignore"):
         shown = 1 / (1 + np.exp(-reranked)) if logits else reranked
     best = np.full(table.num_rows, -np.inf)
-    np.maximum.at(best, rows, np.where(np.isnan(shown), flat.field("fused_score").to_numpy(zero_copy_only=False), shown))
+    np.maximum.at(best, row, np.where(np.isnan(shown), block.score[at], shown))
     return list(_by_type("dmqr_best_score_bucket", _types(table), best, np.isfinite(best)))
 
 
@@ -60,8 +64,12 @@ def _requests(table: pa.Table) -> np.ndarray:
 
 
 def _types(table: pa.Table) -> pa.Array:
-    """Returns the query type of each row."""
-    return pc.fill_null(pc.struct_field(table.column("selection").combine_chunks(), "query_type"), "")
+    """Returns the query type of each row of a block of one arm."""
+    lists = table.column("selections").combine_chunks()
+    types = np.full(table.num_rows, "", dtype=object)
+    rows = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
+    types[rows] = [one or "" for one in lists.flatten().field("query_type").to_pylist()]
+    return pa.array(types, pa.string())
 
 
 def _by_type(name: str, types: pa.Array, values: np.ndarray, counted: np.ndarray) -> Iterator[MetricSample]:

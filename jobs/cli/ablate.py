@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from functools import partial
 from typing import TYPE_CHECKING
 
 from jobs.cli.driving import again, drive, finished, load
@@ -37,8 +36,7 @@ def ablate(options: argparse.Namespace) -> int:
             write_pages(found, texts=prepared.config.report.texts, samples=prepared.config.report.samples)
         return found
 
-    job = partial(run, work=ablation.work)
-    found = drive("ablate", prepared, command, lambda progress, log: job(prepared, progress, command, log), closed)
+    found = drive("ablate", prepared, command, lambda progress, log: run(ablation, progress, command, log), closed)
     if isinstance(found, int):
         return found
     if options.json:

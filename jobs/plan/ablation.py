@@ -7,10 +7,10 @@ from typing import Any
 
 from jobs.chain.arms.needs import KINDS
 from jobs.plan.saving import planned_saving
-from jobs.run.ablation import Ablation
+from jobs.run.job import Job
 
 
-def planned_ablation(ablation: Ablation, queries: int) -> dict[str, Any]:
+def planned_ablation(ablation: Job, queries: int) -> dict[str, Any]:
     """Returns the arms of an ablation and what they share, as JSON-able values.
 
     Args:

@@ -26,12 +26,11 @@ from jobs.log.dedup import dedup
 from jobs.plan.ablation import ablation_rows, planned_ablation
 from jobs.plan.estimate import SAMPLE, estimate
 from jobs.plan.searches import all_searches
-from jobs.run.ablation import Ablation
 from jobs.run.finish import unwritten_tables
+from jobs.run.job import Job, run_of
 from jobs.run.pool_sizes import CALIBRATION, has_auto, known_seconds, seconds_words, with_seconds
 from jobs.run.spending import expected_requests, requests_per_query, tries_per_request
 from jobs.run.unchanged import check_indexes_unchanged
-from jobs.run.work import RUN
 from jobs.runs.tally import summed
 from jobs.tables import ORIGINAL
 from jobs.terminal.formats import clock, money, unpriced
@@ -43,7 +42,7 @@ PLAN_FILES = 3  # least number of files that planning writes: queries, query_map
 SHARD_TABLES = ("rewrites", "selections", "results", "scores", "costs", "runs", "candidates", "errors")
 
 
-def plan(prepared: Prepared, progress: LiveDisplay, ablation: Ablation | None = None) -> dict[str, Any]:
+def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None) -> dict[str, Any]:
     """Returns the planned, committed and remaining work of a run as JSON-able values; writes nothing.
 
     With an ablation that is not finished, engines and pools are those of its arms, which have all that the run has.
@@ -73,11 +72,11 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Ablation | None = 
     finished = storage.stat(SUCCESS) is not None
     if not finished:
         check_free(storage, time.time())
-    work, worked, whose = RUN, prepared, ""
+    job, whose = run_of(prepared), ""
     if ablation is not None and ablation.prepared.storage.stat(SUCCESS) is None:
-        work, worked, whose = ablation.work, ablation.prepared, "; as ablate needs them"
+        job, whose = ablation, "; as ablate needs them"
     if whose or not finished:
-        work.check_engines(worked)
+        job.check_engines()
     left = counts["queries"] - sum(manifest.counts["queries"] for manifest in done)
     calls = requests_per_query(prepared.rewriting)
     texts_of = {ORIGINAL: 1} | {strategy.name: strategy.lists for strategy in prepared.rewriting.pool}
@@ -85,8 +84,8 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Ablation | None = 
     some = expected_requests(prepared.rewriting, texts)
     expected = estimate(prepared, left, done, texts, searches)
     tables = len(SHARD_TABLES) - len(unwritten_tables(config))
-    pools, resources, sized = _pools(worked, progress, work.pools(worked), shards)
-    work.check(worked, pools)
+    pools, resources, sized = _pools(job.prepared, progress, job.pools, shards)
+    job.check(pools)
     return {
         "run_id": prepared.run_id,
         "folder": storage.root,

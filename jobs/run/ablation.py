@@ -1,32 +1,20 @@
-"""Checks of an ablation before it starts, and what a driver does with its shards."""
+"""Checks of an ablation before it starts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import replace
 
 from cluster.errors import ConfigError, nearest
-from cluster.run.session import IN_PROCESS
-from cluster.run.shards import File, Plan
 from jobs.chain.arms.arms import Arm, arms_of
 from jobs.chain.arms.compile import Compiled, compile_arms
-from jobs.chain.pipeline import arm_stages
-from jobs.chain.arms.pools import arm_pools, arm_rerankers, pooled_config
-from jobs.chain.arms.requests import at_most
-from jobs.chain.tables import ARM_STORED
-from jobs.chain.journal import Key
+from jobs.chain.arms.pools import pooled_config
 from jobs.config.config import Config
-from jobs.job import engine
 from jobs.job.keys import SCHEMA_VERSION, VERSIONS, run_id
 from jobs.job.measure_names import check_measures, deepest_rank
 from jobs.job.prepare import Prepared, log_columns, prepare
-from jobs.job.request_shares import check_shares
 from jobs.log.check import has_values
-from jobs.run.finish import log_balances
-from jobs.run.spending import tries_per_request
-from jobs.run.work import Balances, Work
-from jobs.tables import BY_FALLBACK
+from jobs.run.job import Job
 from rewriters.engines.settings import RecordedSettings
 from rewriters.rewriter import Rewriting
 
@@ -34,38 +22,7 @@ from rewriters.rewriter import Rewriting
 SLICES = ("query_type", "frequency", "difficulty", "words", "language")
 
 
-@dataclass(frozen=True)
-class Ablation:
-    """A checked ablation."""
-
-    prepared: Prepared
-    compiled: Compiled
-    pooled: Config
-    """The config whose pools it needs."""
-
-    @property
-    def work(self) -> Work:
-        """Returns what a driver does with its shards."""
-        pooled, compiled = self.pooled, self.compiled
-        engines = [one.settings for one in compiled.work.engines.values()]
-        rerankers = arm_rerankers(compiled.arms)
-        tries: dict[Key, int] = {}
-        for reading in compiled.work.readings:
-            for key in at_most(reading):
-                tries[key] = max(tries.get(key, 0), 1 + tries_per_request(reading.asked))
-        return Work(
-            pools=lambda _: arm_pools(pooled, engines, rerankers),
-            check_engines=lambda prepared: _check_engines(prepared, compiled),
-            check=lambda _, pools: check_shares(pooled, pools, rerankers),
-            stages=lambda prepared, pools, start: arm_stages(prepared, compiled, pools, start),
-            requests_per_query=lambda _: sum(tries.values()),
-            schemas=lambda _: _schemas(compiled),
-            balances=partial(_balances, compiled),
-            is_newest=False,
-        )
-
-
-def prepare_ablation(config: Config, config_path: str) -> Ablation:
+def prepare_ablation(config: Config, config_path: str) -> Job:
     """Returns a checked ablation with the name of its folder; no table is written.
 
     Raises:
@@ -100,7 +57,7 @@ def prepare_ablation(config: Config, config_path: str) -> Ablation:
         states={place: state for one in opened for place, state in one.states.items()},
         notes={"ablation": {"arms": [_noted(arm, compiled) for arm in arms], "answered": len(answered)}},
     )
-    return Ablation(prepared, compiled, pooled)
+    return Job(prepared, compiled, pooled)
 
 
 def _of_log(prepared: Prepared, name: str) -> bool:
@@ -126,14 +83,6 @@ def _check_baseline(config: Config, arms: list[Arm]) -> None:
         raise ConfigError("config-value", f"evaluate.baseline: no arm {config.evaluate.baseline!r}{known}")
 
 
-def _check_engines(prepared: Prepared, compiled: Compiled) -> None:
-    """Checks the engines of all arms, which may send requests to their servers."""
-    local = prepared.config.cluster.address in ("local", IN_PROCESS)
-    engines = {one.key: one.settings for reading in compiled.work.readings for one in reading.engines.values()}
-    for one in engines.values():
-        engine.check(one, local)
-
-
 def _warnings(arms: Sequence[Arm]) -> tuple[str, ...]:
     """Returns what works, and probably not as it is meant."""
     overlap = [one.name for one in arms if one.config.used_redundancy not in ("none", one.config.fuse.redundancy)]
@@ -155,35 +104,3 @@ def _check_samples(config: Config, rewriting: Rewriting) -> None:
         else:
             return
     raise ConfigError("config-value", f"ablate.samples: {config.ablate.samples}: {why}")
-
-
-def _schemas(compiled: Compiled) -> dict[str, object]:
-    """Returns the schemas of the tables that an ablation writes."""
-    left_out = set()
-    if not compiled.work.rerankers:
-        left_out.add("scores")
-    if not any(answer.looked > answer.keep for answer in compiled.work.answers):
-        left_out.add("tails")
-    if not any(reading.rewriting.selects for reading in compiled.work.readings):
-        left_out.add("selections")
-    return {name: schema for name, schema in ARM_STORED.items() if name not in left_out}
-
-
-def _balances(
-    compiled: Compiled, prepared: Prepared, plan: Plan, counts: Mapping[str, int], tables: Mapping[str, list[File]]
-) -> Balances:
-    """Returns the counts that must be equal: of the log, and that every arm answered every query."""
-    rows = {table: sum(file.rows for file in files) for table, files in tables.items()}
-    queries, failed = plan.counts["queries"], sum(counts.get(f"error_queries/retrieve/{one}", 0) for one in BY_FALLBACK)
-    found = [
-        *log_balances(plan, counts, rows),
-        ("rewrites committed", counts.get("rewrites", 0), "rows of rewrites", rows["rewrites"]),
-        ("results committed", counts.get("results", 0), "rows of results", rows["results"]),
-    ]
-    for answer in compiled.work.answers:
-        answered = counts.get(f"arm/{answer.arm}/queries_with_results", 0)
-        none = counts.get(f"arm/{answer.arm}/no_hits", 0)
-        found.append(
-            (f"arm {answer.arm!r}: queries", queries, "those with results + without hits + failed", answered + none + failed)
-        )
-    return found

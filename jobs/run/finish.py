@@ -16,36 +16,35 @@ from jobs.chain.journal import remove_journals
 from jobs.config.config import Config
 from jobs.job.prepare import Prepared
 from jobs.log.task import PLAN
-from jobs.tables import STORED
+from jobs.tables import BY_FALLBACK, STORED
 
-BalancesOf = Callable[[Prepared, Plan, Mapping[str, int], Mapping[str, list[File]]], list[tuple[str, int, str, int]]]
+Balance = tuple[str, int, str, int]
+"""A count after its name, and another after its own: they must be equal."""
 
 
 def finish(
-    prepared: Prepared,
+    storage: Storage,
     plan: Plan,
     counts: Mapping[str, int],
+    schemas: Mapping[str, pa.Schema],
+    balances: Callable[[Mapping[str, list[File]]], Iterable[Balance]],
     record: Callable[[], None] = lambda: None,
-    schemas: Mapping[str, pa.Schema] | None = None,
-    balances: BalancesOf | None = None,
 ) -> None:
-    """Finishes a run whose shards are all committed: checks the balances, removes orphans, writes `_SUCCESS.json`.
+    """Finishes a job whose shards are all committed: checks the balances, removes orphans, writes `_SUCCESS.json`.
 
     Args:
-        prepared: the job.
-        plan: of the run.
+        storage: its folder.
+        plan: of the job.
         counts: sums over the committed shards.
+        schemas: of its tables.
+        balances: returns the counts that must be equal, from the committed files of each table.
         record: called right before `_SUCCESS.json` is put.
-        schemas: of its tables; None: those of a run.
-        balances: `jobs.run.work.Work.balances`; None: those of a run.
 
     Raises:
         ClusterError: a balance does not hold.
     """
-    storage = prepared.storage
-    schemas = written_schemas(prepared) if schemas is None else schemas
     tables = committed_files(storage, plan, schemas)
-    check_balances(storage, (balances or run_balances)(prepared, plan, counts, tables))
+    check_balances(storage, balances(tables))
     for table, files in tables.items():
         if not files:  # a table without rows still has one file
             files.append(_put_empty(storage, table, schemas[table]))
@@ -79,19 +78,13 @@ def unwritten_tables(config: Config) -> set[str]:
     return {name for name, written in kept.items() if not written}
 
 
-def written_schemas(prepared: Prepared) -> dict[str, pa.Schema]:
-    """Returns the schemas of the tables that a run writes."""
-    left_out = unwritten_tables(prepared.config)
-    return {name: schema for name, schema in STORED.items() if name not in left_out}
-
-
 def committed_files(storage: Storage, plan: Plan, tables: Iterable[str] = STORED) -> dict[str, list[File]]:
     """Returns the committed files of each table; an empty list for a table without rows."""
     found = committed_tables(plan, manifests(storage))
     return {name: found.get(name, []) for name in tables}
 
 
-def log_balances(plan: Plan, counts: Mapping[str, int], rows: Mapping[str, int]) -> list[tuple[str, int, str, int]]:
+def log_balances(plan: Plan, counts: Mapping[str, int], rows: Mapping[str, int]) -> list[Balance]:
     """Returns the balances of log rows and queries.
 
     Args:
@@ -107,9 +100,7 @@ def log_balances(plan: Plan, counts: Mapping[str, int], rows: Mapping[str, int])
     ]
 
 
-def run_balances(
-    prepared: Prepared, plan: Plan, counts: Mapping[str, int], tables: Mapping[str, list[File]]
-) -> list[tuple[str, int, str, int]]:
+def run_balances(prepared: Prepared, plan: Plan, counts: Mapping[str, int], tables: Mapping[str, list[File]]) -> list[Balance]:
     """Returns the counts of log rows, queries, rewrites and results that must be equal."""
     rows = {table: sum(file.rows for file in files) for table, files in tables.items()}
     no_hits = sum(n for name, n in counts.items() if name.startswith("error/") and name.endswith("/no_hits"))
@@ -129,7 +120,24 @@ def run_balances(
     ]  # fmt: skip
 
 
-def check_balances(storage: Storage, balances: Iterable[tuple[str, int, str, int]]) -> None:
+def ablation_balances(
+    arms: Iterable[str], plan: Plan, counts: Mapping[str, int], tables: Mapping[str, list[File]]
+) -> list[Balance]:
+    """Returns the counts that must be equal: of the log, and that every arm answered every query."""
+    rows = {table: sum(file.rows for file in files) for table, files in tables.items()}
+    queries, failed = plan.counts["queries"], sum(counts.get(f"error_queries/retrieve/{one}", 0) for one in BY_FALLBACK)
+    found = [
+        *log_balances(plan, counts, rows),
+        ("rewrites committed", counts.get("rewrites", 0), "rows of rewrites", rows["rewrites"]),
+        ("results committed", counts.get("results", 0), "rows of results", rows["results"]),
+    ]
+    for arm in arms:
+        answered, none = counts.get(f"arm/{arm}/queries_with_results", 0), counts.get(f"arm/{arm}/no_hits", 0)
+        found.append((f"arm {arm!r}: queries", queries, "those with results + without hits + failed", answered + none + failed))
+    return found
+
+
+def check_balances(storage: Storage, balances: Iterable[Balance]) -> None:
     """Checks that counts are equal.
 
     Raises:

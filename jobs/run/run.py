@@ -7,7 +7,7 @@ import json
 import logging
 import time
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 
 from cluster import costs
 from cluster.errors import ClusterError, DmqrError, Stopped
@@ -24,6 +24,7 @@ from jobs.job.shipping import package_folders
 from jobs.run.draft import draft_plan, store_plan
 from jobs.run.finish import finish, put_latest
 from jobs.run.gauges import DriverGauges, tracked_metrics
+from jobs.run.job import Job, run_of
 from jobs.run.ledger import Ledger
 from jobs.run.pool_sizes import PoolSizes
 from jobs.run.progress_file import ProgressFile
@@ -34,7 +35,6 @@ from jobs.run.stream import Results, Runner, next_result, stream
 from jobs.run.traces import Traces, traced
 from jobs.run.unchanged import check_indexes_unchanged
 from jobs.run.watch import Watch
-from jobs.run.work import RUN, Work
 from jobs.runs.tally import Tally, tally_of
 from jobs.terminal.commit_log import log_commit
 from jobs.terminal.formats import queries
@@ -47,48 +47,48 @@ STARTING = "starting the workers"  # until the first worker works
 
 
 def run(
-    prepared: Prepared,
+    job: Job | Prepared,
     progress: LiveDisplay,
     resume_command: str = "the same command",
     log: LogFiles | None = None,
-    work: Work = RUN,
 ) -> tuple[Plan, Tally]:
     """Runs the job to its end, resuming from the committed shards; returns the plan and the sums of the run.
 
     Args:
-        prepared: the job.
+        job: the job; a run as `prepare` returns it has one arm.
         progress: shows the state of the run.
         resume_command: the command that resumes the run, for messages.
         log: stored in the run's folder, as soon as the lease is held.
-        work: what is done with the shards.
 
     Raises:
         Stopped: the run ended early; committed shards stay.
         ClusterError, ConfigError, RewriterError, RetrieverError: the run was refused before it began.
     """
+    job = run_of(job) if isinstance(job, Prepared) else job
+    prepared = job.prepared
     storage, where, ledger = prepared.storage, prepared.storage.root, Ledger()
     plan = read_plan(storage)
     if plan is not None:
         check_inputs(plan, prepared.inputs, where)
     if plan is not None and storage.stat(SUCCESS) is not None:
         event("resume", f"finished already: {where}")
-        if work.is_newest:
+        if job.is_run:
             put_latest(prepared)
         return plan, tally_of(storage)
     waiting = partial(event, "lease")
     before = wait_until_free(storage, time.time(), on_wait=waiting)
     if plan is None:
         check_indexes_unchanged(prepared)
-    work.check_engines(prepared)
+    job.check_engines()
     address = prepared.config.cluster.address
     if address != IN_PROCESS:
         progress.phase("starting Ray")
     outages = OutageLog(progress.state)
-    pools, nodes = work.pools(prepared), prepared.config.cluster.autoscaler_nodes
+    pools, nodes = job.pools, prepared.config.cluster.autoscaler_nodes
     session = open_session(address, pools, package_folders(), nodes)
     try:
         ledger.watch_nodes(session.nodes)
-        work.check(prepared, session.pools)
+        job.check(session.pools)
         if not session.local:
             check_shared(prepared.output, "output")
         grace = prepared.config.cluster.grace_seconds
@@ -116,8 +116,8 @@ def run(
                     )
                     tally = tally_of(storage)
                     night = Night(
-                        prepared, session, lease, record, plan, tally, sizes, progress, signals, outages,
-                        resume_command, traces, work,
+                        job, session, lease, record, plan, tally, sizes, progress, signals, outages,
+                        resume_command, traces,
                     )  # fmt: skip
                     night.run()
                     return plan, night.tally
@@ -135,7 +135,7 @@ def run(
 class Night:
     """A run of the driver that holds its lease."""
 
-    prepared: Prepared
+    job: Job
     session: Session | InProcessSession
     lease: Lease
     record: Record
@@ -147,12 +147,11 @@ class Night:
     outages: OutageLog
     resume_command: str
     traces: Traces
-    work_of: Work = RUN
 
-    @cached_property
-    def requests_per_query(self) -> int:
-        """The most requests to the LLM for a query: the loop asks for them twice a second."""
-        return self.work_of.requests_per_query(self.prepared)
+    @property
+    def prepared(self) -> Prepared:
+        """Returns the checked job without its arms."""
+        return self.job.prepared
 
     def run(self) -> None:
         """Processes the pending shards, finishes the run, and records its outcome."""
@@ -163,9 +162,10 @@ class Night:
             self.record.warn_of_changes()
             self.progress.phase("checking and closing")
             self.record.ledger.begin("finish")
-            of, put = self.work_of, partial(self._put, "finished")
-            finish(self.prepared, self.plan, self.tally.counts, put, of.schemas(self.prepared), of.balances)
-            if of.is_newest:
+            counts, put = self.tally.counts, partial(self._put, "finished")
+            balances = partial(self.job.balances, self.plan, counts)
+            finish(self.prepared.storage, self.plan, counts, self.job.schemas, balances, put)
+            if self.job.is_run:
                 put_latest(self.prepared)
         except BaseException as error:
             if not self.lease.lost():  # else run.json belongs to another driver
@@ -208,7 +208,7 @@ class Night:
 
     def _runner(self, shards: int, watch: Watch) -> Runner:
         start, budget = self.lease.number, self.prepared.config.limits.max_cost_usd
-        chain = self.work_of.stages(self.prepared, self.session.pools, start)
+        chain = self.job.stages(self.session.pools, start)
         watch.costed_as = {stage.name: stage.cost_stage or stage.name for stage in chain}
         if isinstance(self.session, InProcessSession):
             return LocalRunner(chain, start, budget)
@@ -313,7 +313,7 @@ class Night:
         judged = self.tally.counts["queries"] + (sum(beyond) if watch.state.stages else 0)
         total = max(1, self.plan.counts["queries"])
         requests = costs.stage_sums(watch.spent, "rewrite").get("requests", 0)
-        planned = total * self.requests_per_query
+        planned = total * self.job.requests_per_query
         paid = min(1.0, requests / planned) if planned else judged / total
         sums = Sums(judged, watch.counts, watch.spent, paid, halted or watch.snapshot.halted > 0, spending.around())
         return limit(self.prepared, self.plan, self.tally, sums, self.resume_command)

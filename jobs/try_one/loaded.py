@@ -21,24 +21,26 @@ from cluster.errors import ConfigError
 from cluster.run.meter import Meter
 from cluster.run.session import InProcessSession
 from cluster.run.stage import Stage
-from jobs.chain.completions import Completions, key_of
+from jobs.chain.arms.requests import as_made, request_key
+from jobs.chain.completions import Completions
 from jobs.chain.cuts import cuts_of
-from jobs.chain.pipeline import stages
+from jobs.chain.journal import Key
 from jobs.chain.search_texts import query_texts
 from jobs.config.config import Config
 from jobs.job.engine import open_worker_engine
 from jobs.job.opening import open_documents
-from jobs.job.pools import requested_pools
-from jobs.job.prepare import check_engine, prepare_query
+from jobs.job.prepare import prepare_query
 from jobs.job.request_shares import worker_settings
 from jobs.log.judge import Rejection, judge
 from jobs.log.variables import newest
+from jobs.run.job import run_of
 from jobs.tables import LOST, ORIGINAL, QUERIES
 from jobs.terminal.formats import unpriced
 from jobs.try_one.given import NOTHING, Given, check_utf8
-from jobs.try_one.trial import Row, Trial, document_counts
+from jobs.try_one.trial import Row, Trial, document_counts, one_arm_row
 from retrievers.hybrid.settings import all_indexed, indexed_identities
 from retrievers.retriever import DocumentStore
+from rewriters.engines import Request
 from rewriters.engines.recorded import RecordedEngine
 from rewriters.normalise import filtered_id, normalise
 from rewriters.query import Query
@@ -74,10 +76,12 @@ class LoadedConfig:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dmqr-try-"))
             self._prepared = prepare_query(config, config_file, folder)
             given.check(self._prepared.columns, config_file)
-            check_engine(self._prepared)
+            job = run_of(self._prepared)
+            job.check_engines()
             self._opened = stack.pop_all()
         self.config, self.warnings = self._prepared.config, self._prepared.warnings
-        chain = stages(self._prepared, InProcessSession(requested_pools(self.config)).pools, 1)
+        chain = job.stages(InProcessSession(job.pools).pools, 1)
+        self._work = job.compiled.work
         self._stages = [stage for stage in chain if stage.name not in SKIPPED]
         self._rewriter = Rewriter(self._prepared.rewriting)
 
@@ -122,8 +126,7 @@ class LoadedConfig:
             "context": context if normalise(context) else None,
             "values": values or None,
         }
-        (row,) = self._run_stages(query_id, query, more, report_phase).to_pylist()
-        row |= more
+        row = one_arm_row(self._run_stages(query_id, query, more, report_phase), self._work) | more
         row["lists"] = self._lists(row)
         own = [entry for entry in row["costs"] if not entry["component"].startswith(costs.START_UP)]
         start_up: Counter[str] = Counter()
@@ -239,11 +242,17 @@ class LoadedConfig:
             names.setdefault(indexes[name].get("corpus"), name)
         return [open_documents(name, worker_settings(retrievers[name], indexes[name], {})) for name in names.values()]
 
+    def _key(self, request: Request) -> Key:
+        """Returns the key of a request's completion, as the rewriting stage has it."""
+        reading = self._work.readings[-1]
+        return request_key(as_made(reading, request), reading.engines[request.engine].identity)
+
     def _requests(self, row: Row) -> list[Row]:
         """Returns each request with its prompt and its raw answer, or the error in place of one; in the order of the costs."""
         given = {name: value for name, value in (row.get("values") or {}).items() if value is not None}
         query = Query(row["query_id"], row["query"], row.get("context"), given)
         store = Completions(self._prepared.storage, self._tried, 1, 0.0)
+        key_of = self._key
         asked = self._rewriter.question(query)
         told = store.get([key_of(asked)]).get(key_of(asked)) if asked else None
         choice = self._rewriter.choose(query, told.completion if told else None)

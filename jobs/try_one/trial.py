@@ -6,13 +6,43 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+
 from cluster import costs
+from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.cuts import Cuts
+from jobs.chain.stages.candidates import Candidates
+from jobs.chain.stages.stored import Rankings
 from jobs.config.config import Config
 from retrievers.fusion import takes_part
 from retrievers.typos import with_typos
 
 Row = dict[str, Any]
+
+
+def one_arm_row(table: pa.Table, work: SharedWork) -> Row:
+    """Returns a block of one query and one arm after the ordering stage, as Python values.
+
+    `candidates` and `hits` are as in their tables; `selection` and `chosen` are null where nothing is chosen.
+    """
+    row: Row = table.drop_columns(
+        ["documents", "fused", "ranked", *(["scores"] * ("scores" in table.column_names))]
+    ).to_pylist()[0]
+    block = Candidates(table, 1, len(work.rerankers))
+    of = block.of(0)
+    sources = block.sources.to_pylist()
+    row["candidates"] = [
+        {"doc_id": block.doc_ids[document].as_py(), "score": score, "sources": sources[at]}
+        for document, score, at in zip(of.document.tolist(), of.score.tolist(), of.at.tolist(), strict=True)
+    ]
+    names = ("doc_id", "score", "fused_score", "rerank_score", "sources")
+    row["hits"] = [{name: one[name] for name in names} for one in Rankings(table, block, work).tables(0)[0].to_pylist()]
+    for one in row["rewrites"]:
+        del one["arm"]
+    selection, chosen = next(iter(row.pop("selections")), None), next(iter(row["chosen"]), None)
+    row["selection"] = selection and {name: value for name, value in selection.items() if name != "arm"}
+    row["chosen"] = chosen and {name: value for name, value in chosen.items() if name not in ("arm", "number")}
+    return row
 
 
 @dataclass(frozen=True)

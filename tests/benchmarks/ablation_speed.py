@@ -226,7 +226,7 @@ def pairs(folder: Path, name: str, queries: int = 20) -> bool:
     values = web_log(folder, queries, name) | {"retrieve": words}
     config = str(written(folder, values, name, rerank=rerank, ablate={"subsets": "all"}))
     ablation = prepare_ablation(load_config(config), config)
-    run(ablation.prepared, LiveDisplay(io.StringIO()), work=ablation.work)
+    run(ablation, LiveDisplay(io.StringIO()))
     scored = _pairs(ablation.prepared.storage.root)
     union: set[tuple[str, str]] = set()
     alone = 0

@@ -203,7 +203,7 @@ def answered(one: Set, *settings: str) -> tuple[Spent, Spent, Figures]:
     with quiet(), clock() as answering:
         ablation = prepare_ablation(load_config(one.path, settings), one.path)
         prepared = ablation.prepared
-        run(prepared, LiveDisplay(io.StringIO()), work=ablation.work)
+        run(ablation, LiveDisplay(io.StringIO()))
     with quiet(), clock() as measuring:
         assert prepared.judgements is not None
         frame = measure_arms(open_run(prepared.storage.root), prepared.judgements, prepared.config.evaluate.measures)

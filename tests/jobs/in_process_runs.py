@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
 from jobs.run.ablation import prepare_ablation
+from jobs.run.job import Job
 from jobs.run.run import run
 from jobs.runs.folder import RunFolder, open_run
 from jobs.terminal.live_display import LiveDisplay
@@ -49,7 +50,7 @@ def prepared_work(path: str, settings: Sequence[str], ablate: dict[str, Any] | N
     return prepare_ablation(load_config(path, [*settings, f"ablate={json.dumps(ablate)}"]), path)
 
 
-def finished(prepared: Prepared, work: Any = None) -> RunFolder:
-    """Runs a job, or the work of an ablation, to its end; returns its folder."""
-    run(prepared, LiveDisplay(io.StringIO()), **({} if work is None else {"work": work}))
-    return open_run(prepared.storage.root)
+def finished(job: Prepared | Job) -> RunFolder:
+    """Runs a job to its end; returns its folder."""
+    run(job, LiveDisplay(io.StringIO()))
+    return open_run((job.prepared if isinstance(job, Job) else job).storage.root)

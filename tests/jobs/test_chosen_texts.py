@@ -201,7 +201,7 @@ def test_arms_share_texts_and_lists_and_each_is_its_run(make: Make) -> None:
     assert len(ablation.compiled.work.readings) == 2  # none, and the texts of all others
     assert len({answer.search for answer in ablation.compiled.work.answers if answer.arm != "original"}) == 1
     assert planned_saving(ablation.compiled, 1).executed["searches"] == 4
-    folder = finished(ablation.prepared, ablation.work)
+    folder = finished(ablation)
     for arm, settings in (("one", QPP), ("two", "rewrite.select={kind: qpp, predictor: max_idf}"), ("full", "output=all")):
         alone = finished(make(settings, "output=alone"))
         assert results(folder, arm) == results(alone)
@@ -224,10 +224,10 @@ def test_arms_share_texts_and_lists_and_each_is_its_run(make: Make) -> None:
 def test_an_arm_that_alone_has_its_lists_searches_what_it_chooses(make: Make) -> None:
     changes = {"rewrite.select": {"kind": "qpp"}, "fuse.depth": 3}
     ablation = make(ablate={"arms": {"one": changes}})
-    folder = finished(ablation.prepared, ablation.work)
+    folder = finished(ablation)
     assert results(folder, "one") == results(finished(make(QPP, "fuse.depth=3", "output=alone")))
     again = make(ablate={"arms": {"other": {"rewrite.select": {"kind": "qpp", "predictor": "max_idf"}}}})
-    second = finished(again.prepared, again.work)  # over the lists that the first has gathered
+    second = finished(again)  # over the lists that the first has gathered
     assert results(second, "other") == results(finished(make("rewrite.select={kind: qpp, predictor: max_idf}", "output=alone")))
     assert sum(row["searches"] or 0 for row in rows(Path(second.storage.root), "costs")) == 0
 

@@ -163,7 +163,7 @@ def test_a_resumed_run_counts_what_a_whole_one_does(make: Make, monkeypatch: pyt
 def test_each_arm_counts_what_a_run_of_it_does(make: Make) -> None:
     arms = {"general alone": {"rewrite.strategies": ["general"]}, "overlap": {"fuse.redundancy": "overlap"}}
     ablation = make(ablate={"arms": arms})
-    folder = finished(ablation.prepared, ablation.work)
+    folder = finished(ablation)
     assert guard_counts(folder, "arm/full/guard/") == FOUND
     for arm, settings in (
         ("general alone", ['rewrite.strategies=["general"]']), ("overlap", ["fuse.redundancy=overlap"]),

@@ -127,7 +127,7 @@ def test_arms_keep_tenants_apart_and_equal_their_runs(values: Values, config_fil
     path = config_file(values | {"ablate": {"arms": arms}})
     for _ in range(2):  # the second takes lists and vectors that the first has gathered
         ablation = prepare_ablation(load_config(path, ["ablate.keep=9"] if _ else []), path)
-        run(ablation.prepared, LiveDisplay(io.StringIO()), work=ablation.work)
+        run(ablation, LiveDisplay(io.StringIO()))
         folder = Path(ablation.prepared.storage.root)
         for arm in ablation.compiled.arms:
             prepared = prepare(arm.config.model_copy(update={"output": "alone"}), path)

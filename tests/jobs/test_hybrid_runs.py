@@ -217,7 +217,7 @@ def test_an_arm_with_it_is_what_a_run_of_it_alone_is(path: str, bm25: Values, se
     }
     config = load_config(path, [f"ablate={json.dumps({'arms': arms})}"])
     ablation = prepare_ablation(config, path)
-    run(ablation.prepared, LiveDisplay(io.StringIO()), work=ablation.work)
+    run(ablation, LiveDisplay(io.StringIO()))
     found = rows(Path(ablation.prepared.storage.root), "results")
     for arm in ablation.compiled.arms:
         alone = run_in_process(prepare(arm.config, path))

@@ -259,5 +259,5 @@ def test_the_best_score_is_between_0_and_1_where_a_server_gives_logits(path: str
 
 
 def done_ablation(ablation: Any) -> Path:
-    run(ablation.prepared, LiveDisplay(io.StringIO()), work=ablation.work)
+    run(ablation, LiveDisplay(io.StringIO()))
     return Path(ablation.prepared.storage.root)

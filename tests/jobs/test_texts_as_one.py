@@ -255,7 +255,7 @@ def equal_to_their_runs(values: dict[str, Any], config_file: Made, arms: dict[st
     """Runs an ablation; each arm's results are those of its own run. Returns its folder."""
     path = config_file(values | {"ablate": {"arms": arms}})
     ablation = prepare_ablation(load_config(path), path)
-    run(ablation.prepared, LiveDisplay(io.StringIO()), work=ablation.work)
+    run(ablation, LiveDisplay(io.StringIO()))
     folder = Path(ablation.prepared.storage.root)
     for arm in ablation.compiled.arms:
         prepared = prepare(arm.config.model_copy(update={"output": "alone"}), path)

@@ -63,7 +63,7 @@ def test_an_ablation_says_it_too(path: str) -> None:
     Path("qrels.tsv").write_text("".join(lines))
     config = load_config(path, ["evaluate.qrels=qrels.tsv", "evaluate.key=query"])
     ablation = prepare_ablation(config, path)
-    run(ablation.prepared, LiveDisplay(io.StringIO()), work=ablation.work)
+    run(ablation, LiveDisplay(io.StringIO()))
     found = compared(open_run(ablation.prepared.storage.root), Judgements("qrels.tsv", GRADES, "query"), config.evaluate, None)
     assert "2 of 4 judged documents are not in the index" in json.dumps(closing_values(found))
 

@@ -18,8 +18,9 @@ from jobs.config.load import problem
 from retrievers.fusion import takes_part
 from rewriters.pool import named
 
-Family = Literal["always", "arms", "grid", "subsets", "samples"]
+Family = Literal["run", "always", "arms", "grid", "subsets", "samples"]
 
+RUN = "run"  # the only arm of a run
 FULL, BASELINE = "full", "original"
 SECTIONS = ("rewrite", "retrieve", "fuse", "rerank")  # of the config, that arms may change
 MOST_ARMS = 5_000

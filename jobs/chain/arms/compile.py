@@ -1,13 +1,13 @@
-"""The compiler of an ablation: from the arms to the work that they share."""
+"""The compiler: from the arms of a job to the work that they share. A run is a job of one arm."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, Generic, TypeVar
 
-from jobs.chain.arms.arms import FULL, Arm
+from jobs.chain.arms.arms import RUN, Arm
 from jobs.chain.arms.equal_arms import DistinctArms, system
 from jobs.chain.arms.faults import naming
 from jobs.chain.arms.shared_work import Answer, OpenedBy, ScoredBy, Search, SharedWork, digest
@@ -20,7 +20,7 @@ from jobs.job.changing import SearchedIndex, read_states, searched_indexes
 from jobs.job.indexes import as_built, check_documents, index_identities
 from jobs.job.keys import fingerprint, identity
 from jobs.job.pools import with_precisions
-from jobs.job.prepare import reranking_identity, resolved_rewriting
+from jobs.job.prepare import Prepared, reranking_identity, resolved_rewriting
 from jobs.job.rewriting import read_rewriting
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.settings import FuseSettings
@@ -71,10 +71,23 @@ def compile_arms(arms: Sequence[Arm], keep: int, *, sources: bool) -> Compiled:
     Raises:
         ConfigError, RewriterError, RetrieverError: An arm cannot be run.
     """
-    facts = _Facts()
+    return _compiled(arms, keep, _Facts(), sources=sources)
+
+
+def compile_run(prepared: Prepared) -> Compiled:
+    """Returns a run as the work of one arm; it is checked already."""
+    config = prepared.config
+    reranked = config.rerank.kind != "none"
+    keep = min(config.fuse.keep, config.rerank.keep) if reranked else config.fuse.keep
+    compiled = _compiled([Arm(RUN, "run", config)], keep, _Facts(prepared), sources=True)
+    lists, candidates = config.retrieve.keep_runs, config.fuse.keep_candidates
+    return replace(compiled, work=replace(compiled.work, keep_lists=lists, keep_candidates=candidates))
+
+
+def _compiled(arms: Sequence[Arm], keep: int, facts: _Facts, *, sources: bool) -> Compiled:
     answered = [(arm, facts.checked(arm)) for arm in arms if not arm.members]
     configs = {arm.name: config for arm, config in answered}
-    texts = ArmTexts(facts.rewriting, configs[FULL])
+    texts = ArmTexts(facts.rewriting, configs[arms[0].name])
     lists = _Lists(facts, answered)
     rerankers = _Distinct[ScoredBy]()
     answers, fingerprints, distinct = [], {}, DistinctArms()
@@ -96,7 +109,7 @@ def compile_arms(arms: Sequence[Arm], keep: int, *, sources: bool) -> Compiled:
             arm.name,
             lists.search(config, reading, cuts_of(config, cuts)),
             frozenset(config.rewrite.planned),
-            _fusing(config, max(looked, config.fuse.keep if reranked or arm.name == FULL or drops else 0)),
+            _fusing(config, max(looked, config.fuse.keep if reranked or arm is arms[0] or drops else 0)),
             documents,
             rerankers.place(scored_by.label, scored_by) if scored_by is not None else None,
             config.rerank.combine,
@@ -114,7 +127,7 @@ def compile_arms(arms: Sequence[Arm], keep: int, *, sources: bool) -> Compiled:
     work = SharedWork(
         tuple(texts.readings), dict(lists.retrievers),
         tuple(lists.searches.values), tuple(rerankers.values), tuple(answers), sources,
-        configs[FULL].retrieve.filters,
+        configs[arms[0].name].retrieve.filters,
     )  # fmt: skip
     parts = {arm: part for arm in fingerprints if (part := texts.part_of(arm))}
     return Compiled(distinct.arms, work, fingerprints, parts)
@@ -138,9 +151,19 @@ class _Distinct(Generic[Value]):
 class _Facts:
     """What is read once for all arms that have the same settings."""
 
-    def __init__(self) -> None:
+    def __init__(self, prepared: Prepared | None = None) -> None:
+        """Begins with what is known of a checked job."""
         self._known: dict[str, Any] = {}
         self._resolve = cache(lambda text: engine.resolve(self._known[text]))
+        if prepared is not None:
+            config, identified_by = prepared.config, prepared.identity
+            self._known = {
+                self._config_key(config): config,
+                self._indexes_key(config): prepared.indexes,
+                self._documents_key(config, prepared.indexes): None,
+                self._rewriting_key(config): (prepared.engine, prepared.rewriting, identified_by["rewrite"]),
+                self._reranking_key(config): identified_by["rerank"],
+            } | {self._state_key(one): prepared.states.get(one.place) for one in prepared.searched}
 
     def checked(self, arm: Arm) -> Config:
         """Returns the config of an arm with the precision of its models, after the checks that a run of it alone makes."""
@@ -148,42 +171,62 @@ class _Facts:
             config = self.config(arm.config)
             indexes = self.indexes(config)
             config = as_built(config, indexes)
-            key = digest(["documents", indexes, [one.model_dump() for one in config.retrieve.retrievers.values()]])
             if config.reads_texts:
-                self._once(key, lambda: check_documents(config, indexes))
+                self._once(self._documents_key(config, indexes), lambda: check_documents(config, indexes))
             self.rewriting(config)
             self.reranking(config)
             return config
 
     def config(self, config: Config) -> Config:
         """Returns a config with the precision of its models."""
-        key = digest(["config", config.retrieve.model_dump(), config.rerank.model_dump(), bool(config.rewrite.planned)])
-        made = self._once(key, lambda: with_precisions(config))
+        made = self._once(self._config_key(config), lambda: with_precisions(config))
         return config.model_copy(update={"retrieve": made.retrieve, "rerank": made.rerank})
 
     def rewriting(self, config: Config) -> tuple[EngineSettings | None, Rewriting, dict[str, Any]]:
         """Returns the settings of an arm's engine, what it rewrites with, and its identity."""
-        key = digest(["rewriting", config.rewrite.model_dump(), config.log.context_column])
-        return self._once(key, lambda: self._resolved(config))
+        return self._once(self._rewriting_key(config), lambda: self._resolved(config))
 
     def indexes(self, config: Config) -> dict[str, dict[str, Any]]:
         """Returns retriever -> identity of its index."""
-        key = digest(["indexes", {name: one.model_dump() for name, one in config.retrieve.retrievers.items()}])
-        return self._once(key, lambda: index_identities(config))
+        return self._once(self._indexes_key(config), lambda: index_identities(config))
 
     def state(self, searched: SearchedIndex) -> Any:
         """Returns the state of an index that may change in place, the same for all arms; None of others."""
-        return self._once(digest(["state", searched.place]), lambda: read_states([searched]).get(searched.place))
+        return self._once(self._state_key(searched), lambda: read_states([searched]).get(searched.place))
 
     def reranking(self, config: Config) -> dict[str, Any]:
         """Returns the identity of an arm's reranker."""
-        return self._once(digest(["reranking", config.reranking.model_dump()]), lambda: reranking_identity(config))
+        return self._once(self._reranking_key(config), lambda: reranking_identity(config))
 
     def reranker(self, config: Config, documents: str, index: OpenedBy) -> ScoredBy:
         """Returns an arm's reranker over the documents of an index."""
         settings = config.reranking.model_copy(update={"keep": 10, "combine": "blend"})  # no part of a score
         identified_by = {name: value for name, value in self.reranking(config).items() if name not in ("keep", "combine")}
         return ScoredBy(settings, identified_by, documents, index.texts, index.corpus, config.retrieve.typos)
+
+    @staticmethod
+    def _config_key(config: Config) -> str:
+        return digest(["config", config.retrieve.model_dump(), config.rerank.model_dump(), bool(config.rewrite.planned)])
+
+    @staticmethod
+    def _indexes_key(config: Config) -> str:
+        return digest(["indexes", {name: one.model_dump() for name, one in config.retrieve.retrievers.items()}])
+
+    @staticmethod
+    def _documents_key(config: Config, indexes: Mapping[str, Any]) -> str:
+        return digest(["documents", indexes, [one.model_dump() for one in config.retrieve.retrievers.values()]])
+
+    @staticmethod
+    def _rewriting_key(config: Config) -> str:
+        return digest(["rewriting", config.rewrite.model_dump(), config.log.context_column])
+
+    @staticmethod
+    def _reranking_key(config: Config) -> str:
+        return digest(["reranking", config.reranking.model_dump()])
+
+    @staticmethod
+    def _state_key(searched: SearchedIndex) -> str:
+        return digest(["state", searched.place])
 
     def _resolved(self, config: Config) -> tuple[EngineSettings | None, Rewriting, dict[str, Any]]:
         return resolved_rewriting(config, read_rewriting(config), self._resolved_engine)[:3]

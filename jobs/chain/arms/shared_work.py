@@ -1,4 +1,6 @@
-"""What the arms of a job share: requests, texts, lists, scores. Each is planned once for all arms that need it; a run has one arm.
+"""What the arms of a job share: requests, texts, lists, scores. Each is planned once for all that need it.
+
+A run has one arm.
 
     Reading  the requests of an arm, and the texts that are read from their answers, and chosen; equal requests are one
     Search   the retrievers that search these texts

@@ -133,10 +133,8 @@ def passed_on(
     )
 
 
-def is_fused(
-    work: SharedWork, search: int, strategy: str, weight: float, position_weight: float, retriever: str
-) -> bool:
-    """Returns whether an arm may fuse a list: it gives it a weight above 0, or the list is the original's, which may stand in."""
+def is_fused(work: SharedWork, search: int, strategy: str, weight: float, position_weight: float, retriever: str) -> bool:
+    """Returns whether an arm may fuse a list: its weight is above 0, or it is the original's, which may stand in."""
     if strategy in (ORIGINAL, TOGETHER):
         return True
     return any(

@@ -17,16 +17,16 @@ from cluster import costs
 from cluster.run.shards import write_table
 from cluster.run.stage import heartbeat, shard_of
 from cluster.storage import open_storage
-from jobs.chain.store import GatheredLists, GatheredVectors, Searched
 from jobs.chain.arms.shared_work import Reading, Search, SharedWork, digest
-from jobs.chain.stages.choices import Choices
-from jobs.chain.stages.flags import flag_counts
-from jobs.chain.stages.users import search_counts
-from jobs.chain.tables import ARM_CHOSEN, COSINES, HITS, RUN
 from jobs.chain.drift import drifted, flagged
 from jobs.chain.fill import fill
-from jobs.chain.stages.lists import Found, flat_lists, passed_on, stored_rows
 from jobs.chain.search_texts import Text, filters_of, joined, originals, query_texts
+from jobs.chain.stages.choices import Choices
+from jobs.chain.stages.flags import flag_counts
+from jobs.chain.stages.lists import Found, flat_lists, passed_on, stored_rows
+from jobs.chain.stages.users import search_counts
+from jobs.chain.store import GatheredLists, GatheredVectors, Searched
+from jobs.chain.tables import ARM_CHOSEN, COSINES, HITS, RUN
 from jobs.job.opening import open_retriever
 from jobs.tables import FILE, ORIGINAL, nested, with_appended, with_failure
 from retrievers.hybrid.retriever import search_shares
@@ -195,12 +195,14 @@ class Retrieve:
             place = {search: number for number, search in enumerate(wanted)}
             standing: dict[Wanted, Searched] = {}
             stood_in: list[list[Wanted]] = [[] for _ in routed]  # by search
+            vain: list[tuple[int, Wanted]] = []
             for number, (search, of) in enumerate(zip(self._work.searches, routed, strict=True)):
                 for name in (name for name, used in search.retrievers.items() if used == key and name in search.together):
                     for text in (one for one in of[name] if one.number and not len(lists[place[one.search]].scores)):
                         original = self._original(search, name, queries[search.typos], text)
                         if original is not None:
                             stood_in[number].append(original)
+                            vain.append((text.row, original))
                             if original not in place:
                                 standing.setdefault(original, Searched(query_ids[text.row], original))
             lists += self._search(key, store, list(standing.values()), made)
@@ -210,7 +212,15 @@ class Retrieve:
             known = here.setdefault(opened.space, set())
             asked = [one for one in (*wanted.values(), *standing.values()) if one in made or one not in known]
             known.update(asked)
-            self._charge(key, asked, made, query_ids, time.perf_counter() - began, spent)
+            texts: Counter[int] = Counter()  # that were to be searched
+            if self._work.only is not None:
+                routed_here = [text for search, of in zip(self._work.searches, routed, strict=True)
+                               for name in search.retrievers if search.retrievers[name] == key for text in of[name]]  # fmt: skip
+                texts.update({text.row: 0 for text in routed_here})
+                for text in routed_here:
+                    texts[text.row] += text.texts
+                texts.update(row for row, _ in vain)
+            self._charge(key, asked, made, query_ids, texts, time.perf_counter() - began, spent)
             found[key] = _SearchedLists(place, joined_lists(lists))
             heartbeat()
         return found
@@ -232,10 +242,14 @@ class Retrieve:
         wanted: Sequence[Searched],
         made: set[Searched],
         query_ids: Sequence[str],
+        texts: Mapping[int, int],
         seconds: float,
         spent: list[list[dict[str, Any]]],
     ) -> None:
-        """Appends an entry to each query that searched: its searches, and the lists that were gathered before."""
+        """Appends an entry to each query that searched: its searches, and the lists that were gathered before.
+
+        In a job of one arm, `texts` has what each query was to be searched with, and what of it needed no search is saved.
+        """
         opened = self._work.retrievers[key]
         rows = {query_id: row for row, query_id in enumerate(query_ids)}
         searches = Counter(rows[one.query_id] for one in wanted if one in made)
@@ -243,9 +257,10 @@ class Retrieve:
         shares = search_shares(self._retrievers[key])
         for (counted, model), share in zip(opened.search_names.items(), shares, strict=True):
             each = seconds * share / max(1, len(made))
-            for row in searches.keys() | reused.keys():
+            for row in searches.keys() | reused.keys() | texts.keys():
                 n, old = searches[row], reused[row]
-                spent[row].append(costs.entry("retrieve", counted, each * n, model=model, searches=n, reused=old))
+                saved = texts[row] - n - old if row in texts else 0
+                spent[row].append(costs.entry("retrieve", counted, each * n, model=model, searches=n, saved=saved, reused=old))
 
     def _vectors(self, query_ids: Sequence[str], texts: Sequence[Sequence[Text]]) -> dict[str, dict[Wanted, np.ndarray]]:
         """Returns the vectors of texts, shape (dim,), by key of the retriever, where an arm weighs lists by cosines."""

@@ -1,4 +1,7 @@
-"""The rewriting stage: asks an LLM once what the arms need, and reads the texts of each; completions are stored as they are made."""
+"""The rewriting stage: asks an LLM once what the arms need, and reads the texts of each.
+
+Completions are stored as soon as they are made.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,15 @@ import pyarrow as pa
 from cluster.costs import Prices, entry
 from cluster.run.stage import shard_of
 from cluster.storage import open_storage
-from jobs.chain.store import GatheredCompletions
 from jobs.chain.arms.requests import SAMPLES_APART, as_made, request_key
 from jobs.chain.arms.shared_work import Reading
-from jobs.chain.stages.users import Users
-from jobs.chain.tables import ARM_LEFT_OUT, ARM_REWRITE, ARM_SELECTION, COUNT
 from jobs.chain.completer import Answered, Completer
 from jobs.chain.completions import Completions
 from jobs.chain.fill import fill
 from jobs.chain.journal import Key
+from jobs.chain.stages.users import Users
+from jobs.chain.store import GatheredCompletions
+from jobs.chain.tables import ARM_LEFT_OUT, ARM_REWRITE, ARM_SELECTION, COUNT
 from jobs.tables import with_appended
 from rewriters.classifier import REQUEST_NAME
 from rewriters.engines import Completion, Request
@@ -88,6 +91,7 @@ class Rewrite:
         gpus: float = 0.0,
         prices: Prices | None = None,
         unsaved_seconds: float = 30.0,
+        counts_needs: bool = True,
     ) -> None:
         """Starts the engines.
 
@@ -99,8 +103,9 @@ class Rewrite:
             gpus: the number of accelerators of the worker.
             prices: of the ablation, if it has a budget.
             unsaved_seconds: the config's `limits.unsaved_seconds`.
+            counts_needs: whether there are several arms, of which each needs some of the requests.
         """
-        self._readings, self._gathered = readings, gathered
+        self._readings, self._gathered, self._counts_needs = readings, gathered, counts_needs
         self._choosers = [Rewriter(one.reading.rewriting) for one in readings]
         self._rewriters = [Rewriter(one.reading.asked) for one in readings]
         engines = [one.reading.engines[""] for one in readings]  # the common one first
@@ -139,7 +144,8 @@ class Rewrite:
         read = self._read(queries, requests, chosen, made)
         spent = [self._costs(row, requests, chosen, made, own, shared) for row in range(len(queries))]
         table = with_appended(with_appended(table, "errors", read.errors), "costs", spent)
-        counts = [{"name": name, "count": n} for name, n in self._counts(requests, chosen, made, shared).items()]
+        needed = self._counts(requests, chosen, made, shared) if self._counts_needs else Counter[str]()
+        counts = [{"name": name, "count": n} for name, n in needed.items()]
         counted = [counts, *[[]] * (len(queries) - 1)]
         for field, values in zip(Rewrite.ADDS, (read.texts, read.selections, read.guarded, counted), strict=True):
             if field.name in table.column_names:
@@ -206,7 +212,7 @@ class Rewrite:
         made: Answered,
     ) -> _Read:
         """Returns what is read of the answers to each query. An error that two readings have, which share answers, is one."""
-        read = _Read(*([[] for _ in queries] for _ in _Read._fields))
+        read = _Read(*(list[list[dict[str, Any]]]([] for _ in queries) for _ in _Read._fields))
         for place, (reading, called, _) in enumerate(self._readings):
             names = {name: one for (name, _), one in called.items()}
             for row, query in enumerate(queries):

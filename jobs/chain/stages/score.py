@@ -13,11 +13,11 @@ import pyarrow as pa
 from cluster import costs
 from cluster.errors import RetrieverError
 from cluster.run.stage import heartbeat
-from jobs.chain.store import GatheredScores, Scored
 from jobs.chain.arms.shared_work import ScoredBy
-from jobs.chain.tables import PAIR_SCORE
 from jobs.chain.fill import fill
 from jobs.chain.search_texts import originals
+from jobs.chain.store import GatheredScores, Scored
+from jobs.chain.tables import PAIR_SCORE
 from jobs.job.opening import open_documents
 from jobs.tables import nested, with_appended, with_failure
 from retrievers.ranking import offsets_of
@@ -94,7 +94,8 @@ class Score:
         for (one, opened), (fresh, reused, each) in zip(self._rerankers, scored, strict=True):  # after the last that may raise
             texts = originals(table, one.typos)
             sent = sent_requests(opened, texts)
-            for row in np.flatnonzero(fresh + reused):
+            alone = len(self._rerankers) == 1  # then every query has an entry, also one without candidates
+            for row in range(len(texts)) if alone else np.flatnonzero(fresh + reused):
                 spent[row].append(
                     costs.entry(
                         "rerank", one.settings.kind, each * int(fresh[row]), model=one.model, pairs=int(fresh[row]),

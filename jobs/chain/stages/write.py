@@ -60,7 +60,8 @@ class Write:
         columns["costs"] = costs_columns(columns["costs"])
         tables = {name: stored_table(self._schemas[name], of) for name, of in columns.items()}
         results = self._results(shard, table, block)
-        counts = loss_counts(tables) + results.counts
+        counts = loss_counts(tables)
+        counts.update(results.counts)
         counts.update(one_arm_counts(table, tables, len(work.only.strategies)) if work.only else {})
         counts["queries"] = table.num_rows
         counts["log_rows"] = pc.sum(table.column("log_count")).as_py()

@@ -20,14 +20,15 @@ from cluster.errors import RewriterError, Stopped
 from cluster.isolation import KilledWorkerError
 from cluster.run.progress import ProgressTracker
 from cluster.run.snapshot import BlockTotals
-from jobs.chain.stages.retrieve import RetrieveArms
-from jobs.chain.stages.write import WriteArms
+from jobs.chain.stages.retrieve import Retrieve
+from jobs.chain.stages.write import Write
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
 from jobs.measure.compare.arm_costs import arm_costs
 from jobs.plan.plan import plan
 from jobs.plan.saving import saved
-from jobs.run.ablation import Ablation, prepare_ablation
+from jobs.run.ablation import prepare_ablation
+from jobs.run.job import Job
 from jobs.run.run import run
 from jobs.runs.folder import open_run
 from jobs.tables import STORED
@@ -39,7 +40,7 @@ QUERIES = [
 ]  # fmt: skip
 STRATEGIES = ["general", "keyword", "pseudo_answer"]
 FAR = 1e-5  # vectors of one text differ in the seventh decimal between batches
-Make = Callable[..., Ablation]
+Make = Callable[..., Job]
 
 
 def answers(query: str, style: str = "") -> str:
@@ -71,16 +72,16 @@ def make(
     values |= {"rerank": {"kind": "none"}, "limits": {"error_rate": 1}, "cluster": {"address": "none", "shard_size": 4}}
     path = config_file(values)
 
-    def made(ablate: dict[str, Any] | None = None, *settings: str) -> Ablation:
+    def made(ablate: dict[str, Any] | None = None, *settings: str) -> Job:
         given = [*settings, f"ablate={json.dumps(ablate or {})}"]
         return prepare_ablation(load_config(path, given), path)
 
     return made
 
 
-def done(ablation: Ablation) -> Path:
+def done(ablation: Job) -> Path:
     prepared = ablation.prepared
-    run(prepared, LiveDisplay(io.StringIO()), work=ablation.work)
+    run(ablation, LiveDisplay(io.StringIO()))
     return Path(prepared.storage.root)
 
 
@@ -189,16 +190,16 @@ def test_a_second_ablation_pays_for_what_is_new(make: Make) -> None:
 def test_an_ablation_that_fails_in_the_middle_goes_on(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     arms = {"subsets": "all", "grid": {"rerank.kind": ["none", "bi_encoder"]}}
     calm = done(make(arms, "output=calm"))
-    ablation, whole, calls = make(arms), WriteArms.__call__, []
+    ablation, whole, calls = make(arms), Write.__call__, []
 
-    def breaks(self: WriteArms, table: pa.Table) -> pa.Table:
+    def breaks(self: Write, table: pa.Table) -> pa.Table:
         calls.append(table.num_rows)
         if len(calls) == 2:
             raise OSError(28, "No space left on device")
         return whole(self, table)
 
     with monkeypatch.context() as patch:
-        patch.setattr(WriteArms, "__call__", breaks)
+        patch.setattr(Write, "__call__", breaks)
         with pytest.raises(OSError, match="No space left"):
             done(ablation)
     folder = done(make(arms))
@@ -212,9 +213,9 @@ def test_an_ablation_that_fails_in_the_middle_goes_on(make: Make, monkeypatch: p
 
 
 def test_an_ablation_that_goes_on_has_what_it_has_paid_before(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, calls = WriteArms.__call__, []
+    whole, calls = Write.__call__, []
 
-    def breaks(self: WriteArms, table: pa.Table) -> pa.Table:
+    def breaks(self: Write, table: pa.Table) -> pa.Table:
         calls.append(table.num_rows)
         if len(calls) == 2:
             raise OSError(28, "No space left on device")
@@ -223,7 +224,7 @@ def test_an_ablation_that_goes_on_has_what_it_has_paid_before(make: Make, monkey
     with FakeServer(["m"], text=lambda _: answers("moon and tides")) as server:
         live = f"rewrite.engine={{kind: openai, base_url: '{server.address}', model: m}}"
         with monkeypatch.context() as patch:
-            patch.setattr(WriteArms, "__call__", breaks)
+            patch.setattr(Write, "__call__", breaks)
             with pytest.raises(OSError, match="No space left"):
                 done(make(None, live))
         asked = len(server.bodies)
@@ -253,27 +254,27 @@ def test_each_of_two_engines_reports_what_it_has_added(make: Make, monkeypatch: 
 
 def test_every_arm_answers_every_query_or_it_is_not_closed(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     ablation = make()
-    whole = WriteArms._write_results
+    whole = Write._results
 
-    def forgets(self: WriteArms, shard: int, block: Any, counts: Counter[str]) -> Any:
+    def forgets(self: Write, shard: int, block: Any, counts: Counter[str]) -> Any:
         file = whole(self, shard, block, counts)
         counts["arm/keyword/queries_with_results"] -= shard == 1
         return file
 
-    monkeypatch.setattr(WriteArms, "_write_results", forgets)
+    monkeypatch.setattr(Write, "_write_results", forgets)
     with pytest.raises(Stopped, match="arm 'keyword': queries"):
         done(ablation)
 
 
 def test_an_ablation_is_closed_though_workers_died_under_one_query(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = RetrieveArms.__call__
+    whole = Retrieve.__call__
 
-    def dies(self: RetrieveArms, table: pa.Table) -> pa.Table:
+    def dies(self: Retrieve, table: pa.Table) -> pa.Table:
         if "harbour" in table.column("query").to_pylist():
             raise KilledWorkerError("workers died under it alone")
         return whole(self, table)
 
-    monkeypatch.setattr(RetrieveArms, "__call__", dies)
+    monkeypatch.setattr(Retrieve, "__call__", dies)
     folder = done(make())
     assert ("retrieve", "killed_worker") in {(row["stage"], row["reason"]) for row in rows(folder, "errors")}
     assert (folder / "_SUCCESS.json").exists()

@@ -69,7 +69,7 @@ def make(
         ablation = prepare_ablation(
             load_config(path, [*settings, f"ablate={json.dumps(ablate)}", f"output=runs{len(made)}"]), path
         )
-        run(ablation.prepared, LiveDisplay(io.StringIO()), work=ablation.work)
+        run(ablation, LiveDisplay(io.StringIO()))
         return open_run(ablation.prepared.storage.root)
 
     return ablated

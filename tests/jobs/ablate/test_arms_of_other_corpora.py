@@ -20,7 +20,8 @@ from jobs.config.load import load_config
 from jobs.job.prepare import prepare
 from jobs.measure.compare.worth import worth
 from jobs.plan.saving import saved
-from jobs.run.ablation import Ablation, prepare_ablation
+from jobs.run.ablation import prepare_ablation
+from jobs.run.job import Job
 from jobs.run.run import run
 from jobs.runs.folder import open_run
 from jobs.terminal.live_display import LiveDisplay
@@ -66,7 +67,7 @@ def build(index: str, texts: Texts) -> None:
 @pytest.fixture
 def make(
     place: Path, values: dict[str, Any], config_file: Callable[[Any], str], reranker: FakeModels
-) -> Callable[..., Ablation]:
+) -> Callable[..., Job]:
     values["rewrite"]["strategies"] = ["general"]
     values["retrieve"]["retrievers"]["bm25"]["index"] = "long"
     values |= {
@@ -75,14 +76,14 @@ def make(
     }
     path = config_file(values)
 
-    def made(arms: dict[str, Any], *settings: str) -> Ablation:
+    def made(arms: dict[str, Any], *settings: str) -> Job:
         return prepare_ablation(load_config(path, [*settings, f"ablate={json.dumps({'arms': arms})}"]), path)
 
     return made
 
 
-def done(ablation: Ablation) -> Path:
-    run(ablation.prepared, LiveDisplay(io.StringIO()), work=ablation.work)
+def done(ablation: Job) -> Path:
+    run(ablation, LiveDisplay(io.StringIO()))
     return Path(ablation.prepared.storage.root)
 
 
@@ -91,7 +92,7 @@ def listed(folder: Path, arm: str) -> list[tuple[Any, ...]]:
     return sorted((row["query_id"], row["rank"], row["doc_id"], row["rerank_score"]) for row in found)
 
 
-def alone(ablation: Ablation, arm: str) -> list[tuple[Any, ...]]:
+def alone(ablation: Job, arm: str) -> list[tuple[Any, ...]]:
     """What a run of an arm's config gives."""
     config = next(one.config for one in ablation.compiled.arms if one.name == arm)
     prepared = prepare(config.model_copy(update={"output": "alone"}), "config.yaml")
@@ -100,7 +101,7 @@ def alone(ablation: Ablation, arm: str) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("index", ["short", "other"])
-def test_a_reranked_arm_over_another_corpus_is_the_run_of_it(make: Callable[..., Ablation], index: str) -> None:
+def test_a_reranked_arm_over_another_corpus_is_the_run_of_it(make: Callable[..., Job], index: str) -> None:
     ablation = make({"else": {"retrieve.retrievers.bm25.index": index}})
     folder = done(ablation)
     for arm in ("full", "original", "general", "else"):
@@ -108,7 +109,7 @@ def test_a_reranked_arm_over_another_corpus_is_the_run_of_it(make: Callable[...,
     assert listed(folder, "else") != listed(folder, "full")
 
 
-def test_an_arm_with_other_weights_of_fields_is_the_run_of_it(make: Callable[..., Ablation], passages: Texts) -> None:
+def test_an_arm_with_other_weights_of_fields_is_the_run_of_it(make: Callable[..., Job], passages: Texts) -> None:
     titles, _, texts = zip(*(text.partition(". ") for text in passages.values()), strict=True)
     columns = {"doc_id": list(passages), "title": titles, "text": texts}
     pq.write_table(pa.table(columns), "titled.parquet")
@@ -126,7 +127,7 @@ def test_an_arm_with_other_weights_of_fields_is_the_run_of_it(make: Callable[...
     assert refused.value.code == "index-other"
 
 
-def test_the_next_ablation_reads_no_score_of_another_corpus(make: Callable[..., Ablation]) -> None:
+def test_the_next_ablation_reads_no_score_of_another_corpus(make: Callable[..., Job]) -> None:
     done(make({"else": {"retrieve.retrievers.bm25.index": "short"}}))
     second = make({}, "retrieve.retrievers.bm25.index=short")
     folder = done(second)
@@ -136,7 +137,7 @@ def test_the_next_ablation_reads_no_score_of_another_corpus(make: Callable[..., 
 
 
 def test_the_next_ablation_reads_no_list_that_was_joined_by_another_count_of_words(
-    make: Callable[..., Ablation], monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     together = ["retrieve.retrievers.bm25.together=true", "rerank={kind: none}"]
 
@@ -154,7 +155,7 @@ def test_the_next_ablation_reads_no_list_that_was_joined_by_another_count_of_wor
 
 @pytest.mark.parametrize("index", ["twins", "short twins"])
 def test_duplicates_are_found_by_the_texts_of_the_arms_corpus(
-    make: Callable[..., Ablation], passages: Texts, index: str
+    make: Callable[..., Job], passages: Texts, index: str
 ) -> None:
     build("twins", passages | {f"z-{doc_id}": text for doc_id, text in passages.items()})
     build("short twins", passages | dict.fromkeys(("d03", "d04", "d05"), "Bread and more bread of yeast."))
@@ -167,7 +168,7 @@ def test_duplicates_are_found_by_the_texts_of_the_arms_corpus(
         assert listed(folder, arm) == alone(ablation, arm), arm
 
 
-def test_an_arm_of_two_corpora_is_refused_by_its_name(make: Callable[..., Ablation]) -> None:
+def test_an_arm_of_two_corpora_is_refused_by_its_name(make: Callable[..., Job]) -> None:
     two = {"retrieve.retrievers.more": {"kind": "local", "index": "short"}}
     make({"fused": two | {"rerank.kind": "none"}})
     with pytest.raises(ConfigError, match=r"arm 'two'.*different corpora") as refused:
@@ -175,7 +176,7 @@ def test_an_arm_of_two_corpora_is_refused_by_its_name(make: Callable[..., Ablati
     assert refused.value.code == "index-shared"
 
 
-def test_a_fault_of_an_arm_names_it_and_leaves_the_config_as_it_is(make: Callable[..., Ablation]) -> None:
+def test_a_fault_of_an_arm_names_it_and_leaves_the_config_as_it_is(make: Callable[..., Job]) -> None:
     with pytest.raises(RetrieverError) as refused:
         make({"plain words": {"retrieve.retrievers.bm25.analyzer": "unicode"}})
     assert refused.value.code == "index-other"
@@ -185,7 +186,7 @@ def test_a_fault_of_an_arm_names_it_and_leaves_the_config_as_it_is(make: Callabl
         make({}, "retrieve.retrievers.bm25.analyzer=unicode")
 
 
-def test_scores_of_rerankers_with_one_model_are_told_apart(make: Callable[..., Ablation]) -> None:
+def test_scores_of_rerankers_with_one_model_are_told_apart(make: Callable[..., Job]) -> None:
     arms = {
         "short": {"retrieve.retrievers.bm25.index": "short"},
         "asked": {"rerank.query_instruction": "Q: "},
@@ -206,7 +207,7 @@ def test_scores_of_rerankers_with_one_model_are_told_apart(make: Callable[..., A
     assert sum(saved(open_run(str(folder))).reused.values()) == 0  # it is the first of its name
 
 
-def test_what_an_earlier_ablation_has_scored_counts_as_such_once(make: Callable[..., Ablation]) -> None:
+def test_what_an_earlier_ablation_has_scored_counts_as_such_once(make: Callable[..., Job]) -> None:
     first = done(make({}))
     typos = {"none": {"retrieve.typos": {"rate": 0.1}, "rerank.keep": 3}}
     again = saved(open_run(str(done(make(typos)))))

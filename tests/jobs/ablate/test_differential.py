@@ -23,7 +23,8 @@ from jobs.config.load import load_config
 from jobs.job.measure_names import deepest_rank
 from jobs.job.prepare import prepare
 from jobs.job.rewriting import read_rewriting
-from jobs.run.ablation import Ablation, prepare_ablation
+from jobs.run.ablation import prepare_ablation
+from jobs.run.job import Job
 from jobs.run.run import run
 from jobs.terminal.live_display import LiveDisplay
 from rewriters.calls import calls_of
@@ -43,9 +44,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield World(llm, rerankers, encoders, build_indexes(tmp_path_factory.mktemp("drawn"), encoders))
 
 
-def done(job: Any, work: Any = None) -> Path:
-    run(job, LiveDisplay(io.StringIO()), **({} if work is None else {"work": work}))
-    return Path(job.storage.root)
+def done(job: Any) -> Path:
+    run(job, LiveDisplay(io.StringIO()))
+    return Path(getattr(job, "prepared", job).storage.root)
 
 
 def results(folder: Path, arm: str) -> dict[str, Rows]:
@@ -129,7 +130,7 @@ def sampled(arm: Arm) -> Config:
     return arm.config.model_copy(update={"rewrite": arm.config.rewrite.model_copy(update={"decoding": decoding})})
 
 
-def wrong_arms(ablation: Ablation, folder: Path, config: Config, alone: Alone, sent: set[str]) -> list[str]:
+def wrong_arms(ablation: Job, folder: Path, config: Config, alone: Alone, sent: set[str]) -> list[str]:
     """In words, the arms whose results are not those of a run; adds what these runs have sent to `sent`.
 
     Of an arm that reads a part of the config's joint answer, the run is one over a recording of that answer.
@@ -195,7 +196,7 @@ def check(seed: int, world: World, config_file: Callable[[Any], str]) -> None:
 
     config, alone, before = load_config(path), Alone(world), len(world.llm.bodies)
     first = ablation(drawing.values, drawing.ablate)
-    folder = done(first.prepared, first.work)
+    folder = done(first)
     bodies, sent = set(asked()[before:]), set[str]()
     wrong = wrong_arms(first, folder, config, alone, sent)
     wrong += [f"{arm.name} is not alone" for arm in first.compiled.arms if is_single(arm) and has_original(arm.config)]
@@ -205,11 +206,11 @@ def check(seed: int, world: World, config_file: Callable[[Any], str]) -> None:
     changes = drawing.ablate["arms"]["arm 1"]
     arm = next(one for one in first.compiled.arms if dict(one.changes) == changes)
     second = ablation(json.loads(arm.config.model_dump_json(exclude={"ablate"})), {"arms": {"rrf": {"fuse.method": "rrf"}}})
-    wrong += [f"second: {one}" for one in wrong_arms(second, done(second.prepared, second.work), arm.config, alone, set())]
+    wrong += [f"second: {one}" for one in wrong_arms(second, done(second), arm.config, alone, set())]
     # The first once more, with its arms in another order: the same rows, and no request.
     before = len(world.llm.bodies)
     again = ablation(drawing.values, drawing.ablate | {"arms": dict(reversed(drawing.ablate["arms"].items())), "keep": 9})
-    repeated = done(again.prepared, again.work)
+    repeated = done(again)
     if len(world.llm.bodies) != before:
         wrong.append(f"again: {len(world.llm.bodies) - before} requests were sent once more")
     for one in first.compiled.arms:

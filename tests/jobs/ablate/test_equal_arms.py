@@ -17,11 +17,12 @@ from jobs.chain.arms.compile import _Lists
 from jobs.chain.cuts import Cuts
 from jobs.config.config import Config
 from jobs.config.load import load_config
-from jobs.run.ablation import Ablation, prepare_ablation
+from jobs.run.ablation import prepare_ablation
+from jobs.run.job import Job
 from jobs.run.run import run
 from jobs.terminal.live_display import LiveDisplay
 
-Make = Callable[..., Ablation]
+Make = Callable[..., Job]
 
 
 @pytest.fixture
@@ -39,14 +40,14 @@ def make(
     values["rewrite"] |= {"strategies": ["general", "keyword"], "calls": "separate"}
     values |= {"rerank": {"kind": "none"}, "cluster": {"address": "none"}}
 
-    def made(ablate: dict[str, Any], **sections: dict[str, Any]) -> Ablation:
+    def made(ablate: dict[str, Any], **sections: dict[str, Any]) -> Job:
         path = config_file(values | {name: values.get(name, {}) | keys for name, keys in sections.items()} | {"ablate": ablate})
         return prepare_ablation(load_config(path), path)
 
     return made
 
 
-def noted(ablation: Ablation) -> dict[str, dict[str, Any]]:
+def noted(ablation: Job) -> dict[str, dict[str, Any]]:
     return {one["name"]: one for one in ablation.prepared.notes["ablation"]["arms"]}
 
 
@@ -57,7 +58,7 @@ def test_a_grid_point_that_is_an_arm_already_is_that_arm(make: Make) -> None:
     assert arms["full"]["also"] == [f"method=minmax k={k} redundancy=cosine" for k in (10, 60)]
     assert arms["method=minmax k=10 redundancy=none"]["also"] == ["method=minmax k=60 redundancy=none"]
     assert len(arms) == 4 + 1 + 4  # minmax without redundancy, and four of rrf
-    run(ablation.prepared, LiveDisplay(io.StringIO()), work=ablation.work)
+    run(ablation, LiveDisplay(io.StringIO()))
     assert {row["arm"] for row in rows(Path(ablation.prepared.storage.root), "results")} == set(arms)
 
 

@@ -77,7 +77,7 @@ def done(
     path = config_file(values)
     ablation = prepare_ablation(load_config(path), path)
     prepared = ablation.prepared
-    run(prepared, LiveDisplay(io.StringIO()), work=ablation.work)
+    run(ablation, LiveDisplay(io.StringIO()))
     found = compared(open_run(prepared.storage.root), prepared.judgements, prepared.config.evaluate, None)
     write_pages(found, texts=False, samples=0)
     return found

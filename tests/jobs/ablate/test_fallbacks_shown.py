@@ -32,7 +32,7 @@ def test_fallbacks_stand_in_the_closing_table_of_an_ablation(
     Path("recorded.jsonl").write_text("".join(json.dumps(answer) + "\n" for answer in answers))
     settings = [f"rewrite.strategies=[{VIEWS}]", "ablate={arms: {shallow: {retrieve.depth: 3}}}"]
     ablation = prepare_ablation(load_config(path, settings), path)
-    run(ablation.prepared, LiveDisplay(io.StringIO()), work=ablation.work)
+    run(ablation, LiveDisplay(io.StringIO()))
     found = compared(open_run(ablation.prepared.storage.root), None, ablation.prepared.config.evaluate, None)
     screen = Console(record=True, width=120, file=io.StringIO())
     screen.print(closing_page(found))

@@ -61,7 +61,7 @@ def listed(folder: Path, arm: str) -> list[tuple[Any, ...]]:
 
 def ablated(path: str, *settings: str) -> Path:
     ablation = prepare_ablation(load_config(path, list(settings)), path)
-    run(ablation.prepared, LiveDisplay(io.StringIO()), work=ablation.work)
+    run(ablation, LiveDisplay(io.StringIO()))
     return Path(ablation.prepared.storage.root)
 
 

@@ -53,7 +53,7 @@ def done(
         given = [f"rerank={{kind: bi_encoder, keep: {RESULTS}}}", *settings]
         ablation = prepare_ablation(load_config(path, given), path)
         prepared = ablation.prepared
-        run(prepared, LiveDisplay(io.StringIO()), work=ablation.work)
+        run(ablation, LiveDisplay(io.StringIO()))
         return compared(open_run(prepared.storage.root), prepared.judgements, prepared.config.evaluate, None)
 
     return made

@@ -77,7 +77,7 @@ def test_a_floor_leaves_hits_out_of_fusion_and_not_out_of_the_lists_and_an_arm_i
     lists = rows(done(path, {}), "runs")
     arms = json.dumps({"arms": FLOORED})
     ablation = prepare_ablation(load_config(path, [f"ablate={arms}"]), path)
-    run(ablation.prepared, LiveDisplay(io.StringIO()), work=ablation.work)
+    run(ablation, LiveDisplay(io.StringIO()))
     measured = Path(ablation.prepared.storage.root)
     lengths = set()
     for name, changes in FLOORED.items():

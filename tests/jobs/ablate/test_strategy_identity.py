@@ -19,14 +19,15 @@ from whole_runs import rows
 from cluster.errors import ConfigError
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
-from jobs.run.ablation import Ablation, prepare_ablation
+from jobs.run.ablation import prepare_ablation
+from jobs.run.job import Job
 from jobs.run.run import run
 from jobs.terminal.live_display import LiveDisplay
 from rewriters.outcome.retries import FIRST_TRY
 
 QUERIES = ["why does bread rise", "lamp of a lighthouse", "moon and tides", "yeast"]
 STORY = "{words} Write a query.\nQuery: {{query}}"
-Make = Callable[..., Ablation]
+Make = Callable[..., Job]
 
 
 def said(body: Body) -> str:
@@ -62,7 +63,7 @@ def make(
     values |= {"rerank": {"kind": "none"}, "limits": {"error_rate": 1}, "cluster": {"address": "none", "shard_size": 3}}
     values["rewrite"] = {"engine": served(server, "model-a"), "strategies": ["general"], "calls": "separate"}
 
-    def made(ablate: dict[str, Any] | None = None, rewrite: dict[str, Any] | None = None, output: str = "runs") -> Ablation:
+    def made(ablate: dict[str, Any] | None = None, rewrite: dict[str, Any] | None = None, output: str = "runs") -> Job:
         given = values | {"rewrite": values["rewrite"] | (rewrite or {}), "ablate": ablate or {}, "output": output}
         path = config_file(given)
         return prepare_ablation(load_config(path), path)
@@ -74,12 +75,12 @@ def served(server: FakeServer, model: str) -> dict[str, Any]:
     return {"kind": "openai", "model": model, "base_url": server.address}
 
 
-def done(ablation: Ablation) -> Path:
-    run(ablation.prepared, LiveDisplay(io.StringIO()), work=ablation.work)
+def done(ablation: Job) -> Path:
+    run(ablation, LiveDisplay(io.StringIO()))
     return Path(ablation.prepared.storage.root)
 
 
-def alone(ablation: Ablation, name: str) -> tuple[Path, str]:
+def alone(ablation: Job, name: str) -> tuple[Path, str]:
     """Runs the config of an arm; returns its folder and fingerprint."""
     arm = next(one for one in ablation.compiled.arms if one.name == name)
     prepared = prepare(arm.config.model_copy(update={"output": "alone"}), "config.yaml")
@@ -92,7 +93,7 @@ def results(folder: Path, arm: str, keep: int = 10) -> list[tuple[Any, ...]]:
     return sorted((row["query_id"], row["rank"], row["doc_id"], row["score"]) for row in found)
 
 
-def equal_their_runs(ablation: Ablation, folder: Path) -> None:
+def equal_their_runs(ablation: Job, folder: Path) -> None:
     for answer in ablation.compiled.work.answers:
         run_folder, fingerprint = alone(ablation, answer.arm)
         assert results(folder, answer.arm) == results(run_folder, "run"), answer.arm

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from jobs.chain.arms.arms import FULL
-from jobs.chain.stages.write import ARM
+from jobs.chain.arms.arms import RUN as ARM
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import files, portions
 from jobs.tables import ORIGINAL

@@ -1,0 +1,83 @@
+"""The arithmetic of an answer: lists are fused, and the candidates are ordered by their scores."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from cluster.run.stage import heartbeat
+from retrievers.corpora.duplicates import fuse_distinct
+from retrievers.fusion import Fused, fuse
+from retrievers.lists import Hits
+from retrievers.order import order
+from retrievers.ranking import offsets_of, ranks
+from retrievers.redundancy import Similarity
+from retrievers.retriever import DocumentStore
+from retrievers.settings import FuseSettings
+
+
+class Ranked(NamedTuple):
+    """The ranks of n queries, flat.
+
+    Attributes:
+        places: Indexes of the candidates, by query and rank, shape (candidates,).
+        scores: Of each, by which it has its rank.
+    """
+
+    places: np.ndarray
+    scores: np.ndarray
+
+
+def fused(
+    hits: Hits, settings: FuseSettings, similarity: Similarity | None = None, documents: DocumentStore | None = None
+) -> Fused:
+    """Returns the candidates of each query.
+
+    Args:
+        hits: Their lists.
+        settings: The config's `fuse`.
+        similarity: Of the texts of the searches; None without a dense retriever.
+        documents: Have the texts, where duplicates are dropped.
+    """
+    if settings.duplicates != "drop" or documents is None:
+        return fuse(hits, settings, similarity)
+    return fuse_distinct(hits, settings, similarity, lambda doc_ids: documents.texts(doc_ids, heartbeat))
+
+
+def ranked(
+    lengths: np.ndarray,
+    doc_ids: pa.StringArray,
+    scores: np.ndarray,
+    reranked: np.ndarray | None,
+    has_scores: np.ndarray,
+    combine: str,
+    candidates: int,
+) -> Ranked:
+    """Returns the ranks of candidates: by the reranker's scores where their query has them, else as they were fused.
+
+    Behind the candidates that were reranked stand the others, as they were fused.
+
+    Args:
+        lengths: Candidates of each query, shape (n,).
+        doc_ids: Of the candidates, best first.
+        scores: Their fused scores.
+        reranked: The reranker's scores, NaN: none; None without a reranker.
+        has_scores: Whether the reranker has scored a query, shape (n,), bool.
+        combine: The config's `rerank.combine`.
+        candidates: Of a query, at most, that are reranked.
+    """
+    places = np.arange(len(scores))
+    if reranked is None:
+        return Ranked(places, scores)
+    row = np.repeat(np.arange(len(lengths)), lengths)
+    given = (ranks(lengths) <= candidates) & has_scores[row]
+    of = np.flatnonzero(given)
+    sizes = np.where(has_scores, np.minimum(lengths, candidates), 0)
+    ordered = order(offsets_of(sizes), doc_ids.take(pa.array(of)), reranked[of], combine, candidates)
+    found = scores.copy()
+    found[of[ordered.places]] = ordered.scores
+    places = np.concatenate([of[ordered.places], np.flatnonzero(~given)])
+    places = places[np.argsort(row[places], kind="stable")]
+    return Ranked(places, found[places])

@@ -1,0 +1,107 @@
+"""A checked job with its arms: a run has one, an ablation many."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+
+from cluster.run.pools import Pool, PoolRequest
+from cluster.run.session import IN_PROCESS
+from cluster.run.shards import File, Plan
+from cluster.run.stage import Stage
+from jobs.chain.arms.compile import Compiled, compile_run
+from jobs.chain.arms.pools import arm_pools, arm_rerankers
+from jobs.chain.arms.requests import at_most
+from jobs.chain.journal import Key
+from jobs.chain.pipeline import stages
+from jobs.chain.tables import ARM_STORED
+from jobs.config.config import Config
+from jobs.job import engine
+from jobs.job.prepare import Prepared
+from jobs.job.request_shares import check_shares
+from jobs.run.finish import Balance, ablation_balances, run_balances, unwritten_tables
+from jobs.run.spending import tries_per_request
+from jobs.tables import STORED
+from retrievers.settings import RerankSettings
+
+
+@dataclass(frozen=True)
+class Job:
+    """A checked job with its arms."""
+
+    prepared: Prepared
+    compiled: Compiled
+    pooled: Config
+    """The config whose pools it needs."""
+
+    @property
+    def is_run(self) -> bool:
+        """Returns whether it is a run: `latest.json` points to it when it is finished."""
+        return self.compiled.work.only is not None
+
+    @cached_property
+    def rerankers(self) -> list[RerankSettings]:
+        """The rerankers of the arms: each reranking worker has them all."""
+        return arm_rerankers(self.compiled.arms)
+
+    @property
+    def pools(self) -> dict[str, PoolRequest]:
+        """Returns the pools that the job requests."""
+        return arm_pools(self.pooled, [one.settings for one in self.compiled.work.engines.values()], self.rerankers)
+
+    @cached_property
+    def requests_per_query(self) -> int:
+        """The most requests to the LLM for a query, with all their tries: the loop asks for them twice a second."""
+        tries: dict[Key, int] = {}
+        for reading in self.compiled.work.readings:
+            for key in at_most(reading):
+                tries[key] = max(tries.get(key, 0), 1 + tries_per_request(reading.asked))
+        return sum(tries.values())
+
+    @property
+    def schemas(self) -> dict[str, pa.Schema]:
+        """Returns the schemas of the tables that are written, by name."""
+        if self.is_run:
+            left_out = unwritten_tables(self.prepared.config)
+            return {name: schema for name, schema in STORED.items() if name not in left_out}
+        work, left_out = self.compiled.work, set()
+        if not work.rerankers:
+            left_out.add("scores")
+        if not any(answer.looked > answer.keep for answer in work.answers):
+            left_out.add("tails")
+        if not any(reading.rewriting.selects for reading in work.readings):
+            left_out.add("selections")
+        return {name: schema for name, schema in ARM_STORED.items() if name not in left_out}
+
+    def check_engines(self) -> None:
+        """Checks the engines of all arms, which may send requests to their servers.
+
+        Raises:
+            RewriterError: An engine would rewrite no query.
+        """
+        local = self.prepared.config.cluster.address in ("local", IN_PROCESS)
+        engines = {one.key: one.settings for reading in self.compiled.work.readings for one in reading.engines.values()}
+        for one in engines.values():
+            engine.check(one, local)
+
+    def check(self, pools: Mapping[str, Pool]) -> None:
+        """Checks that the sized pools can do the work."""
+        check_shares(self.pooled, pools, self.rerankers)
+
+    def stages(self, pools: Mapping[str, Pool], start: int) -> list[Stage]:
+        """Returns the linked stages; `start` is the number of the start."""
+        return stages(self.prepared, self.compiled.work, self.pooled, pools, self.rerankers, start)
+
+    def balances(self, plan: Plan, counts: Mapping[str, int], tables: Mapping[str, list[File]]) -> list[Balance]:
+        """Returns the counts that must be equal; `counts` are sums over the shards."""
+        if self.is_run:
+            return run_balances(self.prepared, plan, counts, tables)
+        return ablation_balances([one.arm for one in self.compiled.work.answers], plan, counts, tables)
+
+
+def run_of(prepared: Prepared) -> Job:
+    """Returns a checked run as a job of one arm."""
+    return Job(prepared, compile_run(prepared), prepared.config)
