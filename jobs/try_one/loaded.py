@@ -21,7 +21,7 @@ from cluster.errors import ConfigError
 from cluster.run.meter import Meter
 from cluster.run.session import InProcessSession
 from cluster.run.stage import Stage
-from jobs.chain.arms.requests import as_made, request_key
+from jobs.chain.arms.requests import as_made, made_with, request_key
 from jobs.chain.completions import Completions
 from jobs.chain.cuts import cuts_of
 from jobs.chain.journal import Key
@@ -245,7 +245,8 @@ class LoadedConfig:
     def _key(self, request: Request) -> Key:
         """Returns the key of a request's completion, as the rewriting stage has it."""
         reading = self._work.readings[-1]
-        return request_key(as_made(reading, request), reading.engines[request.engine].identity)
+        made = as_made(reading, request)
+        return request_key(made, made_with(made, reading.engines[request.engine].identity))
 
     def _requests(self, row: Row) -> list[Row]:
         """Returns each request with its prompt and its raw answer, or the error in place of one; in the order of the costs."""

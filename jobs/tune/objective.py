@@ -14,12 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cluster.errors import ConfigError
+from jobs.chain.answer import fused, ranked
 from jobs.config.config import Config
 from jobs.log.judgements import Judgements
 from jobs.measure.evaluate.intervals import Floats
 from jobs.tune.gathered import GatheredBlock, GatheredQueries
-from retrievers.fusion import Fused, fuse
-from retrievers.order import order
+from retrievers.fusion import Fused
+from retrievers.ranking import offsets_of, ranks
 from retrievers.settings import FuseSettings
 
 
@@ -129,8 +130,7 @@ class Objective:
         run: dict[str, dict[str, float]] = {}
         row = 0
         for block in self.gathered.blocks:
-            fused = fuse(block.hits, settings, block.similarity)
-            offsets, doc_ids = self._results(block, fused)
+            offsets, doc_ids = self._results(block, fused(block.hits, settings, block.similarity))
             for begin, end in pairwise(offsets.tolist()):
                 found = {self._number(doc_id): -float(place) for place, doc_id in enumerate(doc_ids[begin:end])}
                 run.update({str(key): found for key in self._rows[row]} if found else {})
@@ -142,16 +142,20 @@ class Objective:
         of_queries: Floats = np.bincount(self._places, values, minlength=row) / counts
         return of_queries
 
-    def _results(self, block: GatheredBlock, fused: Fused) -> tuple[np.ndarray, list[str]]:
+    def _results(self, block: GatheredBlock, found: Fused) -> tuple[np.ndarray, list[str]]:
         """Returns the results of a block, flat: offsets and doc_ids, best first."""
         if block.scores is None or not self.gathered.reranked:
-            return fused.offsets, fused.doc_ids.to_pylist()
+            return found.offsets, found.doc_ids.to_pylist()
         hits, rerank = block.hits, self._config.rerank
-        query = np.repeat(np.arange(hits.queries), np.diff(fused.offsets))
-        document = pc.index_in(fused.doc_ids, hits.doc_ids).to_numpy(zero_copy_only=False)
+        query = np.repeat(np.arange(hits.queries), np.diff(found.offsets))
+        document = pc.index_in(found.doc_ids, hits.doc_ids).to_numpy(zero_copy_only=False)
         pairs = np.searchsorted(hits.pair_query * len(hits.doc_ids) + hits.pair_document, query * len(hits.doc_ids) + document)
-        ordered = order(fused.offsets, fused.doc_ids, block.scores[pairs], rerank.combine, min(rerank.keep, self._cutoff))
-        return ordered.offsets, fused.doc_ids.take(pa.array(ordered.places)).to_pylist()
+        scores, lengths = block.scores[pairs], np.diff(found.offsets)
+        has_scores = np.ones(len(lengths), dtype=bool)
+        best = ranked(lengths, found.doc_ids, found.scores, scores, has_scores, rerank.combine, self._config.fuse.keep)
+        kept = best.places[ranks(lengths) <= min(rerank.keep, self._cutoff)]
+        lengths = np.minimum(lengths, min(rerank.keep, self._cutoff))
+        return offsets_of(lengths), found.doc_ids.take(pa.array(kept)).to_pylist()
 
 
 def equal_weights(config: Config, gathered: GatheredQueries) -> Weighting:

@@ -33,9 +33,13 @@ def as_made(reading: Reading, request: Request) -> Request:
     return replace(request, sample=request.sample + sample, decoding=decoding)
 
 
-def request_key(request: Request, made_by: str) -> Key:
-    """Returns the key of a completion among those of all engines; `made_by`: the hash of the engine's identity."""
-    made_with = digest([made_by, dict(request.decoding), request.schema])
+def made_with(request: Request, made_by: str) -> str:
+    """Returns the hash of what decides an answer beside the prompt; `made_by`: the hash of the engine's identity."""
+    return digest([made_by, dict(request.decoding), request.schema])
+
+
+def request_key(request: Request, made_with: str) -> Key:
+    """Returns the key of a completion among those of all engines and decodings."""
     return key_of(request)._replace(variables=f"{request.variables}/{made_with}")
 
 
@@ -48,7 +52,8 @@ def at_most(reading: Reading) -> list[Key]:
     found = Rewriter(whole).requests(_QUERY)
     if isinstance(reading.rewriting.select, SelectClassified):
         found += filter(None, [Rewriter(reading.rewriting).question(_QUERY)])
-    return [request_key(as_made(reading, one), reading.engines[one.engine].identity) for one in found]
+    made = [(as_made(reading, one), reading.engines[one.engine].identity) for one in found]
+    return [request_key(one, made_with(one, made_by)) for one, made_by in made]
 
 
 def called(readings: Sequence[Reading]) -> list[dict[tuple[str, str], str]]:

@@ -214,8 +214,8 @@ class Retrieve:
             known.update(asked)
             texts: Counter[int] = Counter()  # that were to be searched
             if self._work.only is not None:
-                routed_here = [text for search, of in zip(self._work.searches, routed, strict=True)
-                               for name in search.retrievers if search.retrievers[name] == key for text in of[name]]  # fmt: skip
+                (search,), (of,) = self._work.searches, routed
+                routed_here = [text for name, used in search.retrievers.items() if used == key for text in of[name]]
                 texts.update({text.row: 0 for text in routed_here})
                 for text in routed_here:
                     texts[text.row] += text.texts

@@ -17,7 +17,7 @@ import pyarrow as pa
 from cluster.costs import Prices, entry
 from cluster.run.stage import shard_of
 from cluster.storage import open_storage
-from jobs.chain.arms.requests import SAMPLES_APART, as_made, request_key
+from jobs.chain.arms.requests import SAMPLES_APART, as_made, made_with, request_key
 from jobs.chain.arms.shared_work import Reading
 from jobs.chain.completer import Answered, Completer
 from jobs.chain.completions import Completions
@@ -110,6 +110,7 @@ class Rewrite:
         self._rewriters = [Rewriter(one.reading.asked) for one in readings]
         engines = [one.reading.engines[""] for one in readings]  # the common one first
         engines += [engine for one in readings for engine in one.reading.engines.values()]
+        self._made_with: dict[tuple[str, str, int], tuple[Any, str]] = {}
         self._made_by = {one.key: one.identity for one in engines}
         most = max((longest_answer(one.reading.asked) for one in readings), default=0)
         self._completer = Completer(
@@ -156,7 +157,10 @@ class Rewrite:
 
     def _key(self, request: Request) -> Key:
         """Returns the key of a completion among those of all engines and decodings."""
-        return request_key(request, self._made_by[request.engine])
+        known = request.engine, repr(request.decoding), id(request.schema)
+        if known not in self._made_with:  # with the schema, so that its id is not another's
+            self._made_with[known] = request.schema, made_with(request, self._made_by[request.engine])
+        return request_key(request, self._made_with[known][1])
 
     def _question(self, place: int, query: Query) -> Request | None:
         question = self._choosers[place].question(query)

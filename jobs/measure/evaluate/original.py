@@ -7,8 +7,8 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
+from jobs.chain.answer import fused
 from jobs.tables import ORIGINAL
-from retrievers.fusion import fuse
 from retrievers.lists import Lists, by_document
 from retrievers.ranking import encode
 from retrievers.settings import FuseSettings
@@ -38,7 +38,7 @@ def fuse_original(rows: pa.Table, settings: FuseSettings) -> dict[str, list[str]
         columns["score"].to_numpy(),
     )
     alone = settings.model_copy(update={"weights": {}, "redundancy": "none"})
-    fused = fuse(by_document(lists, len(query_ids)), alone)
-    doc_ids = fused.doc_ids.to_pylist()
-    of_query = [doc_ids[begin:end] for begin, end in pairwise(fused.offsets.tolist())]
+    found = fused(by_document(lists, len(query_ids)), alone)
+    doc_ids = found.doc_ids.to_pylist()
+    of_query = [doc_ids[begin:end] for begin, end in pairwise(found.offsets.tolist())]
     return dict(zip(query_ids.to_pylist(), of_query, strict=True))
