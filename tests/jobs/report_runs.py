@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from in_flight import RETRIEVED, SCORED
+from one_arm import one_arm
 
 from cluster.costs import Prices, entry, settle
 from cluster.run.shards import SUCCESS, File, Plan, Shard, put_plan, write_table
@@ -117,15 +118,15 @@ class RunMaker:
         config = Config.model_validate(values)
         rows = [self._row(n, query, n // shard_size, config) for n, query in enumerate(queries)]
         plan = self._plan(queries, shard_size, rejected or [])
-        worker = Write(self.storage.root, len(strategies), 1)
-        fuse, order = Fuse(config.fuse), Order("replace", config.rerank.keep)
+        work = one_arm(config, combine="replace")
+        fuse, order, worker = Fuse(work), Order(work), Write(work, self.storage.root, 1)
         for shard in plan.shards[:commit]:
             mine = [row for row in rows if row["shard"] == shard.number]
             if keep_runs:
                 mine[0]["stored"] = [self._lists(shard.number, mine)]
             block = settle(fuse(pa.Table.from_pylist(mine, RETRIEVED)), 0.5, 0.0, 1)
             if config.rerank.kind != "none":
-                candidates = block["candidates"].to_pylist()
+                candidates = block["fused"].to_pylist()
                 pairs = [[entry("rerank", "cross_encoder", 1.0, start=1, pairs=len(found))] for found in candidates]
                 block = with_appended(block, "costs", pairs)
                 scores = SCORED.field("scores")
@@ -169,21 +170,23 @@ class RunMaker:
                 "text": place[strategy],
                 "weight": 1.0,
                 "position_weight": 1.0,
-                "hits": _hits(hits),
+                "search": 0,
+                "list": number,
             }
-            for (strategy, retriever), hits in query.hits.items()
+            for number, (strategy, retriever) in enumerate(query.hits)
         ]
         return {
             "shard": shard, "query_id": query_id(n), "query": query.name, "log_count": query.asked, "costs": costs,
-            "errors": errors, "rewrites": rewrites, "runs": runs, "similarity": None, "stored": [],
-            "selection": dict(zip(SELECTION.names, query.selected, strict=True)) if query.selected else None,
+            "errors": errors, "rewrites": rewrites, "runs": runs, "lists": [_hits(hits) for hits in query.hits.values()],
+            "cosines": [], "stored": [], "guarded": [], "counts": [], "chosen": [],
+            "selections": [dict(zip(SELECTION.names, query.selected, strict=True))] if query.selected else [],
         }  # fmt: skip
 
     def _lists(self, shard: int, rows: list[Row]) -> Row:
         """Writes runs/ of a shard; the file as `stored` has it."""
         flat = [
-            {"query_id": row["query_id"], "rank": rank} | {name: value for name, value in (run | hit).items() if name != "hits"}
-            for row in rows for run in row["runs"] for rank, hit in enumerate(run["hits"], start=1)
+            {"query_id": row["query_id"], "rank": rank} | run | hit
+            for row in rows for run in row["runs"] for rank, hit in enumerate(row["lists"][run["list"]], start=1)
         ]  # fmt: skip
         file = write_table(self.storage, "runs", shard, pa.Table.from_pylist(flat, STORED["runs"]))
         return {"table": "runs"} | file._asdict()
@@ -240,7 +243,7 @@ def _hits(doc_ids: list[str]) -> list[Row]:
 
 def _scores(candidates: list[Row]) -> list[Row]:
     """Of a reranker that agrees with fusion."""
-    return [{"doc_id": hit["doc_id"], "model": "m", "score": -1.5 - place} for place, hit in enumerate(candidates)]
+    return [{"reranker": 0, "document": hit["document"], "score": -1.5 - place} for place, hit in enumerate(candidates)]
 
 
 Make = Callable[..., RunFolder]

@@ -65,9 +65,7 @@ def build(index: str, texts: Texts) -> None:
 
 
 @pytest.fixture
-def make(
-    place: Path, values: dict[str, Any], config_file: Callable[[Any], str], reranker: FakeModels
-) -> Callable[..., Job]:
+def make(place: Path, values: dict[str, Any], config_file: Callable[[Any], str], reranker: FakeModels) -> Callable[..., Job]:
     values["rewrite"]["strategies"] = ["general"]
     values["retrieve"]["retrievers"]["bm25"]["index"] = "long"
     values |= {
@@ -154,9 +152,7 @@ def test_the_next_ablation_reads_no_list_that_was_joined_by_another_count_of_wor
 
 
 @pytest.mark.parametrize("index", ["twins", "short twins"])
-def test_duplicates_are_found_by_the_texts_of_the_arms_corpus(
-    make: Callable[..., Job], passages: Texts, index: str
-) -> None:
+def test_duplicates_are_found_by_the_texts_of_the_arms_corpus(make: Callable[..., Job], passages: Texts, index: str) -> None:
     build("twins", passages | {f"z-{doc_id}": text for doc_id, text in passages.items()})
     build("short twins", passages | dict.fromkeys(("d03", "d04", "d05"), "Bread and more bread of yeast."))
     ablation = make(
