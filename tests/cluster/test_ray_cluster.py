@@ -62,8 +62,10 @@ def free_ports(count: int) -> list[int]:
 
 @contextmanager
 def started(command: str, **more: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A command of the shell in a process group of its own, which is ended: first by itself, since a head of Ray that is told to
-    end together with its GCS waits half a minute for that, then what is left of the group."""
+    """A command of the shell in a process group of its own, which is ended: the command first, then what is left of the group.
+
+    A head of Ray that is told to end together with its GCS waits half a minute for it.
+    """
     variables = {"PATH": os.defpath, "LANG": "C.UTF-8", **more}
     with subprocess.Popen(["bash", "-c", command], env=variables, stdin=subprocess.DEVNULL, start_new_session=True) as process:
         try:
