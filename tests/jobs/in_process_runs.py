@@ -15,6 +15,7 @@ from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
 from jobs.run.ablation import prepare_ablation
 from jobs.run.run import run
+from jobs.run.work import RUN, Work
 from jobs.runs.folder import RunFolder, open_run
 from jobs.terminal.live_display import LiveDisplay
 
@@ -37,8 +38,9 @@ def prepared_job(path: str, *settings: str) -> Prepared:
     return prepare(load_config(path, list(settings)), path)
 
 
-def run_in_process(prepared: Prepared) -> Path:
-    run(prepared, LiveDisplay(io.StringIO()))
+def run_in_process(prepared: Prepared, work: Work = RUN) -> Path:
+    """Runs a job, or the work of an ablation, to its end; returns its folder's path."""
+    run(prepared, LiveDisplay(io.StringIO()), work=work)
     return Path(prepared.storage.root)
 
 
@@ -49,7 +51,6 @@ def prepared_work(path: str, settings: Sequence[str], ablate: dict[str, Any] | N
     return prepare_ablation(load_config(path, [*settings, f"ablate={json.dumps(ablate)}"]), path)
 
 
-def finished(prepared: Prepared, work: Any = None) -> RunFolder:
-    """Runs a job, or the work of an ablation, to its end; returns its folder."""
-    run(prepared, LiveDisplay(io.StringIO()), **({} if work is None else {"work": work}))
-    return open_run(prepared.storage.root)
+def finished(prepared: Prepared, work: Work = RUN) -> RunFolder:
+    """Runs a job as `run_in_process` does; returns its folder."""
+    return open_run(str(run_in_process(prepared, work)))
