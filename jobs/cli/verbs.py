@@ -106,6 +106,7 @@ def run(options: argparse.Namespace) -> int:
     from jobs.job.prepare import prepare
     from jobs.pages.report.judged import measured
     from jobs.pages.summary import closing_table, closing_values
+    from jobs.run.job import run_of
     from jobs.run.run import run
     from jobs.runs.folder import REPORT, open_run
     from jobs.terminal.logs import event
@@ -127,7 +128,7 @@ def run(options: argparse.Namespace) -> int:
                 write_report(folder, prepared.prices, evaluation, judged)
         return folder, evaluation, said
 
-    found = drive("run", prepared, command, lambda progress, log: run(prepared, progress, command, log), closed)
+    found = drive("run", prepared, command, lambda progress, log: run(run_of(prepared), progress, command, log), closed)
     if isinstance(found, int):
         return found
     folder, evaluation, said = found

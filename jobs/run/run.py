@@ -19,12 +19,11 @@ from cluster.run.session import IN_PROCESS, InProcessSession, Session, open_sess
 from cluster.run.shards import SUCCESS, Manifest, Plan, check_inputs, read_manifest, read_plan
 from cluster.shared_folder import check_shared
 from cluster.storage.traffic import add_traffic
-from jobs.job.prepare import Prepared
 from jobs.job.shipping import package_folders
 from jobs.run.draft import draft_plan, store_plan
 from jobs.run.finish import finish, put_latest
 from jobs.run.gauges import DriverGauges, tracked_metrics
-from jobs.run.job import Job, run_of
+from jobs.run.job import Job
 from jobs.run.ledger import Ledger
 from jobs.run.pool_sizes import PoolSizes
 from jobs.run.progress_file import ProgressFile
@@ -47,7 +46,7 @@ STARTING = "starting the workers"  # until the first worker works
 
 
 def run(
-    job: Job | Prepared,
+    job: Job,
     progress: LiveDisplay,
     resume_command: str = "the same command",
     log: LogFiles | None = None,
@@ -55,7 +54,7 @@ def run(
     """Runs the job to its end, resuming from the committed shards; returns the plan and the sums of the run.
 
     Args:
-        job: the job; a run as `prepare` returns it has one arm.
+        job: the job.
         progress: shows the state of the run.
         resume_command: the command that resumes the run, for messages.
         log: stored in the run's folder, as soon as the lease is held.
@@ -64,7 +63,6 @@ def run(
         Stopped: the run ended early; committed shards stay.
         ClusterError, ConfigError, RewriterError, RetrieverError: the run was refused before it began.
     """
-    job = run_of(job) if isinstance(job, Prepared) else job
     prepared = job.prepared
     storage, where, ledger = prepared.storage, prepared.storage.root, Ledger()
     plan = read_plan(storage)

@@ -14,7 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,17 +62,20 @@ def free_ports(count: int) -> list[int]:
 
 @contextmanager
 def started(command: str, **more: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A command of the shell in a process group of its own, which is ended with all that it has started."""
+    """A command of the shell in a process group of its own, which is ended: the command first, then what is left of the group.
+
+    A head of Ray that is told to end together with its GCS waits half a minute for it.
+    """
     variables = {"PATH": os.defpath, "LANG": "C.UTF-8", **more}
     with subprocess.Popen(["bash", "-c", command], env=variables, stdin=subprocess.DEVNULL, start_new_session=True) as process:
         try:
             yield process
         finally:
-            os.killpg(process.pid, signal.SIGTERM)
+            process.terminate()
             try:
-                process.wait(60)
+                process.wait(120)
             finally:
-                if process.poll() is None:
+                with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
 
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.config.load import load_config
-from jobs.job.prepare import Prepared, prepare
+from jobs.job.prepare import prepare
 from jobs.run.ablation import prepare_ablation
-from jobs.run.job import Job
+from jobs.run.job import Job, run_of
 from jobs.run.run import run
 from jobs.runs.folder import RunFolder, open_run
 from jobs.terminal.live_display import LiveDisplay
@@ -34,13 +34,15 @@ def job_in_process(place: Path, values: dict[str, Any], bm25: dict[str, Any], co
     return config_file(values)
 
 
-def prepared_job(path: str, *settings: str) -> Prepared:
-    return prepare(load_config(path, list(settings)), path)
+def prepared_job(path: str, *settings: str) -> Job:
+    """The checked run of a config."""
+    return run_of(prepare(load_config(path, list(settings)), path))
 
 
-def run_in_process(prepared: Prepared) -> Path:
-    run(prepared, LiveDisplay(io.StringIO()))
-    return Path(prepared.storage.root)
+def run_in_process(job: Job) -> Path:
+    """Runs a job to its end; returns its folder's path."""
+    run(job, LiveDisplay(io.StringIO()))
+    return Path(job.prepared.storage.root)
 
 
 def prepared_work(path: str, settings: Sequence[str], ablate: dict[str, Any] | None) -> Any:
@@ -50,7 +52,6 @@ def prepared_work(path: str, settings: Sequence[str], ablate: dict[str, Any] | N
     return prepare_ablation(load_config(path, [*settings, f"ablate={json.dumps(ablate)}"]), path)
 
 
-def finished(job: Prepared | Job) -> RunFolder:
-    """Runs a job to its end; returns its folder."""
-    run(job, LiveDisplay(io.StringIO()))
-    return open_run((job.prepared if isinstance(job, Job) else job).storage.root)
+def finished(job: Job) -> RunFolder:
+    """Runs a job as `run_in_process` does; returns its folder."""
+    return open_run(str(run_in_process(job)))

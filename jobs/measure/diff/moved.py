@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import duckdb
 
 from jobs.measure.diff.portions import portions
-from jobs.measure.evaluate.asked_with import NOTHING, asked_with
+from jobs.measure.evaluate.asked_with import asked_with
 from jobs.measure.evaluate.measure import DEPTH
 from jobs.measure.evaluate.per_query import database, kept
 from jobs.runs.folder import RunFolder
@@ -182,7 +182,7 @@ def moves(a: RunFolder, b: RunFolder, count: int) -> Moves:
             for name, n in by_strategy.items()
         ],
         overlap=overlaps / traffic if traffic else plain / queries if queries else None,
-        listed=[one._replace(**beside.get(one.query_id, NOTHING)._asdict()) for one in listed],
+        listed=[one._replace(**beside[one.query_id]._asdict()) for one in listed],
     )
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from jobs.job.measure_names import depths
 from jobs.log.judgements import Judgements
-from jobs.measure.evaluate.asked_with import NOTHING, asked_with
+from jobs.measure.evaluate.asked_with import asked_with
 from jobs.measure.evaluate.intervals import Floats, mean_interval
 from jobs.measure.evaluate.looked import Looked, Numbers, looked, uneven
 from jobs.measure.evaluate.per_query import PerQuery, database, kept, per_query, sums_by_query
@@ -196,5 +196,5 @@ def _moved(
             ).fetchall()
             found.append([QueryChange(*row) for row in rows])
     beside = asked_with(b, [one.query_id for of in found for one in of])
-    gained, lost = ([one._replace(**beside.get(one.query_id, NOTHING)._asdict()) for one in of] for of in found)
+    gained, lost = ([one._replace(**beside[one.query_id]._asdict()) for one in of] for of in found)
     return gained, lost

@@ -27,27 +27,26 @@ NOTHING = AskedWith()
 
 
 def asked_with(run: RunFolder, query_ids: Iterable[str]) -> dict[str, AskedWith]:
-    """Returns query_id -> what it was asked with, of the queries that have earlier turns or filters.
+    """Returns query_id -> what it was asked with, in the order of the ids; `NOTHING` without earlier turns and filters.
 
     Raises:
         ConfigError: files of the run cannot be read.
     """
-    wanted = pa.table({"query_id": pa.array(sorted(set(query_ids)), pa.string())})
+    found = dict.fromkeys(query_ids, NOTHING)
     of_log, columns = run.config.log.context_column is not None, filter_columns(run)
-    if not wanted.num_rows or not (of_log or columns):
-        return {}
+    if not found or not (of_log or columns):
+        return found
+    wanted = pa.table({"query_id": pa.array(sorted(found), pa.string())})
     named = ["query_id", "context" if of_log else "NULL AS context", '"values"' if columns else 'NULL AS "values"']
     with database(run) as connection:
         connection.register("wanted", wanted)
         source = "read_parquet($queries) SEMI JOIN wanted USING (query_id)"
         query = f"SELECT {', '.join(named)} FROM {source}"
         rows = connection.sql(query, params={"queries": run.tables["queries"]}).to_arrow_table()
-    found = {}
     for row in rows.to_pylist():
         values = dict(row["values"] or ())
-        one = AskedWith(row["context"], {name: values[name] for name in columns if values.get(name) is not None})
-        if one.context is not None or one.filters:
-            found[row["query_id"]] = one
+        filters = {name: values[name] for name in columns if values.get(name) is not None}
+        found[row["query_id"]] = AskedWith(row["context"], filters)
     return found
 
 

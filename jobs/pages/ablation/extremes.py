@@ -105,7 +105,7 @@ def extremes(
     if texts and queries:
         beside = asked_with(run, [one.query_id for one in queries])
         for one in queries:
-            one.asked_with = beside.get(one.query_id, one.asked_with)
+            one.asked_with = beside[one.query_id]
         _fill_rewrites(run, arm, queries)
     of_keys = [grades.get(frame.keys[key], {}) for key in chosen]
     without = _fill_documents(run, (found.comparison.baseline, arm), queries, of_keys, texts=texts)

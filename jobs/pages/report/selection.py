@@ -133,6 +133,6 @@ def _reasons(figures: Figures) -> list[SelectionReason]:
             queries |= {query_id: text for query_id, text, _ in queries_of(run, manifest.shard) if query_id in wanted}
     beside = asked_with(run, wanted)
     return [
-        SelectionReason(query_id, queries[query_id], strategies, reason, beside.get(query_id, NOTHING))
+        SelectionReason(query_id, queries[query_id], strategies, reason, beside[query_id])
         for query_id, strategies, reason in rows
     ]

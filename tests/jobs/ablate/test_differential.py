@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ import pytest
 from drawn_ablations import Drawing, World, answered, build_indexes, embed, score, write_files
 from fake_models import FakeModels
 from fake_server import FakeServer
+from in_process_runs import run_in_process
 from whole_runs import rows
 
 from jobs.chain.arms.arms import BASELINE, FULL, Arm
@@ -25,8 +25,6 @@ from jobs.job.prepare import prepare
 from jobs.job.rewriting import read_rewriting
 from jobs.run.ablation import prepare_ablation
 from jobs.run.job import Job
-from jobs.run.run import run
-from jobs.terminal.live_display import LiveDisplay
 from rewriters.calls import calls_of
 from rewriters.settings import SelectAdaptive, SelectAll
 
@@ -42,11 +40,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         FakeModels("tei", "encoder", embed=embed) as encoders,
     ):
         yield World(llm, rerankers, encoders, build_indexes(tmp_path_factory.mktemp("drawn"), encoders))
-
-
-def done(job: Any) -> Path:
-    run(job, LiveDisplay(io.StringIO()))
-    return Path(getattr(job, "prepared", job).storage.root)
 
 
 def results(folder: Path, arm: str) -> dict[str, Rows]:
@@ -111,7 +104,7 @@ class Alone:
         if key not in self._folders:
             before = len(self._world.llm.bodies)
             job = prepare(config.model_copy(update={"output": f"alone/{len(self._folders)}"}), "config.yaml")
-            self._folders[key] = done(job)
+            self._folders[key] = run_in_process(job)
             self.bodies[key] = {json.dumps(one, sort_keys=True) for one in self._world.llm.bodies[before:]}
         return self._folders[key]
 
@@ -188,7 +181,7 @@ def check(seed: int, world: World, config_file: Callable[[Any], str]) -> None:
     drawing = Drawing(seed, world)
     path = config_file(drawing.values)
 
-    def ablation(values: dict[str, Any], ablate: dict[str, Any]) -> Ablation:
+    def ablation(values: dict[str, Any], ablate: dict[str, Any]) -> Job:
         return prepare_ablation(load_config(config_file(values), [f"ablate={json.dumps(ablate)}"]), path)
 
     def asked() -> list[str]:
@@ -196,7 +189,7 @@ def check(seed: int, world: World, config_file: Callable[[Any], str]) -> None:
 
     config, alone, before = load_config(path), Alone(world), len(world.llm.bodies)
     first = ablation(drawing.values, drawing.ablate)
-    folder = done(first)
+    folder = run_in_process(first)
     bodies, sent = set(asked()[before:]), set[str]()
     wrong = wrong_arms(first, folder, config, alone, sent)
     wrong += [f"{arm.name} is not alone" for arm in first.compiled.arms if is_single(arm) and has_original(arm.config)]
@@ -206,11 +199,12 @@ def check(seed: int, world: World, config_file: Callable[[Any], str]) -> None:
     changes = drawing.ablate["arms"]["arm 1"]
     arm = next(one for one in first.compiled.arms if dict(one.changes) == changes)
     second = ablation(json.loads(arm.config.model_dump_json(exclude={"ablate"})), {"arms": {"rrf": {"fuse.method": "rrf"}}})
-    wrong += [f"second: {one}" for one in wrong_arms(second, done(second), arm.config, alone, set())]
+    over_it = run_in_process(second)
+    wrong += [f"second: {one}" for one in wrong_arms(second, over_it, arm.config, alone, set())]
     # The first once more, with its arms in another order: the same rows, and no request.
     before = len(world.llm.bodies)
     again = ablation(drawing.values, drawing.ablate | {"arms": dict(reversed(drawing.ablate["arms"].items())), "keep": 9})
-    repeated = done(again)
+    repeated = run_in_process(again)
     if len(world.llm.bodies) != before:
         wrong.append(f"again: {len(world.llm.bodies) - before} requests were sent once more")
     for one in first.compiled.arms:
