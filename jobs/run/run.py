@@ -19,6 +19,7 @@ from cluster.run.session import IN_PROCESS, InProcessSession, Session, open_sess
 from cluster.run.shards import SUCCESS, Manifest, Plan, check_inputs, read_manifest, read_plan
 from cluster.shared_folder import check_shared
 from cluster.storage.traffic import add_traffic
+from jobs.job.prepare import Prepared
 from jobs.job.shipping import package_folders
 from jobs.run.draft import draft_plan, store_plan
 from jobs.run.finish import finish, put_latest
