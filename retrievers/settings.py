@@ -212,6 +212,8 @@ class RerankSettings(ServerSettings):
     """For bi_encoder; null: the encoder of the first dense retriever."""
     keep: Annotated[int, Field(gt=0)] = 10
     """Results per query."""
+    store: Annotated[bool, NOT_IDENTITY] = True
+    """Keep the scores in the store, known by the texts of query and document."""
     combine: Literal["replace", "blend"] = "blend"
     """replace: the reranker's order; blend: both orders, 1/(20 + rank) of each."""
     max_length: Annotated[int, Field(ge=16)] = 512

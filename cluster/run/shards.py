@@ -54,6 +54,7 @@ class Plan:
     shard_size: int
     tables: dict[str, list[File]]  # files that planning wrote
     shards: list[Shard]
+    version: int = 1  # of the stages whose files an unfinished run has; a plan of before has none
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,12 @@ from jobs.chain.journal import (
 )
 from rewriters.engines import Completion, Request
 
+REUSED = -1  # the start that made a completion of the store: none of this run
 _ROW_ONLY = (*Key._fields, "lost")  # columns of a row that are no fields of a CompletionRecord
 
 
 class CompletionRecord(NamedTuple):
-    """A completion with its prompt and the start of the run that made it (0: this call, not yet stored)."""
+    """A completion with its prompt and the start of the run that made it (0: this call, not yet stored; `REUSED`: none)."""
 
     completion: Completion
     prompt: str = ""
@@ -93,6 +94,11 @@ class Completions:
                 self._unmerged[key] = row
                 if self._journal is not None:
                     self._journal.completed(row)
+
+    def keep(self, found: Mapping[Key, CompletionRecord]) -> None:
+        """Takes completions of the store into the run's own, for `merge`: who reads a run sees all that it was answered."""
+        for key, made in found.items():
+            self._unmerged[key] = self._row(key, made) | {"device_seconds": 0.0, "start": REUSED}
 
     def merge(self) -> None:
         """Puts the completions that lie in journals into the shard's folder as one file, and removes the journals."""

@@ -16,7 +16,6 @@ import pyarrow as pa
 from cluster.metrics.table import MetricSample
 from cluster.run.pools import Pool
 from cluster.run.stage import Stage, Worker, link
-from cluster.storage import Storage
 from jobs.chain.arms.requests import called
 from jobs.chain.arms.shared_work import AnsweredBy, OpenedBy, Reading, SharedWork
 from jobs.chain.error_counts import added_failures
@@ -28,7 +27,7 @@ from jobs.chain.stages.retrieve import Retrieve, without_lists
 from jobs.chain.stages.rewrite import Rewrite, RewriteFurther, ToRead
 from jobs.chain.stages.score import Score, without_scores
 from jobs.chain.stages.write import Write
-from jobs.chain.store import FOLDER
+from jobs.chain.store.files import StoreFiles
 from jobs.config.config import Config
 from jobs.job import engine
 from jobs.job.pools import device
@@ -64,11 +63,6 @@ CHAIN = (
 COSTED = tuple(dict.fromkeys(step.costs_as or step.name for step in CHAIN))  # the values of `costs.stage`, in chain order
 
 
-def gathered_folder(output: Storage, name: str) -> str:
-    """Returns the folder of what the jobs of a name share."""
-    return output.url(f"{name}/{FOLDER}")
-
-
 def stages(
     prepared: Prepared,
     work: SharedWork,
@@ -76,6 +70,7 @@ def stages(
     pools: Mapping[str, Pool],
     rerankers: Sequence[RerankSettings],
     start: int,
+    store: StoreFiles,
 ) -> list[Stage]:
     """Returns the stages of a job, linked, with the constructor arguments of their workers.
 
@@ -86,15 +81,16 @@ def stages(
         pools: The sized pools.
         rerankers: Of all arms.
         start: The number of this start of the job, from 1.
+        store: What other jobs have made.
     """
     workers = sharing_workers(pooled, pools, rerankers)
     work = _for_workers(work, workers)
-    settings = _settings(prepared, work, pools)
+    settings = _settings(prepared, work, pools, store)
     samples = _samples(prepared, work)
     found = []
     for step in CHAIN:
         if step.name == "rewrite":
-            found += _rewriting(prepared, work, pools, start, samples.get("rewrite"))
+            found += _rewriting(prepared, work, pools, start, store, samples.get("rewrite"))
         elif step.name in settings:
             found.append(
                 Stage(
@@ -111,12 +107,12 @@ def stages(
     return link(found, SHARD)
 
 
-def _settings(prepared: Prepared, work: SharedWork, pools: Mapping[str, Pool]) -> dict[str, dict[str, Any]]:
+def _settings(prepared: Prepared, work: SharedWork, pools: Mapping[str, Pool], store: StoreFiles) -> dict[str, dict[str, Any]]:
     """Returns the constructor arguments of the workers of each stage but rewriting; stages left out are not run."""
-    run, gathered = prepared.storage.root, gathered_folder(prepared.output, prepared.config.name)
+    run = prepared.storage.root
     settings: dict[str, dict[str, Any]] = {
         "read": {"run": run},
-        "retrieve": {"work": work, "device": device(pools["retrieve"]), "run": run, "gathered": gathered},
+        "retrieve": {"work": work, "device": device(pools["retrieve"]), "run": run, "store": store},
         "fuse": {"work": work},
         "order": {"work": work},
         "write": {"work": work, "run": run},
@@ -128,19 +124,24 @@ def _settings(prepared: Prepared, work: SharedWork, pools: Mapping[str, Pool]) -
             "rerankers": work.rerankers,
             "documents": documents,
             "device": device(pools["rerank"]),
-            "gathered": gathered,
+            "store": store,
         }
     return settings
 
 
 def _rewriting(
-    prepared: Prepared, work: SharedWork, pools: Mapping[str, Pool], start: int, samples: Callable[..., Any] | None
+    prepared: Prepared,
+    work: SharedWork,
+    pools: Mapping[str, Pool],
+    start: int,
+    store: StoreFiles,
+    samples: Callable[..., Any] | None,
 ) -> list[Stage]:
     """Returns a stage for each common engine; without any, one that adds no text."""
     limits = prepared.config.limits
     common = {
         "run": prepared.storage.root,
-        "gathered": gathered_folder(prepared.output, prepared.config.name),
+        "store": store,
         "start": start,
         "prices": prepared.prices if limits.max_cost_usd is not None else None,
         "unsaved_seconds": limits.unsaved_seconds,

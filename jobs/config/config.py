@@ -38,6 +38,7 @@ from rewriters.pool import named
 from rewriters.settings import DecodingSettings, GuardSettings, SelectAll, SelectNever, SelectQpp, SelectSettings
 
 MOST_LABEL = 64  # characters
+BESIDE_RUNS = "<output>/store"  # the store's folder by default
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"  # what may stand in the name of a folder, here and on S3
 
 
@@ -53,7 +54,7 @@ def _named(value: Any) -> Any:
 
 def _no_store(value: Any) -> None:
     if value is not None:
-        raise ValueError(f"the shared store ({value}) is not available yet; leave it null")
+        raise ValueError(f"{value}: the store is named by the key `store` of the whole config; leave this null")
 
 
 class RewriteSettings(BaseModel):
@@ -87,7 +88,7 @@ class RewriteSettings(BaseModel):
     guards: GuardSettings = GuardSettings()
     """What is masked, checked, left out and replaced around the LLM."""
     store: Annotated[None, BeforeValidator(_no_store), NOT_IDENTITY] = None
-    """A store of completions shared by runs and jobs; not available yet."""
+    """Only null: the key of before `store`, which all jobs share."""
 
     @model_validator(mode="after")
     def _engine_where_needed(self) -> RewriteSettings:
@@ -139,6 +140,9 @@ class RetrieveSettings(BaseModel):
     filters: dict[Annotated[str, Field(min_length=1)], Annotated[str, Field(min_length=1)]] = {}
     """Field of the indexes -> column of the log: a query is searched among the documents whose field has the query's value, and
     the same words with another value are another query."""
+    store: Annotated[bool | None, NOT_IDENTITY] = None
+    """Keep lists, and vectors for redundancy by cosines, in the store; null: but not those of local BM25 indexes, which are
+    searched in less time than lists are read."""
     typos: TypoSettings | None = None
     """Typing errors in the original query as it is searched and reranked, to measure what they cost; its rewrites, ids and
     judgements stay those of the query as it was asked."""
@@ -233,6 +237,8 @@ class Config(BaseModel):
     """The report that a finished run writes."""
     output: Annotated[str, NOT_IDENTITY]
     """A local or S3 folder; each run has a folder of its own below it."""
+    store: Annotated[str | None, NOT_IDENTITY] = BESIDE_RUNS
+    """A local or S3 folder of completions, lists and scores, which every job adds to and uses again; null: none."""
     cluster: Annotated[ClusterSettings, NOT_IDENTITY] = ClusterSettings()
     """Ray, the size of a shard, worker pools."""
 
@@ -276,6 +282,11 @@ class Config(BaseModel):
     def shown_label(self) -> str | None:
         """Returns the label of the run, else the date of its log."""
         return self.label or self.log.date
+
+    @property
+    def store_folder(self) -> str | None:
+        """Returns the folder of the store; None: there is none."""
+        return f"{self.output.rstrip('/')}/store" if self.store == BESIDE_RUNS else self.store
 
     @property
     def reads_texts(self) -> bool:

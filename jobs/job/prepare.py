@@ -11,7 +11,7 @@ from cluster.costs import Prices, load_prices, prices_version
 from cluster.errors import ConfigError, RetrieverError, RewriterError, nearest
 from cluster.run.session import IN_PROCESS
 from cluster.storage import Storage, check_writable, open_storage
-from jobs.config.config import Config
+from jobs.config.config import BESIDE_RUNS, Config
 from jobs.job import engine
 from jobs.job.changing import SearchedIndex, States, searched_indexes
 from jobs.job.indexes import as_built, check_documents, encoder_warnings, index_identities
@@ -86,7 +86,14 @@ def prepare(config: Config, config_path: str) -> Prepared:
         read_answers(config.evaluate.answers, config.evaluate.key)
     output = open_storage(config.output)
     check_writable(output, "output")
+    if own_store(config):
+        check_writable(open_storage(str(config.store)), "store")
     return _prepare(config, config_path, files, judgements, output, rewriting)
+
+
+def own_store(config: Config) -> bool:
+    """Returns whether the store is in a place of its own, not beside the runs."""
+    return config.store not in (None, BESIDE_RUNS)
 
 
 def prepare_query(config: Config, config_path: str, folder: str) -> Prepared:

@@ -13,6 +13,7 @@ from jobs.job.prepare import Prepared
 from jobs.log.dedup import LogSummary, dedup
 
 UPLOADS_IN_FLIGHT = 4
+VERSION = 2  # of what an unfinished run keeps of its stages; of 1, completions were known by less
 
 
 class Draft(NamedTuple):
@@ -51,4 +52,4 @@ def store_plan(prepared: Prepared, draft: Draft) -> Plan:
     for _ in ahead(upload, [file for files in log.tables.values() for file in files], UPLOADS_IN_FLIGHT):
         pass
     counts = {"log_rows": log.rows, "queries": log.queries, "rejected": sum(log.rejected.values())}
-    return put_plan(storage, Plan(prepared.inputs, counts, prepared.config.cluster.shard_size, log.tables, log.shards))
+    return put_plan(storage, Plan(prepared.inputs, counts, prepared.config.cluster.shard_size, log.tables, log.shards, VERSION))

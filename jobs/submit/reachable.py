@@ -109,6 +109,7 @@ def _paths(config: Config) -> Iterator[tuple[str, str | None]]:
     yield "evaluate.qrels", config.evaluate.qrels
     yield "evaluate.answers", config.evaluate.answers
     yield "output", config.output
+    yield "store", config.store_folder
 
 
 def _models(config: Config) -> Iterator[tuple[str, str | None]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cluster.storage import remote
-from jobs.config.config import Config
+from jobs.config.config import BESIDE_RUNS, Config
 from retrievers.hybrid.settings import all_indexed
 from retrievers.local.settings import LocalSettings
 from rewriters.pool import is_path
@@ -31,7 +31,7 @@ _TEXTS: tuple[Key, ...] = (
     ("evaluate", "answers"),
 )  # of them, a name without a file of that name is one of ours
 _STRATEGIES = ("rewrite", "strategies")
-_PATHS: tuple[Key, ...] = (("output",), ("log", "path"), ("log", "events"), ("rewrite", "engine", "path"))
+_PATHS: tuple[Key, ...] = (("output",), ("store",), ("log", "path"), ("log", "events"), ("rewrite", "engine", "path"))
 _RETRIEVERS = ("retrieve", "retrievers")  # below it the names that the user has chosen
 _MODELS = {"model", "lora", "tokenizer"}  # a folder or a name
 _KEYS = {"api_key_file", "password_file"}  # never sent: they lie on the nodes
@@ -128,6 +128,8 @@ class _Paths:
     def _path(self, value: str, key: Key) -> str:
         if key in _TEXTS:
             return self._text(value)
+        if value == BESIDE_RUNS:
+            return value
         if key in _PATHS or key[-1] in _KEYS:
             return self._other(value)
         if key[:2] == _RETRIEVERS and self._is_path(".".join(key[2:-1]), key[-1]):

@@ -246,7 +246,7 @@ class LoadedConfig:
         """Returns the key of a request's completion, as the rewriting stage has it."""
         reading = self._work.readings[-1]
         made = as_made(reading, request)
-        return request_key(made, made_with(made, reading.engines[request.engine].identity))
+        return request_key(made, made_with(made, reading.engines[request.engine].space))
 
     def _requests(self, row: Row) -> list[Row]:
         """Returns each request with its prompt and its raw answer, or the error in place of one; in the order of the costs."""

@@ -52,7 +52,7 @@ def at_most(reading: Reading) -> list[Key]:
     found = Rewriter(whole).requests(_QUERY)
     if isinstance(reading.rewriting.select, SelectClassified):
         found += filter(None, [Rewriter(reading.rewriting).question(_QUERY)])
-    made = [(as_made(reading, one), reading.engines[one.engine].identity) for one in found]
+    made = [(as_made(reading, one), reading.engines[one.engine].space) for one in found]
     return [request_key(one, made_with(one, made_by)) for one, made_by in made]
 
 
@@ -69,7 +69,7 @@ def called(readings: Sequence[Reading]) -> list[dict[tuple[str, str], str]]:
         for key in at_most(reading):
             of_name = known.setdefault(key.request, {})
             own_engine = reading.engines.get(key.request)
-            identity = key.prompt_hash, own_engine and own_engine.identity
+            identity = key.prompt_hash, own_engine and own_engine.space
             own = key.request if not of_name else f"{key.request} of {reading.name.replace('@', ' ')}"
             names[key.request, key.prompt_hash] = of_name.setdefault(identity, own)
         found.append(names)

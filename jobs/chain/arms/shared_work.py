@@ -29,19 +29,24 @@ from retrievers.settings import FuseSettings, RerankSettings, TypoSettings
 from rewriters.engines.settings import EngineSettings
 from rewriters.rewriter import Rewriting
 
-SCORES_VERSION = 2  # of what gathered scores are known by; of 1, an arm's could be of the texts of another arm's corpus
+SCORES_VERSION = 3  # of what stored scores are known by; of 2, by the ids of documents
 
 
 class AnsweredBy(NamedTuple):
-    """An engine: resolved settings, and the hash of its identity, by which completions are known."""
+    """An engine: resolved settings, and its identity, by which completions are known."""
 
     settings: EngineSettings
-    identity: str
+    identity: Mapping[str, Any]
 
     @property
     def key(self) -> str:
         """Returns what tells it from other engines of a worker."""
-        return digest([self.settings.model_dump(), self.identity])
+        return digest([self.settings.model_dump(), self.space])
+
+    @property
+    def space(self) -> str:
+        """Returns what its completions are stored under."""
+        return digest(self.identity)
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,11 @@ class Search:
     dense: str | None
     typos: TypoSettings | None = None
     joined: frozenset[str] | None = None
+
+    @property
+    def dense_key(self) -> str | None:
+        """Returns the key of the retriever that compares texts by cosines; None: there is none."""
+        return None if self.dense is None else self.retrievers[self.dense]
 
 
 @dataclass(frozen=True)
@@ -159,7 +169,7 @@ class OpenedBy:
 
     @property
     def space(self) -> str:
-        """Returns what the lists of this retriever are gathered under.
+        """Returns what the lists of this retriever are stored under.
 
         The identity has the analyzer by which the index was built. How often the original stands among texts that are searched
         as one (`retrievers/joined.py`), and which texts are long for Elasticsearch, is by the words of this version.
@@ -187,7 +197,7 @@ class OpenedBy:
 
     @property
     def encoder_space(self) -> str:
-        """Returns what the vectors of this retriever's encoder are gathered under."""
+        """Returns what the vectors of this retriever's encoder are stored under."""
         encoder = self.settings.encoder
         return digest({"encoder": self.identity.get("encoder"), "settings": identity_fields(encoder) if encoder else None})
 
@@ -220,8 +230,8 @@ class ScoredBy:
 
     @property
     def space(self) -> str:
-        """Returns what the scores of this reranker are gathered under."""
-        return digest({"version": SCORES_VERSION, "reranker": dict(self.identity), "texts": self.texts})
+        """Returns what the scores of this reranker are stored under."""
+        return digest({"version": SCORES_VERSION, "reranker": dict(self.identity)})
 
     @property
     def label(self) -> str:

@@ -2,7 +2,7 @@
 
 What an arm asks and reads is decided by its own config and by the config itself, never by another arm. Equal requests are sent
 once, whichever arms make them: a request is known by its prompt, decoding, schema and the identity of the engine that answers
-it (`jobs/chain/ablate/requests.py`). A strategy is its content: the fields of its file, its parameters, the identity of its own
+it (`jobs/chain/arms/requests.py`). A strategy is its content: the fields of its file, its parameters, the identity of its own
 engine. Two that share a name are never in one reading.
 """
 
@@ -96,10 +96,10 @@ class ArmTexts:
         own = {one.name: contents[one.name] for one in joint}
         common_told, common_contents, common = self._common
         is_part = bool(own) and told == common_told and own.items() < common_contents.items()
-        engines = {"": AnsweredBy(settings, digest(identified_by["engine"]))}
+        engines = {"": AnsweredBy(settings, identified_by["engine"])}
         for one in pool:
             if one.engine is not None:
-                engines[one.name] = AnsweredBy(one.engine, digest(identified_by["engines"][one.name]))
+                engines[one.name] = AnsweredBy(one.engine, identified_by["engines"][one.name])
         group = digest([told, common_contents if is_part else own])
         return _Asked(engines, group, rewriting, contents, common if is_part else joint, is_part)
 

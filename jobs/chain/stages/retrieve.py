@@ -25,7 +25,8 @@ from jobs.chain.stages.choices import Choices
 from jobs.chain.stages.flags import flag_counts
 from jobs.chain.stages.lists import Found, flat_lists, passed_on, stored_rows
 from jobs.chain.stages.users import search_counts
-from jobs.chain.store import GatheredLists, GatheredVectors, Searched
+from jobs.chain.store.facts import Searched, StoredLists, StoredVectors
+from jobs.chain.store.files import StoreFiles
 from jobs.chain.tables import ARM_CHOSEN, COSINES, HITS, RUN
 from jobs.job.opening import open_retriever
 from jobs.tables import FILE, ORIGINAL, nested, with_appended, with_failure
@@ -81,19 +82,19 @@ class Retrieve:
     )
     DROPS = ("context", "values")
 
-    def __init__(self, work: SharedWork, device: str, run: str, gathered: str) -> None:
+    def __init__(self, work: SharedWork, device: str, run: str, store: StoreFiles) -> None:
         """Opens the retrievers.
 
         Args:
             work: Of all arms.
             device: The torch device of encoders.
             run: The job's folder.
-            gathered: The folder of what jobs share.
+            store: Has lists and vectors of other jobs.
 
         Raises:
             RetrieverError: An index is missing or was replaced.
         """
-        self._work, self._gathered = work, gathered
+        self._work, self._store = work, store
         opened: dict[str, Retriever] = {}  # one where only the depth differs: each may hold a model
         self._retrievers: dict[str, Retriever] = {}
         for key, one in work.retrievers.items():
@@ -120,8 +121,8 @@ class Retrieve:
         for number, search in enumerate(work.searches):
             answers = [(at, one) for at, one in enumerate(work.answers) if one.search == number]
             reading, of = work.readings[search.reading], None
-            if search.dense is not None and any(one.fuse.redundancy == "cosine" for _, one in answers):
-                of = np.stack([vectors[self._dense(search)][text.search] for text in texts[number]])
+            if (dense := search.dense_key) is not None and any(one.fuse.redundancy == "cosine" for _, one in answers):
+                of = np.stack([vectors[dense][text.search] for text in texts[number]])
             cosines.append(similarity(table.num_rows, texts[number], of))
             far = drifted(texts[number], of, reading.rewriting.guards.settings.drift)
             if work.only is None:
@@ -190,7 +191,7 @@ class Retrieve:
                     for text in of[name]:
                         wanted.setdefault(text.search, Searched(query_ids[text.row], text.search))
             made: set[Searched] = set()
-            store = GatheredLists(self._gathered, opened.space)
+            store = StoredLists(self._store, opened.space)
             lists = self._search(key, store, list(wanted.values()), made)
             place = {search: number for number, search in enumerate(wanted)}
             standing: dict[Wanted, Searched] = {}
@@ -206,6 +207,7 @@ class Retrieve:
                             if original not in place:
                                 standing.setdefault(original, Searched(query_ids[text.row], original))
             lists += self._search(key, store, list(standing.values()), made)
+            store.save()
             place |= {search: len(place) + number for number, search in enumerate(standing)}
             if self._work.only is None:
                 counts.update(search_counts(self._work, key, routed, stood_in, place, choices.numbers))
@@ -225,8 +227,8 @@ class Retrieve:
             heartbeat()
         return found
 
-    def _search(self, key: str, store: GatheredLists, wanted: list[Searched], made: set[Searched]) -> list[RankedList]:
-        """Returns the list of each search; those that are not gathered are searched for and noted in `made`."""
+    def _search(self, key: str, store: StoredLists, wanted: list[Searched], made: set[Searched]) -> list[RankedList]:
+        """Returns the list of each search; those that are not stored are searched for and noted in `made`."""
         depth = self._work.retrievers[key].depth
 
         def compute(missing: list[Searched]) -> list[list[tuple[Searched, RankedList]]]:
@@ -246,7 +248,7 @@ class Retrieve:
         seconds: float,
         spent: list[list[dict[str, Any]]],
     ) -> None:
-        """Appends an entry to each query that searched: its searches, and the lists that were gathered before.
+        """Appends an entry to each query that searched: its searches, and the lists that were stored.
 
         In a job of one arm, `texts` has what each query was to be searched with, and what of it needed no search is saved.
         """
@@ -267,8 +269,10 @@ class Retrieve:
         wanted: dict[str, dict[Wanted, Searched]] = {}
         for number, search in enumerate(self._work.searches):
             by_cosine = any(one.search == number and one.fuse.redundancy == "cosine" for one in self._work.answers)
-            for text in texts[number] if by_cosine and search.dense is not None else ():
-                of = wanted.setdefault(self._dense(search), {})
+            if (dense := search.dense_key) is None or not by_cosine:
+                continue
+            for text in texts[number]:
+                of = wanted.setdefault(dense, {})
                 of.setdefault(text.search, Searched(query_ids[text.row], text.search))
         found = {}
         for key, of in wanted.items():
@@ -278,13 +282,9 @@ class Retrieve:
             def compute(missing: list[Searched], encode: Embedder = retriever) -> list[list[tuple[Searched, np.ndarray]]]:
                 return [list(zip(missing, search_vectors([one.search for one in missing], encode.embed), strict=True))]
 
-            store = GatheredVectors(self._gathered, self._work.retrievers[key].encoder_space)
+            store = StoredVectors(self._store, self._work.retrievers[key].encoder_space)
             found[key] = dict(zip(of, fill(store, list(of.values()), compute), strict=True))
         return found
-
-    def _dense(self, search: Search) -> str:
-        assert search.dense is not None
-        return search.retrievers[search.dense]
 
     def _original(self, search: Search, name: str, queries: Sequence[str], text: Text) -> SearchText | None:
         """Returns the original by itself, which is searched where texts that were searched together have no hit."""

@@ -20,11 +20,11 @@ from cluster.storage import open_storage
 from jobs.chain.arms.requests import SAMPLES_APART, as_made, made_with, request_key
 from jobs.chain.arms.shared_work import Reading
 from jobs.chain.completer import Answered, Completer
-from jobs.chain.completions import Completions
-from jobs.chain.fill import fill
+from jobs.chain.completions import REUSED, Completions
 from jobs.chain.journal import Key
 from jobs.chain.stages.users import Users
-from jobs.chain.store import GatheredCompletions
+from jobs.chain.store.facts import Asked, completions_space, put_completions, stored_completions
+from jobs.chain.store.files import StoreFiles
 from jobs.chain.tables import ARM_LEFT_OUT, ARM_REWRITE, ARM_SELECTION, COUNT
 from jobs.tables import with_appended
 from rewriters.classifier import REQUEST_NAME
@@ -86,7 +86,7 @@ class Rewrite:
         self,
         readings: Sequence[ToRead],
         run: str,
-        gathered: str,
+        store: StoreFiles,
         start: int,
         gpus: float = 0.0,
         prices: Prices | None = None,
@@ -97,21 +97,21 @@ class Rewrite:
 
         Args:
             readings: those of one common engine; empty where no arm rewrites.
-            run: the ablation's folder.
-            gathered: the folder of what ablations gather.
-            start: the number of this start of the ablation, from 1.
+            run: the job's folder.
+            store: has completions of other jobs.
+            start: the number of this start of the job, from 1.
             gpus: the number of accelerators of the worker.
-            prices: of the ablation, if it has a budget.
+            prices: of the job, if it has a budget.
             unsaved_seconds: the config's `limits.unsaved_seconds`.
             counts_needs: whether there are several arms, of which each needs some of the requests.
         """
-        self._readings, self._gathered, self._counts_needs = readings, gathered, counts_needs
+        self._readings, self._store, self._counts_needs = readings, store, counts_needs
         self._choosers = [Rewriter(one.reading.rewriting) for one in readings]
         self._rewriters = [Rewriter(one.reading.asked) for one in readings]
         engines = [one.reading.engines[""] for one in readings]  # the common one first
         engines += [engine for one in readings for engine in one.reading.engines.values()]
         self._made_with: dict[tuple[str, str, int], tuple[Any, str]] = {}
-        self._made_by = {one.key: one.identity for one in engines}
+        self._made_by = {one.key: one.space for one in engines}
         most = max((longest_answer(one.reading.asked) for one in readings), default=0)
         self._completer = Completer(
             {one.key: one.settings for one in engines}, open_storage(run), start, gpus, prices, unsaved_seconds,
@@ -127,9 +127,9 @@ class Rewrite:
         """Returns the block with the texts of all readings, errors and costs."""
         queries = queries_of(table)
         places = range(len(self._readings))
-        own, shared = self._completer.open(shard_of(table)), GatheredCompletions(self._gathered)
+        own, used = self._completer.open(shard_of(table)), dict[Key, Request]()
         asked = [[self._question(place, query) for query in queries] for place in places]
-        made = self._answers(own, shared, [request for of_reading in asked for request in of_reading if request])
+        made = self._answers(own, used, [request for of_reading in asked for request in of_reading if request])
         chosen = [
             [self._chosen(place, query, question, made) for query, question in zip(queries, asked[place], strict=True)]
             for place in places
@@ -138,14 +138,15 @@ class Rewrite:
             [self._requests(place, query, of.choice) for query, of in zip(queries, chosen[place], strict=True)]
             for place in places
         ]
-        made |= self._answers(own, shared, [one for of in requests for of_query in of for one in of_query])
+        made |= self._answers(own, used, [one for of in requests for of_query in of for one in of_query])
         while again := self._again(queries, requests, chosen, made):
-            made |= self._answers(own, shared, again)
+            made |= self._answers(own, used, again)
         own.merge()
+        put_completions(self._store, {self._asked(key, request): made[key] for key, request in used.items()})
         read = self._read(queries, requests, chosen, made)
-        spent = [self._costs(row, requests, chosen, made, own, shared) for row in range(len(queries))]
+        spent = [self._costs(row, requests, chosen, made, own) for row in range(len(queries))]
         table = with_appended(with_appended(table, "errors", read.errors), "costs", spent)
-        needed = self._counts(requests, chosen, made, shared) if self._counts_needs else Counter[str]()
+        needed = self._counts(requests, chosen, made) if self._counts_needs else Counter[str]()
         counts = [{"name": name, "count": n} for name, n in needed.items()]
         counted = [counts, *[[]] * (len(queries) - 1)]
         for field, values in zip(Rewrite.ADDS, (read.texts, read.selections, read.guarded, counted), strict=True):
@@ -192,21 +193,29 @@ class Rewrite:
                 found += tries
         return found
 
-    def _answers(self, own: Completions, shared: GatheredCompletions, requests: Sequence[Request]) -> Answered:
-        """Returns the completions of requests: those of this ablation, else gathered ones, else the engines'."""
+    def _answers(self, own: Completions, used: dict[Key, Request], requests: Sequence[Request]) -> Answered:
+        """Returns the completions of requests: those of this job, else the store's, else the engines'.
+
+        Args:
+            own: of the shard.
+            used: those of them that the store may have are added.
+            requests: may repeat.
+        """
         by_key: dict[Key, Request] = {}
         for request in requests:
             by_key.setdefault(self._key(request), request)
         if not by_key:
             return {}
+        shared = {key: one for key, one in by_key.items() if completions_space(self._made_by[one.engine]) in self._store.names}
+        used |= shared
+        found = own.get(list(by_key))
+        stored = stored_completions(self._store, [self._asked(*one) for one in shared.items() if one[0] not in found])
+        own.keep(stored)
+        found |= stored
+        return found | self._completer.fill(own, {key: one for key, one in by_key.items() if key not in found})
 
-        def compute(missing: list[Key]) -> Any:
-            yield list(self._completer.fill(own, {key: by_key[key] for key in missing}).items())
-
-        paid = own.get(list(by_key))  # an attempt that was not committed has gathered them, too
-        found = dict(zip(by_key, fill(shared, list(by_key), compute), strict=True))
-        shared.reused.difference_update(paid)
-        return found | paid
+    def _asked(self, key: Key, request: Request) -> Asked:
+        return Asked(self._made_by[request.engine], key, request.prompt)
 
     def _read(
         self,
@@ -239,7 +248,6 @@ class Rewrite:
         requests: Sequence[Sequence[Sequence[Request]]],
         chosen: Sequence[Sequence[_Chosen]],
         made: Answered,
-        shared: GatheredCompletions,
     ) -> Counter[str]:
         """Returns how many requests each arm needs, how many only it needs, and how many were made, by request and model."""
         components: dict[str, dict[Key, int]] = {}  # request@model -> the requests, numbered
@@ -266,7 +274,7 @@ class Rewrite:
         for component, of in users.items():
             counts.update(of.counts(f"requests/{component}"))
             # costs count attempts, and what a request cost is all of its attempts
-            counts[f"made/requests/{component}"] += sum(key not in shared.reused for key in components[component])
+            counts[f"made/requests/{component}"] += sum(made[key].start != REUSED for key in components[component])
         return counts
 
     def _needs(self, place: int, texts: Mapping[str, int | None]) -> dict[tuple[str, int], frozenset[str]]:
@@ -286,7 +294,6 @@ class Rewrite:
         chosen: Sequence[Sequence[_Chosen]],
         made: Answered,
         own: Completions,
-        shared: GatheredCompletions,
     ) -> list[dict[str, Any]]:
         """Returns the cost entries of a query, each request once."""
         asked: dict[Key, Request] = {}
@@ -296,7 +303,7 @@ class Rewrite:
                 asked.setdefault(self._key(request), called)
         entries = [
             entry("rewrite", request.name, model=made[key].completion.model, reused=1)
-            if key in shared.reused
+            if made[key].start == REUSED
             else self._completer.cost(request, made[key])
             for key, request in asked.items()
         ]

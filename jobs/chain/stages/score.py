@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,9 +15,10 @@ from cluster import costs
 from cluster.errors import RetrieverError
 from cluster.run.stage import heartbeat
 from jobs.chain.arms.shared_work import ScoredBy
-from jobs.chain.fill import fill
+from jobs.chain.fill import Portion, fill
 from jobs.chain.search_texts import originals
-from jobs.chain.store import GatheredScores, Scored
+from jobs.chain.store.facts import Scored, StoredScores, text_digest
+from jobs.chain.store.files import StoreFiles
 from jobs.chain.tables import PAIR_SCORE
 from jobs.job.opening import open_documents
 from jobs.tables import nested, with_appended, with_failure
@@ -27,7 +29,34 @@ from retrievers.served.reranker import ServerReranker
 
 PORTION = 2048  # pairs scored between two progress reports: some minutes on two CPU cores; sorted by length within a portion
 
-Key = TypeVar("Key", bound=Hashable)
+
+class _Known:
+    """A `jobs.chain.fill.Store` of the scores of a block by one space: those in hand, then those of the store.
+
+    Attributes:
+        scores: In hand.
+    """
+
+    def __init__(self, stored: StoredScores) -> None:
+        """Has none in hand."""
+        self.scores: dict[Scored, float] = {}
+        self._stored = stored
+
+    def get(self, keys: Sequence[Scored]) -> dict[Scored, float]:
+        """Returns the scores of these pairs."""
+        more = [key for key in dict.fromkeys(keys) if key not in self.scores]
+        if more:
+            self.scores |= self._stored.get(more)
+        return {key: self.scores[key] for key in keys if key in self.scores}
+
+    def put(self, portion: Portion[Scored, float]) -> None:
+        """Takes scores."""
+        self.scores |= dict(portion)
+        self._stored.put(portion)
+
+    def save(self) -> None:
+        """Stores what was put."""
+        self._stored.save()
 
 
 class Score:
@@ -37,7 +66,11 @@ class Score:
     ADDS = pa.schema([("scores", pa.list_(PAIR_SCORE))])  # null if a reranker failed on the query
 
     def __init__(
-        self, rerankers: Sequence[ScoredBy], documents: Mapping[str, tuple[str, RetrieverSettings]], device: str, gathered: str
+        self,
+        rerankers: Sequence[ScoredBy],
+        documents: Mapping[str, tuple[str, RetrieverSettings]],
+        device: str,
+        store: StoreFiles,
     ) -> None:
         """Opens the rerankers and the documents.
 
@@ -45,7 +78,7 @@ class Score:
             rerankers: of all arms.
             documents: (name, settings) of the retrievers whose indexes have the texts, by `ScoredBy.documents`.
             device: the torch device of the models.
-            gathered: the folder of what ablations gather.
+            store: has scores of other jobs.
 
         Raises:
             RetrieverError: a model or an index is missing, or documents were replaced.
@@ -59,7 +92,7 @@ class Score:
         self._rerankers = [(one, opened[one.settings.model_dump_json()]) for one in rerankers]
         corpora = {one.documents: one.corpus for one in rerankers}
         self._documents = {key: planned_documents(*documents[key], corpus) for key, corpus in corpora.items()}
-        self._gathered = gathered
+        self._store = store
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the block with `scores` and costs."""
@@ -67,7 +100,7 @@ class Score:
         spent: list[list[dict[str, object]]] = [[] for _ in lists]
         found: list[list[dict[str, object]]] = [[] for _ in lists]
         scored: list[tuple[np.ndarray, np.ndarray, float]] = []
-        here: dict[str, set[Scored]] = {}  # by space: pairs of this block that were looked up; arms with typos share some
+        known: dict[str, _Known] = {}  # by space: arms with typos share some pairs
         for number, (one, opened) in enumerate(self._rerankers):
             began = time.perf_counter()
             queries = list(zip(table.column("query_id").to_pylist(), originals(table, one.typos), strict=True))
@@ -77,20 +110,22 @@ class Score:
                 for place, document in enumerate(documents)
                 if number in document["scored_by"]
             ]
-            keys = [Scored(*queries[row], lists[row][place]["doc_id"]) for row, place in places]
-            made: set[Scored] = set()
-            values = fill(
-                GatheredScores(self._gathered, one.space),
-                keys,
-                lambda missing, by=opened, of=self._documents[one.documents], made=made: _score(by, of, missing, made),  # type: ignore[misc]
-            )
+            unique, which = distinct([lists[row][place]["doc_id"] for row, place in places])
+            texts = self._documents[one.documents].texts(unique, heartbeat)
+            digests = [text_digest(text) for text in texts]
+            keys = [Scored(*queries[row], digests[document]) for (row, _), document in zip(places, which, strict=True)]
+            of = known.setdefault(one.space, _Known(StoredScores(self._store, one.space)))
+            before, made = set(of.scores), set[Scored]()
+            values = fill(of, keys, partial(_score, opened, dict(zip(digests, texts, strict=True)), made))
             fresh, reused = np.zeros(len(queries), dtype=np.int64), np.zeros(len(queries), dtype=np.int64)
             for (row, place), key, value in zip(places, keys, values, strict=True):
                 found[row].append({"reranker": number, "document": place, "score": value})
-                fresh[row] += key in made
-                reused[row] += key not in made and key not in here.get(one.space, ())
-            here.setdefault(one.space, set()).update(keys)
+                if key not in before:  # documents with one text are one pair
+                    (fresh if key in made else reused)[row] += 1
+                    before.add(key)
             scored.append((fresh, reused, (time.perf_counter() - began) / max(1, len(made))))
+        for of in known.values():
+            of.save()
         for (one, opened), (fresh, reused, each) in zip(self._rerankers, scored, strict=True):  # after the last that may raise
             texts = originals(table, one.typos)
             sent = sent_requests(opened, texts)
@@ -149,32 +184,15 @@ def failed_cost(reranker: Reranker, queries: Iterable[str], kind: str, model: st
 
 
 def _score(
-    by: Reranker, documents: DocumentStore, missing: list[Scored], made: set[Scored]
+    by: Reranker, texts: Mapping[bytes, str], made: set[Scored], missing: list[Scored]
 ) -> Iterator[list[tuple[Scored, float]]]:
-    """Yields the scores of pairs in portions, and notes the pairs in `made`."""
+    """Yields the scores of pairs, `PORTION` at a time, and notes the pairs in `made`."""
     made.update(missing)
-    return scored_portions(by, documents, missing, [key.text for key in missing], [key.doc_id for key in missing])
-
-
-def scored_portions(
-    reranker: Reranker, documents: DocumentStore, keys: list[Key], queries: Sequence[str], doc_ids: Sequence[str]
-) -> Iterator[list[tuple[Key, float]]]:
-    """Yields the keys of pairs with their scores, `PORTION` at a time; the text of each document is read once.
-
-    Args:
-        reranker: scores the pairs.
-        documents: have the texts.
-        keys: of the pairs.
-        queries: of each pair, as it is scored.
-        doc_ids: of each pair.
-    """
-    unique, place = distinct(doc_ids)
-    texts = documents.texts(unique, heartbeat)
-    for begin in range(0, len(keys), PORTION):
-        part = slice(begin, begin + PORTION)
-        scores = reranker.score(queries[part], [texts[i] for i in place[part]])
-        yield list(zip(keys[part], scores.tolist(), strict=True))
-        heartbeat(min(1.0, (begin + PORTION) / len(keys)))
+    for begin in range(0, len(missing), PORTION):
+        part = missing[begin : begin + PORTION]
+        scores = by.score([key.text for key in part], [texts[key.document] for key in part])
+        yield list(zip(part, scores.tolist(), strict=True))
+        heartbeat(min(1.0, (begin + PORTION) / len(missing)))
 
 
 def without_scores(table: pa.Table, error: Exception) -> pa.Table:

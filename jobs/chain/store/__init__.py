@@ -1,0 +1,1 @@
+"""The store: facts that any job may use again."""

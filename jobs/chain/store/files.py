@@ -1,0 +1,144 @@
+"""The files of the store, which nights, ablations and trials share.
+
+    v1/<kind>/<space>/<first>-<last>-<uuid>.parquet  rows of a shard, sorted by query_id; the first 12 hex digits of both ends
+    v1/<kind>/<space>/about.json                     what made the rows: a model, an index, a reranker
+    v1/used/<space>/<yyyy-mm-dd>                     empty; put by every job that uses the space
+
+Rows are facts: where two have one key, either is good. So files are never changed, a put is atomic, and neither a lock nor a
+manifest is needed (the blocks of Thanos are kept so). A job lists its spaces once, when it starts its workers: what other jobs
+put later it makes itself.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from cluster.errors import ClusterError
+from cluster.storage import Storage, open_storage
+from cluster.storage.ahead import ahead
+
+VERSION = "v1"  # in the path: an older program does not see a newer layout
+ABOUT = "about.json"
+ENDING = ".parquet"
+CONCURRENT_READS = 8
+_RANGE = 12  # hex digits of a query_id in a file's name
+
+
+class Space(NamedTuple):
+    """Rows of one kind that one model or index made.
+
+    Attributes:
+        kind: completions, vectors, lists or scores.
+        name: A hash of all that decides a row beside its key.
+    """
+
+    kind: str
+    name: str
+
+    @property
+    def folder(self) -> str:
+        """Returns the folder of its files in the store."""
+        return f"{VERSION}/{self.kind}/{self.name}"
+
+
+@dataclass(frozen=True)
+class StoreFiles:
+    """The files of the spaces that a job keeps there, as they were when it started; workers get it with their settings."""
+
+    root: str
+    names: Mapping[Space, Sequence[str]]
+
+    def rows(self, space: Space, schema: pa.Schema, query_ids: Sequence[str]) -> pa.Table:
+        """Returns the stored rows of these queries.
+
+        A file that is gone was merged with others since: the space is listed once more.
+
+        Raises:
+            ClusterError: A file is damaged.
+        """
+        storage = open_storage(self.root)
+        ends = min(query_ids)[:_RANGE], max(query_ids)[:_RANGE]
+        wanted = pa.array(sorted(set(query_ids)), pa.string())
+
+        def read(name: str) -> pa.Table:
+            rows = _read(storage, f"{space.folder}/{name}", schema)
+            return rows.filter(pc.is_in(rows.column("query_id"), wanted))
+
+        try:
+            found = list(ahead(read, _within(self.names.get(space, ()), *ends), CONCURRENT_READS))
+        except FileNotFoundError:
+            found = list(ahead(read, _within(_listed(storage, space), *ends), CONCURRENT_READS))
+        return pa.concat_tables([schema.empty_table(), *found])
+
+    def put(self, space: Space, rows: pa.Table) -> None:
+        """Stores rows as one file; they are durable when it returns."""
+        if not rows.num_rows:
+            return
+        rows, sink = rows.sort_by("query_id"), io.BytesIO()
+        first, last = (rows.column("query_id")[place].as_py()[:_RANGE] for place in (0, rows.num_rows - 1))
+        pq.write_table(rows, sink, compression="zstd")
+        open_storage(self.root).put(f"{space.folder}/{first}-{last}-{uuid.uuid4().hex[:12]}{ENDING}", sink.getvalue())
+
+
+NO_STORE = StoreFiles("", {})
+
+
+def open_store(root: str, spaces: Mapping[Space, Mapping[str, Any]]) -> StoreFiles:
+    """Returns the store's files of the spaces of a job; notes that they are used today.
+
+    Args:
+        root: The store's folder.
+        spaces: What each is about, as JSON-able values.
+
+    Raises:
+        ClusterError: The store cannot be written.
+    """
+    storage, today = open_storage(root), time.strftime("%Y-%m-%d", time.gmtime())
+
+    def opened(space: Space) -> Sequence[str]:
+        names = list(_listed(storage, space))
+        storage.put(f"{VERSION}/used/{space.name}/{today}", b"")
+        if not names:
+            about = json.dumps({"kind": space.kind, "made": today, **spaces[space]}, sort_keys=True, ensure_ascii=False)
+            storage.put(f"{space.folder}/{ABOUT}", about.encode())
+        return names
+
+    try:
+        return StoreFiles(root, dict(zip(spaces, ahead(opened, spaces, CONCURRENT_READS), strict=True)))
+    except OSError as error:
+        words = f"store: cannot write to {root}: {error.strerror or error}; name another folder, or null to do without"
+        raise ClusterError("storage-unwritable", words) from error
+
+
+def _listed(storage: Storage, space: Space) -> Iterator[str]:
+    for entry in storage.list(space.folder):
+        name = entry.key.rpartition("/")[2]
+        if name.endswith(ENDING) and not name.startswith("."):
+            yield name
+
+
+def _within(names: Iterator[str] | Sequence[str], first: str, last: str) -> Iterator[str]:
+    """Yields the files whose range of query_ids meets another."""
+    for name in names:
+        begin, end = name[:_RANGE], name[_RANGE + 1 : 2 * _RANGE + 1]
+        if begin <= last and end >= first:
+            yield name
+
+
+def _read(storage: Storage, key: str, schema: pa.Schema) -> pa.Table:
+    try:
+        with storage.open(key) as file:
+            return pq.read_table(file, schema=schema)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        where = storage.url(key)
+        raise ClusterError("run-damaged", f"{where}: is damaged ({error}); remove it, what it held is made anew") from error
