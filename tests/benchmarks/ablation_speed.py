@@ -119,7 +119,8 @@ def one(verb: str, config: str) -> Figures:
     from jobs.job.prepare import prepare
     from jobs.pages.closing import compared, write_pages
     from jobs.run.ablation import prepare_ablation
-    from jobs.run.run import RUN, run
+    from jobs.run.job import run_of
+    from jobs.run.run import run
     from jobs.runs.folder import open_run
     from jobs.terminal.live_display import LiveDisplay
 
@@ -134,11 +135,11 @@ def one(verb: str, config: str) -> Figures:
     figures: Figures = {}
     loaded = load_config(config)
     if verb == "run":
-        prepared, work = timed("check", lambda: prepare(loaded, config)), RUN
+        job = timed("check", lambda: run_of(prepare(loaded, config)))
     else:
-        ablation = timed("check", lambda: prepare_ablation(loaded, config))
-        prepared, work = ablation.prepared, ablation.work
-    timed("work", lambda: run(prepared, LiveDisplay(io.StringIO()), work=work))
+        job = timed("check", lambda: prepare_ablation(loaded, config))
+    prepared = job.prepared
+    timed("work", lambda: run(job, LiveDisplay(io.StringIO())))
     folder = open_run(prepared.storage.root)
     if verb == "ablate":
         found = timed("compare", lambda: compared(folder, prepared.judgements, loaded.evaluate, prepared.prices))
@@ -215,6 +216,7 @@ def pairs(folder: Path, name: str, queries: int = 20) -> bool:
     from jobs.config.load import load_config
     from jobs.job.prepare import prepare
     from jobs.run.ablation import prepare_ablation
+    from jobs.run.job import run_of
     from jobs.run.run import run
     from jobs.runs.folder import open_run
     from jobs.terminal.live_display import LiveDisplay
@@ -232,7 +234,7 @@ def pairs(folder: Path, name: str, queries: int = 20) -> bool:
     alone = 0
     for arm in ablation.compiled.arms:
         prepared = prepare(arm.config.model_copy(update={"output": f"{arm.config.output}/alone"}), config)
-        run(prepared, LiveDisplay(io.StringIO()))
+        run(run_of(prepared), LiveDisplay(io.StringIO()))
         own = _pairs(prepared.storage.root)
         union |= set(own)
         alone += len(own)

@@ -9,7 +9,6 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -286,23 +285,23 @@ class FakeRunner:
 
 def drive(patch: Patch, received: int | None = None, lost: bool = False) -> None:
     """The driver's loop over workers that commit nothing."""
+
     from jobs.run import run
     from jobs.run.ledger import Ledger
-    from jobs.run.work import RUN
     from jobs.terminal.live_display import LiveDisplay
     from jobs.terminal.outage_log import OutageLog
 
     patch.setattr(run, "RayRunner", FakeRunner)
-    work = replace(RUN, stages=lambda *_: [])
     config = anything(limits=LimitSettings(), cluster=ClusterSettings(metrics=False), rewrite=anything(planned=[]))
     prepared = anything(config=config, prices=None, storage=storage(), rewriting=Rewriting(()))
+    job = anything(prepared=prepared, stages=lambda *_: [], requests_per_query=0)
     plan = anything(shards=[anything(number=0, key="a", row_group=0)], counts={"queries": 3})
     lease = anything(number=1, lost=lambda: lost, taken_over=lambda: False)
     session, record, display = anything(pools={}), anything(before=[], ledger=Ledger()), LiveDisplay(sys.stderr)
     signals = Signals(display, AGAIN)
     signals.received = received
     outages, sizes, traces = OutageLog(display.state), PoolSizes(prepared, session, {}), Traces(None, {})
-    run.Night(prepared, session, lease, record, plan, Tally(), sizes, display, signals, outages, AGAIN, traces, work).work()
+    run.Night(job, session, lease, record, plan, Tally(), sizes, display, signals, outages, AGAIN, traces).work()
 
 
 def a_limit(**limits: float) -> Callable[[Patch], object]:

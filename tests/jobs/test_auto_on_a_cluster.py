@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,14 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from in_process_runs import run_in_process
 from whole_runs import check_files, check_same_rows
 
 from cluster.placement import NodeGroup
 from cluster.run.pools import PoolRequest, size_pools
 from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
-from jobs.run.run import run
-from jobs.terminal.live_display import LiveDisplay
+from jobs.run.job import run_of
 
 pytestmark = pytest.mark.slow
 
@@ -62,7 +61,7 @@ def make(
 
 
 def done(prepared: Prepared) -> tuple[Path, dict[str, Any]]:
-    run(prepared, LiveDisplay(io.StringIO()))
+    run_in_process(run_of(prepared))
     record = json.loads(prepared.storage.get("run.json") or b"")
     (start,) = record["starts"]
     (node,) = record["node_time"]

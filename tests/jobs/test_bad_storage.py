@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import io
 import json
 import os
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from in_process_runs import run_in_process
 from s3_proxy import Fault, proxied
 from s3_server import S3Server
 from whole_runs import check_same_rows, fetched, rows
@@ -21,8 +21,7 @@ from cluster.errors import DmqrError, Stopped
 from cluster.storage import copies, open_storage
 from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
-from jobs.run.run import run
-from jobs.terminal.live_display import LiveDisplay
+from jobs.run.job import run_of
 
 QUERIES = 40  # in two shards: of the 20 queries of one, one may be at fault
 Make = Callable[..., Prepared]
@@ -52,7 +51,7 @@ def until_finished(prepared: Prepared, starts: int) -> list[Exception]:
     ended: list[Exception] = []
     while len(ended) < starts:
         try:
-            run(prepared, LiveDisplay(io.StringIO()))
+            run_in_process(run_of(prepared))
         except (Stopped, OSError) as error:  # both are exit code 1
             ended.append(error)
         except DmqrError as error:
@@ -93,7 +92,7 @@ def test_a_file_system_that_fails_costs_no_query_its_results(
     make: Make, monkeypatch: pytest.MonkeyPatch, number: int, folder: str
 ) -> None:
     calm, bad = make("output=calm"), make("output=bad")
-    run(calm, LiveDisplay(io.StringIO()))
+    run_in_process(run_of(calm))
     refused = full(monkeypatch, folder, number, times=8)
     ended = until_finished(bad, starts=9)
     assert [getattr(error, "errno", None) for error in ended] == [number] * 8 == [number] * len(refused)
@@ -107,7 +106,7 @@ def test_a_store_that_refuses_for_a_while_costs_no_query_its_results(
     make: Make, s3: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
 ) -> None:
     calm = make("output=calm")
-    run(calm, LiveDisplay(io.StringIO()))
+    run_in_process(run_of(calm))
     with proxied(s3) as (proxy, address):
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
         bad = make(f"output={s3.fresh('bad')}")

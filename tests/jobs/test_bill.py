@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -16,6 +15,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from in_process_runs import finished, run_in_process
 from s3_proxy import Proxy, proxied
 from s3_server import S3Server
 
@@ -33,13 +33,12 @@ from jobs.pages.report.figures import Figures
 from jobs.pages.report.spending import spending
 from jobs.pages.summary import closing_values
 from jobs.plan.estimate import estimate
+from jobs.run.job import run_of
 from jobs.run.ledger import COUNT_SECONDS, Ledger
-from jobs.run.run import run
 from jobs.run.stopping import Stopped
 from jobs.runs.bill import bill
 from jobs.runs.folder import RunFolder, open_run
 from jobs.runs.starts import BROKEN, TIMES, known_starts, node_time, unknown_losses
-from jobs.terminal.live_display import LiveDisplay
 
 NODES: dict[str, Any] = {
     "node_hour": {"cpu": 3600.0, "gpu": 36000.0},
@@ -139,7 +138,7 @@ def test_report_and_bill_agree_and_every_request_to_s3_is_in_them(make: Make, pr
     prepared = make(prices, output=proxy.server.fresh("runs"))
     take_traffic()
     proxy.requests.clear()
-    run(prepared, LiveDisplay(io.StringIO()))
+    run_in_process(run_of(prepared))
     after = take_traffic()
     seen = proxy.kinds()
     check_agreement(prepared, prices)
@@ -168,9 +167,9 @@ def test_starts_that_failed_are_in_the_bill(make: Make, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(Order, "__call__", ordered)
     with pytest.raises(RuntimeError):
-        run(prepared, LiveDisplay(io.StringIO()))
+        run_in_process(run_of(prepared))
     once = check_agreement(prepared, NODES)
-    run(prepared, LiveDisplay(io.StringIO()))
+    run_in_process(run_of(prepared))
     assert check_agreement(prepared, NODES) > once
     record = json.loads(prepared.storage.get("run.json") or b"")
     first, second = record["node_time"]
@@ -184,7 +183,7 @@ def test_starts_that_failed_are_in_the_bill(make: Make, monkeypatch: pytest.Monk
 
 def test_phases_of_the_driver_and_nodes_fill_the_time_of_the_start(make: Make) -> None:
     prepared = make(NODES)
-    run(prepared, LiveDisplay(io.StringIO()))
+    run_in_process(run_of(prepared))
     (start,) = json.loads(prepared.storage.get("run.json") or b"")["starts"]
     driver = {name: sums["driver_seconds"] for name, sums in start["spent"][DRIVER].items() if "driver_seconds" in sums}
     assert set(driver) == {"start@", "log@", "plan@", "work@", "finish@"}
@@ -196,14 +195,13 @@ def test_a_budget_counts_nodes_and_the_driver(make: Make) -> None:
     limited = {"limits": {"error_rate": 1, "max_cost_usd": 0.01}}
     prepared = make(NODES | {"node_hour": 3600.0 * 1000}, **limited)  # 1,000 USD a second
     with pytest.raises(Stopped, match=r"are spent, limits\.max_cost_usd is \$0\.0100"):
-        run(prepared, LiveDisplay(io.StringIO()))
+        run_in_process(run_of(prepared))
     assert len(list(prepared.storage.list("commits"))) <= 1  # what was in flight
 
 
 def test_plan_expects_nodes_driver_and_searches(make: Make) -> None:
     prepared = make(NODES)
-    run(prepared, LiveDisplay(io.StringIO()))
-    folder = open_run(prepared.storage.root)
+    folder = finished(run_of(prepared))
     expected = estimate(prepared, 600, folder.manifests, [])
     assert expected is not None
     priced = folder.bill(Prices.model_validate(NODES))
@@ -377,7 +375,7 @@ def test_a_run_without_recorded_nodes_has_no_money_for_them(tmp_path: Path) -> N
 def test_on_ray_workers_count_the_requests_of_their_stages(make: Make, proxy: Proxy) -> None:
     prepared = make(NODES, output=proxy.server.fresh("runs"), cluster={"address": "local", "shard_size": 2})
     take_traffic()
-    run(prepared, LiveDisplay(io.StringIO()))
+    run_in_process(run_of(prepared))
     check_agreement(prepared, NODES)
     committed = [json.loads(prepared.storage.get(one.key) or b"") for one in prepared.storage.list("commits")]
     assert all(one["storage"]["read"]["get"] >= 1 and one["storage"]["write"]["put"] >= 3 for one in committed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,15 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from fake_server import FakeServer
+from in_process_runs import run_in_process
 
 from cluster.run.budget import Budget
 from jobs.chain.allowance import Allowance
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
+from jobs.run.job import run_of
 from jobs.run.pool_sizes import PoolSizes
-from jobs.run.run import run
 from jobs.run.stopping import Stopped
-from jobs.terminal.live_display import LiveDisplay
 
 COUNT, TOKENS = 400, 100
 PRICE = TOKENS / 1e4  # USD of a request: 100 USD for a million tokens
@@ -129,7 +128,7 @@ def test_a_quarter_of_the_money_pays_for_a_quarter_of_the_requests(night: Callab
         limit = COUNT * PRICE / 4
         prepared = night(server, shards, f"limits.max_cost_usd={limit}")
         with pytest.raises(Stopped) as stopped:
-            run(prepared, LiveDisplay(io.StringIO()), "dmqr run again")
+            run_in_process(run_of(prepared))
         sent = sum(server.sends.values())
         assert 0.9 * limit <= sent * PRICE <= limit
         committed = len(list(prepared.storage.list("commits")))
@@ -138,9 +137,9 @@ def test_a_quarter_of_the_money_pays_for_a_quarter_of_the_requests(night: Callab
         assert committed == (2 if shards == 10 else 0)
         # The same command sends nothing more: the money of the shard that was given up is spent, too.
         with pytest.raises(Stopped):
-            run(night(server, shards, f"limits.max_cost_usd={limit}"), LiveDisplay(io.StringIO()), "dmqr run again")
+            run_in_process(run_of(night(server, shards, f"limits.max_cost_usd={limit}")))
         assert sum(server.sends.values()) <= limit / PRICE
-        run(night(server, shards, "limits.max_cost_usd=1000"), LiveDisplay(io.StringIO()))
+        run_in_process(run_of(night(server, shards, "limits.max_cost_usd=1000")))
         assert sum(server.sends.values()) == COUNT  # nothing is paid for twice
     spent = json.loads(prepared.storage.get("run.json") or b"")["costs"]["rewrite"]["keyword@tiny"]
     assert (spent["requests"], spent["completion_tokens"]) == (COUNT, COUNT * TOKENS)
@@ -158,5 +157,5 @@ def test_what_the_calibration_of_the_pools_has_spent_is_not_granted_again(
     with FakeServer(seconds=0.005, completion_tokens=TOKENS) as server:
         limit = COUNT * PRICE / 4
         with pytest.raises(Stopped):
-            run(night(server, 10, f"limits.max_cost_usd={limit}"), LiveDisplay(io.StringIO()))
+            run_in_process(run_of(night(server, 10, f"limits.max_cost_usd={limit}")))
         assert 0.9 * limit <= sum(server.sends.values()) * PRICE <= limit

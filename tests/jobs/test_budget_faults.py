@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import random
 import signal
@@ -16,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from fake_server import FAULTS, FakeServer, Reply
+from in_process_runs import run_in_process
 
 from cluster.costs import Prices
 from cluster.run.stage import reporting_to
@@ -24,9 +24,8 @@ from jobs.chain.completer import Completer
 from jobs.chain.completions import key_of
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
-from jobs.run.run import run
+from jobs.run.job import run_of
 from jobs.run.stopping import Stopped
-from jobs.terminal.live_display import LiveDisplay
 from rewriters.engines import Request
 from rewriters.engines.settings import OpenaiSettings
 
@@ -99,7 +98,7 @@ def test_a_budget_ends_a_run_whose_server_fails_now_and_then(night: Callable[...
     with FakeServer(seconds=0.005, completion_tokens=TOKENS, answer=answer) as server:
         prepared = night(server, limit)
         with in_time(), pytest.raises(Stopped) as stopped:
-            run(prepared, LiveDisplay(io.StringIO()), "dmqr run again")
+            run_in_process(run_of(prepared))
         paid = (sum(server.sends.values()) - len(failures)) * PRICE
     assert failures
     assert 0.9 * limit <= paid <= limit + 1e-9
@@ -116,7 +115,7 @@ def test_a_budget_ends_a_run_of_two_engines(night: Callable[..., Any]) -> None:
     ):
         prepared = night(server, limit, own)
         with in_time(), pytest.raises(Stopped):
-            run(prepared, LiveDisplay(io.StringIO()), "dmqr run again")
+            run_in_process(run_of(prepared))
         paid = sum(server.sends.values()) * PRICE + sum(own.sends.values()) * 10 * PRICE
     assert 0.8 * limit <= paid <= limit * 1.02  # the 500s are counted here, and are not paid
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,13 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from fake_server import Body, FakeServer, Reply, completion
+from in_process_runs import run_in_process
 from whole_runs import rows
 
 from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
-from jobs.run.run import run
+from jobs.run.job import run_of
 from jobs.run.stopping import Stopped
-from jobs.terminal.live_display import LiveDisplay
 from rewriters.outcome.retries import FIRST_TRY
 
 COUNT, MAX_TOKENS, IN_FLIGHT = 60, 100, 16
@@ -73,7 +72,7 @@ def test_a_budget_holds_with_tries(night: Callable[..., Prepared], answer: Any, 
     with FakeServer(answer=answer) as server:
         prepared = night(server, shards, limit)
         with pytest.raises(Stopped) as stopped:
-            run(prepared, LiveDisplay(io.StringIO()), "dmqr run again")
+            run_in_process(run_of(prepared))
         assert stopped.value.code == "stopped-cost"
         assert 0.8 * limit <= paid(server.bodies) <= limit + 1e-9
         committed = len(list(prepared.storage.list("commits")))
@@ -94,5 +93,4 @@ def test_a_budget_holds_with_tries(night: Callable[..., Prepared], answer: Any, 
 
 
 def run_to_the_end(prepared: Prepared) -> Path:
-    run(prepared, LiveDisplay(io.StringIO()))
-    return Path(prepared.storage.root)
+    return run_in_process(run_of(prepared))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from blocks import typed
-from in_process_runs import finished, prepared_work
+from in_process_runs import finished, prepared_work, run_in_process
 from retrieval import block, query
 from whole_runs import rows
 
@@ -26,9 +25,8 @@ from jobs.pages.closing import arm_guards, closing_values, compared
 from jobs.pages.report import report
 from jobs.pages.summary import closing_values as run_values
 from jobs.pages.summary import guard_words
-from jobs.run.run import run
+from jobs.run.job import run_of
 from jobs.runs.folder import RunFolder, open_run
-from jobs.terminal.live_display import LiveDisplay
 from retrievers.retriever import retriever_identity
 from retrievers.settings import FuseSettings
 
@@ -152,7 +150,7 @@ def test_a_resumed_run_counts_what_a_whole_one_does(make: Make, monkeypatch: pyt
     monkeypatch.setattr(Order, "__call__", once)
     prepared = make()
     with pytest.raises(KeyboardInterrupt):
-        run(prepared, LiveDisplay(io.StringIO()))
+        run_in_process(run_of(prepared))
     assert not broken
     assert "guards" not in open_run(prepared.storage.root).record
     resumed = finished(make())

@@ -9,7 +9,9 @@ import pyarrow as pa
 from in_flight import UNSCORED
 
 from jobs.chain.error_counts import added_failures, by_reason, failure_counts
-from jobs.chain.stages.write import flatten, shard_counts
+from jobs.chain.shard_counts import loss_counts
+from jobs.chain.stages.stored import costs_columns, flattened, stored_table
+from jobs.tables import STORED
 
 
 def error(stage: str, component: str | None, reason: str) -> dict[str, Any]:
@@ -67,7 +69,9 @@ def test_of_two_stages_with_one_name_each_counts_what_it_has_added() -> None:
 
 def test_all_stages_together_are_what_the_manifest_has() -> None:
     table = block()
-    manifest = shard_counts(table, flatten(table), planned=2)
+    ids = table.column("query_id").combine_chunks()
+    columns = {"errors": flattened(ids, table, "errors"), "costs": costs_columns(flattened(ids, table, "costs"))}
+    manifest = loss_counts({name: stored_table(STORED[name], of) for name, of in columns.items()})
     together: Counter[str] = Counter()
     for stage in ("read", "rewrite", "retrieve", "fuse", "rerank"):
         together.update(failure_counts(table, stage))

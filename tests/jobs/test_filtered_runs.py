@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from blocks import index_fields
+from in_process_runs import run_in_process
 from whole_runs import rows
 
 from cluster.errors import ConfigError, DmqrError
@@ -25,7 +26,7 @@ from jobs.measure.evaluate.judged_rows import query_of
 from jobs.measure.evaluate.per_query import database
 from jobs.pages.report import report
 from jobs.run.ablation import prepare_ablation
-from jobs.run.run import run
+from jobs.run.job import run_of
 from jobs.runs.folder import open_run
 from jobs.terminal.live_display import LiveDisplay
 from jobs.try_one.given import Given
@@ -69,8 +70,7 @@ def values(values: Values, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serv
 
 def done(path: str) -> Path:
     prepared = prepare(load_config(path), path)
-    run(prepared, LiveDisplay(io.StringIO()))
-    return Path(prepared.storage.root)
+    return run_in_process(run_of(prepared))
 
 
 def test_each_query_has_documents_of_its_tenant_alone(values: Values, config_file: Made) -> None:
@@ -127,11 +127,10 @@ def test_arms_keep_tenants_apart_and_equal_their_runs(values: Values, config_fil
     path = config_file(values | {"ablate": {"arms": arms}})
     for _ in range(2):  # the second takes lists and vectors that the first has gathered
         ablation = prepare_ablation(load_config(path, ["ablate.keep=9"] if _ else []), path)
-        run(ablation, LiveDisplay(io.StringIO()))
-        folder = Path(ablation.prepared.storage.root)
+        folder = run_in_process(ablation)
         for arm in ablation.compiled.arms:
             prepared = prepare(arm.config.model_copy(update={"output": "alone"}), path)
-            run(prepared, LiveDisplay(io.StringIO()))
+            run_in_process(run_of(prepared))
             due = {(row["query_id"], row["rank"], row["doc_id"]) for row in rows(Path(prepared.storage.root), "results")}
             found = {(r["query_id"], r["rank"], r["doc_id"]) for r in rows(folder, "results") if r["arm"] == arm.name}
             assert found == due, arm.name

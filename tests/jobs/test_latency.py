@@ -15,10 +15,11 @@ from report_runs import Make, Query, RunMaker, page, stored
 
 from cluster import costs
 from cluster.storage.files import FileStorage
-from jobs.chain.store import GatheredCompletions
 from jobs.chain.completions import CompletionRecord, Completions
 from jobs.chain.journal import Key
 from jobs.chain.stages.rewrite import Rewrite
+from jobs.chain.store.facts import Asked, completions_space, put_completions, stored_completions
+from jobs.chain.store.files import open_store
 from jobs.pages.report.figures import Figures
 from jobs.pages.report.outcome import latency
 from jobs.pages.report.outcome.latency import latencies
@@ -126,12 +127,11 @@ def test_completions_of_before_have_none(tmp_path: Path) -> None:
 
 
 def test_a_reused_completion_has_none(tmp_path: Path) -> None:
-    gathered = GatheredCompletions(str(tmp_path))
-    gathered.put([(KEY, CompletionRecord(Completion("one", "stop", "m", latency=0.25), "Ask."))])
-    assert gathered.get([KEY])[KEY].completion.latency is None
-    (path,) = tmp_path.rglob("*.parquet")
-    pq.write_table(pq.read_table(path).drop_columns(["latency"]), path)
-    assert gathered.get([KEY])[KEY].completion.text == "one"
+    spaces, asked = {completions_space("engine"): {}}, Asked("engine", KEY, "Ask.")
+    made = CompletionRecord(Completion("one", "stop", "m", latency=0.25), "Ask.")
+    put_completions(open_store(str(tmp_path), spaces), {asked: made})
+    found = stored_completions(open_store(str(tmp_path), spaces), [asked])[KEY].completion
+    assert (found.text, found.latency) == ("one", None)
 
 
 # ---------------------------------------------------------------- the report

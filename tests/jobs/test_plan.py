@@ -6,7 +6,6 @@ import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from in_process_runs import run_in_process
 
 from cluster.costs import Prices
 from cluster.errors import ConfigError
@@ -26,16 +26,14 @@ from jobs.job.prepare import Prepared, prepare
 from jobs.job.rewriting import read_rewriting
 from jobs.plan.estimate import estimate
 from jobs.plan.plan import over_budget, plan, plan_table
-from jobs.run.run import run
+from jobs.run.job import Job, run_of
 from jobs.run.spending import expected_requests, requests_per_query
-from jobs.run.work import RUN
 from jobs.terminal.live_display import LiveDisplay
 from rewriters.engines.openai.token_count import TokenCounter
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter
 
 Values = dict[str, Any]
-UNCHECKED = replace(RUN, check_engines=lambda _: None)
 
 
 @pytest.fixture
@@ -141,19 +139,19 @@ def test_more_workers_than_requests_in_flight_are_refused_before_anything_is_wri
         "cluster": {"retrieve": {"workers": 3}},
     }
     config = Config.model_validate(prepared.config.model_dump() | changed)
-    monkeypatch.setattr("jobs.plan.plan.RUN", UNCHECKED)
-    unchecked = partial(run, work=UNCHECKED)
+    monkeypatch.setattr(Job, "check_engines", lambda _: None)
     pools = local_pools(requested_pools(config), 0)
     monkeypatch.setattr("jobs.run.run.open_session", lambda *_: SimpleNamespace(pools=pools, close=lambda: None, nodes=dict))
+    verbs = {"plan": lambda job: plan(job, LiveDisplay(io.StringIO())), "run": lambda job: run_in_process(run_of(job))}
     with pytest.raises(ConfigError, match=r"3 workers cannot share 2 requests in flight \(retrieve 3\)"):
-        {"plan": plan, "run": unchecked}[verb](replace(prepared, config=config), LiveDisplay(io.StringIO()))
+        verbs[verb](replace(prepared, config=config))
     assert list(prepared.storage.list()) == []
 
 
 def test_a_reranker_that_a_run_would_fetch_is_said_with_what_does_without(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobs.plan.plan.RUN", UNCHECKED)
+    monkeypatch.setattr(Job, "check_engines", lambda _: None)
     monkeypatch.setattr("jobs.plan.plan.bytes_to_fetch", lambda name: 2_270_000_000)
     rerank = prepared.config.rerank.model_copy(update={"kind": "cross_encoder", "model": "somebody/reranker"})
     config = prepared.config.model_copy(update={"rerank": rerank})
@@ -186,7 +184,7 @@ POOL = ["general", "hyde", {"rag_fusion": {"n": 3}}]
 def test_requests_of_a_selection_are_a_bound_and_what_is_known_before_the_llm(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch, select: Any, requests: tuple[int, int | None], words: str
 ) -> None:
-    monkeypatch.setattr("jobs.plan.plan.RUN", UNCHECKED)
+    monkeypatch.setattr(Job, "check_engines", lambda _: None)
     rewrite = prepared.config.rewrite.model_dump() | {"strategies": POOL, "select": select}
     config = Config.model_validate(prepared.config.model_dump() | {"rewrite": rewrite})
     planned = plan(replace(prepared, config=config, rewriting=read_rewriting(config)), LiveDisplay(io.StringIO()))
@@ -201,7 +199,7 @@ def test_requests_of_a_selection_are_a_bound_and_what_is_known_before_the_llm(
 def test_tries_are_no_part_of_the_estimate_and_it_says_so(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch, retries: int, times: str | None
 ) -> None:
-    monkeypatch.setattr("jobs.plan.plan.RUN", UNCHECKED)
+    monkeypatch.setattr(Job, "check_engines", lambda _: None)
     rewrite = prepared.config.rewrite.model_copy(update={"retries": retries})
     limits = prepared.config.limits.model_copy(update={"max_cost_usd": 1e-9})
     config = prepared.config.model_copy(update={"rewrite": rewrite, "limits": limits})
@@ -241,7 +239,7 @@ def test_rules_say_how_many_requests_are_made() -> None:
 def test_accelerators_are_spoken_of_where_there_are_some(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch, gpus: float, words: str
 ) -> None:
-    monkeypatch.setattr("jobs.plan.plan.RUN", UNCHECKED)
+    monkeypatch.setattr(Job, "check_engines", lambda _: None)
     monkeypatch.setattr("jobs.plan.plan.usable_gpus", lambda requested: float(gpus))
     assert plan(prepared, LiveDisplay(io.StringIO()))["there"].endswith(words)
 

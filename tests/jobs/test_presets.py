@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -13,12 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from in_process_runs import run_in_process
 from whole_runs import ROOT, rows
 
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
-from jobs.run.run import run
-from jobs.terminal.live_display import LiveDisplay
+from jobs.run.job import run_of
 from rewriters.normalise import query_id
 
 RISE, LAMP, YEAST = "why does bread rise", "compare a lamp and a lens of a lighthouse", "yeast"
@@ -82,8 +81,7 @@ def job(tmp_path: Path, bm25: dict[str, Any], served_dense: dict[str, Any], monk
         ]  # fmt: skip
         config = load_config(path, [*common, *settings])
         prepared = prepare(config, path)
-        run(prepared, LiveDisplay(io.StringIO()))
-        return Path(prepared.storage.root), config
+        return run_in_process(run_of(prepared)), config
 
     return ran
 

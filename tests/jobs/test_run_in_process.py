@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from in_process_runs import run_in_process
 from whole_runs import ROOT, check_files, check_same_rows, rows
 
 from cluster.run.lease import holder
@@ -26,6 +27,7 @@ from jobs.chain.stages.order import Order
 from jobs.chain.stages.retrieve import Retrieve
 from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
+from jobs.run.job import run_of
 from jobs.run.run import run
 from jobs.run.stopping import Stopped
 from jobs.terminal.live_display import LiveDisplay
@@ -75,7 +77,7 @@ def done(prepared: Prepared) -> Path:
 
 def stopped(prepared: Prepared, kind: type[BaseException] = Stopped) -> Any:
     with pytest.raises(kind) as ended:
-        run(prepared, LiveDisplay(io.StringIO()), "dmqr run again")
+        run_in_process(run_of(prepared))
     return ended.value
 
 
@@ -157,7 +159,7 @@ def test_a_finished_run_is_not_touched(make: Make, caplog: pytest.LogCaptureFixt
     folder = done(make())
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     caplog.set_level("INFO", "dmqr")
-    run(make(), LiveDisplay(io.StringIO()))
+    run_in_process(run_of(make()))
     assert "finished already" in caplog.text
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,12 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from in_process_runs import run_in_process
 from whole_runs import rows
 
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
-from jobs.run.run import run
-from jobs.terminal.live_display import LiveDisplay
+from jobs.run.job import run_of
+from jobs.runs.tally import tally_of
 
 QUERIES = ["why does bread rise", "moon and tides", "spring tide", "rye or wheat bread", "faint galaxies"]
 VARIANTS = "1. bread and yeast\n2. tides of the sea\n3. light of galaxies"
@@ -57,9 +57,9 @@ def test_planned_are_those_with_texts_that_failed_and_that_were_not_selected(
     values |= {"rerank": {"kind": "none"}, "limits": {"error_rate": 1}, "cluster": {"address": "none", "shard_size": 2}}
     path = config_file(values)
     prepared = prepare(load_config(path), path)
-    _, tally = run(prepared, LiveDisplay(io.StringIO()))  # refuses to close a run that does not balance
-    folder = Path(prepared.storage.root)
-    counts = {name: tally.counts.get(name, 0) for name in ("rewrites", "further_texts", "rewrite_errors", "not_selected")}
+    folder = run_in_process(run_of(prepared))  # refuses to close a run that does not balance
+    found = tally_of(prepared.storage).counts
+    counts = {name: found.get(name, 0) for name in ("rewrites", "further_texts", "rewrite_errors", "not_selected")}
     assert counts["rewrites"] - counts["further_texts"] + counts["rewrite_errors"] + counts["not_selected"] == 15
     assert counts.items() >= expected.items()
     success = json.loads((folder / "_SUCCESS.json").read_text())

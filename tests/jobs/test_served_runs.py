@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from fake_models import INFERENCE_FAILED, OVERLOADED, FakeModels, tei_error
+from in_process_runs import run_in_process
 from whole_runs import rows
 
 from cluster.errors import ConfigError, DmqrError, Stopped
@@ -23,7 +24,7 @@ from jobs.index.index import index
 from jobs.job.prepare import Prepared, prepare
 from jobs.plan.plan import plan
 from jobs.run.ablation import prepare_ablation
-from jobs.run.run import run
+from jobs.run.job import run_of
 from jobs.tables import RESULT, SELECTION
 from jobs.terminal.live_display import LiveDisplay
 from jobs.try_one.loaded import LoadedConfig
@@ -81,8 +82,7 @@ def prepared(path: str, *settings: str) -> Prepared:
 
 
 def done(job: Prepared) -> Path:
-    run(job, LiveDisplay(io.StringIO()))
-    return Path(job.storage.root)
+    return run_in_process(run_of(job))
 
 
 def refusal(path: str, *settings: str) -> tuple[str, str]:
@@ -175,7 +175,7 @@ def test_a_server_that_stays_away_stops_the_run_which_goes_on_later(path: str, r
     for query in QUERIES[3:]:
         reranker.fail(query, OVERLOADED)
     with pytest.raises(Stopped, match="no good answer: HTTP 429: Model is overloaded"):
-        run(prepared(path), LiveDisplay(io.StringIO()))
+        run_in_process(run_of(prepared(path)))
     for query in QUERIES[3:]:
         reranker.fail(query, OVERLOADED, 0)
     folder = done(prepared(path))
@@ -259,5 +259,4 @@ def test_the_best_score_is_between_0_and_1_where_a_server_gives_logits(path: str
 
 
 def done_ablation(ablation: Any) -> Path:
-    run(ablation, LiveDisplay(io.StringIO()))
-    return Path(ablation.prepared.storage.root)
+    return run_in_process(ablation)

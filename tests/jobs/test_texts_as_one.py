@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -16,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from blocks import typed
+from in_process_runs import finished, run_in_process
 from retrieval import DEPTH, Block, Row, block, passed, query, searches, written
 from whole_runs import rows
 
@@ -28,9 +28,8 @@ from jobs.log.judgements import Judgements
 from jobs.pages.report.figures import Figures
 from jobs.pages.try_one import page
 from jobs.run.ablation import prepare_ablation
-from jobs.run.run import run
-from jobs.runs.folder import RunFolder, open_run
-from jobs.terminal.live_display import LiveDisplay
+from jobs.run.job import run_of
+from jobs.runs.folder import RunFolder
 from jobs.try_one.loaded import LoadedConfig
 from jobs.tune.gathered import gather
 from jobs.tune.vectors import open_vectors
@@ -232,8 +231,7 @@ def values(
 
 def done(path: str) -> RunFolder:
     prepared = prepare(load_config(path), path)
-    run(prepared, LiveDisplay(io.StringIO()))
-    return open_run(prepared.storage.root)
+    return finished(run_of(prepared))
 
 
 def test_a_run_has_all_texts_and_one_list_of_them(values: dict[str, Any], config_file: Made) -> None:
@@ -255,11 +253,10 @@ def equal_to_their_runs(values: dict[str, Any], config_file: Made, arms: dict[st
     """Runs an ablation; each arm's results are those of its own run. Returns its folder."""
     path = config_file(values | {"ablate": {"arms": arms}})
     ablation = prepare_ablation(load_config(path), path)
-    run(ablation, LiveDisplay(io.StringIO()))
-    folder = Path(ablation.prepared.storage.root)
+    folder = run_in_process(ablation)
     for arm in ablation.compiled.arms:
         prepared = prepare(arm.config.model_copy(update={"output": "alone"}), path)
-        run(prepared, LiveDisplay(io.StringIO()))
+        run_in_process(run_of(prepared))
         of_arm = [row for row in rows(folder, "results") if row["arm"] == arm.name]
         found, due = (
             {(row["query_id"], row["rank"]): (row["doc_id"], row["score"]) for row in some if row["rank"] <= 10}

@@ -22,7 +22,6 @@ from jobs.measure.evaluate import unknown
 from jobs.measure.evaluate.evaluate import evaluate, evaluation_notes, evaluation_values
 from jobs.pages.closing import closing_values, compared
 from jobs.run.ablation import prepare_ablation
-from jobs.run.run import run
 from jobs.runs.folder import open_run
 from jobs.terminal.live_display import LiveDisplay
 from retrievers.corpora.files import corpus_schema
@@ -63,7 +62,7 @@ def test_an_ablation_says_it_too(path: str) -> None:
     Path("qrels.tsv").write_text("".join(lines))
     config = load_config(path, ["evaluate.qrels=qrels.tsv", "evaluate.key=query"])
     ablation = prepare_ablation(config, path)
-    run(ablation, LiveDisplay(io.StringIO()))
+    run_in_process(ablation)
     found = compared(open_run(ablation.prepared.storage.root), Judgements("qrels.tsv", GRADES, "query"), config.evaluate, None)
     assert "2 of 4 judged documents are not in the index" in json.dumps(closing_values(found))
 

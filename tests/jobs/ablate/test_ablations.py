@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from fake_server import Body, FakeServer, Reply, refusal
+from in_process_runs import run_in_process
 from whole_runs import rows
 
 from cluster.costs import stage_sums
@@ -28,8 +29,7 @@ from jobs.measure.compare.arm_costs import arm_costs
 from jobs.plan.plan import plan
 from jobs.plan.saving import saved
 from jobs.run.ablation import prepare_ablation
-from jobs.run.job import Job
-from jobs.run.run import run
+from jobs.run.job import Job, run_of
 from jobs.runs.folder import open_run
 from jobs.tables import STORED
 from jobs.terminal.live_display import LiveDisplay
@@ -80,9 +80,7 @@ def make(
 
 
 def done(ablation: Job) -> Path:
-    prepared = ablation.prepared
-    run(ablation, LiveDisplay(io.StringIO()))
-    return Path(prepared.storage.root)
+    return run_in_process(ablation)
 
 
 def results(folder: Path, arm: str, keep: int = 10) -> list[tuple[Any, ...]]:
@@ -126,7 +124,7 @@ def test_each_arm_is_what_a_run_of_it_alone_is(make: Make, bm25: dict[str, Any])
         alone = prepare(arm.config.model_copy(update={"output": "alone"}), "config.yaml")
         is_part = arm.name in ablation.compiled.parts  # of an answer to a request that its run does not send
         assert (alone.run_id.rpartition("-")[2] != ablation.compiled.fingerprints[arm.name]) == is_part, arm.name
-        run(alone, LiveDisplay(io.StringIO()))
+        run_in_process(run_of(alone))
         same(arm.name, results(folder, arm.name, answer.keep), results(Path(alone.storage.root), "run", answer.keep))
 
 
@@ -146,7 +144,7 @@ def test_the_plan_refuses_an_arm_whose_server_is_away(make: Make) -> None:
     away = {"kind": "openai", "model": "tiny", "base_url": "http://127.0.0.1:9/v1"}
     ablation = make({"arms": {"served": {"rewrite.engine": away}}})
     plain = prepare(load_config("config.yaml"), "config.yaml")
-    run(plain, LiveDisplay(io.StringIO()))  # that the run is finished says nothing of the arms
+    run_in_process(run_of(plain))  # that the run is finished says nothing of the arms
     with pytest.raises(RewriterError, match=r"127\.0\.0\.1:9"):
         plan(plain, LiveDisplay(io.StringIO()), ablation)
 
@@ -160,7 +158,7 @@ def test_requests_searches_and_pairs_are_made_once(make: Make) -> None:
     assert set(asked.values()) == {1}
     assert {row["query_id"] for row in rows(folder, "costs") if row["component"].startswith("start_up")} == {None}
     alone = prepare(load_config("config.yaml"), "config.yaml")
-    run(alone, LiveDisplay(io.StringIO()))
+    run_in_process(run_of(alone))
     both = [open_run(str(one)) for one in (folder, alone.storage.root)]
     assert both[0].spent["retrieve"]["bm25@"]["searches"] == both[1].spent["retrieve"]["bm25@"]["searches"]
     pairs = [(row["query_id"], row["doc_id"]) for row in rows(folder, "scores")]
@@ -261,7 +259,7 @@ def test_every_arm_answers_every_query_or_it_is_not_closed(make: Make, monkeypat
         counts["arm/keyword/queries_with_results"] -= shard == 1
         return file
 
-    monkeypatch.setattr(Write, "_write_results", forgets)
+    monkeypatch.setattr(Write, "_results", forgets)
     with pytest.raises(Stopped, match="arm 'keyword': queries"):
         done(ablation)
 

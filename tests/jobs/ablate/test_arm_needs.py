@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -13,13 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from blocks import index_fields
+from in_process_runs import finished
 
 from jobs.chain.arms.needs import KINDS, Need, arm_needs
 from jobs.config.load import load_config
 from jobs.run.ablation import prepare_ablation
-from jobs.run.run import run
-from jobs.runs.folder import RunFolder, open_run
-from jobs.terminal.live_display import LiveDisplay
+from jobs.runs.folder import RunFolder
 from retrievers.local.build import build_local_index
 
 QUERIES = ["why does bread rise", "lamp of a lighthouse", "moon and tides", "yeast", "zzz"]
@@ -69,8 +67,7 @@ def make(
         ablation = prepare_ablation(
             load_config(path, [*settings, f"ablate={json.dumps(ablate)}", f"output=runs{len(made)}"]), path
         )
-        run(ablation, LiveDisplay(io.StringIO()))
-        return open_run(ablation.prepared.storage.root)
+        return finished(ablation)
 
     return ablated
 

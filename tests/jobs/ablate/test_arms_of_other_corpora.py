@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from blocks import index_fields
 from fake_models import FakeModels
+from in_process_runs import run_in_process
 from whole_runs import rows
 
 from cluster.errors import ConfigError, RetrieverError
@@ -21,10 +21,8 @@ from jobs.job.prepare import prepare
 from jobs.measure.compare.worth import worth
 from jobs.plan.saving import saved
 from jobs.run.ablation import prepare_ablation
-from jobs.run.job import Job
-from jobs.run.run import run
+from jobs.run.job import Job, run_of
 from jobs.runs.folder import open_run
-from jobs.terminal.live_display import LiveDisplay
 from retrievers.local.build import build_local_index
 from retrievers.local.fields import local_indexes
 from retrievers.local.settings import LocalSettings
@@ -81,8 +79,7 @@ def make(place: Path, values: dict[str, Any], config_file: Callable[[Any], str],
 
 
 def done(ablation: Job) -> Path:
-    run(ablation, LiveDisplay(io.StringIO()))
-    return Path(ablation.prepared.storage.root)
+    return run_in_process(ablation)
 
 
 def listed(folder: Path, arm: str) -> list[tuple[Any, ...]]:
@@ -94,7 +91,7 @@ def alone(ablation: Job, arm: str) -> list[tuple[Any, ...]]:
     """What a run of an arm's config gives."""
     config = next(one.config for one in ablation.compiled.arms if one.name == arm)
     prepared = prepare(config.model_copy(update={"output": "alone"}), "config.yaml")
-    run(prepared, LiveDisplay(io.StringIO()))
+    run_in_process(run_of(prepared))
     return listed(Path(prepared.storage.root), "run")
 
 

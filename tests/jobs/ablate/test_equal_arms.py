@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from in_process_runs import run_in_process
 from whole_runs import rows
 
 from jobs.chain.arms.arms import arms_of
@@ -19,8 +19,6 @@ from jobs.config.config import Config
 from jobs.config.load import load_config
 from jobs.run.ablation import prepare_ablation
 from jobs.run.job import Job
-from jobs.run.run import run
-from jobs.terminal.live_display import LiveDisplay
 
 Make = Callable[..., Job]
 
@@ -58,7 +56,7 @@ def test_a_grid_point_that_is_an_arm_already_is_that_arm(make: Make) -> None:
     assert arms["full"]["also"] == [f"method=minmax k={k} redundancy=cosine" for k in (10, 60)]
     assert arms["method=minmax k=10 redundancy=none"]["also"] == ["method=minmax k=60 redundancy=none"]
     assert len(arms) == 4 + 1 + 4  # minmax without redundancy, and four of rrf
-    run(ablation, LiveDisplay(io.StringIO()))
+    run_in_process(ablation)
     assert {row["arm"] for row in rows(Path(ablation.prepared.storage.root), "results")} == set(arms)
 
 

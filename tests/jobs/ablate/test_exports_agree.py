@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,14 +11,13 @@ import ir_measures
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from in_process_runs import run_in_process
 
 from jobs.config.load import load_config
 from jobs.measure.compare.export.trec import write_trec
 from jobs.pages.closing import PER_QUERY, ComparedArms, compared, write_pages
 from jobs.run.ablation import prepare_ablation
-from jobs.run.run import run
 from jobs.runs.folder import open_run
-from jobs.terminal.live_display import LiveDisplay
 
 QUERIES = {
     "bread": "why does bread rise",
@@ -77,7 +75,7 @@ def done(
     path = config_file(values)
     ablation = prepare_ablation(load_config(path), path)
     prepared = ablation.prepared
-    run(ablation, LiveDisplay(io.StringIO()))
+    run_in_process(ablation)
     found = compared(open_run(prepared.storage.root), prepared.judgements, prepared.config.evaluate, None)
     write_pages(found, texts=False, samples=0)
     return found

@@ -9,15 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from in_process_runs import QUERIES, UNANSWERED, job_in_process
+from in_process_runs import QUERIES, UNANSWERED, job_in_process, run_in_process
 from rich.console import Console
 
 from jobs.config.load import load_config
 from jobs.pages.closing import closing_page, compared
 from jobs.run.ablation import prepare_ablation
-from jobs.run.run import run
 from jobs.runs.folder import open_run
-from jobs.terminal.live_display import LiveDisplay
 
 VIEWS = Path(__file__).parents[3] / "configs" / "strategies" / "book_views.yaml"
 
@@ -32,7 +30,7 @@ def test_fallbacks_stand_in_the_closing_table_of_an_ablation(
     Path("recorded.jsonl").write_text("".join(json.dumps(answer) + "\n" for answer in answers))
     settings = [f"rewrite.strategies=[{VIEWS}]", "ablate={arms: {shallow: {retrieve.depth: 3}}}"]
     ablation = prepare_ablation(load_config(path, settings), path)
-    run(ablation, LiveDisplay(io.StringIO()))
+    run_in_process(ablation)
     found = compared(open_run(ablation.prepared.storage.root), None, ablation.prepared.config.evaluate, None)
     screen = Console(record=True, width=120, file=io.StringIO())
     screen.print(closing_page(found))

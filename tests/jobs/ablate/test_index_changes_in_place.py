@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from elastic_server import ask
 from fake_models import FakeModels
+from in_process_runs import run_in_process
 from whole_runs import rows
 
 from jobs.chain.stages.write import Write
@@ -21,9 +21,8 @@ from jobs.job.changing import last_states, noted_changes
 from jobs.job.prepare import prepare
 from jobs.pages.report import report
 from jobs.run.ablation import prepare_ablation
-from jobs.run.run import run
+from jobs.run.job import run_of
 from jobs.runs.folder import open_run
-from jobs.terminal.live_display import LiveDisplay
 
 QUERIES = ["sea at night", "bread", "moon"]
 
@@ -61,14 +60,12 @@ def listed(folder: Path, arm: str) -> list[tuple[Any, ...]]:
 
 def ablated(path: str, *settings: str) -> Path:
     ablation = prepare_ablation(load_config(path, list(settings)), path)
-    run(ablation, LiveDisplay(io.StringIO()))
-    return Path(ablation.prepared.storage.root)
+    return run_in_process(ablation)
 
 
 def alone(path: str, output: str, *settings: str) -> Path:
     prepared = prepare(load_config(path, [*settings, f"output={output}"]), path)
-    run(prepared, LiveDisplay(io.StringIO()))
-    return Path(prepared.storage.root)
+    return run_in_process(run_of(prepared))
 
 
 def reused(folder: Path, stage: str) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from in_process_runs import QUERIES, job_in_process
+from in_process_runs import QUERIES, job_in_process, run_in_process
 from rich.console import Console
 from whole_runs import rows
 
@@ -18,9 +18,8 @@ from jobs.job.prepare import prepare
 from jobs.measure.compare.export.trec import write_trec
 from jobs.pages.closing import ComparedArms, closing_page, closing_values, compared, report_of, write_pages
 from jobs.run.ablation import prepare_ablation
-from jobs.run.run import run
+from jobs.run.job import run_of
 from jobs.runs.folder import open_run
-from jobs.terminal.live_display import LiveDisplay
 
 READS, CANDIDATES, RESULTS = 8, 4, 2
 JUDGED = {query: [f"d0{1 + (place + step) % 8}" for step in range(3)] for place, query in enumerate(QUERIES)}
@@ -53,7 +52,7 @@ def done(
         given = [f"rerank={{kind: bi_encoder, keep: {RESULTS}}}", *settings]
         ablation = prepare_ablation(load_config(path, given), path)
         prepared = ablation.prepared
-        run(ablation, LiveDisplay(io.StringIO()))
+        run_in_process(ablation)
         return compared(open_run(prepared.storage.root), prepared.judgements, prepared.config.evaluate, None)
 
     return made
@@ -71,7 +70,7 @@ def a_run(arm: Any, name: str, **sections: Any) -> Lists:
     """The results of a run with the config of an arm, and other values in some sections."""
     changed = {section: getattr(arm, section).model_copy(update=values) for section, values in sections.items()}
     alone = prepare(arm.model_copy(update={"output": name, **changed}), "config.yaml")
-    run(alone, LiveDisplay(io.StringIO()))
+    run_in_process(run_of(alone))
     return lists(Path(alone.storage.root), "run", "results")
 
 
@@ -142,7 +141,7 @@ def test_a_deeper_arm_makes_no_list_of_the_config_deeper(done: Callable[..., Com
     found = done("retrieve.depth=3", 'ablate.arms={"deep": {"retrieve.depth": 8}}')
     folder = Path(found.folder.storage.root)
     alone = prepare(found.folder.config.model_copy(update={"output": "alone"}), "config.yaml")
-    run(alone, LiveDisplay(io.StringIO()))
+    run_in_process(run_of(alone))
 
     def stored(of: Path) -> list[Any]:
         names = ("query_id", "strategy", "position", "retriever", "rank", "doc_id")

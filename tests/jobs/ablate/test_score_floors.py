@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections import defaultdict
 from collections.abc import Callable
@@ -12,13 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from in_process_runs import run_in_process
 from whole_runs import rows
 
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
 from jobs.run.ablation import prepare_ablation
-from jobs.run.run import run
-from jobs.terminal.live_display import LiveDisplay
+from jobs.run.job import run_of
 
 QUERIES = {"yeast": "bread yeast", "moon and tides": "new moon", "lamp of a lighthouse": "lighthouse lamp"}
 FLOORED = {
@@ -52,8 +51,7 @@ def settings(changes: dict[str, Any]) -> list[str]:
 
 def done(path: str, changes: dict[str, Any]) -> Path:
     job = prepare(load_config(path, settings(changes)), path)
-    run(job, LiveDisplay(io.StringIO()))
-    return Path(job.storage.root)
+    return run_in_process(run_of(job))
 
 
 def results(folder: Path, arm: str) -> Of:
@@ -77,8 +75,7 @@ def test_a_floor_leaves_hits_out_of_fusion_and_not_out_of_the_lists_and_an_arm_i
     lists = rows(done(path, {}), "runs")
     arms = json.dumps({"arms": FLOORED})
     ablation = prepare_ablation(load_config(path, [f"ablate={arms}"]), path)
-    run(ablation, LiveDisplay(io.StringIO()))
-    measured = Path(ablation.prepared.storage.root)
+    measured = run_in_process(ablation)
     lengths = set()
     for name, changes in FLOORED.items():
         folder = done(path, changes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,15 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from fake_server import Body, FakeServer
+from in_process_runs import run_in_process
 from whole_runs import rows
 
 from cluster.errors import ConfigError
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
 from jobs.run.ablation import prepare_ablation
-from jobs.run.job import Job
-from jobs.run.run import run
-from jobs.terminal.live_display import LiveDisplay
+from jobs.run.job import Job, run_of
 from rewriters.outcome.retries import FIRST_TRY
 
 QUERIES = ["why does bread rise", "lamp of a lighthouse", "moon and tides", "yeast"]
@@ -76,16 +74,14 @@ def served(server: FakeServer, model: str) -> dict[str, Any]:
 
 
 def done(ablation: Job) -> Path:
-    run(ablation, LiveDisplay(io.StringIO()))
-    return Path(ablation.prepared.storage.root)
+    return run_in_process(ablation)
 
 
 def alone(ablation: Job, name: str) -> tuple[Path, str]:
     """Runs the config of an arm; returns its folder and fingerprint."""
     arm = next(one for one in ablation.compiled.arms if one.name == name)
     prepared = prepare(arm.config.model_copy(update={"output": "alone"}), "config.yaml")
-    run(prepared, LiveDisplay(io.StringIO()))
-    return Path(prepared.storage.root), prepared.run_id.rpartition("-")[2]
+    return run_in_process(run_of(prepared)), prepared.run_id.rpartition("-")[2]
 
 
 def results(folder: Path, arm: str, keep: int = 10) -> list[tuple[Any, ...]]:
