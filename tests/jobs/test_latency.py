@@ -111,7 +111,7 @@ def test_a_request_that_is_given_up_has_those_of_its_last_send(worker: Callable[
 # ---------------------------------------------------------------- what was stored
 
 
-KEY = Key("a", "keyword", "h")
+KEY = Key("a" * 64, "keyword", "h")
 
 
 def test_completions_of_before_have_none(tmp_path: Path) -> None:
