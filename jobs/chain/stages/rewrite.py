@@ -299,8 +299,8 @@ class Rewrite:
         asked: dict[Key, Request] = {}
         for place, one in enumerate(self._readings):
             for request in filter(None, [chosen[place][row].question, *requests[place][row]]):
-                called = replace(request, name=one.called[request.name, request.prompt_hash])
-                asked.setdefault(self._key(request), called)
+                name = one.called[request.name, request.prompt_hash]
+                asked.setdefault(self._key(request), request if name == request.name else replace(request, name=name))
         entries = [
             entry("rewrite", request.name, model=made[key].completion.model, reused=1)
             if made[key].start == REUSED
