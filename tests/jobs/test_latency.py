@@ -15,10 +15,10 @@ from report_runs import Make, Query, RunMaker, page, stored
 
 from cluster import costs
 from cluster.storage.files import FileStorage
-from jobs.chain.store import GatheredCompletions
 from jobs.chain.completions import CompletionRecord, Completions
 from jobs.chain.journal import Key
 from jobs.chain.stages.rewrite import Rewrite
+from jobs.chain.store import GatheredCompletions
 from jobs.pages.report.figures import Figures
 from jobs.pages.report.outcome import latency
 from jobs.pages.report.outcome.latency import latencies

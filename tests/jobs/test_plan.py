@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from jobs.run.work import RUN
 
 from cluster.costs import Prices
 from cluster.errors import ConfigError
@@ -28,7 +29,6 @@ from jobs.plan.estimate import estimate
 from jobs.plan.plan import over_budget, plan, plan_table
 from jobs.run.run import run
 from jobs.run.spending import expected_requests, requests_per_query
-from jobs.run.work import RUN
 from jobs.terminal.live_display import LiveDisplay
 from rewriters.engines.openai.token_count import TokenCounter
 from rewriters.query import Query

@@ -211,8 +211,7 @@ class Rewrite:
         found = own.get(list(by_key))
         stored = stored_completions(self._store, [self._asked(*one) for one in shared.items() if one[0] not in found])
         own.keep(stored)
-        found |= stored
-        return found | self._completer.fill(own, {key: one for key, one in by_key.items() if key not in found})
+        return self._completer.fill(own, by_key)
 
     def _asked(self, key: Key, request: Request) -> Asked:
         return Asked(self._made_by[request.engine], key, request.prompt)
