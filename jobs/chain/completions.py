@@ -97,8 +97,10 @@ class Completions:
 
     def keep(self, found: Mapping[Key, CompletionRecord]) -> None:
         """Takes completions of the store into the run's own, for `merge`: who reads a run sees all that it was answered."""
+        self.get(())  # what earlier attempts have stored
+        assert self._found is not None
         for key, made in found.items():
-            self._unmerged[key] = self._row(key, made) | {"device_seconds": 0.0, "start": REUSED}
+            self._unmerged[key] = self._found[1][key] = self._row(key, made) | {"device_seconds": 0.0, "start": REUSED}
 
     def merge(self) -> None:
         """Puts the completions that lie in journals into the shard's folder as one file, and removes the journals."""

@@ -3,52 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from blocks import typed
-from in_flight import REWRITTEN
+from workers import Row, plain, rewrite, rewritten
 
-from jobs.chain.cuts import Cuts
-from jobs.chain.stages.retrieve import Retrieve
 from jobs.tables import STORED
-from retrievers.retriever import retriever_identity
-from retrievers.settings import FuseSettings
 
-Row = dict[str, Any]
-Block = dict[str, Any]
-DEPTH = 5
 KINDS = {"pseudo_answer": "passage"}  # all others are searched as queries
 
 
-def worker(
-    retrievers: dict[str, Block],
-    routes: dict[str, list[str]] | None = None,
-    dense: str | None = None,
-    *,
-    run: Path | None = None,
-    cuts: Cuts | None = None,
-    **fuse: Any,
-) -> Retrieve:
-    identities = {name: retriever_identity(name, typed(block)) for name, block in retrievers.items()}
-    where = None if run is None else str(run)
-    settings = {name: typed(block) for name, block in retrievers.items()}
-    fusing = FuseSettings(**({"depth": DEPTH} | fuse))
-    return Retrieve(settings, identities, routes or {}, DEPTH, fusing, dense, "cpu", where, cuts)
-
-
 def query(text: str, **rewrites: str) -> Row:
-    made = [
-        {"strategy": strategy, "position": 1, "text": rewrite, "weight": 1.0, "search_as": KINDS.get(strategy, "query"),
-         "model": "m", "prompt_hash": "h", "parsed_as": "json", "selected_reason": None, "position_weight": 1.0}
-        for strategy, rewrite in rewrites.items()
-    ]  # fmt: skip
-    return {"shard": 0, "query_id": text, "query": text, "log_count": 1, "costs": [], "errors": [], "rewrites": made}
+    made = [rewrite(name, one, search_as=KINDS.get(name, "query")) for name, one in rewrites.items()]
+    return {"query_id": text, "query": text, "rewrites": made}
 
 
 def block(*rows: Row) -> pa.Table:
-    return pa.Table.from_pylist(list(rows), REWRITTEN)
+    return rewritten(*rows)
 
 
 def searches(result: pa.Table, quantity: str = "searches") -> list[dict[str, int]]:
@@ -61,7 +32,7 @@ Lists = dict[tuple[str, str, str], list[tuple[str, float]]]  # (query_id, strate
 def passed(result: pa.Table) -> Lists:
     return {
         (row["query_id"], run["strategy"], run["retriever"]): [(hit["doc_id"], hit["score"]) for hit in run["hits"]]
-        for row in result.select(["query_id", "runs"]).to_pylist() for run in row["runs"]
+        for row in plain(result) for run in row["runs"]
     }  # fmt: skip
 
 

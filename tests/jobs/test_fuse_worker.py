@@ -7,28 +7,23 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from fusion_oracle import Candidate, RunList, Similarity, Source, plain
+from fusion_oracle import Candidate, RunList, Similarity, Source
+from fusion_oracle import plain as by_loops
 from hypothesis import given
 from hypothesis import strategies as st
+from in_flight import FUSED
+from workers import fuser, plain, retrieved
+from workers import rewrite as text_of
 
 from cluster.costs import entry
-from jobs.chain.stages.fuse import Fuse
-from jobs.chain.stages.retrieve import Retrieve
-from jobs.chain.stages.rewrite import Rewrite
 from jobs.measure.evaluate.original import fuse_original
-from jobs.tables import QUERIES, STORED
+from jobs.tables import STORED
 from retrievers.settings import FuseSettings
 
 Row = dict[str, Any]
 Hits = list[tuple[str, float]]
 
-RETRIEVED = pa.schema([*QUERIES, *Rewrite.ADDS, *Retrieve.ADDS])
 _NO_FORMULA = {"duplicates", "duplicate_chars", "keep_candidates", "original_floor"}
-FUSED = pa.schema([*(field for field in RETRIEVED if field.name not in Fuse.DROPS), *Fuse.ADDS])
-
-
-def settings(**changes: Any) -> FuseSettings:
-    return FuseSettings(**changes)
 
 
 def run(strategy: str, retriever: str, hits: Hits, position: int = 1) -> Row:
@@ -37,10 +32,7 @@ def run(strategy: str, retriever: str, hits: Hits, position: int = 1) -> Row:
 
 
 def rewrite(strategy: str, weight: float = 1.0, position_weight: float = 1.0) -> Row:
-    return {
-        "strategy": strategy, "position": 1, "text": strategy, "weight": weight, "model": "m", "prompt_hash": "h",
-        "parsed_as": "json", "selected_reason": None, "position_weight": position_weight,
-    }  # fmt: skip
+    return text_of(strategy, weight=weight, position_weight=position_weight)
 
 
 def query(query_id: str, rewrites: list[Row], runs: list[Row], cosines: list[list[float]] | None = None) -> Row:
@@ -52,14 +44,9 @@ def query(query_id: str, rewrites: list[Row], runs: list[Row], cosines: list[lis
         for one in runs for number in [place.get((one["strategy"], one["position"]), 0)]
     ]  # fmt: skip
     return {
-        "shard": 0, "query_id": query_id, "query": "q", "log_count": 1, "costs": [entry("retrieve", "bm25", 1.0, start=1)],
-        "errors": [], "rewrites": rewrites, "runs": runs,
-        "similarity": None if cosines is None else [value for row in cosines for value in row],
+        "query_id": query_id, "query": "q", "costs": [entry("retrieve", "bm25", 1.0, start=1)], "rewrites": rewrites,
+        "runs": runs, "similarity": None if cosines is None else [value for row in cosines for value in row],
     }  # fmt: skip
-
-
-def block(*rows: Row) -> pa.Table:
-    return pa.Table.from_pylist(list(rows), RETRIEVED)
 
 
 def by_hand(row: Row, **options: Any) -> list[Candidate]:
@@ -73,7 +60,7 @@ def by_hand(row: Row, **options: Any) -> list[Candidate]:
     if row["similarity"] is not None:
         texts = [("original", 1), *((one["strategy"], 1) for one in row["rewrites"])]
         similarity = Similarity(texts, np.array(row["similarity"], dtype=np.float32).reshape(len(texts), len(texts)))
-    return plain(lists, **settings(**options).model_dump(exclude=_NO_FORMULA), similarity=similarity).candidates
+    return by_loops(lists, **FuseSettings(**options).model_dump(exclude=_NO_FORMULA), similarity=similarity).candidates
 
 
 def candidates(row: Row) -> list[Candidate]:
@@ -131,9 +118,9 @@ ROWS = [
     ids=str,
 )
 def test_each_row_is_fused_as_by_hand(options: dict[str, Any]) -> None:
-    result = Fuse(settings(**options))(block(*ROWS))
+    result = fuser(**options)(retrieved(*ROWS))
     assert result.schema == FUSED
-    assert [candidates(row) for row in result.to_pylist()] == [by_hand(row, **options) for row in ROWS]
+    assert [candidates(row) for row in plain(result)] == [by_hand(row, **options) for row in ROWS]
 
 
 @given(
@@ -155,19 +142,19 @@ def test_any_block_however_cut_is_fused_as_by_hand(lists: list[list[list[Any]]],
         for n, row in enumerate(lists)
     ]  # fmt: skip
     cut = min(cut, len(rows) - 1)
-    result = Fuse(settings(depth=depth))(pa.concat_tables([block(*rows[:cut]), block(*rows[cut:])]))
-    assert [candidates(row) for row in result.to_pylist()] == [by_hand(row, depth=depth) for row in rows]
+    result = fuser(depth=depth)(pa.concat_tables([retrieved(*rows[:cut]), retrieved(*rows[cut:])]))
+    assert [candidates(row) for row in plain(result)] == [by_hand(row, depth=depth) for row in rows]
 
 
 def test_a_block_without_a_row() -> None:
-    assert Fuse(settings())(block()) == pa.Table.from_pylist([], FUSED)
+    assert fuser()(retrieved()) == FUSED.empty_table()
 
 
 def test_similarity_may_be_missing_in_single_rows() -> None:
     """A query that a retriever failed on has none."""
     rows = [ROWS[0] | {"similarity": None}, *ROWS]
-    result = Fuse(settings())(block(*rows))
-    assert [candidates(row) for row in result.to_pylist()] == [by_hand(row) for row in rows]
+    result = fuser()(retrieved(*rows))
+    assert [candidates(row) for row in plain(result)] == [by_hand(row) for row in rows]
 
 
 def test_a_strategy_may_give_several_texts() -> None:
@@ -178,32 +165,34 @@ def test_a_strategy_may_give_several_texts() -> None:
     )]  # fmt: skip
     alike = np.eye(4) + np.triu(cosines := np.arange(16).reshape(4, 4) / 16, 1) + np.triu(cosines, 1).T
     row = query("a", texts, runs, alike.tolist())
-    (after,) = Fuse(settings())(block(row)).to_pylist()
+    (after,) = plain(fuser()(retrieved(row)))
     weights = {("original", 1): 1.0} | {(one["strategy"], one["position"]): one["weight"] for one in texts}
     lists = [
         RunList(*key, "bm25", [h["doc_id"] for h in one["hits"]], [h["score"] for h in one["hits"]], weights[key])
         for one in runs for key in [(one["strategy"], one["position"])]
     ]  # fmt: skip
     similarity = Similarity(list(weights), alike.astype(np.float32))
-    assert candidates(after) == plain(lists, **settings().model_dump(exclude=_NO_FORMULA), similarity=similarity).candidates
+    assert (
+        candidates(after) == by_loops(lists, **FuseSettings().model_dump(exclude=_NO_FORMULA), similarity=similarity).candidates
+    )
 
 
 def test_a_list_whose_text_is_not_in_similarity_is_a_mistake() -> None:
     odd = run("general", "bm25", [("a", 1.0)]) | {"text": 2}
     with pytest.raises(ValueError, match="a list of general, text 2 of query 0: there are 2 texts in similarity"):
-        Fuse(settings())(block(query("a", [rewrite("keyword")], [odd], [[1, 0.5], [0.5, 1]])))
+        fuser()(retrieved(query("a", [rewrite("keyword")], [odd], [[1, 0.5], [0.5, 1]])))
 
 
 def test_position_weights_multiply_whatever_the_config_says_of_the_strategy() -> None:
     lists = [run("general", "bm25", [("y", 2.0), ("z", 1.0)]), run("keyword", "bm25", [("w", 2.0)])]
     row = query("a", [rewrite("general", 2.0, 0.5), rewrite("keyword", 3.0, 0.0)], lists)
     for weights, best in (({}, 2.0 * 0.5), ({"general": 3.0, "keyword": 7.0}, 3.0 * 0.5)):
-        (after,) = Fuse(settings(weights=weights, redundancy="none"))(block(row)).to_pylist()
+        (after,) = plain(fuser(weights=weights, redundancy="none")(retrieved(row)))
         assert {one["doc_id"]: one["score"] for one in after["candidates"]} == {"y": best, "z": 0.0}
 
 
 def test_sources_say_which_list_which_rank_and_which_score() -> None:
-    (row,) = Fuse(settings())(block(ROWS[0])).to_pylist()
+    (row,) = plain(fuser()(retrieved(ROWS[0])))
     sources = {one["doc_id"]: one["sources"] for one in row["candidates"]}
     assert sources["a"] == [
         {"strategy": "keyword", "position": 1, "retriever": "bm25", "rank": 2, "score": 1.0},
@@ -212,7 +201,7 @@ def test_sources_say_which_list_which_rank_and_which_score() -> None:
 
 
 def test_every_query_has_a_cost_and_keeps_the_earlier_ones() -> None:
-    rows = Fuse(settings(method="rrf"))(block(*ROWS)).column("costs").to_pylist()
+    rows = fuser(method="rrf")(retrieved(*ROWS)).column("costs").to_pylist()
     assert [[(one["stage"], one["component"]) for one in row] for row in rows] == [
         [("retrieve", "bm25"), ("fuse", "rrf")]
     ] * len(ROWS)
@@ -227,21 +216,21 @@ def notes(table: pa.Table) -> list[list[tuple[str, str]]]:
 
 def test_a_query_without_a_hit_says_so() -> None:
     empty = [run("original", "bm25", []), run("keyword", "bm25", [])]
-    result = Fuse(settings())(block(query("a", [rewrite("keyword")], empty), query("b", [], []), ROWS[1]))
+    result = fuser()(retrieved(query("a", [rewrite("keyword")], empty), query("b", [], []), ROWS[1]))
     assert notes(result) == [[("fuse", "no_hits")], [("fuse", "no_hits")], []]
-    assert [len(row) for row in result.column("candidates").to_pylist()] == [0, 0, 1]
+    assert [len(row["candidates"]) for row in plain(result)] == [0, 0, 1]
 
 
 def test_the_original_stands_in_where_nothing_else_is_left() -> None:
     row = query("a", [rewrite("keyword")], [run("original", "bm25", [("a", 2.0), ("b", 1.0)]), run("keyword", "bm25", [])])
-    result = Fuse(settings(weights={"original": 0}))(block(row, ROWS[0]))
+    result = fuser(weights={"original": 0})(retrieved(row, ROWS[0]))
     assert notes(result) == [[("fuse", "original_stands_in")], []]
-    assert [one["doc_id"] for one in result.column("candidates").to_pylist()[0]] == ["a", "b"]
+    assert [one["doc_id"] for one in plain(result)[0]["candidates"]] == ["a", "b"]
 
 
 def test_an_original_that_has_nothing_to_stand_in_with_is_a_query_without_hits() -> None:
     row = query("a", [rewrite("keyword")], [run("original", "bm25", []), run("keyword", "bm25", [])])
-    assert notes(Fuse(settings(weights={"original": 0}))(block(row))) == [[("fuse", "no_hits")]]
+    assert notes(fuser(weights={"original": 0})(retrieved(row))) == [[("fuse", "no_hits")]]
 
 
 def test_a_text_that_is_routed_nowhere_takes_no_part() -> None:
@@ -249,16 +238,16 @@ def test_a_text_that_is_routed_nowhere_takes_no_part() -> None:
     cosines = [[1.0, 0.9, 0.1], [0.9, 1.0, 0.2], [0.1, 0.2, 1.0]]
     lists = [run("original", "bm25", [("a", 2.0), ("b", 1.0)]), run("keyword", "bm25", [("c", 5.0), ("a", 1.0)])]
     row = query("a", [rewrite("general"), rewrite("keyword")], lists, cosines)
-    (after,) = Fuse(settings())(block(row)).to_pylist()
+    (after,) = plain(fuser()(retrieved(row)))
     without = query("a", [rewrite("keyword")], lists, [[1.0, 0.1], [0.1, 1.0]])
     assert candidates(after) == by_hand(row) == by_hand(without)
 
 
 def test_an_original_that_is_routed_nowhere_leaves_the_rewrites() -> None:
     row = query("a", [rewrite("keyword")], [run("keyword", "bm25", [("c", 5.0)])], [[1.0, 0.5], [0.5, 1.0]])
-    result = Fuse(settings())(block(row))
+    result = fuser()(retrieved(row))
     assert notes(result) == [[]]
-    assert [one["doc_id"] for one in result.column("candidates").to_pylist()[0]] == ["c"]
+    assert [one["doc_id"] for one in plain(result)[0]["candidates"]] == ["c"]
 
 
 # ---------------------------------------------------------------- the original alone
@@ -276,7 +265,7 @@ def stored(**lists: list[Row]) -> pa.Table:
 
 def test_the_original_alone_is_the_fusion_of_its_lists() -> None:
     other = [run("original", "bm25", [("x", 1.0), ("a", 0.5)])]
-    found = fuse_original(stored(one=BOTH[:2], two=other), settings(weights={"original": 0, "keyword/bm25": 2}, keep=3))
+    found = fuse_original(stored(one=BOTH[:2], two=other), FuseSettings(weights={"original": 0, "keyword/bm25": 2}, keep=3))
     alone = [by_hand(query("", [], lists), redundancy="none") for lists in (BOTH[:2], other)]
     assert found == {
         name: [candidate.doc_id for candidate in wanted][:3] for name, wanted in zip(("one", "two"), alone, strict=True)
@@ -284,4 +273,4 @@ def test_the_original_alone_is_the_fusion_of_its_lists() -> None:
 
 
 def test_the_original_alone_of_no_rows_is_nothing() -> None:
-    assert fuse_original(stored(), settings()) == {}
+    assert fuse_original(stored(), FuseSettings()) == {}

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from fake_server import FAULTS, FakeServer
 from report_runs import Make, Query, RunMaker, page, stored
+from workers import rewriter
 
 from cluster import costs
 from cluster.storage.files import FileStorage
@@ -41,7 +42,7 @@ def worker(tmp_path: Path) -> Iterator[Callable[..., Rewrite]]:
     def build(server: FakeServer, start: int = 1, **settings: Any) -> Rewrite:
         engine = OpenaiSettings(kind="openai", model="tiny", base_url=server.address, **{"max_in_flight": AT_ONCE} | settings)
         rewriting = Rewriting(load_pool(["keyword"]), "separate", {"max_tokens": 16})
-        opened.append(Rewrite(engine, rewriting, str(tmp_path), start))
+        opened.append(rewriter(engine, rewriting, tmp_path, start))
         return opened[-1]
 
     yield build

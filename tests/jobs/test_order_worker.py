@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from in_flight import FUSED, ORDERED, SCORED, UNSCORED
-
-from jobs.chain.stages.order import Order
+from workers import fused, orderer, plain, scored
 
 Row = dict[str, Any]
 SOURCE = {"strategy": "original", "position": 1, "retriever": "bm25", "rank": 1, "score": 2.5}
@@ -19,7 +18,7 @@ Candidate = tuple[str, float, float]  # doc_id, fused score, score of the rerank
 
 def query(name: str, candidates: list[Candidate], *, failed: bool = False) -> Row:
     return {
-        "shard": 0, "query_id": name, "query": name, "log_count": 1, "costs": [], "errors": [], "rewrites": [], "stored": [],
+        "query_id": name, "query": name,
         "candidates": [
             {"doc_id": doc_id, "score": fused, "sources": [SOURCE | {"rank": rank}]}
             for rank, (doc_id, fused, _) in enumerate(candidates, start=1)
@@ -45,7 +44,7 @@ def by_hand(row: Row, how: str, keep: int) -> list[tuple[str, float, float, floa
 
 def found(result: pa.Table) -> list[list[tuple[str, float, float, float | None]]]:
     names = ("doc_id", "score", "fused_score", "rerank_score")
-    return [[tuple(one[name] for name in names) for one in row] for row in result.column("hits").to_pylist()]
+    return [[tuple(one[name] for name in names) for one in row] for row in (one["hits"] for one in plain(result))]
 
 
 CANDIDATES = st.lists(
@@ -58,8 +57,8 @@ ROWS = st.lists(st.builds(query, st.just("q"), CANDIDATES, failed=st.booleans())
 
 @given(ROWS, st.sampled_from(["replace", "blend"]), st.integers(1, 7), st.integers(0, 5))
 def test_results_are_those_of_the_formula_query_by_query(rows: list[Row], how: str, keep: int, cut: int) -> None:
-    table = pa.Table.from_pylist(rows, SCORED)
-    result = Order(how, keep)(pa.concat_tables([table.slice(0, cut), table.slice(cut)]))  # in pieces, too
+    table = scored(rows)
+    result = orderer(how, keep)(pa.concat_tables([table.slice(0, cut), table.slice(cut)]))  # in pieces, too
     assert result.schema == ORDERED
     assert found(result) == [by_hand(row, how, keep) for row in rows]
 
@@ -69,19 +68,19 @@ TIDES = [("d03", 0.9, 0.0), ("d07", 0.8, 1.0), ("d06", 0.7, 0.5)]
 
 def test_without_a_reranker_the_fused_order_is_handed_on() -> None:
     rows = [query("a", TIDES), query("b", []), query("c", TIDES[:1])]
-    result = Order("blend", 1)(pa.Table.from_pylist(rows, FUSED))  # `keep` is the reranker's
+    result = orderer("blend", 1, reranked=False)(fused(rows))  # `keep` is the reranker's
     assert result.schema == UNSCORED
     assert found(result) == [[(c["doc_id"], c["score"], c["score"], None) for c in row["candidates"]] for row in rows]
-    assert result.column("hits").to_pylist()[0][0]["sources"] == [SOURCE]
+    assert plain(result)[0]["hits"][0]["sources"] == [SOURCE]
     assert result.column("costs").to_pylist() == [[], [], []]
 
 
 def test_the_sources_stay_with_their_document() -> None:
-    (hits,) = Order("replace", 3)(pa.Table.from_pylist([query("a", TIDES)], SCORED)).column("hits").to_pylist()
+    ((hits),) = (row["hits"] for row in plain(orderer("replace", 3)(scored([query("a", TIDES)]))))
     assert [(one["doc_id"], one["sources"][0]["rank"]) for one in hits] == [("d07", 2), ("d06", 3), ("d03", 1)]
 
 
 @pytest.mark.parametrize("schema", [FUSED, SCORED])
 def test_a_block_without_any_candidate(schema: pa.Schema) -> None:
-    result = Order("blend", 3)(pa.Table.from_pylist([query("a", []), query("b", [])], schema))
+    result = orderer("blend", 3)(fused([query("a", []), query("b", [])], schema))
     assert found(result) == [[], []]

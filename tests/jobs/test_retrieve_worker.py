@@ -10,13 +10,15 @@ import pyarrow as pa
 import pytest
 from blocks import typed
 from in_flight import RETRIEVED
-from retrieval import DEPTH, KINDS, Block, Row, block, passed, query, searches, worker, written
+from retrieval import KINDS, Lists, block, passed, query, searches, written
+from workers import DEPTH, Block, Row, plain
+from workers import retriever as worker
 
 from cluster.errors import RetrieverError
 from jobs.chain.cuts import Cuts
+from jobs.chain.stages.lists import search_lists
 from jobs.chain.stages.retrieve import Retrieve, without_lists
 from retrievers.retriever import Retriever, SearchText, open_retriever, retriever_identity
-from retrievers.settings import FuseSettings
 
 ROWS = [
     query("light of a lamp", keyword="lighthouse, lamp, sea", pseudo_answer="A lens threw the light of a lamp over the sea."),
@@ -40,7 +42,7 @@ def check(result: pa.Table, retrievers: dict[str, Block], routes: dict[str, list
     """Every list that the routes ask for is there, in order, and is what its retriever gives for its text alone."""
     assert result.schema == RETRIEVED
     opened = {name: open_retriever(name, typed(settings)) for name, settings in retrievers.items()}
-    for row in result.to_pylist():
+    for row in plain(result):
         wanted = [
             (strategy, name, one_by_one(opened[name], text))
             for strategy, text in texts_of(row) for name in opened if name in routes.get(strategy, opened)
@@ -60,8 +62,8 @@ def check(result: pa.Table, retrievers: dict[str, Block], routes: dict[str, list
 def test_lists_are_those_of_single_searches(bm25: Block) -> None:
     result = worker({"bm25": bm25})(block(*ROWS))
     check(result, {"bm25": bm25}, {})
-    assert result.column("runs").to_pylist()[3][0]["hits"] == []  # zzz
-    assert result.column("similarity").null_count == len(ROWS)
+    assert plain(result)[3]["runs"][0]["hits"] == []  # zzz
+    assert {row["similarity"] for row in plain(result)} == {None}
 
 
 def test_a_text_that_several_queries_share_is_searched_once(bm25: Block) -> None:
@@ -73,7 +75,7 @@ def test_a_text_that_several_queries_share_is_searched_once(bm25: Block) -> None
 
 
 def test_the_time_of_the_searches_is_charged_to_who_asked_first(bm25: Block) -> None:
-    rows = worker({"bm25": bm25})(block(query("yeast"), query("yeast"))).column("costs").to_pylist()
+    rows = worker({"bm25": bm25})(block(query("yeast"), query("yeast") | {"query_id": "again"})).column("costs").to_pylist()
     ((first,), (second,)) = rows
     assert first["seconds"] > 0
     assert (second["seconds"], second["searches"]) == (0.0, 0)
@@ -94,23 +96,16 @@ def test_a_retriever_that_nothing_is_routed_to_is_not_searched(bm25: Block) -> N
     assert [[run["retriever"] for run in row] for row in result.column("runs").to_pylist()] == [["one"], ["one"]]
 
 
-def test_a_block_without_any_list(bm25: Block) -> None:
-    result = worker({"one": bm25}, {"original": []})(block(query("yeast"), query("bread")))
-    assert result.schema == RETRIEVED
-    assert result.column("runs").to_pylist() == [[], []]
-
-
 def test_a_block_without_any_hit(bm25: Block) -> None:
     result = worker({"one": bm25})(block(query("zzz"), query("qqq", keyword="xxx")))
-    assert [[run["hits"] for run in row] for row in result.column("runs").to_pylist()] == [[[]], [[], []]]
+    assert [[run["hits"] for run in row["runs"]] for row in plain(result)] == [[[]], [[], []]]
 
 
-def test_an_index_that_was_replaced_since_the_plan_is_refused(bm25: Block) -> None:
-    identity = retriever_identity("bm25", typed(bm25))
+def test_an_index_that_was_replaced_since_the_plan_is_refused(bm25: Block, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = retriever_identity("bm25", typed(bm25)) | {"corpus": "another"}
+    monkeypatch.setattr("workers.retriever_identity", lambda *_: other)
     with pytest.raises(RetrieverError, match="was replaced since this run was planned"):
-        Retrieve(
-            {"bm25": typed(bm25)}, {"bm25": identity | {"corpus": "another"}}, {}, DEPTH, FuseSettings(), None, "cpu", None
-        )
+        worker({"bm25": bm25})
 
 
 # ---------------------------------------------------------------- with a dense retriever
@@ -118,7 +113,7 @@ def test_an_index_that_was_replaced_since_the_plan_is_refused(bm25: Block) -> No
 
 def test_dense_lists_are_those_of_single_searches(bm25: Block, dense: Block) -> None:
     retrievers = {"bm25": bm25, "dense": dense}
-    result = worker(retrievers, dense="dense")(block(*ROWS))
+    result = worker(retrievers)(block(*ROWS))
     check(result, retrievers, {})
     assert sum(row["dense"] for row in searches(result)) == len({text for row in ROWS for _, text in texts_of(row)}) == 7
     models = {one["component"]: one["model"] for row in result.column("costs").to_pylist() for one in row}
@@ -127,16 +122,16 @@ def test_dense_lists_are_those_of_single_searches(bm25: Block, dense: Block) -> 
 
 def test_similarity_has_every_text_of_a_query_wherever_it_is_routed(bm25: Block, dense: Block) -> None:
     routes = {"keyword": ["bm25"], "pseudo_answer": []}
-    result = worker({"bm25": bm25, "dense": dense}, routes, dense="dense")(block(*ROWS))
+    result = worker({"bm25": bm25, "dense": dense}, routes)(block(*ROWS))
     check(result, {"bm25": bm25, "dense": dense}, routes)
     encoder: Any = open_retriever("dense", typed(dense))
-    for row in result.to_pylist():
+    for row in plain(result):
         vectors = encoder.embed([text for _, text in texts_of(row)])
         assert np.array(row["similarity"]) == pytest.approx((vectors @ vectors.T).ravel(), abs=1e-5)
 
 
-def test_without_a_dense_retriever_to_compare_by_there_is_no_similarity(dense: Block) -> None:
-    assert worker({"dense": dense}, dense=None)(block(ROWS[1])).column("similarity").to_pylist() == [None]
+def test_where_redundancy_is_not_by_cosines_there_is_no_similarity(dense: Block) -> None:
+    assert plain(worker({"dense": dense}, redundancy="none")(block(ROWS[1])))[0]["similarity"] is None
 
 
 # ---------------------------------------------------------------- what is stored, and what is passed on
@@ -173,7 +168,7 @@ def test_a_weight_of_0_by_position_or_retriever_takes_no_part(bm25: Block, tmp_p
     )
     assert list(passed(result)) == [("sea", "original", "one"), ("sea", "original", "two"), ("sea", "general", "one")]
     assert len(written(tmp_path, result)) == 6
-    ((*_, general),) = result.column("runs").to_pylist()
+    *_, general = plain(result)[0]["runs"]
     assert (general["text"], general["weight"], general["position_weight"]) == (2, 1.0, 0.5)
 
 
@@ -186,16 +181,31 @@ def test_a_strategys_own_depth_and_score_floor_cut_what_takes_part_and_not_what_
     assert hits[0][1] > hits[1][1]
     assert moon[0][1] > moon[1][1]
     cuts = Cuts({"keyword": (1, None), "general": (None, hits[0][1]), "core_content": (1, moon[1][1])})
-    result = worker({"bm25": bm25}, run=tmp_path, cuts=cuts)(block(*rows))
+    made = worker({"bm25": bm25}, run=tmp_path, cuts=cuts)
+    result = made(block(*rows))
     assert result.schema == RETRIEVED
-    assert passed(result) == whole | {
+    assert cut(made, result) == whole | {
         ("sea", "keyword", "bm25"): hits[:1],
         ("sea", "general", "bm25"): hits[:1],
         ("sea", "core_content", "bm25"): moon[:1],
     }
     assert written(tmp_path, result) == {of: hits for of, hits in whole.items() if hits}
     above = Cuts({"keyword": (None, 1e9)})
-    assert passed(worker({"bm25": bm25}, cuts=above)(block(*rows)))["sea", "keyword", "bm25"] == []
+    made = worker({"bm25": bm25}, cuts=above)
+    assert cut(made, made(block(*rows)))["sea", "keyword", "bm25"] == []
+
+
+def cut(made: Retrieve, result: pa.Table) -> Lists:
+    """The lists as the fusing stage reads them."""
+    lists = search_lists(result, 0, made._work.searches[0])
+    ids = result.column("query_id").to_pylist()
+    return {
+        (ids[row], strategy, retriever): list(zip(lists.doc_ids[begin:end].to_pylist(), lists.score[begin:end], strict=True))
+        for row, strategy, retriever, begin, end in zip(
+            lists.query, lists.strategy.to_pylist(), lists.retriever.to_pylist(), lists.offsets[:-1], lists.offsets[1:],
+            strict=True,
+        )
+    }  # fmt: skip
 
 
 def test_lists_that_are_not_kept_are_not_written(bm25: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +224,7 @@ def test_a_block_without_any_hit_writes_no_file(bm25: Block, tmp_path: Path) -> 
 def test_a_query_that_a_retriever_fails_on_has_no_lists_and_a_row_in_errors() -> None:
     result = without_lists(block(ROWS[1]), RuntimeError("odd\ntext"))
     assert result.schema == RETRIEVED
-    (row,) = result.to_pylist()
+    (row,) = plain(result)
     assert (row["runs"], row["similarity"], row["stored"]) == ([], None, [])
     ((stage, reason, message),) = [(one["stage"], one["reason"], one["message"]) for one in row["errors"]]
     assert (stage, reason, message) == ("retrieve", "failed", "RuntimeError: odd text")

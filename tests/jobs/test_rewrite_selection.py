@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from in_flight import REWRITTEN
+from workers import rewriter
 
-from jobs.chain.stages.rewrite import Rewrite
 from jobs.tables import COMPLETIONS, QUERIES
 from rewriters.classifier import load_rules
 from rewriters.engines.settings import RecordedSettings
@@ -54,6 +54,11 @@ def errors(result: pa.Table) -> list[list[tuple[str, str]]]:
     return [[(one["component"], one["reason"]) for one in row] for row in result.column("errors").to_pylist()]
 
 
+def selections(result: pa.Table) -> list[Row]:
+    """The selection of each row, which has one, without its arm."""
+    return [{name: value for name, value in one.items() if name != "arm"} for (one,) in result.column("selections").to_pylist()]
+
+
 # ---------------------------------------------------------------- engines
 
 
@@ -63,7 +68,7 @@ def test_a_strategy_s_own_engine_answers_its_requests_and_no_others(
     common = record("common.jsonl", {"green tea": {"dmqr": '{"general": "tea"}', "rewrite": "of the wrong engine"}})
     trained = record("trained.jsonl", {"green tea": {"rewrite": {"text": "camellia sinensis", "model": "trained"}}})
     pool = load_pool(["general", {"rewrite": {"engine": trained.model_dump()}}])
-    made = Rewrite(common, Rewriting(pool), str(tmp_path / "run"), 1)
+    made = rewriter(common, Rewriting(pool), tmp_path / "run", 1)
     result = made(block("green tea"))
     made.close()
     assert written(result) == [{"general": ["tea"], "rewrite": ["camellia sinensis"]}]
@@ -75,14 +80,14 @@ def test_a_strategy_s_own_engine_answers_its_requests_and_no_others(
         ("dmqr", "recorded"),
         ("rewrite", "trained"),
     ]
-    again = Rewrite(record("none.jsonl", {"x": {"dmqr": "x"}}), Rewriting(pool), str(tmp_path / "run"), 2)
+    again = rewriter(record("none.jsonl", {"x": {"dmqr": "x"}}), Rewriting(pool), tmp_path / "run", 2)
     assert written(again(block("green tea"))) == written(result)  # stored, whichever engine made it
 
 
 def test_samples_are_stored_and_paid_for_one_by_one(record: Callable[..., RecordedSettings], tmp_path: Path) -> None:
     engine = record("r.jsonl", {"green tea": {"rewrite": ["matcha", "sencha"]}})
     rewriting = Rewriting(load_pool([{"rewrite": {"n": 3, "temperature": 0.7}}]))
-    result = Rewrite(engine, rewriting, str(tmp_path / "run"), 1)(block("green tea"))
+    result = rewriter(engine, rewriting, tmp_path / "run", 1)(block("green tea"))
     assert written(result) == [{"rewrite(n=3,temperature=0.7)": ["matcha", "sencha"]}]
     assert errors(result) == [[("rewrite(n=3,temperature=0.7)", "texts_dropped")]]
     assert [one["error"] for one in result.column("costs").to_pylist()[0]] == [None, None, "not_recorded"]
@@ -97,8 +102,8 @@ def test_samples_are_stored_and_paid_for_one_by_one(record: Callable[..., Record
 
 def test_without_a_selection_there_is_none(record: Callable[..., RecordedSettings], tmp_path: Path) -> None:
     engine = record("r.jsonl", {"green tea": {"dmqr": '{"general": "tea"}'}})
-    result = Rewrite(engine, Rewriting(load_pool(["general"])), str(tmp_path / "run"), 1)(block("green tea"))
-    assert result.column("selection").to_pylist() == [None]
+    result = rewriter(engine, Rewriting(load_pool(["general"])), tmp_path / "run", 1)(block("green tea"))
+    assert result.column("selections").to_pylist() == [[]]
 
 
 def test_the_choice_of_the_llm_stands_with_its_reason(record: Callable[..., RecordedSettings], tmp_path: Path) -> None:
@@ -109,10 +114,10 @@ def test_the_choice_of_the_llm_stands_with_its_reason(record: Callable[..., Reco
     }
     engine = record("r.jsonl", {query: {"dmqr_adaptive": answer} for query, answer in answers.items()})
     rewriting = Rewriting(load_pool(["general", "keyword"]), select=SelectAdaptive(kind="adaptive"))
-    result = Rewrite(engine, rewriting, str(tmp_path / "run"), 1)(block(*answers))
+    result = rewriter(engine, rewriting, tmp_path / "run", 1)(block(*answers))
     assert result.schema == REWRITTEN
     assert written(result) == [{"keyword": ["green, tea"]}, {}, {}]
-    assert result.column("selection").to_pylist() == [
+    assert selections(result) == [
         {"query_type": None, "strategies": ["keyword"], "reason": "it has terms"},
         {"query_type": None, "strategies": [], "reason": "it is clear"},
         {"query_type": None, "strategies": ["general", "keyword"], "reason": None},
@@ -131,11 +136,11 @@ def test_the_llm_tells_the_type_and_the_rules_where_it_does_not(
     engine = record("r.jsonl", queries)
     pool = load_pool(["hyde", "multi_query", "step_back", "decompose"])
     rewriting = Rewriting(pool, select=SelectClassified(kind="classified", by="llm"), rules=load_rules("english"))
-    result = Rewrite(engine, rewriting, str(tmp_path / "run"), 1)(block(*queries))
+    result = rewriter(engine, rewriting, tmp_path / "run", 1)(block(*queries))
     assert written(result) == [
         {"decompose": ["printers of today", "faults of printers"]}, {"step_back": ["colours of tea"]}, {},
     ]  # fmt: skip
-    assert [row["query_type"] for row in result.column("selection").to_pylist()] == ["comparison", "conceptual", "keywords"]
+    assert [row["query_type"] for row in selections(result)] == ["comparison", "conceptual", "keywords"]
     assert errors(result) == [[], [("classify", "not_classified")], [("classify", "not_classified")]]
     note = result.column("errors").to_pylist()[1][0]
     assert (note["message"], note["raw"]) == ("the LLM's answer names no type; the rules say conceptual", "a question")
@@ -154,7 +159,7 @@ def test_a_wrong_cell_of_the_log_is_a_note_and_not_the_end(
     answer = json.dumps({"general": "about tea", "keyword": "tea, cup"})
     engine = record("r.jsonl", {query: {"dmqr": answer} for query in cells})
     rewriting = Rewriting(load_pool(["general", "keyword"]), select=SelectColumn(kind="column", column="methods"))
-    result = Rewrite(engine, rewriting, str(tmp_path / "run"), 1)(block(*cells))
+    result = rewriter(engine, rewriting, tmp_path / "run", 1)(block(*cells))
     assert [list(row) for row in written(result)] == [["keyword"], ["general", "keyword"], []]
     assert errors(result) == [[], [("select", "wrong_cell")], []]
     ((note,),) = [row for row in result.column("errors").to_pylist() if row]
@@ -162,4 +167,4 @@ def test_a_wrong_cell_of_the_log_is_a_note_and_not_the_end(
         "column 'methods': 'keywrd' is not among rewrite.strategies; did you mean 'keyword'? (known: general, keyword); "
         "add it; all strategies are taken"
     )
-    assert [row["strategies"] for row in result.column("selection").to_pylist()] == [["keyword"], ["general", "keyword"], []]
+    assert [row["strategies"] for row in selections(result)] == [["keyword"], ["general", "keyword"], []]

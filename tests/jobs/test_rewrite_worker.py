@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from in_flight import REWRITTEN
+from workers import rewriter
 
 from jobs.chain.stages.rewrite import Rewrite
 from jobs.tables import COMPLETIONS, QUERIES
@@ -52,7 +53,7 @@ def nothing(record: Callable[..., str]) -> str:
 def worker(tmp_path: Path) -> Callable[..., Rewrite]:
     def build(recording: str, calls: str = "joint", start: int = 1, strategies: list[str] = STRATEGIES) -> Rewrite:
         engine = RecordedSettings(kind="recorded", path=recording)
-        return Rewrite(engine, Rewriting(load_pool(strategies), calls, {"max_tokens": 512}), str(tmp_path / "run"), start)
+        return rewriter(engine, Rewriting(load_pool(strategies), calls, {"max_tokens": 512}), tmp_path / "run", start)
 
     return build
 
@@ -114,7 +115,7 @@ def test_every_strategy_of_every_query_ends_as_a_rewrite_or_an_error(
 def test_a_joint_prompt_of_one_s_own_is_sent_and_found_under_dmqr(tmp_path: Path, record: Callable[..., str]) -> None:
     engine = RecordedSettings(kind="recorded", path=record({query: answer(query) for query in QUERY_TEXTS}))
     rewriting = Rewriting(load_pool(STRATEGIES), joint_prompt="Go: {query}")
-    made = Rewrite(engine, rewriting, str(tmp_path / "run"), 1)
+    made = rewriter(engine, rewriting, tmp_path / "run")
     assert texts(made(block(*QUERY_TEXTS))) == EXPECTED
     assert {(row["request"], row["prompt"]) for row in stored(tmp_path)} == {("dmqr", f"Go: {query}") for query in QUERY_TEXTS}
 

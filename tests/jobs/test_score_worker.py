@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from blocks import typed
-from in_flight import FUSED, SCORED
+from blocks import index_fields
+from in_flight import SCORED
+from workers import Block, Row, fused, orderer, plain, scorer
 
 from cluster.errors import RetrieverError
-from jobs.chain.stages.order import Order
 from jobs.chain.stages.score import Score, without_scores
 from retrievers.encoder import Encoder
+from retrievers.local.build import build_local_index
 from retrievers.retriever import SearchText
 from retrievers.settings import EncoderSettings, RerankSettings
 
-Row = dict[str, Any]
-Block = dict[str, Any]
 SOURCE = {"strategy": "original", "position": 1, "retriever": "bm25", "rank": 1, "score": 2.5}
 
 
@@ -30,7 +31,7 @@ def settings(encoder: Block | None = None, **changes: Any) -> RerankSettings:
 @pytest.fixture(scope="module")
 def worker(bm25: Block, dense: Block) -> Callable[[], Score]:
     """A bi_encoder's worker, always the same."""
-    return cache(lambda: Score(settings(dense["encoder"], kind="bi_encoder"), ("bm25", typed(bm25)), "cpu"))
+    return cache(lambda: scorer(settings(dense["encoder"], kind="bi_encoder"), bm25))
 
 
 @pytest.fixture(scope="module")
@@ -47,21 +48,21 @@ def cosine(dense: Block, passages: dict[str, str]) -> Callable[[str, str], float
 
 def query(text: str, *candidates: tuple[str, float]) -> Row:
     return {
-        "shard": 0, "query_id": text, "query": text, "log_count": 1, "costs": [], "errors": [], "rewrites": [], "stored": [],
+        "query_id": text, "query": text,
         "candidates": [{"doc_id": doc_id, "score": score, "sources": [SOURCE]} for doc_id, score in candidates],
     }  # fmt: skip
 
 
 def block(*rows: Row) -> pa.Table:
-    return pa.Table.from_pylist(list(rows), FUSED)
+    return fused(rows)
 
 
 def scores(result: pa.Table) -> list[list[tuple[str, float]]]:
-    return [[(one["doc_id"], one["score"]) for one in row] for row in result.column("scores").to_pylist()]
+    return [[(one["doc_id"], one["score"]) for one in row["scores"]] for row in plain(result)]
 
 
 def hits(result: pa.Table) -> list[list[tuple[str, float, float]]]:
-    return [[(one["doc_id"], one["score"], one["fused_score"]) for one in row] for row in result.column("hits").to_pylist()]
+    return [[(one["doc_id"], one["score"], one["fused_score"]) for one in row["hits"]] for row in plain(result)]
 
 
 ROWS = [
@@ -80,14 +81,13 @@ def test_every_candidate_has_the_score_of_its_pair_in_fused_order(
         assert [doc_id for doc_id, _ in found] == [one["doc_id"] for one in row["candidates"]]
         wanted = [cosine(row["query"], one["doc_id"]) for one in row["candidates"]]
         assert [score for _, score in found] == pytest.approx(wanted, abs=1e-4)
-    assert {one["model"] for row in result.column("scores").to_pylist() for one in row} == {dense["encoder"]["model"]}
 
 
 @pytest.mark.parametrize("how", ["replace", "blend"])
 def test_the_order_is_that_of_the_scores_combined_by_hand(
     worker: Callable[[], Score], cosine: Callable[[str, str], float], how: str
 ) -> None:
-    result = Order(how, 3)(worker()(block(*ROWS)))
+    result = orderer(how, 3)(worker()(block(*ROWS)))
     for row, found in zip(ROWS, hits(result), strict=True):
         fused = {one["doc_id"]: one["score"] for one in row["candidates"]}
         by_fusion = {doc_id: rank for rank, doc_id in enumerate(fused, start=1)}
@@ -102,7 +102,7 @@ def test_the_order_is_that_of_the_scores_combined_by_hand(
 
 
 def test_what_is_paid_for_is_every_pair_also_those_that_are_not_kept(worker: Callable[[], Score], dense: Block) -> None:
-    result = Order("blend", 1)(worker()(block(*ROWS)))
+    result = orderer("blend", 1)(worker()(block(*ROWS)))
     spent = [
         [(one["stage"], one["component"], one["model"], one["pairs"]) for one in row]
         for row in result.column("costs").to_pylist()
@@ -111,9 +111,13 @@ def test_what_is_paid_for_is_every_pair_also_those_that_are_not_kept(worker: Cal
     assert [len(row) for row in hits(result)] == [1, 0, 1]
 
 
-def test_a_pair_that_stands_twice_is_scored_once(worker: Callable[[], Score], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documents_of_one_text_are_one_pair(dense: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["the sea", "bread", "the sea"]
+    pq.write_table(pa.table({"doc_id": ["a", "b", "c"], "title": ["", "", ""], "text": texts}), tmp_path / "corpus.parquet")
+    build_local_index(tmp_path / "index", tmp_path / "corpus.parquet", index_fields("english"))
     asked: list[int] = []
-    reranker = worker()._reranker
+    made = scorer(settings(dense["encoder"], kind="bi_encoder"), {"kind": "local", "index": str(tmp_path / "index")})
+    ((_, reranker),) = made._rerankers
     score = reranker.score
 
     def counting(queries: list[str], texts: list[str]) -> Any:
@@ -121,17 +125,18 @@ def test_a_pair_that_stands_twice_is_scored_once(worker: Callable[[], Score], mo
         return score(queries, texts)
 
     monkeypatch.setattr(reranker, "score", counting)
-    again = query("cousins of bread yeast", ("d05", 0.9), ("d08", 0.8), ("d05", 0.7))
-    (found,) = scores(worker()(block(again)))
+    result = made(block(query("tides", ("a", 0.9), ("b", 0.8), ("c", 0.7))))
     assert asked == [2]
-    assert found[0] == found[2] != found[1]
+    ((a, b, c),) = scores(result)
+    assert a[1] == c[1] != b[1]
+    assert [one["pairs"] for one in result.column("costs").to_pylist()[0]] == [2]
 
 
 def test_a_block_without_any_candidate(worker: Callable[[], Score]) -> None:
     result = worker()(block(query("a"), query("b")))
     assert result.schema == SCORED
     assert scores(result) == [[], []]
-    assert hits(Order("blend", 1)(result)) == [[], []]
+    assert hits(orderer("blend", 1)(result)) == [[], []]
 
 
 def test_a_block_in_pieces_is_scored_like_a_whole_one(worker: Callable[[], Score]) -> None:
@@ -146,7 +151,7 @@ def test_a_candidate_that_the_index_does_not_have_is_refused(worker: Callable[[]
 
 def test_documents_that_were_replaced_since_the_plan_are_refused(bm25: Block, dense: Block) -> None:
     with pytest.raises(RetrieverError, match="were replaced since this run was planned"):
-        Score(settings(dense["encoder"], kind="bi_encoder"), ("bm25", typed(bm25)), "cpu", corpus="another")
+        scorer(settings(dense["encoder"], kind="bi_encoder"), bm25, "another")
 
 
 def test_a_query_that_the_reranker_fails_on_has_no_scores_and_a_row_in_errors() -> None:
@@ -158,7 +163,7 @@ def test_a_query_that_the_reranker_fails_on_has_no_scores_and_a_row_in_errors() 
     assert [(e["stage"], e["reason"], e["message"]) for e in after["errors"]] == [
         ("rerank", "failed", "RuntimeError: device-side assert")
     ]
-    assert hits(Order("blend", 2)(result)) == [[("d0", 3.0, 3.0), ("d1", 2.0, 2.0)]]
+    assert hits(orderer("blend", 2)(result)) == [[("d0", 3.0, 3.0), ("d1", 2.0, 2.0)]]
     with pytest.raises(RetrieverError):
         without_scores(table, RetrieverError("index-replaced", "index replaced"))
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from blocks import typed
 from in_flight import RETRIEVED
-from retrieval import DEPTH, Block, Row, block, passed, query, searches, worker, written
+from retrieval import block, passed, query, searches, written
+from workers import DEPTH, Block, Row, fuser, plain
+from workers import retriever as worker
 
-from jobs.chain.stages.fuse import Fuse
 from retrievers.joined import joined_text
 from retrievers.retriever import JoinedText, SearchText, open_retriever
-from retrievers.settings import FuseSettings
 
 ANSWER = "A lens threw the light of a lamp over the sea, and harbours fill with yeast and bread."
 ROW = query("light of a lamp", keyword="lighthouse, lamp, sea", pseudo_answer=ANSWER)
@@ -48,7 +48,7 @@ def rewrites(row: Row, *strategies: str) -> tuple[SearchText, ...]:
 def test_bm25_searches_one_text_with_the_original_repeated(together: Block, bm25: Block, tmp_path: Path) -> None:
     result = worker({"bm25": together}, run=tmp_path)(block(ROW, query("yeast")))
     assert result.schema == RETRIEVED
-    first, second = result.to_pylist()
+    first, second = plain(result)
     joined = JoinedText(original(ROW), rewrites(ROW))
     assert joined_text(joined).split("lighthouse")[0].count("light of a lamp") == 1
     assert listed(first) == [("together", "bm25", -1, 3.0)]
@@ -65,7 +65,7 @@ def test_the_weight_is_the_sum_of_those_that_the_lists_would_have_had(together: 
     row["rewrites"][1] |= {"weight": 9.0, "position_weight": 0.25}
     row["rewrites"][2] |= {"weight": 9.0, "position_weight": 0.0}
     weights = {"general": 2.0, "original/bm25": 0.5}
-    (found,) = worker({"bm25": together}, weights=weights, retriever_weights={"bm25": 7.0})(block(row)).to_pylist()
+    (found,) = plain(worker({"bm25": together}, weights=weights, retriever_weights={"bm25": 7.0})(block(row)))
     assert listed(found) == [("together", "bm25", -1, 0.5 + 3.0 * 0.5 + 2.0 * 0.25)]
     joined = JoinedText(original(row), rewrites(row, "keyword", "general"))  # core_content has weight 0
     assert passed_hits(found) == hits_of(together, joined)
@@ -78,12 +78,12 @@ def passed_hits(row: Row) -> list[tuple[str, float]]:
 
 def test_texts_that_are_not_routed_there_stay_out(together: Block, bm25: Block) -> None:
     routes = {"keyword": ["one"], "pseudo_answer": ["two"]}
-    (row,) = worker({"one": bm25, "two": together}, routes)(block(ROW)).to_pylist()
+    (row,) = plain(worker({"one": bm25, "two": together}, routes)(block(ROW)))
     assert listed(row) == [("together", "two", -1, 2.0), ("original", "one", 0, 1.0), ("keyword", "one", 1, 1.0)]
     two = [(hit["doc_id"], hit["score"]) for hit in row["runs"][0]["hits"]]
     assert two == hits_of(bm25, JoinedText(original(ROW), rewrites(ROW, "pseudo_answer")))
     routes = {"original": ["one"], "keyword": ["one"], "pseudo_answer": ["two"]}
-    (row,) = worker({"one": bm25, "two": together}, routes)(block(ROW)).to_pylist()
+    (row,) = plain(worker({"one": bm25, "two": together}, routes)(block(ROW)))
     assert ("pseudo_answer", "two", 2, 1.0) in listed(row)  # a single text keeps its name
     assert "together" not in {run["strategy"] for run in row["runs"]}
 
@@ -99,12 +99,12 @@ def test_an_original_of_weight_0_stays_out_and_stands_in_where_nothing_is_found(
     found, none, failed = (query("sea", keyword="lamp", general="bread"), query("moon", keyword="zzz", general="qqq"),
                            query("yeast"))  # fmt: skip
     result = worker({"bm25": together}, weights={"original": 0.0}, run=tmp_path)(block(found, none, failed))
-    lists = [listed(row) for row in result.to_pylist()]
+    lists = [listed(row) for row in plain(result)]
     assert lists == [[("together", "bm25", -1, 2.0)], [("original", "bm25", 0, 1.0)], [("original", "bm25", 0, 1.0)]]
-    assert passed_hits(result.to_pylist()[0]) == hits_of(together, JoinedText(None, rewrites(found)))
+    assert passed_hits(plain(result)[0]) == hits_of(together, JoinedText(None, rewrites(found)))
     assert searches(result) == [{"bm25": 1}, {"bm25": 2}, {"bm25": 1}]
     assert searches(result, "saved") == [{"bm25": 1}, {"bm25": 1}, {"bm25": 0}]
-    fused = Fuse(FuseSettings(weights={"original": 0.0}))(result).to_pylist()
+    fused = plain(fuser(weights={"original": 0.0})(result))
     assert [[one["reason"] for one in row["errors"]] for row in fused] == [[], ["original_stands_in"], ["original_stands_in"]]
     assert all(row["candidates"] for row in fused)
     assert {source["strategy"] for one in fused[0]["candidates"] for source in one["sources"]} == {"together"}
@@ -112,21 +112,21 @@ def test_an_original_of_weight_0_stays_out_and_stands_in_where_nothing_is_found(
 
 def test_a_retriever_of_weight_0_searches_the_original_alone(together: Block, bm25: Block) -> None:
     weights: dict[str, Any] = {"retriever_weights": {"two": 0.0}}
-    (row,) = worker({"one": bm25, "two": together}, **weights)(block(ROW)).to_pylist()
+    (row,) = plain(worker({"one": bm25, "two": together}, **weights)(block(ROW)))
     assert [one for one in listed(row) if one[1] == "two"] == [("original", "two", 0, 1.0)]
 
 
 def test_the_same_texts_are_searched_once_in_a_shard(together: Block) -> None:
     result = worker({"bm25": together})(block(ROW, ROW | {"query_id": "again"}))
     assert (searches(result), searches(result, "saved")) == ([{"bm25": 1}, {"bm25": 0}], [{"bm25": 2}, {"bm25": 3}])
-    one, two = result.column("runs").to_pylist()
+    one, two = (row["runs"] for row in plain(result))
     assert one == two
 
 
 def test_dense_searches_the_mean_of_the_vectors(bm25: Block, dense: Block) -> None:
     retrievers = {"bm25": bm25, "dense": dense | {"together": True}}
-    result = worker(retrievers, dense="dense")(block(ROW, query("yeast")))
-    first, second = result.to_pylist()
+    result = worker(retrievers)(block(ROW, query("yeast")))
+    first, second = plain(result)
     assert [one for one in listed(first) if one[1] == "dense"] == [("together", "dense", -1, 3.0)]
     assert len(first["runs"]) == 4
     assert len(first["similarity"]) == 9  # of the lists of bm25
@@ -136,7 +136,7 @@ def test_dense_searches_the_mean_of_the_vectors(bm25: Block, dense: Block) -> No
     assert [doc_id for doc_id, _ in hits] == [doc_id for doc_id, _ in alone]
     np.testing.assert_allclose([score for _, score in hits], [score for _, score in alone], atol=2e-6)
     assert searches(result) == [{"bm25": 3, "dense": 1}, {"bm25": 1, "dense": 1}]
-    fused = Fuse(FuseSettings())(result).to_pylist()
+    fused = plain(fuser()(result))
     assert {s["strategy"] for one in fused[0]["candidates"] for s in one["sources"]} == {
         "together", "original", "keyword", "pseudo_answer",
     }  # fmt: skip
@@ -144,7 +144,7 @@ def test_dense_searches_the_mean_of_the_vectors(bm25: Block, dense: Block) -> No
 
 def test_fusion_may_weigh_the_joined_list_otherwise(together: Block) -> None:
     result = worker({"bm25": together}, weights={"together": 0.5})(block(ROW))
-    (before,) = Fuse(FuseSettings(redundancy="overlap"))(result).to_pylist()
-    (after,) = Fuse(FuseSettings(redundancy="overlap", weights={"together": 0.5}))(result).to_pylist()
+    (before,) = plain(fuser(redundancy="overlap")(result))
+    (after,) = plain(fuser(redundancy="overlap", weights={"together": 0.5})(result))
     assert before["candidates"][0]["score"] == 3.0
     assert after["candidates"][0]["score"] == 0.5

@@ -15,7 +15,8 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any
 
 from jobs.chain.chosen import Choosing
 from jobs.chain.cuts import Cuts
@@ -32,18 +33,19 @@ from rewriters.rewriter import Rewriting
 SCORES_VERSION = 3  # of what stored scores are known by; of 2, by the ids of documents
 
 
-class AnsweredBy(NamedTuple):
+@dataclass(frozen=True)
+class AnsweredBy:
     """An engine: resolved settings, and its identity, by which completions are known."""
 
     settings: EngineSettings
     identity: Mapping[str, Any]
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Returns what tells it from other engines of a worker."""
         return digest([self.settings.model_dump(), self.space])
 
-    @property
+    @cached_property
     def space(self) -> str:
         """Returns what its completions are stored under."""
         return digest(self.identity)

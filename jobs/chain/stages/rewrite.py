@@ -211,8 +211,7 @@ class Rewrite:
         found = own.get(list(by_key))
         stored = stored_completions(self._store, [self._asked(*one) for one in shared.items() if one[0] not in found])
         own.keep(stored)
-        found |= stored
-        return found | self._completer.fill(own, {key: one for key, one in by_key.items() if key not in found})
+        return self._completer.fill(own, by_key)
 
     def _asked(self, key: Key, request: Request) -> Asked:
         return Asked(self._made_by[request.engine], key, request.prompt)
@@ -299,8 +298,8 @@ class Rewrite:
         asked: dict[Key, Request] = {}
         for place, one in enumerate(self._readings):
             for request in filter(None, [chosen[place][row].question, *requests[place][row]]):
-                called = replace(request, name=one.called[request.name, request.prompt_hash])
-                asked.setdefault(self._key(request), called)
+                name = one.called[request.name, request.prompt_hash]
+                asked.setdefault(self._key(request), request if name == request.name else replace(request, name=name))
         entries = [
             entry("rewrite", request.name, model=made[key].completion.model, reused=1)
             if made[key].start == REUSED

@@ -47,10 +47,8 @@ def stored_completions(files: StoreFiles, asked: Sequence[Asked]) -> dict[Key, C
         rows = files.rows(completions_space(name), _COMPLETION, [key.query_id for key in prompts])
         keys = [Key(*values) for values in zip(*(rows.column(name).to_pylist() for name in Key._fields), strict=True)]
         places = [place for place, key in enumerate(keys) if key in prompts]
-        for key, row in zip(
-            (keys[place] for place in places), rows.take(pa.array(places, pa.int64())).to_pylist(), strict=True
-        ):
-            prompt = row.pop("prompt")
+        for place, row in zip(places, rows.take(pa.array(places, pa.int64())).to_pylist(), strict=True):
+            key, prompt = keys[place], row.pop("prompt")
             if prompt == prompts[key]:
                 values = {name: value for name, value in row.items() if name not in (*Key._fields, "device_seconds", "latency")}
                 found[key] = CompletionRecord(Completion(**values | _FREE), prompt, REUSED)
