@@ -12,14 +12,17 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from one_arm import one_arm
 
 from cluster.run.pools import Pool
 from cluster.run.stage import Stage
 from cluster.storage.files import FileStorage
 from jobs.chain.pipeline import CHAIN, stages
+from jobs.chain.store.files import NO_STORE
 from jobs.config.config import Config
 from jobs.job.pools import requested_pools
 from jobs.job.prepare import Prepared
+from jobs.job.request_shares import rerankers_of
 from jobs.log.check import LogColumns
 from jobs.tables import COMMITTED, SHARD
 
@@ -36,6 +39,8 @@ FLOORS = (
     ("pages",),
     ("cli", "__main__"),  # what a person types
 )
+# Inside jobs/chain/, likewise: folders, and files of the folder itself; those that are not named are below all.
+CHAIN_FLOORS = (("arms",), ("store",), ("stages",), ("metric_samples",), ("pipeline",))
 HEAVY = ("torch", "sentence_transformers", "transformers", "FlagEmbedding", "elasticsearch", "vllm", "bm25s")
 MOST_LINES = 330
 MOST_FILES = 18  # Python files of a folder
@@ -61,15 +66,16 @@ def imported(nodes: Iterator[ast.AST]) -> set[str]:
     return names
 
 
-def rooms_imported(nodes: Iterator[ast.AST]) -> set[str]:
-    """The rooms of jobs/ that import statements among `nodes` name; the package itself is none."""
+def rooms_imported(nodes: Iterator[ast.AST], package: str = "jobs") -> set[str]:
+    """The rooms of a package that import statements among `nodes` name; the package itself is none."""
     modules: list[str] = []
     for node in nodes:
         if isinstance(node, ast.Import):
             modules += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and not node.level:
             modules += [f"{node.module}.{alias.name}" for alias in node.names]
-    return {module.split(".")[1] for module in modules if module.startswith("jobs.")}
+    start = f"{package}."
+    return {module.removeprefix(start).split(".")[0] for module in modules if module.startswith(start)}
 
 
 def room_of(path: Path) -> str:
@@ -131,6 +137,20 @@ def test_the_rooms_of_a_floor_form_no_circle() -> None:
     found = rooms()
     for floor in FLOORS:
         TopologicalSorter({room: found[room] & set(floor) for room in floor}).prepare()  # raises CycleError
+
+
+def test_nothing_of_the_chain_imports_what_is_above() -> None:
+    floor_of = {name: number for number, floor in enumerate(CHAIN_FLOORS, start=1) for name in floor}
+    folder = ROOT / "jobs" / "chain"
+    parts = {path: Path(*path.relative_to(folder).parts[:1]).stem for path in FILES if path.is_relative_to(folder)}
+    assert floor_of.keys() <= set(parts.values())
+    upward = [
+        f"{name_of(path)} -> {other}"
+        for path, part in parts.items()
+        for other in rooms_imported(ast.walk(tree(path)), "jobs.chain") - {part}
+        if floor_of.get(other, 0) >= max(1, floor_of.get(part, 0))
+    ]
+    assert not upward
 
 
 def test_the_walk_over_rooms_sees_imports_in_functions_and_for_type_checkers() -> None:
@@ -215,7 +235,8 @@ def line(request: pytest.FixtureRequest, tmp_path: Path) -> list[Stage]:
     prepared = Prepared(
         config, "config.yaml", [], LogColumns("query"), {}, None, {}, None, None, FileStorage(str(tmp_path)), "chain-0"
     )
-    return stages(prepared, {name: Pool(1, 1, 0) for name in requested_pools(config)}, 1)
+    pools = {name: Pool(1, 1, 0) for name in requested_pools(config)}
+    return stages(prepared, one_arm(config), config, pools, rerankers_of(config), 1, NO_STORE)
 
 
 def test_each_stage_consumes_what_the_one_before_produces(line: list[Stage]) -> None:
@@ -229,8 +250,8 @@ def test_each_stage_consumes_what_the_one_before_produces(line: list[Stage]) -> 
 
 def test_long_lists_and_vectors_are_not_carried_on_after_fusion(line: list[Stage]) -> None:
     fuse = next(stage for stage in line if stage.name == "fuse")
-    assert {"runs", "similarity"} <= set(fuse.consumes.names)
-    assert not {"runs", "similarity"} & set(fuse.produces.names)
+    assert {"runs", "lists", "cosines"} <= set(fuse.consumes.names)
+    assert not {"runs", "lists", "cosines"} & set(fuse.produces.names)
 
 
 def test_every_requested_pool_has_a_stage(line: list[Stage]) -> None:

@@ -142,9 +142,10 @@ def test_more_workers_than_requests_in_flight_are_refused_before_anything_is_wri
     monkeypatch.setattr(Job, "check_engines", lambda _: None)
     pools = local_pools(requested_pools(config), 0)
     monkeypatch.setattr("jobs.run.run.open_session", lambda *_: SimpleNamespace(pools=pools, close=lambda: None, nodes=dict))
-    verbs = {"plan": lambda job: plan(job, LiveDisplay(io.StringIO())), "run": lambda job: run_in_process(run_of(job))}
+    job = replace(run_of(prepared), pooled=config)
+    verbs = {"plan": lambda: plan(prepared, LiveDisplay(io.StringIO()), job), "run": lambda: run_in_process(job)}
     with pytest.raises(ConfigError, match=r"3 workers cannot share 2 requests in flight \(retrieve 3\)"):
-        verbs[verb](replace(prepared, config=config))
+        verbs[verb]()
     assert list(prepared.storage.list()) == []
 
 

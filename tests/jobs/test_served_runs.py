@@ -15,16 +15,17 @@ import pytest
 from fake_models import INFERENCE_FAILED, OVERLOADED, FakeModels, tei_error
 from in_process_runs import run_in_process
 from whole_runs import rows
+from workers import scored
 
 from cluster.errors import ConfigError, DmqrError, Stopped
 from cluster.run.pools import Pool
+from jobs.chain.stages.order import Order
 from jobs.config.load import load_config
 from jobs.index.index import index
 from jobs.job.prepare import Prepared, prepare
 from jobs.plan.plan import plan
 from jobs.run.ablation import prepare_ablation
 from jobs.run.job import run_of
-from jobs.tables import RESULT, SELECTION
 from jobs.terminal.live_display import LiveDisplay
 from jobs.try_one.loaded import LoadedConfig
 
@@ -250,7 +251,7 @@ def test_the_best_score_is_between_0_and_1_where_a_server_gives_logits(path: str
     with FakeModels(form, "reranker", score=score) as fake:
         job = prepared(path, f"rerank.base_url={fake.address}", "cluster.address=local")
     line = {stage.name: stage for stage in run_of(job).stages(dict.fromkeys(("retrieve", "rerank"), Pool(1, 1, 0)), 1)}
-    hit = {"doc_id": "a", "score": 0.1, "fused_score": 2.0, "rerank_score": 4.0, "sources": []}
-    block = pa.table({"selection": pa.array([None], SELECTION), "hits": pa.array([[hit]], pa.list_(RESULT))})
+    scores = {"candidates": [{"doc_id": "a", "score": 2.0, "sources": []}], "scores": [{"doc_id": "a", "score": 4.0}]}
+    block = Order(**line["order"].settings)(scored([{"query_id": "a", "query": "a"} | scores]))
     assert line["order"].samples is not None
     assert next(one.labels["le"] for one in line["order"].samples(block)) == best

@@ -23,7 +23,7 @@ from jobs.chain.completer import Answered, Completer
 from jobs.chain.completions import REUSED, Completions
 from jobs.chain.journal import Key
 from jobs.chain.stages.users import Users
-from jobs.chain.store.facts import Asked, completions_space, put_completions, stored_completions
+from jobs.chain.store.facts import EngineRequest, completions_space, put_completions, stored_completions
 from jobs.chain.store.files import StoreFiles
 from jobs.chain.tables import ARM_LEFT_OUT, ARM_REWRITE, ARM_SELECTION, COUNT
 from jobs.tables import with_appended
@@ -213,8 +213,8 @@ class Rewrite:
         own.keep(stored)
         return self._completer.fill(own, by_key)
 
-    def _asked(self, key: Key, request: Request) -> Asked:
-        return Asked(self._made_by[request.engine], key, request.prompt)
+    def _asked(self, key: Key, request: Request) -> EngineRequest:
+        return EngineRequest(self._made_by[request.engine], key, request.prompt)
 
     def _read(
         self,

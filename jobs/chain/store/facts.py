@@ -24,7 +24,7 @@ _COMPLETION = pa.schema([field for field in COMPLETIONS if field.name not in ("s
 _FREE = {"seconds": 0.0, "prompt_tokens": 0, "cached_tokens": 0, "completion_tokens": 0, "attempts": 0}
 
 
-class Asked(NamedTuple):
+class EngineRequest(NamedTuple):
     """One request: the engine's space in the store, the key of its completion, and the prompt, which must be the same."""
 
     space: str
@@ -37,7 +37,7 @@ def completions_space(name: str) -> Space:
     return Space("completions", name)
 
 
-def stored_completions(files: StoreFiles, asked: Sequence[Asked]) -> dict[Key, CompletionRecord]:
+def stored_completions(files: StoreFiles, asked: Sequence[EngineRequest]) -> dict[Key, CompletionRecord]:
     """Returns the stored completions of these requests, without what they once cost."""
     by_space: dict[str, dict[Key, str]] = defaultdict(dict)
     for one in asked:
@@ -55,7 +55,7 @@ def stored_completions(files: StoreFiles, asked: Sequence[Asked]) -> dict[Key, C
     return found
 
 
-def put_completions(files: StoreFiles, made: Mapping[Asked, CompletionRecord]) -> None:
+def put_completions(files: StoreFiles, made: Mapping[EngineRequest, CompletionRecord]) -> None:
     """Stores the completions that did not fail and were not read from the store."""
     by_space = defaultdict(list)
     for asked, one in made.items():
