@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
@@ -28,9 +27,7 @@ from jobs.chain.stages.retrieve import Retrieve
 from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
 from jobs.run.job import run_of
-from jobs.run.run import run
 from jobs.run.stopping import Stopped
-from jobs.terminal.live_display import LiveDisplay
 
 QUERIES = [
     "why does bread rise", "lamp of a lighthouse", "moon and tides", "spring tide", "yeast", "rye", "zzz", "faint galaxies",
@@ -70,9 +67,7 @@ def calm(make: Make) -> Path:
 
 
 def done(prepared: Prepared) -> Path:
-    plan, tally = run(prepared, LiveDisplay(io.StringIO()))
-    assert len(tally.shards) == len(plan.shards)
-    return Path(prepared.storage.root)
+    return run_in_process(run_of(prepared))
 
 
 def stopped(prepared: Prepared, kind: type[BaseException] = Stopped) -> Any:
@@ -226,7 +221,7 @@ def test_an_exception_in_a_stage_ends_the_run_and_nothing_is_asked_for_twice(
     last = set(of_shard(prepared, SHARDS - 1).values())  # the engine has no other answers now
     answers = [line for line in Path("recorded.jsonl").read_text().splitlines() if json.loads(line)["query"] in last]
     Path("recorded.jsonl").write_text("\n".join(answers))
-    again = replace(make(), output=prepared.output, run_id=prepared.run_id)
+    again = replace(make(), output=prepared.output, run_id=prepared.run_id, identity=prepared.identity)
     folder = done(again)
     check_same_rows(folder, calm)
     check_files(folder, SHARDS)
@@ -250,7 +245,7 @@ def test_a_signal_lets_the_shard_under_way_be_committed(
     said = stopped(prepared)
     left = commits(prepared)
     assert 2 <= left < SHARDS
-    assert str(said) == f"interrupted: {left} of {SHARDS} shards are committed; go on with: dmqr run again"
+    assert str(said) == f"interrupted: {left} of {SHARDS} shards are committed; go on with: the same command"
     assert (said.exit_code, status(prepared)) == (143, ["interrupted"])
     ended = json.loads(prepared.storage.get("progress.json") or b"")
     assert (ended["state"], ended["reason"], ended["shards"]) == (
@@ -281,7 +276,7 @@ def test_a_shard_that_outlasts_the_grace_is_left_to_the_next_start_which_goes_on
     try:
         assert str(said) == (
             "interrupted: after 0.2 s (cluster.grace_seconds) 1 shard in flight (3 queries) is left to the next start; what is "
-            "committed stays; go on with: dmqr run again"
+            "committed stays; go on with: the same command"
         )
         assert (said.exit_code, status(prepared), commits(prepared)) == (143, ["interrupted"], 1)
         last = holder(prepared.storage, time.time())

@@ -157,7 +157,7 @@ def test_requests_searches_and_pairs_are_made_once(make: Make) -> None:
     )
     assert set(asked.values()) == {1}
     assert {row["query_id"] for row in rows(folder, "costs") if row["component"].startswith("start_up")} == {None}
-    alone = prepare(load_config("config.yaml"), "config.yaml")
+    alone = prepare(load_config("config.yaml", ["store=null"]), "config.yaml")
     run_in_process(run_of(alone))
     both = [open_run(str(one)) for one in (folder, alone.storage.root)]
     assert both[0].spent["retrieve"]["bm25@"]["searches"] == both[1].spent["retrieve"]["bm25@"]["searches"]

@@ -40,9 +40,9 @@ def test_cosines_are_those_of_the_retrieving_stage() -> None:
     ]
     found = similarity(Letters(), texts)
     flat = [text for of_query in texts for text in of_query]
-    column = retrieve.similarity(2, flat, Letters().encode([SearchText(text.search.text) for text in flat]))  # type: ignore[union-attr]
-    assert found.offsets.tolist() == [0, 4, 5]
-    assert found.cosines.tolist() == column.flatten().to_pylist()
+    searched = retrieve.similarity(2, flat, Letters().encode([SearchText(text.search.text) for text in flat]))  # type: ignore[union-attr]
+    assert found.offsets.tolist() == searched.offsets.tolist() == [0, 4, 5]
+    assert found.cosines.tolist() == searched.cosines.tolist()
 
 
 @pytest.mark.parametrize("fusion", [{"method": "rrf", "k": 60}, {"method": "minmax", "depth": 4}, {"method": "weighted"}])
