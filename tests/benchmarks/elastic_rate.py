@@ -32,6 +32,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +42,9 @@ import pyarrow.parquet as pq
 from elasticsearch import Elasticsearch, helpers
 from elasticsearch.serializer import OrjsonSerializer
 
+from jobs.chain.arms.shared_work import OpenedBy
 from jobs.chain.stages.retrieve import Retrieve
-from jobs.chain.stages.rewrite import Rewrite
-from jobs.tables import QUERIES
+from jobs.chain.store.files import NO_STORE
 from retrievers.corpora.corpus import joined
 from retrievers.elastic import search as elastic_search
 from retrievers.elastic.build import build_elastic_index
@@ -56,6 +57,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(REPOSITORY / "tests" / folder) for folder in ("retrievers", "jobs")]
 
 from blocks import typed  # noqa: E402
+from workers import job as job_work  # noqa: E402
+from workers import rewritten  # noqa: E402
 
 GOAL = 0.8
 WITHIN = {"bm25": 0.02, "dense": 0.01}
@@ -132,11 +135,9 @@ def bare_loop(bodies: list[bytes], index: str, filter_path: str, batch: int, thr
 
 
 def query_blocks(texts: list[str]) -> list[pa.Table]:
-    rows = [
-        {"shard": i // BLOCK, "query_id": f"{i:032x}", "query": text, "log_count": 1, "costs": [], "errors": [], "rewrites": []}
-        for i, text in enumerate(texts)
-    ]
-    table = pa.Table.from_pylist(rows, pa.schema([*QUERIES, *Rewrite.ADDS]))
+    numbered = enumerate(texts)
+    rows = [{"shard": i // BLOCK, "query_id": f"{i:032x}", "query": text, "costs": [], "rewrites": []} for i, text in numbered]
+    table = rewritten(*rows)
     return [table.slice(start, BLOCK) for start in range(0, len(rows), BLOCK)]
 
 
@@ -147,15 +148,16 @@ def measure_search(shared: Path, rounds: int, searches: int) -> bool:
     (fields,) = elastic_indexes({name: typed(one) for name, one in (blocks).items()}).values()
     build_elastic_index(fields, shared / "data" / "scifact" / "corpus.parquet", load=InProcessLoader(encode=random_vectors))
     threads, batch = 4, 64
-    name = {"bm25": blocks["bm25"] | {"in_flight": threads, "batch": batch}}
-    identities = {"bm25": retriever_identity("bm25", typed(name["bm25"]))}
-    stage = Retrieve(name, identities, {}, DEPTH, 30, {}, None, "cpu", None)
+    block = {"bm25": blocks["bm25"] | {"max_in_flight": threads, "batch": batch}}
+    settings = typed(block["bm25"])
+    opened = {"bm25": OpenedBy("bm25", settings, retriever_identity("bm25", settings), DEPTH)}
+    stage = Retrieve(replace(job_work(block), retrievers=opened, keep_lists=False), "cpu", "none", NO_STORE)
     tables = query_blocks(texts)
     bodies, index, filter_path = captured(stage._retrievers["bm25"], [SearchText(text) for text in texts])
     bare = bare_loop(bodies, index, filter_path, batch, threads)
     good = compare("BM25 stage", lambda: sum(stage(table).num_rows for table in tables), bare, rounds)
 
-    dense = open_retriever("dense", typed(blocks["dense"] | {"in_flight": threads, "batch": 2 * 32}))
+    dense = open_retriever("dense", typed(blocks["dense"] | {"max_in_flight": threads, "batch": 2 * 32}))
     dense._vectors._encoder.encode = lambda texts: random_vectors([t.text for t in texts])  # type: ignore[attr-defined]
     asked = [SearchText(text) for text in texts]
     bodies, index, filter_path = captured(dense, asked)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from inspect import signature
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,14 +22,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cluster.costs import entry
-from jobs.chain.stages.fuse import Fuse
-from jobs.tables import HIT, REWRITE, RUN
+from jobs.chain.tables import COSINES, RUN
+from jobs.tables import HIT
 from retrievers.settings import FuseSettings
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "retrievers"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "jobs"))
 from fusion_oracle import RunList, Similarity, plain
-from in_flight import FUSED, RETRIEVED
+from in_flight import RETRIEVED
+from workers import fuser
+from workers import plain as by_name
 
 GOAL = 5
 STRATEGIES = ("original", "general", "keyword", "pseudo_answer", "core_content")
@@ -46,17 +49,17 @@ def main() -> int:
     print(f"{options.queries} queries of {len(LISTS)} lists{'arrays, q/s':>20}{'loops, q/s':>14}{'ratio':>8}")
     for length, depth in ((30, 30), (100, 30), (100, 100)):
         table = block(options.queries, length)
-        settings = FuseSettings(depth=depth)
-        worker = Fuse(settings)
+        of_loops = FuseSettings(depth=depth).model_dump(include=set(signature(plain).parameters))
+        worker = fuser(depth=depth)
         seconds = {"arrays": np.inf, "loops": np.inf}
         for _ in range(options.rounds):
             began = time.process_time()
-            fused = worker(table).column("candidates").combine_chunks()
+            fused = worker(table)
             between = time.process_time()
-            looped = by_loops(table, settings.model_dump())
+            looped = by_loops(table, of_loops)
             seconds["arrays"] = min(seconds["arrays"], between - began)
             seconds["loops"] = min(seconds["loops"], time.process_time() - between)
-            if not fused.equals(looped):
+            if candidates(fused) != looped:
                 print("the candidates differ")
                 return 1
         ratio = seconds["loops"] / seconds["arrays"]
@@ -81,24 +84,17 @@ def block(queries: int, length: int) -> pa.Table:
     hits = pa.StructArray.from_arrays([names.take(pa.array(documents.ravel())), pa.array(scores.ravel())], fields=list(HIT))
     runs = pa.StructArray.from_arrays(
         [
+            pa.array([0] * lists, pa.int16()),
+            pa.array(list(range(len(LISTS))) * queries, pa.int32()),
             pa.array([strategy for strategy, _ in LISTS] * queries),
             pa.array([1] * lists, pa.int32()),
             pa.array([retriever for _, retriever in LISTS] * queries),
             pa.array([STRATEGIES.index(strategy) for strategy, _ in LISTS] * queries, pa.int32()),
             pa.array([1.0] * lists),
             pa.array([1.0] * lists),
-            pa.ListArray.from_arrays(
-                pa.array(np.arange(lists + 1, dtype=np.int32) * length), hits, type=RUN.field("hits").type
-            ),
         ],
         fields=list(RUN),
     )
-    rewrites = [
-        dict.fromkeys((field.name for field in REWRITE), "x")
-        | {"strategy": strategy, "position": 1}
-        | dict.fromkeys(("weight", "position_weight"), 1.0)
-        for strategy in STRATEGIES[1:]
-    ]
     spent = [entry("rewrite", strategy, 1.0, start=1) for strategy in STRATEGIES[1:]]
     spent += [entry("retrieve", retriever, 1.0, start=1) for retriever in ("bm25", "dense")]
     row = {
@@ -108,35 +104,42 @@ def block(queries: int, length: int) -> pa.Table:
         "log_count": 1,
         "costs": spent,
         "errors": [],
-        "rewrites": rewrites,
-        "stored": [],
-    }
+        "rewrites": [],
+    } | {name: [] for name in ("selections", "guarded", "counts", "chosen", "stored", "overhead")}
     vectors = rng.standard_normal((queries, len(STRATEGIES), 8))
     vectors /= np.linalg.norm(vectors, axis=2, keepdims=True)
     cosines = (vectors @ vectors.transpose(0, 2, 1)).round(6).astype(np.float32).reshape(queries, -1)
     columns = {name: pa.array([row[name]] * queries, RETRIEVED.field(name).type) for name in row}
-    columns["runs"] = pa.ListArray.from_arrays(
-        pa.array(np.arange(queries + 1, dtype=np.int32) * len(LISTS)), runs, type=RETRIEVED.field("runs").type
-    )
-    columns["similarity"] = pa.array(list(cosines), RETRIEVED.field("similarity").type)
+    of_hits = pa.ListArray.from_arrays(pa.array(np.arange(lists + 1, dtype=np.int32) * length), hits)
+    offsets = pa.array(np.arange(queries + 1, dtype=np.int32) * len(LISTS))
+    for name, flat in (("lists", of_hits), ("runs", runs)):
+        columns[name] = pa.ListArray.from_arrays(offsets, flat, type=RETRIEVED.field(name).type)
+    columns["cosines"] = pa.array([[{"search": 0, "values": one}] for one in cosines], pa.list_(COSINES))
     return pa.table([columns[name] for name in RETRIEVED.names], schema=RETRIEVED)
 
 
-def by_loops(table: pa.Table, settings: dict[str, Any]) -> pa.Array:
-    """The column `candidates`, one query after the other."""
+def candidates(fused: pa.Table) -> list[list[dict[str, Any]]]:
+    """The candidates of each query of a block after fusion."""
+    return [
+        [{name: one[name] for name in ("doc_id", "score", "sources")} for one in row["candidates"]] for row in by_name(fused)
+    ]
+
+
+def by_loops(table: pa.Table, settings: dict[str, Any]) -> list[list[dict[str, Any]]]:
+    """The candidates, one query after the other."""
     texts = [(strategy, 1) for strategy in STRATEGIES]
-    runs = table.column("runs").combine_chunks().flatten()
-    hits = pc.list_slice(runs.field("hits"), 0, settings["depth"])
+    hits = pc.list_slice(table.column("lists").combine_chunks().flatten(), 0, settings["depth"])
     ends = np.cumsum(pc.list_value_length(hits).to_numpy()).tolist()
     doc_ids, scores = (hits.flatten().field(name).to_pylist() for name in ("doc_id", "score"))
+    runs = table.column("runs").combine_chunks().flatten()
     names = zip(*(runs.field(name).to_pylist() for name in ("strategy", "position", "retriever")), strict=True)
     lists = (
         RunList(*name, doc_ids[begin:end], scores[begin:end])
         for name, begin, end in zip(names, [0, *ends[:-1]], ends, strict=True)
     )
     found = []
-    for flat in table.column("similarity").to_pylist():
-        similarity = Similarity(texts, np.array(flat).reshape(len(texts), -1))
+    for (cosines,) in table.column("cosines").to_pylist():
+        similarity = Similarity(texts, np.array(cosines["values"]).reshape(len(texts), -1))
         fused = plain(list(islice(lists, len(LISTS))), **settings, similarity=similarity)
         found.append(
             [
@@ -144,7 +147,7 @@ def by_loops(table: pa.Table, settings: dict[str, Any]) -> pa.Array:
                 for one in fused.candidates
             ]
         )
-    return pa.array(found, FUSED.field("candidates").type)
+    return found
 
 
 if __name__ == "__main__":

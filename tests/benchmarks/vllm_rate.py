@@ -90,9 +90,15 @@ def stage(model: str, count: int, tokens: int) -> tuple[float, int]:
     from cluster.run.runner_ray import RayRunner
     from cluster.run.session import WORKER_ENVIRONMENT
     from cluster.run.stage import Stage, link
-    from jobs.chain.stages.rewrite import Rewrite
+    from jobs.chain.arms.arms import RUN
+    from jobs.chain.arms.requests import called
+    from jobs.chain.arms.shared_work import AnsweredBy, Reading
+    from jobs.chain.stages.rewrite import Rewrite, ToRead
+    from jobs.chain.store.files import NO_STORE
     from jobs.tables import QUERIES
     from rewriters.engines.settings import LocatedVllmSettings
+    from rewriters.pool import load_pool
+    from rewriters.rewriter import Rewriting
 
     shards = pa.schema([("shard", pa.int32()), ("seed", pa.int32()), ("rows", pa.int32())])
     done = pa.schema([("shard", pa.int32()), ("tokens", pa.int64())])
@@ -133,10 +139,11 @@ def stage(model: str, count: int, tokens: int) -> tuple[float, int]:
         log_to_driver=False,
         runtime_env={"env_vars": WORKER_ENVIRONMENT | {"PYTHONPATH": str(REPOSITORY)}},
     )
-    settings = {
-        "engine": LocatedVllmSettings(kind="vllm", model="tiny", weights=model, args=ENGINE),
-        "strategies": ["keyword"], "calls": "separate", "decoding": decoding(tokens), "run": run, "start": 1,
-    }  # fmt: skip
+    engine = AnsweredBy(LocatedVllmSettings(kind="vllm", model="tiny", weights=model, args=ENGINE), {"model": "tiny"})
+    rewriting = Rewriting(load_pool(["keyword"]), "separate", decoding(tokens))
+    reading = Reading(RUN, rewriting, rewriting, 0, {"": engine})
+    readings = [ToRead(reading, called([reading])[0], [(RUN, frozenset(["keyword"]))])]
+    settings = {"readings": readings, "run": run, "store": NO_STORE, "start": 1, "counts_needs": False}
     chain = [
         Stage("ask", Ask, {}),
         Stage("rewrite", Timed, settings, pool=Pool(1, 1, 0), concurrent_blocks=2),

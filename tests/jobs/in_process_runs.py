@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.config.load import load_config
-from jobs.job.prepare import prepare
+from jobs.job.prepare import Prepared, prepare
 from jobs.run.ablation import prepare_ablation
 from jobs.run.job import Job, run_of
 from jobs.run.run import run
@@ -39,8 +39,9 @@ def prepared_job(path: str, *settings: str) -> Job:
     return run_of(prepare(load_config(path, list(settings)), path))
 
 
-def run_in_process(job: Job) -> Path:
-    """Runs a job to its end; returns its folder's path."""
+def run_in_process(job: Prepared | Job) -> Path:
+    """Runs a checked run, or an ablation, to its end; returns its folder's path."""
+    job = job if isinstance(job, Job) else run_of(job)
     run(job, LiveDisplay(io.StringIO()))
     return Path(job.prepared.storage.root)
 
@@ -52,6 +53,6 @@ def prepared_work(path: str, settings: Sequence[str], ablate: dict[str, Any] | N
     return prepare_ablation(load_config(path, [*settings, f"ablate={json.dumps(ablate)}"]), path)
 
 
-def finished(job: Job) -> RunFolder:
+def finished(job: Prepared | Job) -> RunFolder:
     """Runs a job as `run_in_process` does; returns its folder."""
     return open_run(str(run_in_process(job)))

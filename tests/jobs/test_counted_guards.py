@@ -25,7 +25,6 @@ from jobs.pages.closing import arm_guards, closing_values, compared
 from jobs.pages.report import report
 from jobs.pages.summary import closing_values as run_values
 from jobs.pages.summary import guard_words
-from jobs.run.job import run_of
 from jobs.runs.folder import RunFolder, open_run
 from retrievers.retriever import retriever_identity
 from retrievers.settings import FuseSettings
@@ -150,7 +149,7 @@ def test_a_resumed_run_counts_what_a_whole_one_does(make: Make, monkeypatch: pyt
     monkeypatch.setattr(Order, "__call__", once)
     prepared = make()
     with pytest.raises(KeyboardInterrupt):
-        run_in_process(run_of(prepared))
+        run_in_process(prepared)
     assert not broken
     assert "guards" not in open_run(prepared.storage.root).record
     resumed = finished(make())

@@ -14,8 +14,10 @@ import pytest
 from blocks import index_fields
 from in_process_runs import job_in_process, prepared_job, run_in_process
 from report_runs import page
-from retrieval import block, passed, query, searches, worker
+from retrieval import block, passed, query, searches
 from whole_runs import rows
+from workers import plain
+from workers import retriever as worker
 
 from cluster.errors import ConfigError
 from jobs.config.config import Config
@@ -33,7 +35,6 @@ from jobs.measure.evaluate.evaluate import evaluate
 from jobs.plan.saving import planned_saving
 from jobs.plan.searches import all_searches
 from jobs.run.ablation import prepare_ablation
-from jobs.run.run import run
 from jobs.runs.folder import open_run
 from jobs.submit.reachable import unseen_paths
 from jobs.submit.sent_config import sent_config
@@ -62,16 +63,16 @@ def path(tmp_path: Path, values: Values, hybrid: Values, config_file: Callable[[
 
 def test_it_has_one_list_per_text_and_searches_of_each_part(bm25: Values, served_dense: Values, hybrid: Values) -> None:
     rewritten = block(query("lamp of a lighthouse", keyword="lamp, sea"), query("yeast"))
-    made = worker({"both": hybrid}, dense="both")(rewritten)
+    made = worker({"both": hybrid})(rewritten)
     assert {name for _, _, name in passed(made)} == {"both"}
     assert searches(made) == [{"both/bm25": 2, "both/dense": 2}, {"both/bm25": 1, "both/dense": 1}]
-    apart = worker({"bm25": bm25, "dense": served_dense}, dense="dense")(rewritten)
-    for found, wanted in zip(made["similarity"].to_pylist(), apart["similarity"].to_pylist(), strict=True):
-        assert found == pytest.approx(wanted, abs=1e-5)
+    apart = worker({"bm25": bm25, "dense": served_dense})(rewritten)
+    for found, wanted in zip(plain(made), plain(apart), strict=True):
+        assert found["similarity"] == pytest.approx(wanted["similarity"], abs=1e-5)
     both, lists = passed(made), passed(apart)
     for (row, strategy, _), hits in both.items():
-        plain = {doc_id for name in ("bm25", "dense") for doc_id, _ in lists.get((row, strategy, name), [])}
-        assert {doc_id for doc_id, _ in hits} <= plain | {f"d0{n}" for n in range(1, 9)}
+        alone = {doc_id for name in ("bm25", "dense") for doc_id, _ in lists.get((row, strategy, name), [])}
+        assert {doc_id for doc_id, _ in hits} <= alone | {f"d0{n}" for n in range(1, 9)}
 
 
 def test_together_is_of_the_whole(hybrid: Values) -> None:
@@ -93,12 +94,12 @@ def test_one_retriever_that_fails_fails_the_query(hybrid: Values, monkeypatch: p
 
 
 def test_a_run_is_planned_and_named_by_what_it_searches(path: str, hybrid: Values) -> None:
-    prepared = prepared_job(path)
+    prepared = prepared_job(path).prepared
     assert all_searches(prepared.config, {"original": 1, "general": 1}) == {"bm25/bm25": 2, "bm25/dense": 2}
     assert list(prepared.identity["indexes"]["bm25"]["of"]) == ["bm25", "dense"]
     names = {prepared.run_id}
     for change in ("k=7", "method=minmax", "depth=5"):
-        names.add(prepared_job(path, f"retrieve.retrievers.bm25.{change}").run_id)
+        names.add(prepared_job(path, f"retrieve.retrievers.bm25.{change}").prepared.run_id)
     assert len(names) == 4
     other = json.loads(json.dumps(prepared.identity))
     other["indexes"]["bm25"]["of"]["dense"]["corpus"] = "sha256:another"
@@ -106,7 +107,7 @@ def test_a_run_is_planned_and_named_by_what_it_searches(path: str, hybrid: Value
 
 
 def test_a_run_and_a_trial_find_the_same(path: str) -> None:
-    prepared = prepared_job(path)
+    prepared = prepared_job(path).prepared
     folder = run_in_process(prepared)
     hits = [row for row in rows(folder, "results") if row["rank"] <= 3]
     assert {source["retriever"] for row in hits for source in row["sources"]} == {"bm25"}
@@ -217,8 +218,7 @@ def test_an_arm_with_it_is_what_a_run_of_it_alone_is(path: str, bm25: Values, se
     }
     config = load_config(path, [f"ablate={json.dumps({'arms': arms})}"])
     ablation = prepare_ablation(config, path)
-    run(ablation, LiveDisplay(io.StringIO()))
-    found = rows(Path(ablation.prepared.storage.root), "results")
+    found = rows(run_in_process(ablation), "results")
     for arm in ablation.compiled.arms:
         alone = run_in_process(prepare(arm.config, path))
         mine, wanted = (

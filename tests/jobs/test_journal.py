@@ -31,14 +31,15 @@ COUNT = 120
 WORKER = f"""
 import json, sys
 import pyarrow as pa
-from jobs.chain.stages.rewrite import Rewrite
+from pathlib import Path
+from workers import rewriter
 from jobs.tables import QUERIES
 from rewriters.engines.settings import OpenaiSettings
 from rewriters.pool import load_pool
 from rewriters.rewriter import Rewriting
 run, address, start = sys.argv[1:]
 engine = OpenaiSettings(kind="openai", model="tiny", base_url=address, max_in_flight=8)
-worker = Rewrite(engine, Rewriting(load_pool(["keyword"]), "separate", {{"max_tokens": 16}}), run, int(start))
+worker = rewriter(engine, Rewriting(load_pool(["keyword"]), "separate", {{"max_tokens": 16}}), Path(run), int(start))
 more = {{"shard": 3, "log_count": 1, "costs": [], "errors": []}}
 rows = [more | {{"query_id": f"id-{{n}}", "query": f"question {{n}}"}} for n in range({COUNT})]
 print(json.dumps(worker(pa.Table.from_pylist(rows, QUERIES)).column("costs").to_pylist()))
@@ -59,14 +60,15 @@ def costs(printed: str) -> list[dict[str, Any]]:
 def test_a_kill_costs_what_was_in_flight_and_every_send_is_accounted_for(tmp_path: Path) -> None:
     with FakeServer(seconds=0.1) as server:
         arguments = [sys.executable, "-c", WORKER, str(tmp_path), server.address]
-        killed = subprocess.Popen([*arguments, "1"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        paths = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        killed = subprocess.Popen([*arguments, "1"], cwd=ROOT, env=paths, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         while sum(server.sends.values()) < 50:
             assert killed.poll() is None
             time.sleep(0.01)
         killed.send_signal(signal.SIGKILL)
         killed.wait()
         before = sum(server.sends.values())
-        done = subprocess.run([*arguments, "2"], cwd=ROOT, capture_output=True, text=True, check=True)
+        done = subprocess.run([*arguments, "2"], cwd=ROOT, env=paths, capture_output=True, text=True, check=True)
         sent = sum(server.sends.values())
     again = sum(count > 1 for count in server.sends.values())
     assert 50 <= before < COUNT

@@ -7,12 +7,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from workers import orderer, scored
 
 from cluster.costs import COSTS, entry
 from cluster.metrics.table import METRICS, MetricSample
 from jobs.chain.metric_samples import exports_metrics, rewrite_samples, score_samples
+from jobs.chain.tables import ARM_SELECTION
 from jobs.config.config import Config
-from jobs.tables import RESULT, REWRITE, SELECTION
+from jobs.tables import REWRITE
 
 
 def found(samples: list[MetricSample]) -> dict[tuple[str, ...], float]:
@@ -28,8 +30,8 @@ def buckets(name: str, query_type: str, *values: float) -> dict[tuple[str, ...],
 
 def block(types: list[str | None], **columns: pa.Array) -> pa.Table:
     """A row per type; None: nothing was selected."""
-    chosen = [None if of is None else {"query_type": of, "strategies": [], "reason": None} for of in types]
-    return pa.table({"selection": pa.array(chosen, SELECTION), **columns})
+    chosen = [[] if of is None else [{"arm": "run", "query_type": of, "strategies": [], "reason": None}] for of in types]
+    return pa.table({"selections": pa.array(chosen, pa.list_(ARM_SELECTION)), **columns})
 
 
 def texts(*strategies: str) -> list[dict[str, Any]]:
@@ -56,17 +58,28 @@ def test_texts_and_requests_by_query_type() -> None:
     }
 
 
-def hits(*scores: tuple[float, float | None]) -> list[dict[str, Any]]:
-    return [
-        {"doc_id": str(n), "score": 0.05, "fused_score": fused, "rerank_score": reranked, "sources": []}
-        for n, (fused, reranked) in enumerate(scores)
-    ]
+def results(types: list[str | None], *rows: list[tuple[float, float | None]]) -> pa.Table:
+    """A block with a query's results of these fused scores and the reranker's; it fails on a query with None."""
+    made = [
+        {
+            "query_id": str(number), "query": "q", "candidates": [
+                {"doc_id": str(n), "score": fused_score, "sources": []} for n, (fused_score, _) in enumerate(row)
+            ],
+            "scores": None if any(score is None for _, score in row) else [
+                {"doc_id": str(n), "score": score} for n, (_, score) in enumerate(row)
+            ],
+        }
+        for number, row in enumerate(rows)
+    ]  # fmt: skip
+    ordered = orderer("replace", 3)(scored(made))
+    selections = block(types).column("selections")
+    return ordered.set_column(ordered.column_names.index("selections"), "selections", selections)
 
 
 def test_the_best_score_is_the_reranker_s_where_there_is_one() -> None:
-    rows = [hits((2.0, -1.0), (1.0, 3.0)), hits((1.5, None), (0.5, None)), [], hits((0.25, -1000.0))]
-    table = block([None, "fact", "fact", "fact"], hits=pa.array(rows, pa.list_(RESULT)))
-    cosines, logits = found(score_samples(table, logits=False)), found(score_samples(table, logits=True))
+    rows: list[Any] = [[(2.0, -1.0), (1.0, 3.0)], [(1.5, None), (0.5, None)], [], [(0.25, -1000.0)]]
+    table = results([None, "fact", "fact", "fact"], *rows)
+    cosines, logits = (found(score_samples(table, logits, 1)) for logits in (False, True))
     name = "dmqr_best_score_bucket"
     assert cosines == buckets(name, "", 3.0) | buckets(name, "fact", 1.5, -1000.0)
     # The reranker failed on the first of type fact; the logit 3 is .9526.
@@ -75,7 +88,7 @@ def test_the_best_score_is_the_reranker_s_where_there_is_one() -> None:
 
 
 def test_a_block_without_results_has_no_score() -> None:
-    assert score_samples(block(["fact"], hits=pa.array([[]], pa.list_(RESULT))), logits=True) == []
+    assert score_samples(results(["fact"], []), logits=True, rerankers=1) == []
 
 
 @pytest.mark.parametrize(("cluster", "exported"), [({}, True), ({"metrics": False}, False), ({"address": "none"}, False)])

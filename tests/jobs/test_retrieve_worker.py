@@ -200,7 +200,7 @@ def cut(made: Retrieve, result: pa.Table) -> Lists:
     lists = search_lists(result, 0, made._work.searches[0])
     ids = result.column("query_id").to_pylist()
     return {
-        (ids[row], strategy, retriever): list(zip(lists.doc_ids[begin:end].to_pylist(), lists.score[begin:end], strict=True))
+        (ids[row], strategy, retriever): list(zip(lists.doc_ids[begin:end].to_pylist(), lists.scores[begin:end], strict=True))
         for row, strategy, retriever, begin, end in zip(
             lists.query, lists.strategy.to_pylist(), lists.retriever.to_pylist(), lists.offsets[:-1], lists.offsets[1:],
             strict=True,

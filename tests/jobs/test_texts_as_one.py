@@ -29,7 +29,6 @@ from jobs.log.judgements import Judgements
 from jobs.pages.report.figures import Figures
 from jobs.pages.try_one import page
 from jobs.run.ablation import prepare_ablation
-from jobs.run.job import run_of
 from jobs.runs.folder import RunFolder
 from jobs.try_one.loaded import LoadedConfig
 from jobs.tune.gathered import gather
@@ -226,7 +225,7 @@ def values(
 
 def done(path: str) -> RunFolder:
     prepared = prepare(load_config(path), path)
-    return finished(run_of(prepared))
+    return finished(prepared)
 
 
 def test_a_run_has_all_texts_and_one_list_of_them(values: dict[str, Any], config_file: Made) -> None:
@@ -251,7 +250,7 @@ def equal_to_their_runs(values: dict[str, Any], config_file: Made, arms: dict[st
     folder = run_in_process(ablation)
     for arm in ablation.compiled.arms:
         prepared = prepare(arm.config.model_copy(update={"output": "alone"}), path)
-        run_in_process(run_of(prepared))
+        run_in_process(prepared)
         of_arm = [row for row in rows(folder, "results") if row["arm"] == arm.name]
         found, due = (
             {(row["query_id"], row["rank"]): (row["doc_id"], row["score"]) for row in some if row["rank"] <= 10}

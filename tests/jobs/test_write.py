@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from in_flight import ORDERED, UNSCORED
+from workers import fused, job, orderer, scored
 
 from cluster.costs import START_UP, entry
 from cluster.run.shards import File, manifests, read_manifest, write_table
 from cluster.storage import open_storage
-from jobs.chain.stages.write import Write, flatten, shard_counts
+from jobs.chain.stages.write import Write
 from jobs.tables import COMMITTED, QUERIES, STORED, with_appended
 
 NAMES = st.sampled_from(["original", "core_content", "keyword"])
@@ -60,58 +61,89 @@ ROW = struct(
             prompt_hash=st.just("h"), parsed_as=st.sampled_from(["json", "salvage"]), selected_reason=st.none(),
             position_weight=SCORES,
             guards=st.lists(st.sampled_from(["lost_name", "near_duplicate"]), unique=True),
+            arm=st.just("run"),
         )
     ),
     guarded=some(struct(strategy=NAMES, guard=st.just("near_duplicate"), texts=st.just(2), unsearched=st.integers(0, 1),
                         requests=st.integers(0, 1))),
     stored=st.just([]),
-    candidates=some(struct(doc_id=DOCS, score=SCORES, sources=SOURCES)),
-    scores=st.none() | some(struct(doc_id=DOCS, model=st.just("r"), score=SCORES)),
-    hits=some(struct(doc_id=DOCS, score=SCORES, fused_score=SCORES, rerank_score=SCORES | st.none(), sources=SOURCES)),
+    found=st.lists(st.tuples(DOCS, SCORES, SOURCES, SCORES, SCORES), max_size=3, unique_by=lambda one: one[0]),
+    failed=st.booleans(),
 )  # fmt: skip
 ROWS = st.lists(ROW, min_size=1, max_size=5, unique_by=lambda row: row["query_id"])
 
 
-def block(rows: list[Row]) -> pa.Table:
-    return pa.Table.from_pylist(rows, ORDERED)
+def plain_row(row: Row, *, reranked: bool = True) -> Row:
+    """The row with `candidates` and `scores`; its results are all candidates, in the order of the orderer."""
+    candidates = [{"doc_id": doc_id, "score": score, "sources": sources} for doc_id, score, sources, *_ in row["found"]]
+    scores = None if row["failed"] else [{"doc_id": doc_id, "score": score} for doc_id, *_, score, _ in row["found"]]
+    given = {name: value for name, value in row.items() if name not in ("found", "failed")}
+    return given | {"candidates": candidates} | ({"scores": scores} if reranked else {})
 
 
-def oracle(rows: list[Row]) -> dict[str, list[Row]]:
+def block(rows: list[Row], *, reranked: bool = True) -> pa.Table:
+    made = [plain_row(row, reranked=reranked) for row in rows]
+    return orderer("replace", 10, reranked=reranked)(scored(made) if reranked else fused(made))
+
+
+def oracle(rows: list[Row], *, reranked: bool = True) -> dict[str, list[Row]]:
     """The stored rows by nested loops."""
-    tables: dict[str, list[Row]] = {name: [] for name in ("rewrites", "results", "costs", "errors", "scores")}
+    tables: dict[str, list[Row]] = {name: [] for name in ("rewrites", "results", "costs", "errors", "scores", "selections")}
     for row in rows:
         query = {"query_id": row["query_id"]}
-        tables["rewrites"] += [query | one for one in row["rewrites"]]
+        tables["rewrites"] += [query | {name: one[name] for name in one if name != "arm"} for one in row["rewrites"]]
         tables["errors"] += [query | {"log_id": None} | one for one in row["errors"]]
         for one in row["costs"]:
             tables["costs"].append({"query_id": None if one["component"] == START_UP else row["query_id"]} | one)
-        tables["scores"] += [query | one for one in row["scores"] or []]
-        tables["results"] += [query | {"arm": "run", "rank": rank} | hit for rank, hit in enumerate(row["hits"], 1)]
+        scores = None if row["failed"] or not reranked else {doc_id: score for doc_id, *_, score, _ in row["found"]}
+        tables["scores"] += [query | {"doc_id": name, "model": "m", "score": score} for name, score in (scores or {}).items()]
+        places = list(enumerate(row["found"]))
+        if scores is not None:
+            places.sort(key=lambda one: (-scores[one[1][0]], one[1][0]))
+        for rank, (_, (doc_id, score, sources, *_)) in enumerate(places, start=1):
+            mine = None if scores is None else scores[doc_id]
+            tables["results"].append(
+                query | {"arm": "run", "rank": rank, "doc_id": doc_id, "score": score if mine is None else mine,
+                         "fused_score": score, "rerank_score": mine, "sources": sources}
+            )  # fmt: skip
     return tables
 
 
-@given(ROWS)
-def test_flatten_is_what_nested_loops_give(rows: list[Row]) -> None:
-    tables = flatten(block(rows))
-    assert {name: table.to_pylist() for name, table in tables.items()} == oracle(rows)
-    assert all(table.schema == STORED[name] for name, table in tables.items())
+def write(folder: Path, table: pa.Table, start: int = 3, *, reranked: bool = True, keep_candidates: bool = False) -> Row:
+    """The answer of a worker of a run with two strategies planned."""
+    rerank = {"kind": "server", "base_url": "http://none", "model": "m"} if reranked else {"kind": "none"}
+    work = job(rerank=rerank, rewrite={"strategies": ["core_content", "keyword"]})
+    (answer,) = Write(replace(work, keep_candidates=keep_candidates), str(folder), start)(table).to_pylist()
+    return dict(answer)
 
 
-@given(ROWS, st.integers(0, 4))
-def test_how_a_block_is_cut_in_memory_makes_no_difference(rows: list[Row], cut: int) -> None:
-    cut = min(cut, len(rows) - 1)
-    chunked = pa.concat_tables([block(rows[:1]), block(rows[:cut]), block(rows[cut:])]).slice(1)
-    assert {name: table.to_pylist() for name, table in flatten(chunked).items()} == oracle(rows)
+def tables_of(folder: Path) -> dict[str, list[Row]]:
+    return {name: stored(folder, name) for name in oracle([])}
 
 
-@given(ROWS)
-def test_where_there_is_no_reranker_there_are_no_scores(rows: list[Row]) -> None:
-    tables = flatten(pa.Table.from_pylist(rows, UNSCORED))
-    assert {name: table.to_pylist() for name, table in tables.items()} == without(oracle(rows), "scores")
-
-
-def without(tables: dict[str, list[Row]], *names: str) -> dict[str, list[Row]]:
-    return {name: rows for name, rows in tables.items() if name not in names}
+@settings(max_examples=25)
+@given(ROWS, st.integers(0, 4), st.booleans())
+def test_what_is_committed_is_what_nested_loops_give_however_it_is_cut(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[Row], cut: int, reranked: bool
+) -> None:
+    folder, cut = tmp_path_factory.mktemp("run"), min(cut, len(rows) - 1)
+    table = block(rows, reranked=reranked)
+    table = pa.concat_tables([table.slice(0, 1), table.slice(0, cut), table.slice(cut)]).slice(1)
+    answer = write(folder, table, reranked=reranked)
+    manifest = read_manifest(answer["manifest"])
+    assert (answer["shard"], manifest.shard, manifest.start) == (4, 4, 3)
+    assert list(manifests(open_storage(str(folder)))) == [manifest]
+    found, wanted = tables_of(folder), oracle(rows, reranked=reranked)
+    for name in wanted:
+        assert (
+            sorted(found[name], key=str) == sorted(wanted[name], key=str) if name == "scores" else found[name] == wanted[name]
+        )
+        assert (name in manifest.files) == bool(wanted[name])  # a table without rows has no file
+        assert not wanted[name] or [file.rows for file in manifest.files[name]] == [len(wanted[name])]
+        assert all(pq.read_schema(path) == STORED[name] for path in folder.glob(f"{name}/*.parquet"))
+    spent = sum(one.get("seconds", 0) for stage in manifest.costs.values() for one in stage.values())
+    assert spent == pytest.approx(sum(one["seconds"] for row in rows for one in row["costs"]))
+    assert manifest.seconds["write"] > 0
 
 
 def cores_and_keywords(row: Row) -> list[list[str]]:
@@ -119,15 +151,15 @@ def cores_and_keywords(row: Row) -> list[list[str]]:
     return [[one["text"].split() for one in row["rewrites"] if one["strategy"] == name] for name in ("core_content", "keyword")]
 
 
-@given(ROWS, st.integers(0, 4))
-def test_counts_are_the_sums_of_the_rows(rows: list[Row], planned: int) -> None:
-    table = block(rows)
-    found = shard_counts(table, flatten(table), planned)
+@settings(max_examples=25)
+@given(ROWS)
+def test_counts_are_the_sums_of_the_rows(tmp_path_factory: pytest.TempPathFactory, rows: list[Row]) -> None:
+    found = read_manifest(write(tmp_path_factory.mktemp("run"), block(rows))["manifest"]).counts
     flat = oracle(rows)
     failures = [one for one in flat["errors"] if one["reason"] == "truncated"]  # the other reasons are notes
     assert found["queries"] == len(rows)
     assert found["log_rows"] == sum(row["log_count"] for row in rows)
-    assert found["planned"] == planned * len(rows)
+    assert found["planned"] == 2 * len(rows)
     assert found["rewrites"] == len(flat["rewrites"])
     assert found["rewrite_errors"] == sum(one["stage"] == "rewrite" for one in failures)
     assert found["results"] == len(flat["results"])
@@ -164,27 +196,9 @@ def stored(folder: Path, table: str) -> list[Row]:
     return rows
 
 
-@settings(max_examples=10)
-@given(rows=ROWS)
-def test_what_is_committed_is_what_was_given(tmp_path_factory: pytest.TempPathFactory, rows: list[Row]) -> None:
-    folder = tmp_path_factory.mktemp("run")
-    (answer,) = Write(str(folder), planned=2, start=3)(block(rows)).to_pylist()
-    manifest = read_manifest(answer["manifest"])
-    assert (answer["shard"], manifest.shard, manifest.start) == (4, 4, 3)
-    assert list(manifests(open_storage(str(folder)))) == [manifest]
-    for table, wanted in oracle(rows).items():
-        assert stored(folder, table) == wanted
-        assert (table in manifest.files) == bool(wanted)  # a table without rows has no file
-        assert not wanted or [file.rows for file in manifest.files[table]] == [len(wanted)]
-    spent = sum(one.get("seconds", 0) for stage in manifest.costs.values() for one in stage.values())
-    assert spent == pytest.approx(sum(one["seconds"] for row in rows for one in row["costs"]))
-    assert manifest.seconds["write"] > 0
-
-
-ONE = {
+ONE: Row = {
     "shard": 4, "query_id": "a", "query": "q", "log_count": 1, "costs": [entry("rewrite", "dmqr", 1.0, start=1)], "errors": [],
-    "rewrites": [], "stored": [], "candidates": [], "scores": [],
-    "hits": [{"doc_id": "d", "score": 1.0, "fused_score": 1.0, "rerank_score": None, "sources": []}],
+    "rewrites": [], "guarded": [], "stored": [], "found": [("d", 1.0, [], 1.0, 0.0)], "failed": True,
 }  # fmt: skip
 
 
@@ -192,19 +206,19 @@ ONE = {
 @settings(max_examples=10)
 def test_candidates_are_written_where_they_are_to_be_kept(tmp_path_factory: pytest.TempPathFactory, rows: list[Row]) -> None:
     folder = tmp_path_factory.mktemp("run")
-    Write(str(folder), 2, 3, keep_candidates=True)(block(rows))
+    write(folder, block(rows), keep_candidates=True)
     assert stored(folder, "candidates") == [
         {"query_id": row["query_id"], "rank": rank, "doc_id": one["doc_id"], "score": one["score"]}
-        for row in rows for rank, one in enumerate(row["candidates"], start=1)
+        for row in map(plain_row, rows) for rank, one in enumerate(row["candidates"], start=1)
     ]  # fmt: skip
 
 
 def test_a_shard_that_is_written_twice_counts_once(tmp_path: Path) -> None:
-    first = Write(str(tmp_path), 0, 1)(block([ONE]))
+    first = write(tmp_path, block([ONE]), 1)
     files = sorted(path for path in tmp_path.rglob("*") if path.is_file())
-    second = Write(str(tmp_path), 0, 2)(block([ONE]))
-    assert json.loads(second.column("manifest")[0].as_py()) == json.loads(first.column("manifest")[0].as_py())
-    assert second.schema == COMMITTED
+    second = write(tmp_path, block([ONE]), 2)
+    assert json.loads(second["manifest"]) == json.loads(first["manifest"])
+    assert list(second) == COMMITTED.names
     assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == files
 
 
@@ -221,8 +235,7 @@ def lists(folder: Path, *doc_ids: str) -> Row:
 def test_what_earlier_stages_have_written_is_named_however_many_files_it_is(tmp_path: Path) -> None:
     one, two, three = lists(tmp_path, "x"), lists(tmp_path, "y", "z"), lists(tmp_path)
     rows = [ONE | {"stored": [one, two]}, ONE | {"query_id": "b", "stored": []}, ONE | {"query_id": "c", "stored": [three]}]
-    (answer,) = Write(str(tmp_path), 0, 1)(block(rows)).to_pylist()
-    manifest = read_manifest(answer["manifest"])
+    manifest = read_manifest(write(tmp_path, block(rows))["manifest"])
     assert manifest.files["runs"] == [File(file["key"], file["rows"], file["size"]) for file in (one, two, three)]
     assert [file.rows for file in manifest.files["runs"]] == [1, 2, 0]
     assert sorted(manifest.files) == ["costs", "results", "runs"]
@@ -230,8 +243,8 @@ def test_what_earlier_stages_have_written_is_named_however_many_files_it_is(tmp_
 
 def test_lists_of_an_attempt_that_came_too_late_go(tmp_path: Path) -> None:
     first, second = lists(tmp_path, "x"), lists(tmp_path, "x")
-    Write(str(tmp_path), 0, 1)(block([ONE | {"stored": [first]}]))
-    Write(str(tmp_path), 0, 2)(block([ONE | {"stored": [second]}]))
+    write(tmp_path, block([ONE | {"stored": [first]}]), 1)
+    write(tmp_path, block([ONE | {"stored": [second]}]), 2)
     assert [str(path.relative_to(tmp_path)) for path in tmp_path.glob("runs/*")] == [first["key"]]
 
 
