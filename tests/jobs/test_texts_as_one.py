@@ -55,7 +55,7 @@ def sampled(*passages: str, **other: str) -> Row:
 
 
 def worker(retrievers: dict[str, Block], as_one: str, run: Path | None = None, **fuse: Any) -> Retrieve:
-    strategies = [*STRATEGIES, {"hyde": {"n": 3, "temperature": 0.7, "as_one": as_one}}]
+    strategies = [*STRATEGIES, {"hyde": {"n": 3, "temperature": 0.7, "name": "hyde", "as_one": as_one}}]
     return retriever(retrievers, run=run, strategies=strategies, **fuse)
 
 
