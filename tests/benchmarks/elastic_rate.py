@@ -135,10 +135,8 @@ def bare_loop(bodies: list[bytes], index: str, filter_path: str, batch: int, thr
 
 
 def query_blocks(texts: list[str]) -> list[pa.Table]:
-    rows = [
-        {"shard": i // BLOCK, "query_id": f"{i:032x}", "query": text, "costs": [], "rewrites": []}
-        for i, text in enumerate(texts)
-    ]
+    numbered = enumerate(texts)
+    rows = [{"shard": i // BLOCK, "query_id": f"{i:032x}", "query": text, "costs": [], "rewrites": []} for i, text in numbered]
     table = rewritten(*rows)
     return [table.slice(start, BLOCK) for start in range(0, len(rows), BLOCK)]
 

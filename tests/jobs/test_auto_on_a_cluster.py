@@ -17,7 +17,6 @@ from cluster.placement import NodeGroup
 from cluster.run.pools import PoolRequest, size_pools
 from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
-from jobs.run.job import run_of
 
 pytestmark = pytest.mark.slow
 
@@ -61,7 +60,7 @@ def make(
 
 
 def done(prepared: Prepared) -> tuple[Path, dict[str, Any]]:
-    run_in_process(run_of(prepared))
+    run_in_process(prepared)
     record = json.loads(prepared.storage.get("run.json") or b"")
     (start,) = record["starts"]
     (node,) = record["node_time"]

@@ -21,7 +21,6 @@ from cluster.errors import DmqrError, Stopped
 from cluster.storage import copies, open_storage
 from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
-from jobs.run.job import run_of
 
 QUERIES = 40  # in two shards: of the 20 queries of one, one may be at fault
 Make = Callable[..., Prepared]
@@ -51,7 +50,7 @@ def until_finished(prepared: Prepared, starts: int) -> list[Exception]:
     ended: list[Exception] = []
     while len(ended) < starts:
         try:
-            run_in_process(run_of(prepared))
+            run_in_process(prepared)
         except (Stopped, OSError) as error:  # both are exit code 1
             ended.append(error)
         except DmqrError as error:
@@ -92,7 +91,7 @@ def test_a_file_system_that_fails_costs_no_query_its_results(
     make: Make, monkeypatch: pytest.MonkeyPatch, number: int, folder: str
 ) -> None:
     calm, bad = make("output=calm"), make("output=bad")
-    run_in_process(run_of(calm))
+    run_in_process(calm)
     refused = full(monkeypatch, folder, number, times=8)
     ended = until_finished(bad, starts=9)
     assert [getattr(error, "errno", None) for error in ended] == [number] * 8 == [number] * len(refused)
@@ -106,7 +105,7 @@ def test_a_store_that_refuses_for_a_while_costs_no_query_its_results(
     make: Make, s3: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
 ) -> None:
     calm = make("output=calm")
-    run_in_process(run_of(calm))
+    run_in_process(calm)
     with proxied(s3) as (proxy, address):
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
         bad = make(f"output={s3.fresh('bad')}")

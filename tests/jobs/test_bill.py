@@ -33,7 +33,6 @@ from jobs.pages.report.figures import Figures
 from jobs.pages.report.spending import spending
 from jobs.pages.summary import closing_values
 from jobs.plan.estimate import estimate
-from jobs.run.job import run_of
 from jobs.run.ledger import COUNT_SECONDS, Ledger
 from jobs.run.stopping import Stopped
 from jobs.runs.bill import bill
@@ -138,7 +137,7 @@ def test_report_and_bill_agree_and_every_request_to_s3_is_in_them(make: Make, pr
     prepared = make(prices, output=proxy.server.fresh("runs"))
     take_traffic()
     proxy.requests.clear()
-    run_in_process(run_of(prepared))
+    run_in_process(prepared)
     after = take_traffic()
     seen = proxy.kinds()
     check_agreement(prepared, prices)
@@ -167,9 +166,9 @@ def test_starts_that_failed_are_in_the_bill(make: Make, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(Order, "__call__", ordered)
     with pytest.raises(RuntimeError):
-        run_in_process(run_of(prepared))
+        run_in_process(prepared)
     once = check_agreement(prepared, NODES)
-    run_in_process(run_of(prepared))
+    run_in_process(prepared)
     assert check_agreement(prepared, NODES) > once
     record = json.loads(prepared.storage.get("run.json") or b"")
     first, second = record["node_time"]
@@ -183,7 +182,7 @@ def test_starts_that_failed_are_in_the_bill(make: Make, monkeypatch: pytest.Monk
 
 def test_phases_of_the_driver_and_nodes_fill_the_time_of_the_start(make: Make) -> None:
     prepared = make(NODES)
-    run_in_process(run_of(prepared))
+    run_in_process(prepared)
     (start,) = json.loads(prepared.storage.get("run.json") or b"")["starts"]
     driver = {name: sums["driver_seconds"] for name, sums in start["spent"][DRIVER].items() if "driver_seconds" in sums}
     assert set(driver) == {"start@", "log@", "plan@", "work@", "finish@"}
@@ -195,13 +194,13 @@ def test_a_budget_counts_nodes_and_the_driver(make: Make) -> None:
     limited = {"limits": {"error_rate": 1, "max_cost_usd": 0.01}}
     prepared = make(NODES | {"node_hour": 3600.0 * 1000}, **limited)  # 1,000 USD a second
     with pytest.raises(Stopped, match=r"are spent, limits\.max_cost_usd is \$0\.0100"):
-        run_in_process(run_of(prepared))
+        run_in_process(prepared)
     assert len(list(prepared.storage.list("commits"))) <= 1  # what was in flight
 
 
 def test_plan_expects_nodes_driver_and_searches(make: Make) -> None:
     prepared = make(NODES)
-    folder = finished(run_of(prepared))
+    folder = finished(prepared)
     expected = estimate(prepared, 600, folder.manifests, [])
     assert expected is not None
     priced = folder.bill(Prices.model_validate(NODES))
@@ -375,7 +374,7 @@ def test_a_run_without_recorded_nodes_has_no_money_for_them(tmp_path: Path) -> N
 def test_on_ray_workers_count_the_requests_of_their_stages(make: Make, proxy: Proxy) -> None:
     prepared = make(NODES, output=proxy.server.fresh("runs"), cluster={"address": "local", "shard_size": 2})
     take_traffic()
-    run_in_process(run_of(prepared))
+    run_in_process(prepared)
     check_agreement(prepared, NODES)
     committed = [json.loads(prepared.storage.get(one.key) or b"") for one in prepared.storage.list("commits")]
     assert all(one["storage"]["read"]["get"] >= 1 and one["storage"]["write"]["put"] >= 3 for one in committed)

@@ -18,7 +18,6 @@ from cluster.run.budget import Budget
 from jobs.chain.allowance import Allowance
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
-from jobs.run.job import run_of
 from jobs.run.pool_sizes import PoolSizes
 from jobs.run.stopping import Stopped
 
@@ -128,7 +127,7 @@ def test_a_quarter_of_the_money_pays_for_a_quarter_of_the_requests(night: Callab
         limit = COUNT * PRICE / 4
         prepared = night(server, shards, f"limits.max_cost_usd={limit}")
         with pytest.raises(Stopped) as stopped:
-            run_in_process(run_of(prepared))
+            run_in_process(prepared)
         sent = sum(server.sends.values())
         assert 0.9 * limit <= sent * PRICE <= limit
         committed = len(list(prepared.storage.list("commits")))
@@ -137,9 +136,9 @@ def test_a_quarter_of_the_money_pays_for_a_quarter_of_the_requests(night: Callab
         assert committed == (2 if shards == 10 else 0)
         # The same command sends nothing more: the money of the shard that was given up is spent, too.
         with pytest.raises(Stopped):
-            run_in_process(run_of(night(server, shards, f"limits.max_cost_usd={limit}")))
+            run_in_process(night(server, shards, f"limits.max_cost_usd={limit}"))
         assert sum(server.sends.values()) <= limit / PRICE
-        run_in_process(run_of(night(server, shards, "limits.max_cost_usd=1000")))
+        run_in_process(night(server, shards, "limits.max_cost_usd=1000"))
         assert sum(server.sends.values()) == COUNT  # nothing is paid for twice
     spent = json.loads(prepared.storage.get("run.json") or b"")["costs"]["rewrite"]["keyword@tiny"]
     assert (spent["requests"], spent["completion_tokens"]) == (COUNT, COUNT * TOKENS)
@@ -157,5 +156,5 @@ def test_what_the_calibration_of_the_pools_has_spent_is_not_granted_again(
     with FakeServer(seconds=0.005, completion_tokens=TOKENS) as server:
         limit = COUNT * PRICE / 4
         with pytest.raises(Stopped):
-            run_in_process(run_of(night(server, 10, f"limits.max_cost_usd={limit}")))
+            run_in_process(night(server, 10, f"limits.max_cost_usd={limit}"))
         assert 0.9 * limit <= sum(server.sends.values()) * PRICE <= limit

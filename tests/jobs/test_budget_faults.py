@@ -24,7 +24,6 @@ from jobs.chain.completer import Completer
 from jobs.chain.completions import key_of
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
-from jobs.run.job import run_of
 from jobs.run.stopping import Stopped
 from rewriters.engines import Request
 from rewriters.engines.settings import OpenaiSettings
@@ -98,7 +97,7 @@ def test_a_budget_ends_a_run_whose_server_fails_now_and_then(night: Callable[...
     with FakeServer(seconds=0.005, completion_tokens=TOKENS, answer=answer) as server:
         prepared = night(server, limit)
         with in_time(), pytest.raises(Stopped) as stopped:
-            run_in_process(run_of(prepared))
+            run_in_process(prepared)
         paid = (sum(server.sends.values()) - len(failures)) * PRICE
     assert failures
     assert 0.9 * limit <= paid <= limit + 1e-9
@@ -115,7 +114,7 @@ def test_a_budget_ends_a_run_of_two_engines(night: Callable[..., Any]) -> None:
     ):
         prepared = night(server, limit, own)
         with in_time(), pytest.raises(Stopped):
-            run_in_process(run_of(prepared))
+            run_in_process(prepared)
         paid = sum(server.sends.values()) * PRICE + sum(own.sends.values()) * 10 * PRICE
     assert 0.8 * limit <= paid <= limit * 1.02  # the 500s are counted here, and are not paid
 

@@ -16,7 +16,6 @@ from whole_runs import rows
 
 from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
-from jobs.run.job import run_of
 from jobs.run.stopping import Stopped
 from rewriters.outcome.retries import FIRST_TRY
 
@@ -72,7 +71,7 @@ def test_a_budget_holds_with_tries(night: Callable[..., Prepared], answer: Any, 
     with FakeServer(answer=answer) as server:
         prepared = night(server, shards, limit)
         with pytest.raises(Stopped) as stopped:
-            run_in_process(run_of(prepared))
+            run_in_process(prepared)
         assert stopped.value.code == "stopped-cost"
         assert 0.8 * limit <= paid(server.bodies) <= limit + 1e-9
         committed = len(list(prepared.storage.list("commits")))
@@ -93,4 +92,4 @@ def test_a_budget_holds_with_tries(night: Callable[..., Prepared], answer: Any, 
 
 
 def run_to_the_end(prepared: Prepared) -> Path:
-    return run_in_process(run_of(prepared))
+    return run_in_process(prepared)

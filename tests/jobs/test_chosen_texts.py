@@ -155,12 +155,13 @@ def test_a_text_of_weight_0_does_not_compete(make: Make, bm25: dict[str, Any]) -
 
 def test_it_renames_the_runs_that_ask_for_it_alone(make: Make) -> None:
     names = [
-        make(*one).run_id for one in ([], ["rewrite.select=all"], [QPP], ["rewrite.select={kind: qpp, predictor: max_idf}"])
+        make(*one).prepared.run_id
+        for one in ([], ["rewrite.select=all"], [QPP], ["rewrite.select={kind: qpp, predictor: max_idf}"])
     ]
     assert names[0] == names[1]
     assert len(set(names)) == 3
-    assert make(QPP).identity["versions"] == make().identity["versions"] | {"predictors": 1}
-    assert make(QPP).identity["rewrite"] == make().identity["rewrite"]
+    assert make(QPP).prepared.identity["versions"] == make().prepared.identity["versions"] | {"predictors": 1}
+    assert make(QPP).prepared.identity["rewrite"] == make().prepared.identity["rewrite"]
 
 
 def test_try_shows_the_choice_and_why(make: Make, tmp_path: Path, bm25: dict[str, Any]) -> None:
@@ -190,9 +191,9 @@ def test_try_shows_the_choice_and_why(make: Make, tmp_path: Path, bm25: dict[str
 
 def test_it_is_planned_with_two_searches_of_a_query(make: Make) -> None:
     texts = {"original": 1, "general": 1, "keyword": 1, "pseudo_answer": 1}
-    assert all_searches(make().config, texts) == {"bm25": 4}
-    assert all_searches(make(QPP).config, texts) == {"bm25": 2}
-    assert all_searches(make(QPP, "retrieve.routes={keyword: []}").config, {"original": 1}) == {"bm25": 1}
+    assert all_searches(make().prepared.config, texts) == {"bm25": 4}
+    assert all_searches(make(QPP).prepared.config, texts) == {"bm25": 2}
+    assert all_searches(make(QPP, "retrieve.routes={keyword: []}").prepared.config, {"original": 1}) == {"bm25": 1}
 
 
 def test_arms_share_texts_and_lists_and_each_is_its_run(make: Make) -> None:
@@ -223,11 +224,11 @@ def test_arms_share_texts_and_lists_and_each_is_its_run(make: Make) -> None:
 
 def test_an_arm_that_alone_has_its_lists_searches_what_it_chooses(make: Make) -> None:
     changes = {"rewrite.select": {"kind": "qpp"}, "fuse.depth": 3}
-    ablation = make(ablate={"arms": {"one": changes}})
+    ablation = make("retrieve.store=true", ablate={"arms": {"one": changes}})
     folder = finished(ablation)
     assert results(folder, "one") == results(finished(make(QPP, "fuse.depth=3", "output=alone")))
-    again = make(ablate={"arms": {"other": {"rewrite.select": {"kind": "qpp", "predictor": "max_idf"}}}})
-    second = finished(again)  # over the lists that the first has gathered
+    again = make("retrieve.store=true", ablate={"arms": {"other": {"rewrite.select": {"kind": "qpp", "predictor": "max_idf"}}}})
+    second = finished(again)  # over the lists that the first has stored
     assert results(second, "other") == results(finished(make("rewrite.select={kind: qpp, predictor: max_idf}", "output=alone")))
     assert sum(row["searches"] or 0 for row in rows(Path(second.storage.root), "costs")) == 0
 

@@ -11,24 +11,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from blocks import typed
 from in_process_runs import finished, prepared_work, run_in_process
 from retrieval import block, query
 from whole_runs import rows
+from workers import retriever
 
 from cluster.run.stage import shard_of
 from jobs.chain.drift import drifted
 from jobs.chain.search_texts import query_texts
 from jobs.chain.stages.order import Order
-from jobs.chain.stages.retrieve import Retrieve
 from jobs.pages.closing import arm_guards, closing_values, compared
 from jobs.pages.report import report
 from jobs.pages.summary import closing_values as run_values
 from jobs.pages.summary import guard_words
-from jobs.run.job import run_of
 from jobs.runs.folder import RunFolder, open_run
-from retrievers.retriever import retriever_identity
-from retrievers.settings import FuseSettings
+from rewriters.guards.guards import GuardRules
+from rewriters.settings import GuardSettings
 
 PLACEHOLDER = "a passage about the subject"
 QUERIES = {  # query -> the texts of general, keyword and pseudo_answer
@@ -133,8 +131,11 @@ def test_counting_changes_nothing_that_is_searched(make: Make) -> None:
 
 
 def test_the_defaults_rename_no_run_and_what_is_counted_at_the_end_neither(make: Make) -> None:
-    assert make({}).run_id == make({"repeated": 5, "rare_words": 0.5}).run_id
-    assert make({}).run_id == make({"drift": 0.15, "repeated": 20, "rare_words": 0.001}).run_id
+    def name(guards: dict[str, Any]) -> str:
+        return str(make(guards).prepared.run_id)
+
+    assert name({}) == name({"repeated": 5, "rare_words": 0.5})
+    assert name({}) == name({"drift": 0.15, "repeated": 20, "rare_words": 0.001})
 
 
 def test_a_resumed_run_counts_what_a_whole_one_does(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,11 +149,11 @@ def test_a_resumed_run_counts_what_a_whole_one_does(make: Make, monkeypatch: pyt
         return order(self, table)
 
     monkeypatch.setattr(Order, "__call__", once)
-    prepared = make()
+    job = make()
     with pytest.raises(KeyboardInterrupt):
-        run_in_process(run_of(prepared))
+        run_in_process(job)
     assert not broken
-    assert "guards" not in open_run(prepared.storage.root).record
+    assert "guards" not in open_run(job.prepared.storage.root).record
     resumed = finished(make())
     assert len(resumed.starts) == 2
     assert guard_counts(resumed) == guard_counts(whole) == FOUND
@@ -176,9 +177,8 @@ def test_each_arm_counts_what_a_run_of_it_does(make: Make) -> None:
 
 @pytest.mark.parametrize("together", [False, True])
 def test_texts_that_are_searched_together_are_still_compared_each(served_dense: dict[str, Any], together: bool) -> None:
-    retrievers = {"dense": typed(served_dense | {"together": together})}
-    identities = {name: retriever_identity(name, one) for name, one in retrievers.items()}
-    worker = Retrieve(retrievers, identities, {}, 5, FuseSettings(), "dense", "cpu", None, drift=0.35)
+    retrievers = {"dense": served_dense | {"together": together}}
+    worker = retriever(retrievers, guards=GuardRules(GuardSettings(drift=0.35)))
     row = query("lamp of a lighthouse", general="something else entirely", pseudo_answer="another matter")
     found = worker(block(row, query("rye", keyword="rye"))).column("rewrites").to_pylist()
     assert [[one["guards"] for one in of] for of in found] == [[["drift"], None], [None]]

@@ -26,7 +26,6 @@ from jobs.measure.evaluate.judged_rows import query_of
 from jobs.measure.evaluate.per_query import database
 from jobs.pages.report import report
 from jobs.run.ablation import prepare_ablation
-from jobs.run.job import run_of
 from jobs.runs.folder import open_run
 from jobs.terminal.live_display import LiveDisplay
 from jobs.try_one.given import Given
@@ -70,7 +69,7 @@ def values(values: Values, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serv
 
 def done(path: str) -> Path:
     prepared = prepare(load_config(path), path)
-    return run_in_process(run_of(prepared))
+    return run_in_process(prepared)
 
 
 def test_each_query_has_documents_of_its_tenant_alone(values: Values, config_file: Made) -> None:
@@ -130,7 +129,7 @@ def test_arms_keep_tenants_apart_and_equal_their_runs(values: Values, config_fil
         folder = run_in_process(ablation)
         for arm in ablation.compiled.arms:
             prepared = prepare(arm.config.model_copy(update={"output": "alone"}), path)
-            run_in_process(run_of(prepared))
+            run_in_process(prepared)
             due = {(row["query_id"], row["rank"], row["doc_id"]) for row in rows(Path(prepared.storage.root), "results")}
             found = {(r["query_id"], r["rank"], r["doc_id"]) for r in rows(folder, "results") if r["arm"] == arm.name}
             assert found == due, arm.name

@@ -27,7 +27,6 @@ from jobs.config.load import load_config
 from jobs.job.pools import requested_pools
 from jobs.job.prepare import Prepared, prepare
 from jobs.plan.plan import plan, plan_table
-from jobs.run.job import run_of
 from jobs.run.pool_sizes import PoolSizes
 from jobs.runs.tally import Tally
 from jobs.terminal.live_display import LiveDisplay
@@ -249,7 +248,7 @@ def test_the_plan_shows_by_what_the_pools_will_be_sized(make: Callable[..., Prep
     before = plan(make(*auto), LiveDisplay(io.StringIO()))
     assert before["sized"] == "auto: no run of this kind is known; the first 200 queries or more calibrate, one worker each"
     done = make("cluster.address=none", "label=first", *auto)
-    run_in_process(run_of(done))
+    run_in_process(done)
     record = json.loads(done.storage.get("run.json") or b"")["starts"][0]
     assert "sized_by" not in record  # one stage at a time has nothing to divide
     pq.write_table(pa.table({"query": ["rye", "yeast"]}), "log.parquet")

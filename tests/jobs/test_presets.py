@@ -17,7 +17,6 @@ from whole_runs import ROOT, rows
 
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
-from jobs.run.job import run_of
 from rewriters.normalise import query_id
 
 RISE, LAMP, YEAST = "why does bread rise", "compare a lamp and a lens of a lighthouse", "yeast"
@@ -81,7 +80,7 @@ def job(tmp_path: Path, bm25: dict[str, Any], served_dense: dict[str, Any], monk
         ]  # fmt: skip
         config = load_config(path, [*common, *settings])
         prepared = prepare(config, path)
-        return run_in_process(run_of(prepared)), config
+        return run_in_process(prepared), config
 
     return ran
 

@@ -26,7 +26,6 @@ from jobs.chain.stages.order import Order
 from jobs.chain.stages.retrieve import Retrieve
 from jobs.config.load import load_config
 from jobs.job.prepare import Prepared, prepare
-from jobs.run.job import run_of
 from jobs.run.stopping import Stopped
 
 QUERIES = [
@@ -67,12 +66,12 @@ def calm(make: Make) -> Path:
 
 
 def done(prepared: Prepared) -> Path:
-    return run_in_process(run_of(prepared))
+    return run_in_process(prepared)
 
 
 def stopped(prepared: Prepared, kind: type[BaseException] = Stopped) -> Any:
     with pytest.raises(kind) as ended:
-        run_in_process(run_of(prepared))
+        run_in_process(prepared)
     return ended.value
 
 
@@ -154,7 +153,7 @@ def test_a_finished_run_is_not_touched(make: Make, caplog: pytest.LogCaptureFixt
     folder = done(make())
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     caplog.set_level("INFO", "dmqr")
-    run_in_process(run_of(make()))
+    run_in_process(make())
     assert "finished already" in caplog.text
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 

@@ -15,7 +15,6 @@ from whole_runs import rows
 
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
-from jobs.run.job import run_of
 from jobs.runs.tally import tally_of
 
 QUERIES = ["why does bread rise", "moon and tides", "spring tide", "rye or wheat bread", "faint galaxies"]
@@ -57,7 +56,7 @@ def test_planned_are_those_with_texts_that_failed_and_that_were_not_selected(
     values |= {"rerank": {"kind": "none"}, "limits": {"error_rate": 1}, "cluster": {"address": "none", "shard_size": 2}}
     path = config_file(values)
     prepared = prepare(load_config(path), path)
-    folder = run_in_process(run_of(prepared))  # refuses to close a run that does not balance
+    folder = run_in_process(prepared)  # refuses to close a run that does not balance
     found = tally_of(prepared.storage).counts
     counts = {name: found.get(name, 0) for name in ("rewrites", "further_texts", "rewrite_errors", "not_selected")}
     assert counts["rewrites"] - counts["further_texts"] + counts["rewrite_errors"] + counts["not_selected"] == 15

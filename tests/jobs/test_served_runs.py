@@ -82,7 +82,7 @@ def prepared(path: str, *settings: str) -> Prepared:
 
 
 def done(job: Prepared) -> Path:
-    return run_in_process(run_of(job))
+    return run_in_process(job)
 
 
 def refusal(path: str, *settings: str) -> tuple[str, str]:
@@ -175,7 +175,7 @@ def test_a_server_that_stays_away_stops_the_run_which_goes_on_later(path: str, r
     for query in QUERIES[3:]:
         reranker.fail(query, OVERLOADED)
     with pytest.raises(Stopped, match="no good answer: HTTP 429: Model is overloaded"):
-        run_in_process(run_of(prepared(path)))
+        run_in_process(prepared(path))
     for query in QUERIES[3:]:
         reranker.fail(query, OVERLOADED, 0)
     folder = done(prepared(path))

@@ -16,11 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 from blocks import typed
 from in_process_runs import finished, run_in_process
-from retrieval import DEPTH, Block, Row, block, passed, query, searches, written
+from retrieval import block, passed, query, searches, written
 from whole_runs import rows
+from workers import DEPTH, STRATEGIES, Block, Row, fuser, retriever
+from workers import plain as plain_rows
 
 from cluster.errors import RewriterError
-from jobs.chain.stages.fuse import Fuse
 from jobs.chain.stages.retrieve import Retrieve
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
@@ -28,15 +29,13 @@ from jobs.log.judgements import Judgements
 from jobs.pages.report.figures import Figures
 from jobs.pages.try_one import page
 from jobs.run.ablation import prepare_ablation
-from jobs.run.job import run_of
 from jobs.runs.folder import RunFolder
 from jobs.try_one.loaded import LoadedConfig
 from jobs.tune.gathered import gather
 from jobs.tune.vectors import open_vectors
 from retrievers.analyzer import open_analyzer
 from retrievers.encoder import open_encoder
-from retrievers.retriever import SearchText, retriever_identity
-from retrievers.settings import FuseSettings
+from retrievers.retriever import SearchText
 from rewriters.pool import load
 
 QUERY = "light of a lamp"
@@ -55,14 +54,9 @@ def sampled(*passages: str, **other: str) -> Row:
     return row
 
 
-def worker(
-    retrievers: dict[str, Block], as_one: str, dense: str | None = None, run: Path | None = None, **fuse: Any
-) -> Retrieve:
-    settings = {name: typed(one) for name, one in retrievers.items()}
-    identities = {name: retriever_identity(name, one) for name, one in settings.items()}
-    fusing = FuseSettings(**({"depth": DEPTH} | fuse))
-    where = None if run is None else str(run)
-    return Retrieve(settings, identities, {}, DEPTH, fusing, dense, "cpu", where, as_one={"hyde": as_one})
+def worker(retrievers: dict[str, Block], as_one: str, run: Path | None = None, **fuse: Any) -> Retrieve:
+    strategies = [*STRATEGIES, {"hyde": {"n": 3, "temperature": 0.7, "name": "hyde", "as_one": as_one}}]
+    return retriever(retrievers, run=run, strategies=strategies, **fuse)
 
 
 def listed(row: Row) -> list[tuple[str, int, str, int, float]]:
@@ -82,7 +76,7 @@ def vectors(encoder: Any, texts: list[str], kind: str) -> np.ndarray:
 
 @pytest.mark.parametrize("as_one", ["with_original", "texts"])
 def test_a_dense_list_is_that_of_the_mean_of_the_vectors(as_one: str, dense: Block, passages: dict[str, str]) -> None:
-    (row,) = worker({"dense": dense}, as_one, dense="dense")(block(sampled(*PASSAGES))).to_pylist()
+    (row,) = plain_rows(worker({"dense": dense}, as_one)(block(sampled(*PASSAGES))))
     encoder = open_encoder(typed(dense).encoder)  # type: ignore[arg-type]
     parts = vectors(encoder, PASSAGES, "passage")
     if as_one == "with_original":
@@ -112,7 +106,7 @@ def test_a_bm25_list_is_that_of_all_words_with_the_original_repeated(as_one: str
     known = [term for term in terms if term in model.vocab_dict]
     scores = sum(np.asarray(model.get_scores([term]), dtype=np.float64) for term in known)
     best = np.sort(scores)[::-1][:DEPTH]  # type: ignore[arg-type]
-    (row,) = result.to_pylist()
+    (row,) = plain_rows(result)
     assert [score for _, score in hits(row, "hyde", "bm25")] == pytest.approx(best.tolist(), rel=1e-5)
     assert passed(result) == written(tmp_path, result)
     assert (searches(result), searches(result, "saved")) == ([{"bm25": 2}], [{"bm25": 2}])
@@ -121,7 +115,7 @@ def test_a_bm25_list_is_that_of_all_words_with_the_original_repeated(as_one: str
 def test_a_hybrid_fuses_its_lists_of_the_one_search(bm25: Block, dense: Block) -> None:
     hybrid = {"kind": "hybrid", "of": {"bm25": bm25, "dense": dense}, "method": "rrf", "depth": DEPTH}
     apart, joined = (
-        worker(retrievers, "with_original")(block(sampled(*PASSAGES))).to_pylist()[0]
+        plain_rows(worker(retrievers, "with_original")(block(sampled(*PASSAGES))))[0]
         for retrievers in ({"bm25": bm25, "dense": dense}, {"hybrid": hybrid})
     )
     scores = Counter[str]()
@@ -136,13 +130,13 @@ def test_a_hybrid_fuses_its_lists_of_the_one_search(bm25: Block, dense: Block) -
 def test_it_has_one_weight_and_shares_its_vote_by_the_mean(dense: Block) -> None:
     row = sampled(PASSAGES[0], PASSAGES[0] + " Or not.", keyword="lamp, light")
     row["rewrites"] = [one | {"weight": 3.0} if one["strategy"] == "hyde" else one for one in row["rewrites"]]
-    result = worker({"dense": dense}, "with_original", dense="dense")(block(row))
-    (of_row,) = result.to_pylist()
+    result = worker({"dense": dense}, "with_original")(block(row))
+    (of_row,) = plain_rows(result)
     assert [one[::4] for one in listed(of_row)] == [("original", 1.0), ("keyword", 1.0), ("hyde", 3.0)]
     assert len(of_row["similarity"]) == 9
     cosines = np.array(of_row["similarity"]).reshape(3, 3)
-    (plain,) = Fuse(FuseSettings(method="rrf", redundancy="none"))(result).to_pylist()
-    (shared,) = Fuse(FuseSettings(method="rrf", redundancy="cosine"))(result).to_pylist()
+    (plain,) = plain_rows(fuser(method="rrf", redundancy="none")(result))
+    (shared,) = plain_rows(fuser(method="rrf", redundancy="cosine")(result))
     weights = np.array([1.0, 1.0, 3.0])
     due = (weights / (cosines.clip(0) ** 4).sum(axis=1)) / 61
     best = [one["hits"][0]["doc_id"] for one in of_row["runs"]]
@@ -155,7 +149,7 @@ def test_it_has_one_weight_and_shares_its_vote_by_the_mean(dense: Block) -> None
 def test_together_takes_its_texts_beside_the_others(bm25: Block) -> None:
     joined = {"bm25": bm25 | {"together": True}}
     rows_of = [sampled(*PASSAGES, keyword="lamp, light"), sampled(*PASSAGES)]
-    one, plain = (worker(joined, as_one)(block(*rows_of)).to_pylist() for as_one in ("with_original", "texts"))
+    one, plain = (plain_rows(worker(joined, as_one)(block(*rows_of))) for as_one in ("with_original", "texts"))
     assert [listed(row) for row in one] == [[("together", 1, "bm25", -1, 3.0)], [("together", 1, "bm25", -1, 2.0)]]
     assert [row["runs"] for row in one] == [row["runs"] for row in plain]  # the original is in it once, by itself
     assert [sum(entry["saved"] for entry in row["costs"]) for row in one] == [4, 3]
@@ -165,15 +159,15 @@ def test_together_keeps_the_original_of_a_strategy_where_its_own_list_has_weight
     joined = {"bm25": bm25 | {"together": True}, "dense": dense | {"together": True}}
     row = sampled(*PASSAGES, keyword="lamp, light")
     weights = {"original": 0.0}
-    (of_row,) = worker(joined, "with_original", weights=weights)(block(row)).to_pylist()
-    (plain,) = worker(joined, "with_original")(block(row)).to_pylist()
+    (of_row,) = plain_rows(worker(joined, "with_original", weights=weights)(block(row)))
+    (plain,) = plain_rows(worker(joined, "with_original")(block(row)))
     assert [one[::4] for one in listed(of_row)] == [("together", 2.0)] * 2
     for name in joined:
         assert hits(of_row, "together", name) == hits(plain, "together", name)  # the original's list counts, or it does not
-    (without,) = worker(joined, "texts", weights=weights)(block(row)).to_pylist()
+    (without,) = plain_rows(worker(joined, "texts", weights=weights)(block(row)))
     assert hits(without, "together", "bm25") != hits(of_row, "together", "bm25")
     weights["hyde"] = 0.0  # a strategy that stays out brings nothing
-    (keyword,) = worker(joined, "with_original", weights=weights)(block(row)).to_pylist()
+    (keyword,) = plain_rows(worker(joined, "with_original", weights=weights)(block(row)))
     assert [one[0] for one in listed(keyword)] == ["keyword", "keyword"]
 
 
@@ -192,8 +186,8 @@ def test_only_runs_that_join_such_a_strategy_have_its_version_in_their_name(
 
 
 def test_a_strategy_that_has_only_one_text_left_is_searched_like_any_other(bm25: Block) -> None:
-    (row,) = worker({"bm25": bm25}, "texts")(block(sampled(PASSAGES[1]))).to_pylist()
-    (other,) = worker({"bm25": bm25}, "texts")(block(query(QUERY, keyword=PASSAGES[1]))).to_pylist()
+    (row,) = plain_rows(worker({"bm25": bm25}, "texts")(block(sampled(PASSAGES[1]))))
+    (other,) = plain_rows(worker({"bm25": bm25}, "texts")(block(query(QUERY, keyword=PASSAGES[1]))))
     assert hits(row, "hyde", "bm25") == hits(other, "keyword", "bm25")
 
 
@@ -231,7 +225,7 @@ def values(
 
 def done(path: str) -> RunFolder:
     prepared = prepare(load_config(path), path)
-    return finished(run_of(prepared))
+    return finished(prepared)
 
 
 def test_a_run_has_all_texts_and_one_list_of_them(values: dict[str, Any], config_file: Made) -> None:
@@ -256,7 +250,7 @@ def equal_to_their_runs(values: dict[str, Any], config_file: Made, arms: dict[st
     folder = run_in_process(ablation)
     for arm in ablation.compiled.arms:
         prepared = prepare(arm.config.model_copy(update={"output": "alone"}), path)
-        run_in_process(run_of(prepared))
+        run_in_process(prepared)
         of_arm = [row for row in rows(folder, "results") if row["arm"] == arm.name]
         found, due = (
             {(row["query_id"], row["rank"]): (row["doc_id"], row["score"]) for row in some if row["rank"] <= 10}

@@ -30,6 +30,7 @@ from jobs.config.config import Config
 from retrievers.retriever import retriever_identity
 from retrievers.settings import RerankSettings
 from rewriters.engines.settings import EngineSettings
+from rewriters.guards.guards import GuardRules
 from rewriters.pool import load_pool
 from rewriters.rewriter import Rewriting
 
@@ -69,17 +70,20 @@ def retriever(
     routes: Mapping[str, list[str]] | None = None,
     run: Path | None = None,
     cuts: Cuts | None = None,
+    strategies: Sequence[Any] = STRATEGIES,
+    guards: GuardRules = GuardRules(),
     **fuse: Any,
 ) -> Retrieve:
     """A retrieving worker over real indexes; `run`: where the lists are written."""
-    sections = {"retrieve": {"retrievers": retrievers, "routes": routes or {}, "depth": DEPTH}}
+    sections = {"retrieve": {"retrievers": retrievers, "routes": routes or {}, "depth": DEPTH},
+                "rewrite": {"strategies": strategies}}  # fmt: skip
     work = job(retrievers, cuts, fuse={"depth": DEPTH} | fuse, **sections)
     opened = {
         name: OpenedBy(name, settings := typed({key: value for key, value in one.items() if key != "together"}),
                        retriever_identity(name, settings), DEPTH)
         for name, one in retrievers.items()
     }  # fmt: skip
-    rewriting = Rewriting(load_pool(STRATEGIES))
+    rewriting = Rewriting(load_pool(strategies), guards=guards)
     reading = Reading(RUN, rewriting, rewriting, 0, {"": AnsweredBy(None, {})})  # type: ignore[arg-type]
     work = replace(work, retrievers=opened, readings=(reading,), keep_lists=run is not None)
     return Retrieve(work, "cpu", str(run or "none"), NO_STORE)

@@ -29,7 +29,7 @@ from jobs.measure.compare.arm_costs import arm_costs
 from jobs.plan.plan import plan
 from jobs.plan.saving import saved
 from jobs.run.ablation import prepare_ablation
-from jobs.run.job import Job, run_of
+from jobs.run.job import Job
 from jobs.runs.folder import open_run
 from jobs.tables import STORED
 from jobs.terminal.live_display import LiveDisplay
@@ -124,7 +124,7 @@ def test_each_arm_is_what_a_run_of_it_alone_is(make: Make, bm25: dict[str, Any])
         alone = prepare(arm.config.model_copy(update={"output": "alone"}), "config.yaml")
         is_part = arm.name in ablation.compiled.parts  # of an answer to a request that its run does not send
         assert (alone.run_id.rpartition("-")[2] != ablation.compiled.fingerprints[arm.name]) == is_part, arm.name
-        run_in_process(run_of(alone))
+        run_in_process(alone)
         same(arm.name, results(folder, arm.name, answer.keep), results(Path(alone.storage.root), "run", answer.keep))
 
 
@@ -144,7 +144,7 @@ def test_the_plan_refuses_an_arm_whose_server_is_away(make: Make) -> None:
     away = {"kind": "openai", "model": "tiny", "base_url": "http://127.0.0.1:9/v1"}
     ablation = make({"arms": {"served": {"rewrite.engine": away}}})
     plain = prepare(load_config("config.yaml"), "config.yaml")
-    run_in_process(run_of(plain))  # that the run is finished says nothing of the arms
+    run_in_process(plain)  # that the run is finished says nothing of the arms
     with pytest.raises(RewriterError, match=r"127\.0\.0\.1:9"):
         plan(plain, LiveDisplay(io.StringIO()), ablation)
 
@@ -158,7 +158,7 @@ def test_requests_searches_and_pairs_are_made_once(make: Make) -> None:
     assert set(asked.values()) == {1}
     assert {row["query_id"] for row in rows(folder, "costs") if row["component"].startswith("start_up")} == {None}
     alone = prepare(load_config("config.yaml", ["store=null"]), "config.yaml")
-    run_in_process(run_of(alone))
+    run_in_process(alone)
     both = [open_run(str(one)) for one in (folder, alone.storage.root)]
     assert both[0].spent["retrieve"]["bm25@"]["searches"] == both[1].spent["retrieve"]["bm25@"]["searches"]
     pairs = [(row["query_id"], row["doc_id"]) for row in rows(folder, "scores")]

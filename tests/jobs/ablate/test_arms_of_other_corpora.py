@@ -21,7 +21,7 @@ from jobs.job.prepare import prepare
 from jobs.measure.compare.worth import worth
 from jobs.plan.saving import saved
 from jobs.run.ablation import prepare_ablation
-from jobs.run.job import Job, run_of
+from jobs.run.job import Job
 from jobs.runs.folder import open_run
 from retrievers.local.build import build_local_index
 from retrievers.local.fields import local_indexes
@@ -91,7 +91,7 @@ def alone(ablation: Job, arm: str) -> list[tuple[Any, ...]]:
     """What a run of an arm's config gives."""
     config = next(one.config for one in ablation.compiled.arms if one.name == arm)
     prepared = prepare(config.model_copy(update={"output": "alone"}), "config.yaml")
-    run_in_process(run_of(prepared))
+    run_in_process(prepared)
     return listed(Path(prepared.storage.root), "run")
 
 

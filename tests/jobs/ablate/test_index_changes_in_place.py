@@ -21,7 +21,6 @@ from jobs.job.changing import last_states, noted_changes
 from jobs.job.prepare import prepare
 from jobs.pages.report import report
 from jobs.run.ablation import prepare_ablation
-from jobs.run.job import run_of
 from jobs.runs.folder import open_run
 
 QUERIES = ["sea at night", "bread", "moon"]
@@ -65,7 +64,7 @@ def ablated(path: str, *settings: str) -> Path:
 
 def alone(path: str, output: str, *settings: str) -> Path:
     prepared = prepare(load_config(path, [*settings, f"output={output}"]), path)
-    return run_in_process(run_of(prepared))
+    return run_in_process(prepared)
 
 
 def reused(folder: Path, stage: str) -> int:

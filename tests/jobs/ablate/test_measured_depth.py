@@ -18,7 +18,6 @@ from jobs.job.prepare import prepare
 from jobs.measure.compare.export.trec import write_trec
 from jobs.pages.closing import ComparedArms, closing_page, closing_values, compared, report_of, write_pages
 from jobs.run.ablation import prepare_ablation
-from jobs.run.job import run_of
 from jobs.runs.folder import open_run
 
 READS, CANDIDATES, RESULTS = 8, 4, 2
@@ -70,7 +69,7 @@ def a_run(arm: Any, name: str, **sections: Any) -> Lists:
     """The results of a run with the config of an arm, and other values in some sections."""
     changed = {section: getattr(arm, section).model_copy(update=values) for section, values in sections.items()}
     alone = prepare(arm.model_copy(update={"output": name, **changed}), "config.yaml")
-    run_in_process(run_of(alone))
+    run_in_process(alone)
     return lists(Path(alone.storage.root), "run", "results")
 
 
@@ -141,7 +140,7 @@ def test_a_deeper_arm_makes_no_list_of_the_config_deeper(done: Callable[..., Com
     found = done("retrieve.depth=3", 'ablate.arms={"deep": {"retrieve.depth": 8}}')
     folder = Path(found.folder.storage.root)
     alone = prepare(found.folder.config.model_copy(update={"output": "alone"}), "config.yaml")
-    run_in_process(run_of(alone))
+    run_in_process(alone)
 
     def stored(of: Path) -> list[Any]:
         names = ("query_id", "strategy", "position", "retriever", "rank", "doc_id")

@@ -17,7 +17,6 @@ from whole_runs import rows
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
 from jobs.run.ablation import prepare_ablation
-from jobs.run.job import run_of
 
 QUERIES = {"yeast": "bread yeast", "moon and tides": "new moon", "lamp of a lighthouse": "lighthouse lamp"}
 FLOORED = {
@@ -51,7 +50,7 @@ def settings(changes: dict[str, Any]) -> list[str]:
 
 def done(path: str, changes: dict[str, Any]) -> Path:
     job = prepare(load_config(path, settings(changes)), path)
-    return run_in_process(run_of(job))
+    return run_in_process(job)
 
 
 def results(folder: Path, arm: str) -> Of:

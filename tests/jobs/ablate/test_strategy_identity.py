@@ -20,7 +20,7 @@ from cluster.errors import ConfigError
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
 from jobs.run.ablation import prepare_ablation
-from jobs.run.job import Job, run_of
+from jobs.run.job import Job
 from rewriters.outcome.retries import FIRST_TRY
 
 QUERIES = ["why does bread rise", "lamp of a lighthouse", "moon and tides", "yeast"]
@@ -81,7 +81,7 @@ def alone(ablation: Job, name: str) -> tuple[Path, str]:
     """Runs the config of an arm; returns its folder and fingerprint."""
     arm = next(one for one in ablation.compiled.arms if one.name == name)
     prepared = prepare(arm.config.model_copy(update={"output": "alone"}), "config.yaml")
-    return run_in_process(run_of(prepared)), prepared.run_id.rpartition("-")[2]
+    return run_in_process(prepared), prepared.run_id.rpartition("-")[2]
 
 
 def results(folder: Path, arm: str, keep: int = 10) -> list[tuple[Any, ...]]:
