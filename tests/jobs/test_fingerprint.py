@@ -20,9 +20,10 @@ from rewriters.pool import load
 
 # Not part of what comes out: where, how fast, how long, what is shown.
 APART = {
-    "Config": {"name", "label", "corpus", "limits", "evaluate", "ablate", "report", "output", "cluster"},
+    "Config": {"name", "label", "corpus", "limits", "evaluate", "ablate", "report", "output", "store", "cluster"},
     "LogSettings": {"date", "events"},
     "RewriteSettings": {"store"},
+    "RetrieveSettings": {"store"},
     "VllmSettings": {"timeout_seconds"},
     "OpenaiSettings": {
         "base_url", "api_key_env", "api_key_file", "max_in_flight", "timeout_seconds", "attempts", "patience_minutes",
@@ -44,7 +45,7 @@ SERVER = {
     "attempts",
     "patience_minutes",
 }
-APART |= {"OpenaiEncoderSettings": SERVER, "RerankSettings": SERVER}
+APART |= {"OpenaiEncoderSettings": SERVER, "RerankSettings": SERVER | {"store"}}
 # What it resolves to counts in its place: prompts, weights, the content of a file or an index (test_prepare.py).
 RESOLVED = {
     "RewriteSettings": {"strategies", "joint_prompt"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from cluster.storage.files import FileStorage
 from jobs.config.config import Config
 from jobs.job.prepare import Prepared
 from jobs.log.check import LogColumns
-from jobs.run.finish import check_balances, committed_files, finish, put_latest, run_balances
+from jobs.run.finish import check_balances, committed_files, finish, put_latest, run_balances, unwritten_tables
 from jobs.tables import STORED
 
 # 5 log rows, 1 rejected, 3 distinct queries, 2 strategies: 5 rewrites and 1 error; one query without hits.
@@ -126,6 +127,11 @@ def committed(prepared: Prepared) -> Plan:
     return plan
 
 
+def close(prepared: Prepared, plan: Plan, counts: dict[str, int]) -> None:
+    schemas = {name: schema for name, schema in STORED.items() if name not in unwritten_tables(prepared.config)}
+    finish(prepared.storage, plan, counts, schemas, partial(run_balances, prepared, plan, counts))
+
+
 def files_of(prepared: Prepared, table: str) -> list[str]:
     return [entry.key for entry in prepared.storage.list(table)]
 
@@ -134,7 +140,7 @@ def test_a_closed_run_has_what_was_committed_and_one_file_for_an_empty_table(pre
     stored(prepared, "results", 7)  # an attempt that did not commit
     prepared.storage.put("runs/.shard-000000-x.parquet.ff.tmp", b"half")
     prepared.storage.put("plan/plan-x-00000.parquet", b"between the phases of a planning that was killed")
-    finish(prepared, committed, COUNTS)
+    close(prepared, committed, COUNTS)
     assert files_of(prepared, "plan") == []
     assert files_of(prepared, "runs") == ["runs/empty.parquet"]
     with prepared.storage.open("runs/empty.parquet") as file:
@@ -157,16 +163,16 @@ def test_a_closed_run_has_what_was_committed_and_one_file_for_an_empty_table(pre
 
 
 def test_closing_twice_changes_nothing(prepared: Prepared, committed: Plan) -> None:
-    finish(prepared, committed, COUNTS)
+    close(prepared, committed, COUNTS)
     before = {entry.key: prepared.storage.get(entry.key) for entry in prepared.storage.list()}
-    finish(prepared, committed, COUNTS)
+    close(prepared, committed, COUNTS)
     assert {entry.key: prepared.storage.get(entry.key) for entry in prepared.storage.list()} == before
 
 
 def test_a_run_that_does_not_balance_is_left_as_it_is(prepared: Prepared, committed: Plan) -> None:
     orphan = stored(prepared, "results", 7)
     with pytest.raises(ClusterError, match="queries committed"):
-        finish(prepared, committed, COUNTS | {"queries": 2})
+        close(prepared, committed, COUNTS | {"queries": 2})
     assert prepared.storage.get(SUCCESS) is None
     assert prepared.output.get("small/latest.json") is None
     assert prepared.storage.get(orphan.key) is not None
@@ -178,7 +184,7 @@ def test_runs_that_were_not_kept_are_no_table(values: dict[str, Any], prepared: 
 
 
 def test_latest_points_to_what_finished_last(prepared: Prepared, committed: Plan) -> None:
-    finish(prepared, committed, COUNTS)
+    close(prepared, committed, COUNTS)
     prepared.output.put("small/latest.json", json.dumps({"run_id": "small-later", "finished_at": 1e12}).encode())
     put_latest(prepared)
     assert json.loads(prepared.output.get("small/latest.json") or b"")["run_id"] == "small-later"

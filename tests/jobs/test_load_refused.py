@@ -87,8 +87,8 @@ MESSAGES: list[tuple[str, object, str]] = [
     ("rewrite.strategies", [3], "rewrite.strategies.0: should be a name, a path or {name: {parameter: value}}, found 3"),
     ("rewrite.strategies", [{"rag_fusion": 2}], "rewrite.strategies.0: should be a name, a path or {name: {parameter: value}}"),
     ("rewrite.strategies", ["hyde", {"rewrite": {"name": "hyde"}}], "rewrite: strategies: 'hyde' must not stand there twice"),
-    # what is to come
-    ("rewrite.store", "s3://b/", "rewrite.store: the shared store (s3://b/) is not available yet; leave it null"),
+    # what is elsewhere
+    ("rewrite.store", "s3://b/", "rewrite.store: s3://b/: the store is named by the key `store` of the whole config; leave this null"),
 ]  # fmt: skip
 
 

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from fake_server import Body, FakeServer
 from whole_runs import rows
+from workers import rewriter
 
 from jobs.__main__ import main
 from jobs.chain.stages.rewrite import Rewrite
@@ -40,7 +41,7 @@ def worker(tmp_path: Path) -> Iterator[Callable[..., Rewrite]]:
     def build(server: FakeServer, start: int = 1, retries: int = 1) -> Rewrite:
         engine = OpenaiSettings(kind="openai", model="tiny", base_url=server.address)
         rewriting = Rewriting(load_pool(["general", "keyword"]), decoding={"max_tokens": 64, "seed": 3}, retries=retries)
-        opened.append(Rewrite(engine, rewriting, str(tmp_path), start))
+        opened.append(rewriter(engine, rewriting, tmp_path, start))
         return opened[-1]
 
     yield build

@@ -135,8 +135,8 @@ def test_it_has_one_weight_and_shares_its_vote_by_the_mean(dense: Block) -> None
     assert [one[::4] for one in listed(of_row)] == [("original", 1.0), ("keyword", 1.0), ("hyde", 3.0)]
     assert len(of_row["similarity"]) == 9
     cosines = np.array(of_row["similarity"]).reshape(3, 3)
-    (plain,) = plain_rows(fuser(method="rrf", redundancy="none")(result))
-    (shared,) = plain_rows(fuser(method="rrf", redundancy="cosine")(result))
+    (plain,) = plain_rows(fuser(["keyword", "hyde"], method="rrf", redundancy="none")(result))
+    (shared,) = plain_rows(fuser(["keyword", "hyde"], method="rrf", redundancy="cosine")(result))
     weights = np.array([1.0, 1.0, 3.0])
     due = (weights / (cosines.clip(0) ** 4).sum(axis=1)) / 61
     best = [one["hits"][0]["doc_id"] for one in of_row["runs"]]
@@ -148,7 +148,7 @@ def test_it_has_one_weight_and_shares_its_vote_by_the_mean(dense: Block) -> None
 
 def test_together_takes_its_texts_beside_the_others(bm25: Block) -> None:
     joined = {"bm25": bm25 | {"together": True}}
-    rows_of = [sampled(*PASSAGES, keyword="lamp, light"), sampled(*PASSAGES)]
+    rows_of = [sampled(*PASSAGES, keyword="lamp, light"), sampled(*PASSAGES) | {"query_id": "another"}]
     one, plain = (plain_rows(worker(joined, as_one)(block(*rows_of))) for as_one in ("with_original", "texts"))
     assert [listed(row) for row in one] == [[("together", 1, "bm25", -1, 3.0)], [("together", 1, "bm25", -1, 2.0)]]
     assert [row["runs"] for row in one] == [row["runs"] for row in plain]  # the original is in it once, by itself

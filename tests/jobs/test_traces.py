@@ -54,7 +54,7 @@ def root(collector: Collector) -> Span:
 
 
 def test_a_span_per_shard_and_stage(job: str, collector: Collector) -> None:
-    prepared = prepared_job(job, sent_to(collector))
+    prepared = prepared_job(job, sent_to(collector)).prepared
     run_in_process(prepared)
     run = root(collector)
     assert (run.name, run.failed, run.attributes["dmqr.outcome"]) == ("run", None, "finished")
@@ -172,7 +172,7 @@ def test_a_collector_that_refuses_or_is_away_disturbs_nothing(
 
 def test_no_traces_unless_asked_for(job: str, collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.address)
-    assert prepared_job(job).run_id == prepared_job(job, sent_to(collector)).run_id
+    assert prepared_job(job).prepared.run_id == prepared_job(job, sent_to(collector)).prepared.run_id
     run_in_process(prepared_job(job))
     assert not collector.requests
 

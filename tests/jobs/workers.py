@@ -71,7 +71,7 @@ def retriever(
     run: Path | None = None,
     cuts: Cuts | None = None,
     strategies: Sequence[Any] = STRATEGIES,
-    guards: GuardRules = GuardRules(),
+    guards: GuardRules | None = None,
     **fuse: Any,
 ) -> Retrieve:
     """A retrieving worker over real indexes; `run`: where the lists are written."""
@@ -83,15 +83,15 @@ def retriever(
                        retriever_identity(name, settings), DEPTH)
         for name, one in retrievers.items()
     }  # fmt: skip
-    rewriting = Rewriting(load_pool(strategies), guards=guards)
+    rewriting = Rewriting(load_pool(strategies), guards=guards or GuardRules())
     reading = Reading(RUN, rewriting, rewriting, 0, {"": AnsweredBy(None, {})})  # type: ignore[arg-type]
     work = replace(work, retrievers=opened, readings=(reading,), keep_lists=run is not None)
     return Retrieve(work, "cpu", str(run or "none"), NO_STORE)
 
 
-def fuser(**fuse: Any) -> Fuse:
+def fuser(strategies: Sequence[Any] = STRATEGIES, **fuse: Any) -> Fuse:
     """A fusing worker; cosines are those of a dense retriever."""
-    return Fuse(job(fuse=fuse))
+    return Fuse(job(fuse=fuse, rewrite={"strategies": strategies}))
 
 
 def scorer(settings: RerankSettings, documents: Block, corpus: str | None = None) -> Score:
