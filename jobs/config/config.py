@@ -14,8 +14,8 @@ from pydantic import BaseModel, BeforeValidator, Field, model_validator
 from cluster.errors import nearest
 from cluster.run.settings import ClusterSettings
 from jobs.config.ablate import AblateSettings
+from jobs.config.evaluate import EvaluateSettings, ReportSettings
 from jobs.config.limits import LimitSettings
-from jobs.log.judgements import Key
 from jobs.log.settings import LogSettings
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.hybrid.settings import HybridSettings, all_indexed
@@ -171,39 +171,6 @@ class RetrieveSettings(BaseModel):
     def route(self, strategy: str) -> list[str]:
         """Returns the names of the retrievers that search a strategy's texts."""
         return self.routes.get(strategy, list(self.retrievers))
-
-
-class EvaluateSettings(BaseModel):
-    """How the results are measured."""
-
-    model_config = FROZEN
-
-    qrels: str | None = None
-    """Judgements: `key`, doc_id, relevance in tab-separated columns, or TREC's four."""
-    key: Key = "log_id"
-    """What their first column holds: log_id (of one log), query_id or query (of every log that has the query)."""
-    answers: str | None = None
-    """Gold answers: `key`, answer in tab-separated columns; the report counts the pseudo-answers that have one."""
-    measures: Annotated[list[str], Field(min_length=1)] = ["nDCG@10", "R@10", "P@5", "Success@5", "RR@10"]
-    """What `run`, `report`, `evaluate`, `diff` and `ablate` measure by, the first one before all (`tune` by it alone): any
-    measures that ir_measures knows."""
-    baseline: str = "original"
-    """The arm that `ablate` compares the others with."""
-    min_effect: Annotated[float, Field(gt=0)] = 0.01
-    """Smallest difference of a measure that matters; within it, arms are called equivalent."""
-    slices: list[str] = []
-    """What `ablate` measures arms by, part by part: query_type, frequency, difficulty, words, language, or a log's column."""
-
-
-class ReportSettings(BaseModel):
-    """Content of the HTML report."""
-
-    model_config = FROZEN
-
-    texts: bool = True
-    """false: the report holds no query, rewrite, prompt, answer or document, only ids, names and numbers."""
-    samples: Annotated[int, Field(ge=0)] = 100
-    """Number of queries shown with their rewrites, requests and hits."""
 
 
 class Config(BaseModel):

@@ -10,6 +10,7 @@ from typing import Any
 from cluster.costs import Prices, load_prices, prices_version
 from cluster.errors import ConfigError, RetrieverError, RewriterError, nearest
 from cluster.run.session import IN_PROCESS
+from cluster.shared_folder import check_shared
 from cluster.storage import Storage, check_writable, open_storage
 from jobs.config.config import BESIDE_RUNS, Config
 from jobs.job import engine
@@ -94,6 +95,16 @@ def prepare(config: Config, config_path: str) -> Prepared:
 def own_store(config: Config) -> bool:
     """Returns whether the store is in a place of its own, not beside the runs."""
     return config.store not in (None, BESIDE_RUNS)
+
+
+def check_shared_store(config: Config) -> None:
+    """Checks that all nodes of the connected cluster see the store, where it is not beside the runs.
+
+    Raises:
+        ClusterError: A node does not see it.
+    """
+    if own_store(config):
+        check_shared(open_storage(str(config.store)), "store")
 
 
 def prepare_query(config: Config, config_path: str, folder: str) -> Prepared:

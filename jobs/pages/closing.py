@@ -17,7 +17,7 @@ from jobs.chain.arms.needs import KINDS
 from jobs.chain.chosen import chosen_counts
 from jobs.chain.guard_counts import FLAG
 from jobs.clicks.interactions import clicked
-from jobs.config.config import EvaluateSettings
+from jobs.config.evaluate import EvaluateSettings
 from jobs.log.judgements import Judgements
 from jobs.measure.compare.arm_costs import ArmCost, arm_costs
 from jobs.measure.compare.comparison import Comparison, compare

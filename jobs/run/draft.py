@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+from cluster.errors import ClusterError
 from cluster.run.shards import File, Plan, put_plan
 from cluster.storage import open_storage
 from cluster.storage.ahead import ahead
@@ -39,6 +40,19 @@ def draft_plan(prepared: Prepared, *, local: bool = True) -> Draft:
     storage = open_storage(folder.name) if folder else prepared.storage
     log = dedup(prepared.files, prepared.columns, storage, prepared.config.cluster.shard_size, local=local)
     return Draft(log, folder)
+
+
+def check_version(plan: Plan | None, where: str) -> None:
+    """Checks that an unfinished run of before, at `where`, is of this version.
+
+    Raises:
+        ClusterError: It is not.
+    """
+    if plan is not None and plan.version != VERSION:
+        words = (
+            f"{where} was begun by another version of dmqr, and is not finished; start another run with --label, or remove it"
+        )
+        raise ClusterError("run-changed", words)
 
 
 def store_plan(prepared: Prepared, draft: Draft) -> Plan:

@@ -18,11 +18,10 @@ from cluster.run.runner_ray import RayRunner
 from cluster.run.session import IN_PROCESS, InProcessSession, Session, open_session
 from cluster.run.shards import SUCCESS, Manifest, Plan, check_inputs, read_manifest, read_plan
 from cluster.shared_folder import check_shared
-from cluster.storage import open_storage
 from cluster.storage.traffic import add_traffic
-from jobs.job.prepare import Prepared, own_store
+from jobs.job.prepare import Prepared, check_shared_store
 from jobs.job.shipping import package_folders
-from jobs.run.draft import VERSION, draft_plan, store_plan
+from jobs.run.draft import check_version, draft_plan, store_plan
 from jobs.run.finish import finish, put_latest
 from jobs.run.gauges import DriverGauges, tracked_metrics
 from jobs.run.job import Job
@@ -75,11 +74,7 @@ def run(
         if job.is_run:
             put_latest(prepared)
         return plan, tally_of(storage)
-    if plan is not None and plan.version != VERSION:
-        words = (
-            f"{where} was begun by another version of dmqr, and is not finished; start another run with --label, or remove it"
-        )
-        raise ClusterError("run-changed", words)
+    check_version(plan, where)
     waiting = partial(event, "lease")
     before = wait_until_free(storage, time.time(), on_wait=waiting)
     if plan is None:
@@ -96,8 +91,7 @@ def run(
         job.check(session.pools)
         if not session.local:
             check_shared(prepared.output, "output")
-            if own_store(prepared.config):
-                check_shared(open_storage(str(prepared.config.store)), "store")
+            check_shared_store(prepared.config)
         grace = prepared.config.cluster.grace_seconds
         with Signals(progress, resume_command, grace) as signals, OutagePulse(partial(outages.update, "driver")):
             progress.phase("reading the log")

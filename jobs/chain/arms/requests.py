@@ -12,7 +12,7 @@ from jobs.chain.journal import Key
 from rewriters.engines import Request
 from rewriters.engines.settings import RecordedSettings
 from rewriters.query import Query
-from rewriters.rewriter import Rewriter
+from rewriters.rewriter import Rewriter, Rewriting
 from rewriters.settings import SelectAdaptive, SelectAll, SelectClassified
 
 _ALL, _QUERY = SelectAll(kind="all"), Query("", "")
@@ -54,6 +54,13 @@ def at_most(reading: Reading) -> list[Key]:
         found += filter(None, [Rewriter(reading.rewriting).question(_QUERY)])
     made = [(as_made(reading, one), reading.engines[one.engine].space) for one in found]
     return [request_key(one, made_with(one, made_by)) for one, made_by in made]
+
+
+def longest_answer(rewriting: Rewriting) -> int:
+    """Returns the most tokens of an answer."""
+    return max(
+        int(one.get("max_tokens", 0)) for one in (rewriting.decoding, *(strategy.decoding for strategy in rewriting.pool))
+    )
 
 
 def called(readings: Sequence[Reading]) -> list[dict[tuple[str, str], str]]:

@@ -18,7 +18,7 @@ from jobs.tables import HIT, ORIGINAL, STORED, nested
 from retrievers.fusion import takes_part
 from retrievers.lists import TOGETHER, Lists
 from retrievers.ranking import offsets_of, ranges, ranks
-from retrievers.retriever import RankedLists
+from retrievers.retriever import JoinedText, RankedLists, SearchText
 
 
 class Found(NamedTuple):
@@ -27,6 +27,18 @@ class Found(NamedTuple):
     texts: list[Text]
     place: np.ndarray
     lists: RankedLists
+
+
+class SearchedLists(NamedTuple):
+    """The lists of one retriever in a block: that of a search is number ``place[search]``."""
+
+    place: dict[SearchText | JoinedText, int]
+    lists: RankedLists
+
+    def is_empty(self, search: SearchText | JoinedText) -> bool:
+        """Returns whether a search has no hit."""
+        place = self.place[search]
+        return bool(self.lists.offsets[place] == self.lists.offsets[place + 1])
 
 
 class FlatLists(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,24 +22,22 @@ from jobs.chain.drift import drifted, flagged
 from jobs.chain.fill import fill
 from jobs.chain.search_texts import Text, filters_of, joined, originals, query_texts
 from jobs.chain.stages.choices import Choices
+from jobs.chain.stages.cosines import cosines_column, similarity
 from jobs.chain.stages.flags import flag_counts
-from jobs.chain.stages.lists import Found, flat_lists, passed_on, stored_rows
+from jobs.chain.stages.lists import Found, SearchedLists, flat_lists, passed_on, stored_rows
 from jobs.chain.stages.users import search_counts
 from jobs.chain.store.facts import Searched, StoredLists, StoredVectors
 from jobs.chain.store.files import StoreFiles
 from jobs.chain.tables import ARM_CHOSEN, COSINES, HITS, RUN
 from jobs.job.opening import open_retriever
-from jobs.tables import FILE, ORIGINAL, nested, with_appended, with_failure
+from jobs.tables import FILE, ORIGINAL, with_appended, with_failure
 from retrievers.hybrid.retriever import search_shares
 from retrievers.joined import search_vectors
-from retrievers.ranking import offsets_of, ranges
-from retrievers.redundancy import Similarity
 from retrievers.retriever import (
     Embedder,
     JoinedText,
     Only,
     RankedList,
-    RankedLists,
     Retriever,
     SearchText,
     joined_lists,
@@ -49,18 +47,6 @@ from retrievers.settings import TypoSettings
 from rewriters.strategy import searched_as_one
 
 Wanted = SearchText | JoinedText
-
-
-class _SearchedLists(NamedTuple):
-    """The lists of one retriever in a block: that of a search is number ``place[search]``."""
-
-    place: dict[Wanted, int]
-    lists: RankedLists
-
-    def is_empty(self, search: Wanted) -> bool:
-        """Returns whether a search has no hit."""
-        place = self.place[search]
-        return bool(self.lists.offsets[place] == self.lists.offsets[place + 1])
 
 
 class Retrieve:
@@ -179,9 +165,9 @@ class Retrieve:
         spent: list[list[dict[str, Any]]],
         counts: Counter[str],
         choices: Choices,
-    ) -> dict[str, _SearchedLists]:
+    ) -> dict[str, SearchedLists]:
         """Returns the lists of every search by key of the retriever; adds what they cost, and the searches of each arm."""
-        found: dict[str, _SearchedLists] = {}
+        found: dict[str, SearchedLists] = {}
         here: dict[str, set[Searched]] = {}  # by space: searches of this block; two retrievers may have one
         for key, opened in self._work.retrievers.items():
             began = time.perf_counter()
@@ -223,7 +209,7 @@ class Retrieve:
                     texts[text.row] += text.texts
                 texts.update(row for row, _ in vain)
             self._charge(key, asked, made, query_ids, texts, time.perf_counter() - began, spent)
-            found[key] = _SearchedLists(place, joined_lists(lists))
+            found[key] = SearchedLists(place, joined_lists(lists))
             heartbeat()
         return found
 
@@ -292,7 +278,7 @@ class Retrieve:
         return original if name in search.routes.get(ORIGINAL, search.retrievers) else None
 
     def _found(
-        self, search: Search, routed: Mapping[str, list[Text]], queries: Sequence[str], lists: Mapping[str, _SearchedLists]
+        self, search: Search, routed: Mapping[str, list[Text]], queries: Sequence[str], lists: Mapping[str, SearchedLists]
     ) -> dict[str, Found]:
         """Returns the lists of a search; where texts were searched together in vain, those of the original alone."""
         found = {}
@@ -325,31 +311,6 @@ def _row_texts(
         used = (one for one in of_row if reading.engines and one["arm"] == reading.name and one["strategy"] in strategies)
         found += query_texts(row, query, used, searched_as_one(reading.rewriting.pool), filters)
     return found
-
-
-def similarity(rows: int, texts: Sequence[Text], vectors: np.ndarray | None) -> Similarity:
-    """Returns the cosines between the texts of each row, rounded to 6 decimals: the seventh depends on the batch."""
-    if vectors is None:
-        return Similarity(np.zeros(rows + 1, dtype=np.int64), np.zeros(0, dtype=np.float32))
-    counts = np.bincount([text.row for text in texts], minlength=rows)
-    squares = [part @ part.T for part in np.split(vectors, np.cumsum(counts)[:-1])]
-    flat = np.concatenate([square.ravel() for square in squares]).round(6).astype(np.float32)
-    return Similarity(offsets_of(counts**2), flat)
-
-
-def cosines_column(rows: int, cosines: Sequence[Similarity]) -> pa.ListArray:
-    """Returns the column `cosines` of a block from those of each search; a search without vectors has none."""
-    known = [(number, one) for number, one in enumerate(cosines) if len(one.cosines)]
-    sizes = np.concatenate([np.zeros(0, dtype=np.int64), *(np.diff(one.offsets) for _, one in known)])
-    by_row = np.arange(len(known) * rows).reshape(len(known), rows).T.ravel()  # row after row, in it search after search
-    begins = np.concatenate([np.zeros(0, dtype=np.int64), *(one.offsets[:-1] for _, one in known)])
-    base = np.repeat(np.cumsum([0, *(len(one.cosines) for _, one in known)])[: len(known)], rows)
-    flat = np.concatenate([np.zeros(0, dtype=np.float32), *(one.cosines for _, one in known)])
-    taken = ranges((base + begins)[by_row], sizes[by_row])
-    matrices = nested(offsets_of(sizes[by_row]), pa.array(flat[taken]), COSINES.field("values").type)
-    search = np.repeat(np.array([number for number, _ in known], dtype=np.int16), rows)[by_row]
-    values = pa.StructArray.from_arrays([pa.array(search, pa.int16()), matrices], fields=list(COSINES))
-    return nested(offsets_of(np.full(rows, len(known), dtype=np.int64)), values, pa.list_(COSINES))
 
 
 def without_lists(table: pa.Table, error: Exception) -> pa.Table:

@@ -17,21 +17,20 @@ import pyarrow as pa
 from cluster.costs import Prices, entry
 from cluster.run.stage import shard_of
 from cluster.storage import open_storage
-from jobs.chain.arms.requests import SAMPLES_APART, as_made, made_with, request_key
+from jobs.chain.arms.requests import SAMPLES_APART, as_made, longest_answer, made_with, request_key
 from jobs.chain.arms.shared_work import Reading
 from jobs.chain.completer import Answered, Completer
 from jobs.chain.completions import REUSED, Completions
 from jobs.chain.journal import Key
+from jobs.chain.stages.choice_rows import choice_notes, failure_row, selection_row
 from jobs.chain.stages.users import Users
 from jobs.chain.store.facts import EngineRequest, completions_space, put_completions, stored_completions
 from jobs.chain.store.files import StoreFiles
 from jobs.chain.tables import ARM_LEFT_OUT, ARM_REWRITE, ARM_SELECTION, COUNT
 from jobs.tables import with_appended
-from rewriters.classifier import REQUEST_NAME
-from rewriters.engines import Completion, Request
+from rewriters.engines import Request
 from rewriters.query import Query
-from rewriters.results import RewriteFailure
-from rewriters.rewriter import Rewriter, Rewriting
+from rewriters.rewriter import Rewriter
 from rewriters.selection import Choice
 
 
@@ -320,45 +319,9 @@ def _known_as(error: Mapping[str, Any]) -> tuple[Any, ...]:
     return error["component"], error["reason"], error["message"]
 
 
-def longest_answer(rewriting: Rewriting) -> int:
-    """Returns the most tokens of an answer."""
-    return max(
-        int(one.get("max_tokens", 0)) for one in (rewriting.decoding, *(strategy.decoding for strategy in rewriting.pool))
-    )
-
-
 def queries_of(table: pa.Table) -> list[Query]:
     """Returns the queries of a block."""
     columns = (table.column(name).to_pylist() for name in ("query_id", "query", "context", "values"))
     return [
         Query(query_id, text, context, dict(values or ())) for query_id, text, context, values in zip(*columns, strict=True)
     ]
-
-
-def selection_row(choice: Choice) -> dict[str, Any]:
-    """Returns a choice as a SELECTION."""
-    return {"query_type": choice.query_type, "strategies": list(choice.texts), "reason": choice.reason}
-
-
-def failure_row(failure: RewriteFailure) -> dict[str, Any]:
-    """Returns a failure as an ERROR."""
-    return {
-        "stage": "rewrite", "component": failure.strategy or None, "reason": failure.reason, "message": failure.message,
-        "raw": failure.raw, "attempts": failure.attempts,
-    }  # fmt: skip
-
-
-def choice_notes(answer: Completion | None, choice: Choice) -> list[dict[str, Any]]:
-    """Returns the notes on a choice: the LLM's answer names no type, or the query's cell in the log no strategy of the pool.
-
-    Args:
-        answer: of the LLM that was asked for the type; None: it was not.
-        choice: what was made of it.
-    """
-    notes = []
-    if answer is not None and (answer.text is None or not choice.answered):
-        message = f"the LLM's answer names no type; the rules say {choice.query_type}"
-        notes.append(RewriteFailure(REQUEST_NAME, "not_classified", message, answer.text, answer.attempts))
-    if choice.note:
-        notes.append(RewriteFailure("select", "wrong_cell", choice.note, None, 0))
-    return [failure_row(note) for note in notes]
