@@ -124,8 +124,8 @@ def test_arms_keep_tenants_apart_and_equal_their_runs(values: Values, config_fil
     together = {"bm25": {"kind": "local", "index": "index", "together": True}}
     arms = {"one list": {"rewrite.strategies": ["general"]}, "together": {"retrieve.retrievers": together}}
     path = config_file(values | {"ablate": {"arms": arms}})
-    for _ in range(2):  # the second takes lists and vectors that the first has gathered
-        ablation = prepare_ablation(load_config(path, ["ablate.keep=9"] if _ else []), path)
+    for more in ([], ["ablate.keep=9"]):  # the second takes lists and vectors that the first has stored
+        ablation = prepare_ablation(load_config(path, ["retrieve.store=true", *more]), path)
         folder = run_in_process(ablation)
         for arm in ablation.compiled.arms:
             prepared = prepare(arm.config.model_copy(update={"output": "alone"}), path)

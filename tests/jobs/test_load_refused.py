@@ -88,7 +88,7 @@ MESSAGES: list[tuple[str, object, str]] = [
     ("rewrite.strategies", [{"rag_fusion": 2}], "rewrite.strategies.0: should be a name, a path or {name: {parameter: value}}"),
     ("rewrite.strategies", ["hyde", {"rewrite": {"name": "hyde"}}], "rewrite: strategies: 'hyde' must not stand there twice"),
     # what is elsewhere
-    ("rewrite.store", "s3://b/", "rewrite.store: s3://b/: the store is named by the key `store` of the whole"),
+    ("rewrite.store", "s3://b/", "rewrite.store: s3://b/: the store is named by the key `store` of the whole config"),
 ]  # fmt: skip
 
 

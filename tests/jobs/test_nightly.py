@@ -236,10 +236,10 @@ def check_costs(folder: Path, queries: set[str]) -> None:
     assert {row["stage"] for row in costs} >= {"rewrite", "retrieve", "fuse", "rerank"}
     searches = Counter({row["component"]: 0 for row in costs if row["stage"] == "retrieve"})
     for row in costs:
-        searches[row["component"]] += row["searches"] or 0
+        searches[row["component"]] += row["searches"] + row["reused"]  # a shard that was begun has left its lists in the store
     texts = len(rows(folder, "rewrites")) + len(queries)
     assert (searches["bm25"], searches["dense"]) == (texts, texts)
-    assert sum(row["pairs"] or 0 for row in costs if row["stage"] == "rerank") == len(rows(folder, "scores"))
+    assert sum(row["pairs"] + row["reused"] for row in costs if row["stage"] == "rerank") == len(rows(folder, "scores"))
     tokens = [row for row in costs if row["component"] == "dmqr" and row["error"] != "lost"]
     assert all(row["prompt_tokens"] > 100 and row["completion_tokens"] > 4 and row["engine"] == "vllm" for row in tokens)
 

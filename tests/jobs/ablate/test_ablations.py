@@ -229,7 +229,7 @@ def test_an_ablation_that_goes_on_has_what_it_has_paid_before(make: Make, monkey
         asked = len(server.bodies)
         folder = done(make(None, live))
     spent = [row for row in rows(folder, "costs") if row["stage"] == "rewrite" and row["query_id"]]
-    assert asked > calls[0]  # the second shard was rewritten and gathered, and not committed
+    assert asked > calls[0]  # the second shard was rewritten and stored, and not committed
     assert sum(row["requests"] for row in spent) == len(server.bodies) == len(QUERIES)
     assert all(row["prompt_tokens"] and not row["reused"] for row in spent)
     assert {row["start"] for row in spent} == {1, 2}

@@ -1,4 +1,4 @@
-"""Ablations drawn at random: each arm is what a run of it alone is, and what is gathered makes no other ablation wrong."""
+"""Ablations drawn at random: each arm is what a run of it alone is, and what is stored makes no other ablation wrong."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def check(seed: int, world: World, config_file: Callable[[Any], str]) -> None:
     wrong += [f"{arm.name} is not alone" for arm in first.compiled.arms if is_single(arm) and has_original(arm.config)]
     if not sent <= bodies:
         wrong.append(f"{len(sent - bodies)} requests of runs were not sent")
-    # A second ablation, whose config was an arm of the first: what was gathered under the job's name must be its own.
+    # A second ablation, whose config was an arm of the first: what was stored must be its own.
     changes = drawing.ablate["arms"]["arm 1"]
     arm = next(one for one in first.compiled.arms if dict(one.changes) == changes)
     second = ablation(json.loads(arm.config.model_dump_json(exclude={"ablate"})), {"arms": {"rrf": {"fuse.method": "rrf"}}})

@@ -32,4 +32,4 @@ def test_arms_rerank_as_a_run_does_over_an_index_that_was_built_otherwise(
     ablation = prepare_ablation(load_config(path, settings), path)
     alone = prepared_job(path, *settings)
     pooled = {one.identity["encoder"]["pooling"] for one in ablation.compiled.work.rerankers}
-    assert pooled == {alone.identity["rerank"]["encoder"]["pooling"]} == {"cls"}
+    assert pooled == {alone.prepared.identity["rerank"]["encoder"]["pooling"]} == {"cls"}

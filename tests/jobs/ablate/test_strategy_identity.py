@@ -245,4 +245,4 @@ def test_arms_share_a_try_and_equal_their_runs(make: Make, server: FakeServer) -
     equal_their_runs(ablation, folder)
     sent = len(server.bodies)
     done(make({"arms": {"best": {"fuse.method": "best"}}}, {"retries": 1}, output="runs"))
-    assert len(server.bodies) == sent  # gathered, the tries as well
+    assert len(server.bodies) == sent  # stored, the tries as well
