@@ -23,7 +23,7 @@ class Store(Protocol[Key, Value]):
 
 
 def fill(
-    store: Store[Key, Value] | None,
+    store: Store[Key, Value],
     keys: Sequence[Key],
     compute: Callable[[list[Key]], Iterable[Portion[Key, Value]]],
 ) -> list[Value]:
@@ -32,15 +32,14 @@ def fill(
     A portion is stored before the next one is computed, so an interruption loses one portion at most.
 
     Args:
-        store: None: nothing is looked up or stored.
+        store: of the values.
         keys: may repeat; each is computed once.
         compute: called once with the missing keys, if there are any; yields (key, value) pairs in portions, in any order.
             Its exceptions pass through, after the portions before them were stored.
     """
-    values = dict(store.get(keys)) if store is not None and keys else {}
+    values = dict(store.get(keys)) if keys else {}
     missing = [key for key in dict.fromkeys(keys) if key not in values]
     for portion in compute(missing) if missing else ():
-        if store is not None:
-            store.put(portion)
+        store.put(portion)
         values.update(portion)
     return [values[key] for key in keys]

@@ -17,6 +17,7 @@ from jobs.chain.arms.pools import arm_pools, arm_rerankers
 from jobs.chain.arms.requests import at_most
 from jobs.chain.journal import Key
 from jobs.chain.pipeline import stages
+from jobs.chain.store.files import StoreFiles
 from jobs.chain.store.spaces import job_store
 from jobs.chain.tables import ARM_STORED
 from jobs.config.config import Config
@@ -92,11 +93,17 @@ class Job:
         """Checks that the sized pools can do the work."""
         check_shares(self.pooled, pools, self.rerankers)
 
-    def stages(self, pools: Mapping[str, Pool], start: int) -> list[Stage]:
-        """Returns the linked stages, with the files that the store has now; `start` is the number of the start."""
-        work = self.compiled.work
-        store = job_store(self.prepared.config, work)
-        return stages(self.prepared, work, self.pooled, pools, self.rerankers, start, store)
+    def open_store(self) -> StoreFiles:
+        """Returns the store, with the files that it has now.
+
+        Raises:
+            ClusterError: It cannot be used.
+        """
+        return job_store(self.prepared.config, self.compiled.work)
+
+    def stages(self, pools: Mapping[str, Pool], start: int, store: StoreFiles) -> list[Stage]:
+        """Returns the linked stages; `start` is the number of the start."""
+        return stages(self.prepared, self.compiled.work, self.pooled, pools, self.rerankers, start, store)
 
     def balances(self, plan: Plan, counts: Mapping[str, int], tables: Mapping[str, list[File]]) -> list[Balance]:
         """Returns the counts that must be equal; `counts` are sums over the shards."""

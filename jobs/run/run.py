@@ -209,7 +209,7 @@ class Night:
 
     def _runner(self, shards: int, watch: Watch) -> Runner:
         start, budget = self.lease.number, self.prepared.config.limits.max_cost_usd
-        chain = self.job.stages(self.session.pools, start)
+        chain = self.job.stages(self.session.pools, start, self.job.open_store())
         watch.costed_as = {stage.name: stage.cost_stage or stage.name for stage in chain}
         if isinstance(self.session, InProcessSession):
             return LocalRunner(chain, start, budget)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cluster import costs
-from cluster.errors import ConfigError
+from cluster.errors import ClusterError, ConfigError
 from cluster.run.meter import Meter
 from cluster.run.session import InProcessSession
 from cluster.run.stage import Stage
@@ -26,6 +26,7 @@ from jobs.chain.completions import Completions
 from jobs.chain.cuts import cuts_of
 from jobs.chain.journal import Key
 from jobs.chain.search_texts import query_texts
+from jobs.chain.store.files import NO_STORE
 from jobs.config.config import Config
 from jobs.job.engine import open_worker_engine
 from jobs.job.opening import open_documents
@@ -80,7 +81,12 @@ class LoadedConfig:
             job.check_engines()
             self._opened = stack.pop_all()
         self.config, self.warnings = self._prepared.config, self._prepared.warnings
-        chain = job.stages(InProcessSession(job.pools).pools, 1)
+        try:
+            store = job.open_store()
+        except ClusterError as error:  # a night needs it, a look at one query does not
+            store = NO_STORE
+            self.warnings = (*self.warnings, f"{error.line} (nothing is taken from the store)")
+        chain = job.stages(InProcessSession(job.pools).pools, 1, store)
         self._work = job.compiled.work
         self._stages = [stage for stage in chain if stage.name not in SKIPPED]
         self._rewriter = Rewriter(self._prepared.rewriting)

@@ -77,15 +77,3 @@ def test_what_was_made_before_the_engine_died_is_kept_and_not_made_again(keys: l
     second = Engine(store, size)
     assert fill(store, keys, second) == [f"computed {key}" for key in keys]
     assert set(second.asked) == distinct - made
-
-
-@given(KEYS)
-def test_without_a_store_each_key_is_computed_once(keys: list[int]) -> None:
-    asked: list[int] = []
-
-    def compute(missing: list[int]) -> list[Portion[int, int]]:
-        asked.extend(missing)
-        return [[(key, key * key) for key in missing]]
-
-    assert fill(None, keys, compute) == [key * key for key in keys]
-    assert asked == list(dict.fromkeys(keys))

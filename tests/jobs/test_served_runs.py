@@ -20,6 +20,7 @@ from workers import scored
 from cluster.errors import ConfigError, DmqrError, Stopped
 from cluster.run.pools import Pool
 from jobs.chain.stages.order import Order
+from jobs.chain.store.files import NO_STORE
 from jobs.config.load import load_config
 from jobs.index.index import index
 from jobs.job.prepare import Prepared, prepare
@@ -237,7 +238,7 @@ def test_workers_share_the_requests_in_flight_of_every_arm_s_server(path: str, r
     assert ablation.pools["rerank"].can_use_gpu
     pools = {"retrieve": Pool(2, 1, 0), "rerank": Pool(4, 1, 0)}
     ablation.check(pools)
-    stages = {stage.name: stage for stage in ablation.stages(pools, 1)}
+    stages = {stage.name: stage for stage in ablation.stages(pools, 1, NO_STORE)}
     found = [one.settings for one in stages["score"].settings["rerankers"]]
     assert [one.max_in_flight for one in found if one.kind == "server"] == [2, 1]
     encoders = [one.encoder for one in found if one.kind == "bi_encoder"]
@@ -250,7 +251,9 @@ def test_workers_share_the_requests_in_flight_of_every_arm_s_server(path: str, r
 def test_the_best_score_is_between_0_and_1_where_a_server_gives_logits(path: str, form: str, best: str) -> None:
     with FakeModels(form, "reranker", score=score) as fake:
         job = prepared(path, f"rerank.base_url={fake.address}", "cluster.address=local")
-    line = {stage.name: stage for stage in run_of(job).stages(dict.fromkeys(("retrieve", "rerank"), Pool(1, 1, 0)), 1)}
+    line = {
+        stage.name: stage for stage in run_of(job).stages(dict.fromkeys(("retrieve", "rerank"), Pool(1, 1, 0)), 1, NO_STORE)
+    }
     scores = {"candidates": [{"doc_id": "a", "score": 2.0, "sources": []}], "scores": [{"doc_id": "a", "score": 4.0}]}
     block = Order(**line["order"].settings)(scored([{"query_id": "a", "query": "a"} | scores]))
     assert line["order"].samples is not None

@@ -289,3 +289,10 @@ def test_arms_share_one_store(nights: Nights, key: str) -> None:
     ablate = json.dumps({"arms": {"other": {key: False}}})
     with pytest.raises(Exception, match="all arms share one store; set it beside ablate"):
         prepare_ablation(load_config(nights.path, [f"ablate={ablate}"]), nights.path)
+
+
+def test_try_does_without_a_store_that_cannot_be_written(nights: Nights) -> None:
+    Path("taken").write_text("a file")
+    with LoadedConfig(load_config(nights.path, ["store=taken/store"]), nights.path, "config") as loaded:
+        assert any("cannot write to taken/store" in one and "nothing is taken from the store" in one for one in loaded.warnings)
+        assert loaded.try_query(QUERIES[0], lambda _: None).row["hits"]
