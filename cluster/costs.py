@@ -81,11 +81,12 @@ def entry(stage: str, component: str, seconds: float = 0.0, **values: Any) -> di
     return {"stage": stage, "component": component, "seconds": seconds} | empty | quantities | values
 
 
-def settle(table: pa.Table, seconds: float, devices: float, start: int) -> pa.Table:
-    """Returns the table with the unsettled entries of its column `costs` scaled and marked as settled.
+def settle(table: pa.Table, seconds: float, devices: float, start: int) -> tuple[pa.Table, bool]:
+    """Returns the table with the unsettled entries of its column `costs` settled, and whether any of them has seconds.
 
-    Entries share equally if none has measured time. Settled entries (of earlier stages, or of completions that an earlier
-    start of the run has stored) stay as they are.
+    Their seconds are scaled to the given sum; they share equally if none has measured time. An entry of what was taken from a
+    store alone has none. Settled entries (of earlier stages, or of completions that an earlier start of the run has stored)
+    stay as they are.
 
     Args:
         table: A block with the column `costs`.
@@ -97,9 +98,12 @@ def settle(table: pa.Table, seconds: float, devices: float, start: int) -> pa.Ta
     flat = column.flatten()
     fresh = pc.equal(flat.field("start"), 0).to_numpy(zero_copy_only=False)
     if not fresh.any():
-        return table
-    measured = np.where(fresh, flat.field("seconds").to_numpy(zero_copy_only=False), 0.0)
-    share = measured / measured.sum() if measured.sum() > 0 else fresh / fresh.sum()
+        return table, False
+    named = [flat.field(name).to_numpy(zero_copy_only=False) for name in ("requests", "searches", "pairs")]
+    fresh_reused = fresh & (flat.field("reused").to_numpy(zero_copy_only=False) > 0) & ~np.any(np.array(named) > 0, axis=0)
+    charged = fresh & ~fresh_reused
+    measured = np.where(charged, flat.field("seconds").to_numpy(zero_copy_only=False), 0.0)
+    share = measured / measured.sum() if measured.sum() > 0 else charged / max(1, charged.sum())
     settled = {
         "seconds": np.where(fresh, share * seconds, flat.field("seconds").to_numpy(zero_copy_only=False)),
         "device_seconds": np.where(
@@ -111,7 +115,8 @@ def settle(table: pa.Table, seconds: float, devices: float, start: int) -> pa.Ta
     lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
     offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
     costs = pa.ListArray.from_arrays(offsets, pa.StructArray.from_arrays(fields, fields=list(COST)), type=COSTS)
-    return table.set_column(table.schema.get_field_index("costs"), pa.field("costs", COSTS), costs)
+    settled_table = table.set_column(table.schema.get_field_index("costs"), pa.field("costs", COSTS), costs)
+    return settled_table, bool(charged.any())
 
 
 class BusyTime:

@@ -82,8 +82,8 @@ class Meter:
             return result
         devices = stage.pool.gpus if stage.pool else 0.0
         name = stage.cost_stage or stage.name
-        settled = costs.settle(result, seconds, devices, self._start)
-        overhead = {"seconds": seconds} if settled is result else {}  # no row has caused the seconds
+        settled, charged = costs.settle(result, seconds, devices, self._start)
+        overhead = {} if charged else {"seconds": seconds}  # no row has caused the seconds
         with contextlib.suppress(IndexError):
             settled = _charge_start_up(settled, name, self._start_up.pop(), devices, self._start)
         return _charge_overhead(settled, name, overhead | take_traffic())

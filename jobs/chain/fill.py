@@ -18,7 +18,7 @@ class Store(Protocol[Key, Value]):
         ...
 
     def put(self, portion: Portion[Key, Value]) -> None:
-        """Stores the values; they are durable when it returns."""
+        """Stores the values, or keeps them until the whole shard is stored."""
         ...
 
 
@@ -29,7 +29,7 @@ def fill(
 ) -> list[Value]:
     """Returns the values of the keys, in order; computes only those that are not stored.
 
-    A portion is stored before the next one is computed, so an interruption loses one portion at most.
+    A portion is put before the next one is computed.
 
     Args:
         store: of the values.

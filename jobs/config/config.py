@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
 
 from cluster.errors import nearest
 from cluster.run.settings import ClusterSettings
@@ -249,6 +249,13 @@ class Config(BaseModel):
     def shown_label(self) -> str | None:
         """Returns the label of the run, else the date of its log."""
         return self.label or self.log.date
+
+    @field_validator("store")
+    @classmethod
+    def _named_store(cls, value: str | None) -> str | None:
+        if value is not None and value != BESIDE_RUNS and (not value or value.startswith("<")):
+            raise ValueError(f"{value!r} is no folder; name one, or leave {BESIDE_RUNS}")
+        return value
 
     @property
     def store_folder(self) -> str | None:

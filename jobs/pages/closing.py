@@ -119,7 +119,7 @@ def closing_page(found: ComparedArms) -> RenderableType:
     for kind in KINDS:
         naive, executed, reused = (of[kind] for of in (found.saving.naive, found.saving.executed, found.saving.reused))
         if naive:
-            again = f", {reused:,} of them from earlier ablations" if reused else ""
+            again = f", {reused:,} of them from the store" if reused else ""
             times = f"{naive / executed:.1f} times less" if executed else "nothing"
             table.add_row(kind, f"{executed:,} in place of {naive:,} ({times}){again}")
     for arm, flags in arm_guards(folder).items():

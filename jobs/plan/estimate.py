@@ -17,7 +17,7 @@ from cluster import costs
 from cluster.run.shards import Manifest, spent
 from jobs.config.config import Config
 from jobs.job.prepare import Prepared
-from jobs.run.pool_sizes import previous_run
+from jobs.run.pool_sizes import mostly_reused, previous_run
 from jobs.run.spending import tries_per_request
 from jobs.runs.starts import Start, driver_spent, known_starts, waited_seconds
 from rewriters.engines.openai.token_count import TokenCounter
@@ -78,13 +78,23 @@ def estimate(
         record = json.loads(prepared.storage.get("run.json") or b"{}")
         starts = known_starts(record, prepared.storage)
         return _by_manifests(prepared, left, done, starts, f"by {len(done):,} shards that are committed")
-    if (run := previous_run(prepared)) is not None:
-        return _by_manifests(prepared, left, run.manifests, run.starts, f"by {run.record['run_id']}, the last run of this kind")
+    run = previous_run(prepared)
+    if run is not None and not mostly_reused(spent(run.manifests)):
+        basis = f"by {run.record['run_id']}, the last run of this kind"
+        shared = prepared.config.store is not None and isinstance(prepared.engine, VllmSettings | OpenaiSettings)
+        basis += "; what the store has costs nothing" if shared else ""
+        return _by_manifests(prepared, left, run.manifests, run.starts, basis, at_most=shared)
     return _by_tokenizer(prepared, left, texts, searches or {})
 
 
 def _by_manifests(
-    prepared: Prepared, left: int, manifests: Sequence[Manifest], before: Sequence[Start], basis: str
+    prepared: Prepared,
+    left: int,
+    manifests: Sequence[Manifest],
+    before: Sequence[Start],
+    basis: str,
+    *,
+    at_most: bool = False,
 ) -> Estimate:
     total, start_up = _split_start_up(spent(manifests))
     scale = left / max(1, sum(manifest.counts["queries"] for manifest in manifests))
@@ -100,7 +110,7 @@ def _by_manifests(
     waited = waited_seconds(before)
     wall = sum(one["wall_seconds"] for one in before)
     return Estimate(
-        basis, **tokens, at_most=False, tries_apart=0, seconds=sums.get("seconds", 0.0) + once, usd=usd,
+        basis, **tokens, at_most=at_most, tries_apart=0, seconds=sums.get("seconds", 0.0) + once, usd=usd,
         wall_seconds=max(0.0, wall - waited) * scale if before else None, pools=_pools(before), waited=waited,
     )  # fmt: skip
 

@@ -26,6 +26,7 @@ from jobs.log.dedup import dedup
 from jobs.plan.ablation import ablation_rows, planned_ablation
 from jobs.plan.estimate import SAMPLE, estimate
 from jobs.plan.searches import all_searches
+from jobs.run.draft import check_version
 from jobs.run.finish import unwritten_tables
 from jobs.run.job import Job, run_of
 from jobs.run.pool_sizes import CALIBRATION, has_auto, known_seconds, seconds_words, with_seconds
@@ -67,6 +68,8 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None)
         shards = len(log.shards)
     else:
         check_inputs(stored, prepared.inputs, storage.root)
+        if storage.stat(SUCCESS) is None:
+            check_version(stored, storage.root)
         counts, shards, texts = stored.counts, len(stored.shards), _stored_texts(prepared, stored)
     done = list(manifests(storage))
     finished = storage.stat(SUCCESS) is not None

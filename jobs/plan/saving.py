@@ -20,7 +20,7 @@ from jobs.tables import ORIGINAL
 class Saving:
     """Requests, searches and pairs: of all arms, each alone, and of the ablation.
 
-    `executed` has each distinct one once; `reused` of them were taken from earlier ablations.
+    `executed` has each distinct one once; `reused` of them were taken from the store.
     """
 
     naive: Mapping[str, int]

@@ -136,7 +136,18 @@ def known_seconds(prepared: Prepared, pools: Mapping[str, Pool], tally: Tally) -
     run = previous_run(prepared)
     if run is None or not _same_workers(run.record, pools):
         return None
-    return _of_pools(f"{run.record['run_id']}, the last run of this kind", _sums(summed(run.manifests)), pools)
+    before = summed(run.manifests)
+    if mostly_reused(before.spent):  # what it took from the store says little of what the next log costs
+        return None
+    return _of_pools(f"{run.record['run_id']}, the last run of this kind", _sums(before), pools)
+
+
+def mostly_reused(spent: costs.Totals) -> bool:
+    """Returns whether a stage took more from the store than it made."""
+    return any(
+        sums.get("reused", 0) > sums.get("requests", 0) + sums.get("searches", 0) + sums.get("pairs", 0)
+        for sums in (costs.stage_sums(spent, stage) for stage in spent)
+    )
 
 
 def previous_run(prepared: Prepared) -> RunFolder | None:

@@ -64,7 +64,7 @@ def flat(rows: list[list[dict[str, Any]]]) -> pa.StructArray:
 def test_fresh_entries_share_the_seconds_of_the_call_and_settled_ones_stay(
     rows: list[list[dict[str, Any]]], seconds: float, devices: float, start: int
 ) -> None:
-    after = settle(table(rows), seconds, devices, start).column("costs").to_pylist()
+    after = settle(table(rows), seconds, devices, start)[0].column("costs").to_pylist()
     assert [len(row) for row in after] == [len(row) for row in rows]
     pairs = [pair for before, now in zip(rows, after, strict=True) for pair in zip(before, now, strict=True)]
     fresh = [now for before, now in pairs if before["start"] == 0]
@@ -81,18 +81,30 @@ def test_fresh_entries_share_the_seconds_of_the_call_and_settled_ones_stay(
 def test_a_slice_of_a_chunked_table_settles_like_a_table_of_its_own(rows: list[list[dict[str, Any]]], cut: int) -> None:
     chunked = pa.concat_tables([table(rows), table(rows[::-1])]).slice(min(cut, len(rows)))
     own = table((rows + rows[::-1])[min(cut, len(rows)) :])
-    assert settle(chunked, 7.0, 1.0, 3).column("costs").to_pylist() == settle(own, 7.0, 1.0, 3).column("costs").to_pylist()
+    assert (
+        settle(chunked, 7.0, 1.0, 3)[0].column("costs").to_pylist() == settle(own, 7.0, 1.0, 3)[0].column("costs").to_pylist()
+    )
 
 
 def test_what_was_measured_decides_the_shares() -> None:
-    settled = settle(table([[entry("s", "a", 3.0)], [entry("s", "b", 1.0)]]), 8.0, 0.0, 1).column("costs").to_pylist()
+    settled = settle(table([[entry("s", "a", 3.0)], [entry("s", "b", 1.0)]]), 8.0, 0.0, 1)[0].column("costs").to_pylist()
     assert [row[0]["seconds"] for row in settled] == [6.0, 2.0]
 
 
 def test_entries_without_a_measurement_share_equally() -> None:
-    settled = settle(table([[entry("s", "a")], [entry("s", "b"), entry("s", "c")]]), 6.0, 2.0, 1).column("costs").to_pylist()
+    settled = settle(table([[entry("s", "a")], [entry("s", "b"), entry("s", "c")]]), 6.0, 2.0, 1)[0].column("costs").to_pylist()
     assert [one["seconds"] for row in settled for one in row] == [2.0, 2.0, 2.0]
     assert [one["device_seconds"] for row in settled for one in row] == [4.0, 4.0, 4.0]
+
+
+def test_an_entry_of_what_was_taken_from_a_store_alone_has_no_seconds() -> None:
+    hit = entry("s", "hit", reused=2)
+    rows, charged = settle(table([[hit], [entry("s", "a"), entry("s", "some", searches=1, reused=3)]]), 6.0, 2.0, 1)
+    assert [one["seconds"] for row in rows.column("costs").to_pylist() for one in row] == [0.0, 3.0, 3.0]
+    assert charged
+    rows, charged = settle(table([[hit], [hit]]), 6.0, 2.0, 1)
+    assert [(one["seconds"], one["start"]) for row in rows.column("costs").to_pylist() for one in row] == [(0.0, 1)] * 2
+    assert not charged
 
 
 # ---------------------------------------------------------------- totals

@@ -124,7 +124,7 @@ class RunMaker:
             mine = [row for row in rows if row["shard"] == shard.number]
             if keep_runs:
                 mine[0]["stored"] = [self._lists(shard.number, mine)]
-            block = settle(fuse(pa.Table.from_pylist(mine, RETRIEVED)), 0.5, 0.0, 1)
+            block = settle(fuse(pa.Table.from_pylist(mine, RETRIEVED)), 0.5, 0.0, 1)[0]
             if config.rerank.kind != "none":
                 candidates = block["fused"].to_pylist()
                 pairs = [[entry("rerank", "cross_encoder", 1.0, start=1, pairs=len(found))] for found in candidates]

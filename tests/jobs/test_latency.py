@@ -59,7 +59,7 @@ def block(count: int) -> pa.Table:
 
 
 def spent(table: pa.Table) -> list[Row]:
-    return [one for row in costs.settle(table, 1.0, 0.0, 9).column("costs").to_pylist() for one in row]
+    return [one for row in costs.settle(table, 1.0, 0.0, 9)[0].column("costs").to_pylist() for one in row]
 
 
 # ---------------------------------------------------------------- at the wire

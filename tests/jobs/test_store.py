@@ -16,13 +16,15 @@ from blocks import index_fields
 from fake_models import FakeModels
 from fake_server import FakeServer, refusal
 from in_process_runs import prepared_job, run_in_process
+from report_runs import page
 from whole_runs import rows
 
-from cluster.errors import ClusterError, Stopped
+from cluster.errors import ClusterError, ConfigError, Stopped
 from jobs.chain.store.files import StoreFiles
 from jobs.config.load import load_config
 from jobs.run.ablation import prepare_ablation
 from jobs.run.job import Job
+from jobs.runs.folder import open_run
 from jobs.try_one.loaded import LoadedConfig
 from retrievers.local.build import build_local_index
 
@@ -263,10 +265,11 @@ def test_a_file_that_was_merged_since_is_looked_for_once_more(nights: Nights, mo
     assert folder.is_dir()
 
 
-def test_a_damaged_file_is_named(nights: Nights) -> None:
+@pytest.mark.parametrize("damage", [lambda data: b"PAR1", lambda data: data[:40] + b"\0" * 40 + data[80:]])
+def test_a_damaged_file_is_named(nights: Nights, damage: Callable[[bytes], bytes]) -> None:
     folder = nights.run("one")[0]
     for file in (folder.parent / "store").glob("v1/completions/*/*.parquet"):
-        file.write_bytes(b"PAR1")
+        file.write_bytes(damage(file.read_bytes()))
     with pytest.raises((ClusterError, Stopped), match=r"is damaged .*; remove it, what it held is made anew"):
         nights.run("two")
 
@@ -296,3 +299,52 @@ def test_try_does_without_a_store_that_cannot_be_written(nights: Nights) -> None
     with LoadedConfig(load_config(nights.path, ["store=taken/store"]), nights.path, "config") as loaded:
         assert any("cannot write to taken/store" in one and "nothing is taken from the store" in one for one in loaded.warnings)
         assert loaded.try_query(QUERIES[0], lambda _: None).row["hits"]
+
+
+def test_workers_in_another_folder_use_the_same_store(nights: Nights, tmp_path: Path) -> None:
+    store = nights.job("one").open_store()
+    assert store.root == str(tmp_path / "runs" / "store")
+
+
+def test_an_empty_answer_is_asked_for_again(nights: Nights, llm: FakeServer) -> None:
+    llm._text = lambda body: "" if QUERIES[0] in json.dumps(body) else json.dumps({"general": "about it"})
+    first = nights.run("one")[0]
+    assert len(rows(first, "errors")) == 1
+    llm._text = lambda body: json.dumps({"general": "about it"})
+    second, sent, _ = nights.run("two")
+    assert sent == 1
+    assert not rows(second, "errors")
+
+
+def test_of_two_answers_to_one_request_the_first_counts(nights: Nights, llm: FakeServer) -> None:
+    """Two jobs at once, each of which asks: a later night has the texts of one of them, always the same."""
+    said = iter(range(100))
+    llm._text = lambda body: json.dumps({"general": f"answer {next(said)}"})
+    first = nights.run("one")[0]
+    files = sorted((first.parent / "store").glob("v1/completions/*/*.parquet"))
+    kept = [(file, file.read_bytes()) for file in files]
+    for file in files:
+        file.unlink()
+    nights.run("two")
+    for number, (file, data) in enumerate(kept):
+        file.with_name(file.name.replace(".parquet", f"{number}.parquet")).write_bytes(data)
+    third = nights.run("three")[0]
+    texts = [{(one["query_id"], one["text"]) for one in rows(folder, "rewrites")} for folder in (first, third)]
+    assert texts[0] == texts[1]
+
+
+def test_what_is_taken_from_the_store_has_no_seconds_and_is_shown(nights: Nights) -> None:
+    first = nights.run("one")[0]
+    log([*QUERIES, NEW])
+    second = nights.run("two")[0]
+    hits = [one for one in rows(second, "costs") if one["reused"] and not one["requests"] + one["pairs"] + one["searches"]]
+    assert {one["stage"] for one in hits} == {"rewrite", "rerank"}
+    assert {one["seconds"] for one in hits} == {0.0}
+    shown = page(open_run(str(second)))
+    assert f"{len(rows(second, 'scores'))} pairs, {len(rows(first, 'scores'))} of them from the store" in str(shown.rows)
+
+
+@pytest.mark.parametrize("value", ["<output>/other", ""])
+def test_a_store_is_a_folder(nights: Nights, value: str) -> None:
+    with pytest.raises(ConfigError, match=r"store: .* is no folder; name one, or leave <output>/store"):
+        load_config(nights.path, [f"store={json.dumps(value)}"])

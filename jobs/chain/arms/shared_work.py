@@ -25,6 +25,7 @@ from jobs.job.keys import identity_fields
 from retrievers.analyzer import ANALYZE_VERSION
 from retrievers.elastic.settings import FOREIGN, ElasticSettings
 from retrievers.hybrid.settings import search_names
+from retrievers.joined import JOINED_VERSION
 from retrievers.retriever import RetrieverSettings
 from retrievers.settings import FuseSettings, RerankSettings, TypoSettings
 from rewriters.engines.settings import EngineSettings
@@ -177,7 +178,7 @@ class OpenedBy:
         as one (`retrievers/joined.py`), and which texts are long for Elasticsearch, is by the words of this version.
         """
         known: dict[str, Any] = {"index": dict(self.identity), "settings": identity_fields(self.settings), "depth": self.depth}
-        known["analyze"] = ANALYZE_VERSION
+        known["versions"] = [ANALYZE_VERSION, JOINED_VERSION]
         return digest(known | {"states": dict(self.states)} if self.states else known)
 
     @property

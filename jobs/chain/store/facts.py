@@ -56,10 +56,10 @@ def stored_completions(files: StoreFiles, asked: Sequence[EngineRequest]) -> dic
 
 
 def put_completions(files: StoreFiles, made: Mapping[EngineRequest, CompletionRecord]) -> None:
-    """Stores the completions that did not fail and were not read from the store."""
+    """Stores the completions that are no failures, nor empty, and were not read from the store."""
     by_space = defaultdict(list)
     for asked, one in made.items():
-        if one.completion.error_reason is None and one.start != REUSED:
+        if (one.completion.text or "").strip() and one.start != REUSED:
             row = asdict(one.completion) | asked.key._asdict() | {"prompt": one.prompt, "device_seconds": one.device_seconds}
             by_space[asked.space].append(row)
     for name, rows in by_space.items():

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from cluster.errors import ClusterError
+from cluster.errors import ClusterError, UnavailableError
 from cluster.storage import Storage, open_storage
 from cluster.storage.ahead import ahead
 
@@ -31,6 +31,8 @@ VERSION = "v1"  # in the path: an older program does not see a newer layout
 ABOUT = "about.json"
 ENDING = ".parquet"
 CONCURRENT_READS = 8
+_MADE = "made_at"
+_MADE_AT = pa.field(_MADE, pa.timestamp("ms", "UTC"))  # when the row was put: the oldest of one key counts
 _RANGE = 12  # hex digits of a query_id in a file's name
 
 
@@ -59,32 +61,33 @@ class StoreFiles:
     names: Mapping[Space, Sequence[str]]
 
     def rows(self, space: Space, schema: pa.Schema, query_ids: Sequence[str]) -> pa.Table:
-        """Returns the stored rows of these queries.
+        """Returns the stored rows of these queries, newest first: who keeps the last of one key has that made first.
 
-        A file that is gone was merged with others since: the space is listed once more.
+        Where a file is gone, the space is listed once more: it may have been merged with others.
 
         Raises:
             ClusterError: A file is damaged.
         """
-        storage = open_storage(self.root)
+        storage, stored = open_storage(self.root), schema.append(_MADE_AT)
         ends = min(query_ids)[:_RANGE], max(query_ids)[:_RANGE]
         wanted = pa.array(sorted(set(query_ids)), pa.string())
 
         def read(name: str) -> pa.Table:
-            rows = _read(storage, f"{space.folder}/{name}", schema)
+            rows = _read(storage, f"{space.folder}/{name}", stored)
             return rows.filter(pc.is_in(rows.column("query_id"), wanted))
 
         try:
             found = list(ahead(read, _within(self.names.get(space, ()), *ends), CONCURRENT_READS))
         except FileNotFoundError:
             found = list(ahead(read, _within(_listed(storage, space), *ends), CONCURRENT_READS))
-        return pa.concat_tables([schema.empty_table(), *found])
+        return pa.concat_tables([stored.empty_table(), *found]).sort_by([(_MADE, "descending")]).drop_columns(_MADE)
 
     def put(self, space: Space, rows: pa.Table) -> None:
         """Stores rows as one file; they are durable when it returns."""
         if not rows.num_rows:
             return
-        rows, sink = rows.sort_by("query_id"), io.BytesIO()
+        now = pa.repeat(pa.scalar(int(time.time() * 1000), _MADE_AT.type), rows.num_rows)
+        rows, sink = rows.sort_by("query_id").append_column(_MADE_AT, now), io.BytesIO()
         first, last = (rows.column("query_id")[place].as_py()[:_RANGE] for place in (0, rows.num_rows - 1))
         pq.write_table(rows, sink, compression="zstd")
         open_storage(self.root).put(f"{space.folder}/{first}-{last}-{uuid.uuid4().hex[:12]}{ENDING}", sink.getvalue())
@@ -114,7 +117,10 @@ def open_store(root: str, spaces: Mapping[Space, Mapping[str, Any]]) -> StoreFil
         return names
 
     try:
-        return StoreFiles(root, dict(zip(spaces, ahead(opened, spaces, CONCURRENT_READS), strict=True)))
+        # workers have another current folder: the path is absolute
+        return StoreFiles(storage.root, dict(zip(spaces, ahead(opened, spaces, CONCURRENT_READS), strict=True)))
+    except UnavailableError:
+        raise
     except OSError as error:
         words = f"store: cannot write to {root}: {error.strerror or error}; name another folder, or null to do without"
         raise ClusterError("storage-unwritable", words) from error
@@ -139,6 +145,8 @@ def _read(storage: Storage, key: str, schema: pa.Schema) -> pa.Table:
     try:
         with storage.open(key) as file:
             return pq.read_table(file, schema=schema)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # of the storage; without a number: of the bytes
+            raise
         where = storage.url(key)
         raise ClusterError("run-damaged", f"{where}: is damaged ({error}); remove it, what it held is made anew") from error

@@ -34,7 +34,8 @@ def kept_spaces(config: Config, work: SharedWork) -> dict[Space, Mapping[str, An
         if not isinstance(engine.settings, RecordedSettings):
             found[completions_space(engine.space)] = {"engine": engine.identity}
     for key, retriever in work.retrievers.items():
-        if not _keeps(config.retrieve.store, retriever.name, retriever.settings):
+        unknown = any("unknown" in state for state in retriever.states.values())  # nobody could tell that a list is still right
+        if unknown or not _keeps(config.retrieve.store, retriever.name, retriever.settings):
             continue
         about = {"retriever": retriever.name, "index": dict(retriever.identity), "depth": retriever.depth}
         found[lists_space(retriever.space)] = about

@@ -3,9 +3,9 @@
 An ablation does the work of all arms once, so no arm's cost is measured by itself. It is the number of requests, searches and
 pairs that the arm needs (`jobs.chain.arms.needs`), times what one of that kind cost in this ablation: the seconds,
 accelerator seconds and tokens of a component (`RunFolder.spent`) over the number that was made, each with all attempts at it.
-What was reused from an earlier ablation is no part of either; a component of which nothing was made here has no known cost,
-nor has an arm that needs it. Fusing, ordering, writing, the start-up of workers, the driver and nodes without work are not
-divided among arms: they are no part of these costs.
+What was taken from the store is no part of either; a component of which less was made here than was taken from there has no
+known cost, nor has an arm that needs it. Fusing, ordering, writing, the start-up of workers, the driver and nodes without work
+are not divided among arms: they are no part of these costs.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _cost(run: RunFolder, needs: Sequence[Need]) -> Totals | None:
     cost: Totals = {}
     for need in needs:
         sums = run.spent.get(KINDS[need.quantity], {}).get(need.component, {})
-        if need.amount and not sums.get(need.quantity):
+        if need.amount and sums.get(need.quantity, 0) <= sums.get("reused", 0):
             return None
         # costs count attempts at a request, and an arm needs it once, at what all of them cost
         made = run.counts[f"made/{need.quantity}/{need.component}"] or sums.get(need.quantity, 0)

@@ -277,7 +277,8 @@ class Figures:
             return self.counts["results"]
         if self.failed_in("rerank"):
             return None
-        return int(costs.stage_sums(self.run.spent, "rerank").get("pairs", 0))
+        sums = costs.stage_sums(self.run.spent, "rerank")
+        return int(sums.get("pairs", 0) + sums.get("reused", 0))
 
     @cached_property
     def starts(self) -> list[Start]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from cluster import costs
 from jobs.chain.error_counts import many_fallbacks
 from jobs.chain.pipeline import COSTED
 from jobs.job.changing import noted_changes
@@ -226,7 +227,9 @@ def stages(figures: Figures, spending: Spending) -> list[StageRow]:
         words["rewrite"] = f"{queries(worked)}, {number(counts['planned'])} rewrites planned", made
     if reranked:
         went = [f"{number(counts['results'])} results", _failed(figures, "rerank")]
-        words["rerank"] = f"{number(total['pairs'])} pairs", went
+        known = costs.stage_sums(run.spent, "rerank").get("reused", 0)
+        pairs = f"{number(total['pairs'] + known)} pairs"
+        words["rerank"] = pairs + (f", {number(known)} of them from the store" if known else ""), went
     dedup = [
         f"{number(planned['queries'])} distinct queries",
         f"{number(figures.repeated)} repeated",
