@@ -81,7 +81,7 @@ def estimate(
     run = previous_run(prepared)
     if run is not None and not mostly_reused(spent(run.manifests)):
         basis = f"by {run.record['run_id']}, the last run of this kind"
-        shared = prepared.config.store is not None and isinstance(prepared.engine, VllmSettings | OpenaiSettings)
+        shared = prepared.config.store is not None and isinstance(prepared.config.rewrite.engine, VllmSettings | OpenaiSettings)
         basis += "; what the store has costs nothing" if shared else ""
         return _by_manifests(prepared, left, run.manifests, run.starts, basis, at_most=shared)
     return _by_tokenizer(prepared, left, texts, searches or {})

@@ -102,7 +102,8 @@ def test_the_night_before_says_it_where_only_the_log_is_another(prepared: Prepar
     storage.put("run.json", json.dumps(record).encode())
     expected = estimate(prepared, 20, [], ["sea"])
     assert expected is not None
-    assert (expected.prompt_tokens, expected.basis) == (2000, "by small-0123456789ab, the last run of this kind")
+    assert (expected.prompt_tokens, expected.at_most) == (2000, True)
+    assert expected.basis == "by small-0123456789ab, the last run of this kind; what the store has costs nothing"
     assert expected.wall_seconds is None
     away = [{"service": "S3", "reason": "gone", "began": 100.0, "seconds": 30.0}]
     away += [{"service": "Elasticsearch", "reason": "gone", "began": 120.0, "seconds": 20.0}]
