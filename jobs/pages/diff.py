@@ -16,7 +16,8 @@ from jobs.measure.evaluate.evaluate import FEW_QUERIES, figure, looked_notes, ma
 from jobs.measure.evaluate.intervals import LEVEL
 from jobs.measure.evaluate.looked import MARK
 from jobs.measure.evaluate.measure import title
-from jobs.pages.wording import duration, money, percent, shown
+from jobs.pages.wording import duration, percent, shown
+from jobs.terminal.formats import money
 
 MOST_LINES = 20  # of a section of what was given
 _WIDTH = 60  # characters of a text

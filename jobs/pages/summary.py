@@ -22,7 +22,7 @@ from jobs.measure.evaluate.measure import title
 from jobs.runs.folder import REPORT, RunFolder
 from jobs.runs.starts import unknown_losses
 from jobs.tables import ORIGINAL, RUNGS
-from jobs.terminal.formats import clock, planned_rewrites, queries, unpriced
+from jobs.terminal.formats import clock, money, planned_rewrites, queries, unpriced
 
 
 def closing_table(
@@ -68,13 +68,14 @@ def fallback_rows(counts: Mapping[str, int]) -> Iterator[tuple[str, str]]:
 def spending_rows(run: RunFolder, prices: Prices | None) -> Iterator[tuple[str, str]]:
     """Yields the rows of a closing table that say what was spent, and what was lost."""
     billed = None if prices is None else run.bill(prices)
-    yield "cost", _cost(run.spent, list(run.spent), None if billed is None else billed.usd)
+    total = 0.0 if billed is None else billed.usd
+    yield "cost", _cost(run.spent, list(run.spent), None if billed is None else billed.usd, total)
     for stage in (*(name for name in COSTED if name in run.spent), *(name for name in run.spent if name not in COSTED)):
         usd = None if billed is None else billed.of_stages([stage])
         if _shown(costs.stage_sums(run.spent, stage), usd):
-            yield f"  {stage}", _cost(run.spent, [stage], usd)
+            yield f"  {stage}", _cost(run.spent, [stage], usd, total)
     if billed is not None and billed.nodes:
-        yield "  idle", f"${billed.idle:.4f}" + (f", and ${billed.lost:.4f} lost" if billed.lost else "")
+        yield "  idle", money(billed.idle, total) + (f", and {money(billed.lost, total)} lost" if billed.lost else "")
     if lost := run.counts.get("lost_requests", 0):
         yield "lost", f"{counted('requests', lost)} were sent without an answer that was kept: a start was killed"
     elif unknown_losses(run.starts, run.storage.root):
@@ -168,9 +169,9 @@ def _shown(sums: Mapping[str, float], usd: float | None) -> bool:
     return bool(usd and usd >= 0.00005) or any(round(value) for value in sums.values())
 
 
-def _cost(spent: Totals, stages: list[str], usd: float | None) -> str:
+def _cost(spent: Totals, stages: list[str], usd: float | None, total: float) -> str:
     sums = costs.stage_sums(spent, *stages)
-    parts = [] if usd is None else [f"${usd:.4f}"]
+    parts = [] if usd is None else [money(usd, total)]
     if stages != [costs.DRIVER]:
         parts.append(f"{clock(sums.get('seconds', 0))} of work")
     parts += [counted(name, sums[name]) for name in costs.QUANTITIES if sums.get(name)]

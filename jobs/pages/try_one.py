@@ -15,7 +15,7 @@ from jobs.chain.pipeline import COSTED
 from jobs.pages.provenance import NOT_THERE, SHOWN_RESULTS, Results, fused_ranks
 from jobs.pages.summary import counted
 from jobs.tables import NOTES, ORIGINAL
-from jobs.terminal.formats import clock, one_line, printable, shortened
+from jobs.terminal.formats import clock, money, one_line, printable, shortened
 from jobs.try_one.trial import TextId, Trial, is_chosen, text_names
 from retrievers.lists import TOGETHER
 from rewriters.outcome.retries import FIRST_TRY
@@ -265,8 +265,8 @@ def _costs(trial: Trial) -> Table:
 
 def _cost(trial: Trial) -> str:
     seconds = costs.stage_sums(trial.spent).get("seconds", 0)
-    money = "" if trial.usd is None else f"${trial.usd:.6f}, ${1000 * trial.usd:.4f} per 1,000 queries, "
-    return f"{money}{seconds:.2f} s of work" + (f"; {trial.unpriced}" if trial.unpriced else "")
+    usd = "" if trial.usd is None else f"{money(trial.usd)}, {money(1000 * trial.usd)} per 1,000 queries, "
+    return f"{usd}{seconds:.2f} s of work" + (f"; {trial.unpriced}" if trial.unpriced else "")
 
 
 def _quantities(trial: Trial) -> str:

@@ -11,7 +11,8 @@ from rich.text import Text
 
 from jobs.measure.evaluate.evaluate import figure
 from jobs.measure.evaluate.intervals import LEVEL
-from jobs.tune.conclusions import choices, conclusion_written, conclusions, interval_words, p_words, tuning_notes
+from jobs.terminal.formats import p_words
+from jobs.tune.conclusions import choices, conclusion_written, conclusions, interval_words, tuning_notes
 from jobs.tune.gaps import Gap
 from jobs.tune.steps import ALONE, EQUAL, Setting
 from jobs.tune.tune import Tuning

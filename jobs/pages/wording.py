@@ -1,8 +1,6 @@
-"""Formatting of numbers, money, times and untrusted texts for the report."""
+"""Formatting of numbers, times and untrusted texts for the report."""
 
 from __future__ import annotations
-
-import math
 
 from jobs.terminal.formats import clock
 
@@ -45,18 +43,6 @@ def duration(seconds: float) -> str:
     if 0 < seconds < 0.05:
         return "< 0.1 s"
     return f"{seconds:.1f} s" if seconds < 9.95 else clock(seconds)
-
-
-def money(usd: float, of: float | None = None) -> str:
-    """Returns USD like '$1,234.50' or '$0.0123'.
-
-    Args:
-        usd: the amount.
-        of: the total that sets the precision: three significant digits of it, cents at least; None: the amount itself.
-    """
-    whole = usd if of is None else of
-    places = 2 if whole <= 0 else min(9, max(2, 2 - math.floor(math.log10(whole))))
-    return f"${usd:,.{places}f}"
 
 
 def size(count: float) -> str:

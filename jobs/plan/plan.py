@@ -197,7 +197,7 @@ def _estimate_rows(expected: dict[str, Any] | None) -> dict[str, str]:
         words["work"] = f"about {clock(expected['seconds'])} of all workers together{waited}"
     words["wall time"] = _wall(expected)
     if expected["usd"] is not None:
-        words["cost"] = f"{'at most' if expected['at_most'] else 'about'} ${expected['usd']:,.4f}{_apart(expected)}"
+        words["cost"] = f"{'at most' if expected['at_most'] else 'about'} {money(expected['usd'])}{_apart(expected)}"
     return words | {"": expected["basis"]}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -63,9 +64,21 @@ def per_second(rate: float) -> str:
     return f"{rate:,.1f}/s" if rate < 100 else f"{rate:,.0f}/s"
 
 
-def money(usd: float) -> str:
-    """Returns '$0.0123', '$1,234.50'."""
-    return f"${usd:.4f}" if usd < 1 else f"${usd:,.2f}"
+def money(usd: float, of: float | None = None) -> str:
+    """Returns USD like '$1,234.50' or '$0.0123'.
+
+    Args:
+        usd: the amount.
+        of: the total that sets the precision: three significant digits of it, cents at least; None: the amount itself.
+    """
+    whole = usd if of is None else of
+    places = 2 if whole <= 0 else min(9, max(2, 2 - math.floor(math.log10(whole))))
+    return f"${usd:,.{places}f}"
+
+
+def p_words(p: float) -> str:
+    """Returns a p-value like '.012' or '< .001'; '-' where there is none."""
+    return "-" if math.isnan(p) else "< .001" if p < 0.001 else f"{p:.3f}".removeprefix("0")
 
 
 def short(number: float) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from jobs.measure.evaluate.evaluate import figure
+from jobs.terminal.formats import p_words
 from jobs.tune.gaps import Gap, gap_of_the_best
 from jobs.tune.steps import ALONE, EQUAL, Setting, TuningStep
 from jobs.tune.tune import Tuning
@@ -85,8 +85,3 @@ def _compared(what: str, name: str, found: Gap | None, words: str) -> str:
 def interval_words(found: Gap) -> str:
     """Returns an interval like '+.0012 to +.0345'."""
     return f"{figure(found.low, '+')} to {figure(found.high, '+')}"
-
-
-def p_words(p: float) -> str:
-    """Returns a p-value like '.012' or '< .001'; '-' where there is none."""
-    return "-" if math.isnan(p) else "< .001" if p < 0.001 else f"{p:.3f}".removeprefix("0")

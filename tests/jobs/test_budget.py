@@ -20,6 +20,7 @@ from jobs.config.load import load_config
 from jobs.job.prepare import prepare
 from jobs.run.pool_sizes import PoolSizes
 from jobs.run.stopping import Stopped
+from jobs.terminal.formats import money
 
 COUNT, TOKENS = 400, 100
 PRICE = TOKENS / 1e4  # USD of a request: 100 USD for a million tokens
@@ -131,7 +132,7 @@ def test_a_quarter_of_the_money_pays_for_a_quarter_of_the_requests(night: Callab
         sent = sum(server.sends.values())
         assert 0.9 * limit <= sent * PRICE <= limit
         committed = len(list(prepared.storage.list("commits")))
-        assert f"${sent * PRICE:.4f} are spent".replace("$1.0000", "$1.00") in str(stopped.value)
+        assert f"{money(sent * PRICE)} are spent" in str(stopped.value)
         assert f"{committed} of {shards} shards are committed" in str(stopped.value)
         assert committed == (2 if shards == 10 else 0)
         # The same command sends nothing more: the money of the shard that was given up is spent, too.

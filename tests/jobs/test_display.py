@@ -50,7 +50,7 @@ def test_eighty_columns() -> None:
         "rerank    12,000   1,234/s      500      400   81%  1 of 2 workers",
         "write     12,000    40.0/s        0        0    2%",
         "errors    12 queries: truncated 7, not_recorded 5",
-        "cost      $0.5200, 13 k requests, 120 k searches",
+        "cost      $0.520, 13 k requests, 120 k searches",
         "tokens    3.1 M read (2.2 M cached), 410 k written",
     ]
 
@@ -67,7 +67,7 @@ def test_forty_columns_show_what_is_needed_most() -> None:
     assert lines[0] == "working           12,000 of 50,000  26 %"
     assert lines[2:5] == ["            done  waiting", "read      15,000        0", "rewrite   13,400      600  slowest"]
     assert lines[7] == "rerank    12,000      400  1 of 2"
-    assert lines[9:11] == ["errors    12 queries: 2 reasons", "cost      $0.5200, 13 k requests"]
+    assert lines[9:11] == ["errors    12 queries: 2 reasons", "cost      $0.520, 13 k requests"]
 
 
 @pytest.mark.parametrize("state", [WORKING, replace(WORKING, total=0), replace(WORKING, phase="stopping: " + "x" * 90)])
@@ -138,7 +138,7 @@ def test_nothing_that_is_shown_can_move_the_cursor() -> None:
         (State("reading the log"), "reading the log"),
         (
             State("working", done=1500, total=4000, before=500, errors=1, usd=0.12345, began=340.0),
-            "1,500/4,000 queries, 38% of the work, 100/s, ETA 25 s, 1 query with errors, $0.1235",
+            "1,500/4,000 queries, 38% of the work, 100/s, ETA 25 s, 1 query with errors, $0.123",
         ),
         (State("working", done=4000, total=4000, errors=2, usd=1234.5, began=340.0, reasons={"echo": 3}),
          "4,000/4,000 queries, 2 queries with errors (echo 3), $1,234.50"),
@@ -149,7 +149,7 @@ def test_nothing_that_is_shown_can_move_the_cursor() -> None:
         (
             WORKING,
             "12,000/50,000 queries, 26% of the work, 40.0/s, ETA 15 min 50 s, "
-            "12 queries with errors (truncated 7, not_recorded 5), tokens 3.1 M read (2.2 M cached), 410 k written, $0.5200; "
+            "12 queries with errors (truncated 7, not_recorded 5), tokens 3.1 M read (2.2 M cached), 410 k written, $0.520; "
             "rewrite 13,400 done, 1,000 at work, 600 waiting, 38.0/s, slowest; "
             "retrieve 12,900 done, 500 at work, 44.0/s; "
             "rerank 12,000 done, 500 at work, 400 waiting, 1,234/s, 1 of 2 workers",
@@ -181,6 +181,6 @@ def test_numbers() -> None:
         "1.0 M",
         "12.3 M",
     ]
-    assert [money(usd) for usd in (0.0, 0.12345, 1.0, 1234.5)] == ["$0.0000", "$0.1235", "$1.00", "$1,234.50"]
+    assert [money(usd) for usd in (0.0, 0.12345, 1.0, 1234.5)] == ["$0.00", "$0.123", "$1.00", "$1,234.50"]
     assert listed({"a": 12_000, "bb": 2, "c": 1}, 16) == "a 12,000, 2 more"
     assert listed({"a": 12_000, "bb": 2, "c": 1}) == "a 12,000, bb 2, c 1"

@@ -265,9 +265,9 @@ def test_the_table_says_what_is_expected() -> None:
     cells = dict(zip(*(list(column.cells) for column in table.columns), strict=True))
     assert cells["state"] == "1 of 2 shards committed: 2 queries left"
     assert cells["tokens"] == "about 1,200 of prompts (900 of them cached), about 80 written"
-    assert (cells["work"], cells["cost"]) == ("about 1 min 30 s of all workers together", "about $0.2500")
+    assert (cells["work"], cells["cost"]) == ("about 1 min 30 s of all workers together", "about $0.250")
     assert cells["wall time"] == "about 1 min 00 s with its workers (rewrite 2), by its queries per second"
-    over = "the run will stop before its end: $0.2500 are expected, limits.max_cost_usd is $0.2000"
+    over = "the run will stop before its end: $0.250 are expected, limits.max_cost_usd is $0.200"
     assert str(cells["warning"]) == over
     assert over_budget(planned | {"max_cost_usd": 0.25}) is None
     assert over_budget(planned | {"expected": None}) is over_budget(planned | {"max_cost_usd": None}) is None

@@ -192,7 +192,7 @@ def test_a_run_that_is_too_dear_stops_and_goes_on_with_more_money(make: Make, ca
     said = stopped(prepared)
     left = commits(prepared)
     assert 0 < left < SHARDS
-    assert f"limits.max_cost_usd is $0.0000; {left} of {SHARDS} shards are committed; to pay for all" in str(said)
+    assert f"limits.max_cost_usd is $0.00; {left} of {SHARDS} shards are committed; to pay for all" in str(said)
     assert (said.exit_code, said.graceful, status(prepared)) == (1, True, ["stopped"])
     folder = done(make("limits.max_cost_usd=1000"))
     assert (folder, status(prepared)) == (Path(prepared.storage.root), ["stopped", "finished"])

@@ -90,7 +90,7 @@ def test_a_run_at_work(folder: FileStorage, status: Callable[..., str]) -> None:
     assert line(page, "queries") == "20 of 100 committed, 2.0/s, ETA 40 s"
     assert line(page, "rewrite") == "40 3.5/s 10 5 90% 1 of 2 workers"
     assert line(page, "errors") == "1 query: truncated 1"
-    assert line(page, "cost") == "$0.5000, 40 requests"
+    assert line(page, "cost") == "$0.500, 40 requests"
 
 
 def test_a_driver_whose_clock_is_ahead(folder: FileStorage, status: Callable[..., str]) -> None:

@@ -71,14 +71,14 @@ def test_the_cost_is_the_bill_by_stage_driver_and_idle_nodes(make: Make) -> None
     with console.capture() as captured:
         console.print(closing_table(run, Prices(node_hour=2.0), None))
     said = {name: rest for name, _, rest in (" ".join(line.split()).partition(" ") for line in captured.get().splitlines())}
-    assert said["cost"].startswith("$2.0000, ")
+    assert said["cost"].startswith("$2.00, ")
     assert said["driver"].endswith("1 min 30 s of the driver, 2 requests to S3")
     shown = [
         float(said[name].split(",")[0].removeprefix("$"))
         for name in ("rewrite", "retrieve", "fuse", "write", "driver", "idle")
         if name in said
     ]
-    assert sum(shown) == pytest.approx(2.0, abs=0.001)
+    assert sum(shown) == pytest.approx(2.0, abs=0.03)  # of cents, six of them
 
 
 def test_a_stage_of_which_only_zeros_would_be_said_has_no_row() -> None:

@@ -30,7 +30,7 @@ from jobs.pages.ablation.strategies import strategies
 from jobs.pages.report import FILTERS
 from jobs.pages.report.samples import DOCUMENT_CHARACTERS
 from jobs.runs.folder import RunFolder
-from jobs.terminal.formats import masked
+from jobs.terminal.formats import masked, money, p_words
 
 if TYPE_CHECKING:
     from jobs.measure.compare.arm_costs import ArmCost
@@ -175,7 +175,8 @@ def _render(values: dict[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {name: getattr(wording, name) for name in FILTERS} | {"p_words": headline.p_words}
+    environment.filters |= {name: getattr(wording, name) for name in FILTERS}
+    environment.filters |= {"money": money, "p_words": p_words, "p_equals": headline.p_equals}
     style = (_text("jobs.pages.report", "style.css"), _text(__name__, "ablation.css"))
     script = (_text("jobs.pages.report", "script.js"), _text(__name__, "ablation.js"))
     return environment.get_template("ablation.html.j2").render(style="\n".join(style), script="\n".join(script), **values)

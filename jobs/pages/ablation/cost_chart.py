@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from jobs.measure.compare.standing import Standing
 from jobs.pages.ablation.axes import Axis, linear, spanning
-from jobs.pages.wording import duration, money, shown
+from jobs.pages.wording import duration, shown
+from jobs.terminal.formats import money
 
 if TYPE_CHECKING:
     from jobs.measure.compare.arm_costs import ArmCost

@@ -13,6 +13,7 @@ from jobs.measure.compare.standing import FAMILIES, Standing, corrected, verdict
 from jobs.pages.wording import number, percent, sentence, signed
 from jobs.plan.saving import saved
 from jobs.runs.folder import RunFolder
+from jobs.terminal.formats import p_words
 
 if TYPE_CHECKING:
     from jobs.measure.compare.comparison import Comparison
@@ -84,13 +85,13 @@ def lead(found: Standing) -> str:
     )
     return (
         f"The best arm, {best}, {known or 'is not clearly different from'} {baseline}{',' * bool(limit)}{limit}: {found.first} "
-        f"{signed(difference.difference)}{interval}" + ("." if p is None else f", {named} {p_words(p)}.")
+        f"{signed(difference.difference)}{interval}" + ("." if p is None else f", {named} {p_equals(p)}.")
     )
 
 
-def p_words(p: float) -> str:
+def p_equals(p: float) -> str:
     """Returns a p-value as '< .001' or '= .032'."""
-    return "< .001" if p < 0.001 else f"= {p:.3f}".replace("0.", ".")
+    return p_words(p) if p < 0.001 else f"= {p_words(p)}"
 
 
 def ablation_notices(run: RunFolder, comparison: Comparison | None, found: Standing | None) -> list[str]:

@@ -34,9 +34,9 @@ from jobs.pages.report.selection import selection
 from jobs.pages.report.spending import spending
 from jobs.pages.report.trend import trend
 from jobs.runs.folder import RunFolder
-from jobs.terminal.formats import masked
+from jobs.terminal.formats import masked, money
 
-FILTERS = ("shown", "number", "signed", "percent", "duration", "money", "size")
+FILTERS = ("shown", "number", "signed", "percent", "duration", "size")
 
 
 def report(
@@ -133,7 +133,7 @@ def _render(values: dict[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {name: getattr(wording, name) for name in FILTERS}
+    environment.filters |= {name: getattr(wording, name) for name in FILTERS} | {"money": money}
     own = {name: folder.joinpath(name).read_text(encoding="utf-8") for name in ("style.css", "script.js")}
     return environment.get_template("page.html.j2").render(style=own["style.css"], script=own["script.js"], **values)
 

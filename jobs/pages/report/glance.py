@@ -13,10 +13,10 @@ from jobs.measure.evaluate.evaluate import Evaluation, marked
 from jobs.measure.evaluate.measure import title
 from jobs.pages.report.figures import Figures
 from jobs.pages.report.spending import Spending
-from jobs.pages.wording import duration, money, number, percent, sentence
+from jobs.pages.wording import duration, number, percent, sentence
 from jobs.runs.starts import unknown_losses
 from jobs.tables import NOTES
-from jobs.terminal.formats import planned_rewrites, queries
+from jobs.terminal.formats import money, planned_rewrites, queries
 
 WARN_SHARE = 0.5  # of limits.error_rate: from this share on a notice is shown
 

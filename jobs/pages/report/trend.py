@@ -11,8 +11,8 @@ from cluster.errors import ClusterError, ConfigError
 from cluster.storage import open_storage
 from jobs.measure.evaluate.evaluate import Evaluation, evaluation_values
 from jobs.measure.run_list import ListedRun, leading_measure, list_runs
-from jobs.pages.wording import money
 from jobs.runs.folder import RunFolder
+from jobs.terminal.formats import money
 
 NIGHTS = 14
 WIDTH, HEIGHT = 320.0, 96.0  # of a chart's area

@@ -38,11 +38,11 @@ from jobs.pages.ablation import ablation_report
 from jobs.pages.ablation.arm_rows import arm_rows
 from jobs.pages.ablation.axes import linear, spanning
 from jobs.pages.ablation.cost_chart import cost_chart, pareto_front
-from jobs.pages.ablation.headline import p_words
 from jobs.pages.ablation.left_out import left_out
 from jobs.pages.ablation.noise import noise
 from jobs.pages.ablation.query_chart import main_arms, query_chart
 from jobs.pages.wording import shown, signed
+from jobs.terminal.formats import p_words
 from retrievers.local.build import build_local_index
 
 KEYS = 60
@@ -154,7 +154,7 @@ def test_leave_one_out_is_the_loss_to_the_whole(tmp_path: Path) -> None:
         frame.values[frame.arms.index(f"without {row.strategy}")] for row in found.rows
     )]  # fmt: skip
     assert [row.p for row in found.rows] == pytest.approx(holm(np.array(tested)).tolist())
-    assert cells[-2] == p_words(found.rows[0].p).replace("= ", "")
+    assert cells[-2] == p_words(found.rows[0].p)
     without_subsets = [arm for arm in ARMS if arm.family != "subsets"]
     assert left_out(standing(compared(without_subsets))) is None
 
