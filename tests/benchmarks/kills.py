@@ -34,7 +34,7 @@ CONFIG, SETS = "configs/quickstart.yaml", ["cluster.shard_size=8"]
 
 def command(verb: str, folder: Path, name: str, *more: str) -> list[str]:
     """The job in small shards, with index and output in `folder`."""
-    sets = [*SETS, f"output={folder}/runs", f"name={name}"]
+    sets = [*SETS, f"output={folder}/runs", f"name={name}", f"store={folder}/stores/{name}"]  # what no other round has made
     sets += [f"retrieve.retrievers.{retriever}.index={folder}/index" for retriever in ("bm25", "dense")]
     flags = [word for setting in sets for word in ("--set", setting)]
     return [sys.executable, "-m", "jobs", verb, CONFIG, *flags, *more]

@@ -28,6 +28,7 @@ from jobs.plan.estimate import estimate
 from jobs.plan.plan import over_budget, plan, plan_table
 from jobs.run.job import Job, run_of
 from jobs.run.spending import expected_requests, requests_per_query
+from jobs.terminal.formats import money
 from jobs.terminal.live_display import LiveDisplay
 from rewriters.engines.openai.token_count import TokenCounter
 from rewriters.query import Query
@@ -211,7 +212,7 @@ def test_tries_are_no_part_of_the_estimate_and_it_says_so(
     again = f"; each up to {times} where its answer does not serve (rewrite.retries)" if times else ""
     assert cells["requests"] == f"up to 2 (1 a query){again}"
     assert cells["tokens"].endswith(f"at most 1,024 written{apart}")
-    assert cells["cost"] == f"at most ${planned['expected']['usd']:,.4f}{apart}"
+    assert cells["cost"] == f"at most {money(planned['expected']['usd'])}{apart}"
     assert f" are expected{apart}, limits.max_cost_usd is" in str(cells["warning"])
     assert (planned["left"]["tries"], planned["expected"]["tries_apart"]) == (retries, retries)
     done = estimate(replace(prepared, config=config), 10, [manifest(0, 10, requests=15, completion_tokens=100)], [])
