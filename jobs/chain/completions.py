@@ -73,11 +73,7 @@ class Completions:
 
     def get(self, keys: Sequence[Key]) -> dict[Key, CompletionRecord]:
         """Returns the stored completions of these keys, of earlier attempts at the shard as well."""
-        if self._found is None:
-            self._found = self._stored()
-            merged, found = self._found
-            self._unmerged |= {key: row for key, row in found.items() if key not in merged}
-        merged, found = self._found
+        merged, found = self._known()
         wanted = set(keys)
         return {key: _record(row) for key, row in (found | merged).items() if key in wanted and row["text"] is not None}
 
@@ -97,10 +93,9 @@ class Completions:
 
     def keep(self, found: Mapping[Key, CompletionRecord]) -> None:
         """Takes completions of the store into the run's own, for `merge`: who reads a run sees all that it was answered."""
-        self.get(())  # what earlier attempts have stored
-        assert self._found is not None
+        known = self._known()[1]
         for key, made in found.items():
-            self._unmerged[key] = self._found[1][key] = self._row(key, made) | {"device_seconds": 0.0, "start": REUSED}
+            self._unmerged[key] = known[key] = self._row(key, made) | {"start": REUSED}
 
     def merge(self) -> None:
         """Puts the completions that lie in journals into the shard's folder as one file, and removes the journals."""
@@ -115,6 +110,13 @@ class Completions:
         folder = journal_folder(self._storage, self._shard)
         for name in self._read:
             (folder / name).unlink(missing_ok=True)
+
+    def _known(self) -> tuple[dict[Key, dict[str, Any]], dict[Key, dict[str, Any]]]:
+        """Returns what `_stored` does, read once; rows of journals are merged with the others."""
+        if self._found is None:
+            self._found = merged, found = self._stored()
+            self._unmerged |= {key: row for key, row in found.items() if key not in merged}
+        return self._found
 
     def _stored(self) -> tuple[dict[Key, dict[str, Any]], dict[Key, dict[str, Any]]]:
         """Returns the rows of the shard's folder, and those of journals; counts what was lost."""

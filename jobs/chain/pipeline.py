@@ -85,7 +85,7 @@ def stages(
     """
     workers = sharing_workers(pooled, pools, rerankers)
     work = _for_workers(work, workers)
-    settings = _settings(prepared, work, pools, store)
+    settings = _settings(prepared, work, pools, start, store)
     samples = _samples(prepared, work)
     found = []
     for step in CHAIN:
@@ -96,7 +96,7 @@ def stages(
                 Stage(
                     step.name,
                     step.worker,
-                    settings[step.name] | ({"start": start} if step.worker is Write else {}),
+                    settings[step.name],
                     pool=pools.get(step.pool) if step.pool else None,
                     fallback=step.fallback,
                     counts=partial(added_failures, stage=step.costs_as or step.name) if step.name != "write" else None,
@@ -107,7 +107,9 @@ def stages(
     return link(found, SHARD)
 
 
-def _settings(prepared: Prepared, work: SharedWork, pools: Mapping[str, Pool], store: StoreFiles) -> dict[str, dict[str, Any]]:
+def _settings(
+    prepared: Prepared, work: SharedWork, pools: Mapping[str, Pool], start: int, store: StoreFiles
+) -> dict[str, dict[str, Any]]:
     """Returns the constructor arguments of the workers of each stage but rewriting; stages left out are not run."""
     run = prepared.storage.root
     settings: dict[str, dict[str, Any]] = {
@@ -115,7 +117,7 @@ def _settings(prepared: Prepared, work: SharedWork, pools: Mapping[str, Pool], s
         "retrieve": {"work": work, "device": device(pools["retrieve"]), "run": run, "store": store},
         "fuse": {"work": work},
         "order": {"work": work},
-        "write": {"work": work, "run": run},
+        "write": {"work": work, "run": run, "start": start},
     }
     if work.rerankers:
         documents = {key: (work.retrievers[key].name, work.retrievers[key].settings) for key in

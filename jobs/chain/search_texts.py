@@ -78,14 +78,6 @@ def filters_of(table: pa.Table, filters: Mapping[str, str]) -> list[Only]:
     return found
 
 
-def block_texts(
-    table: pa.Table, typos: TypoSettings | None, as_one: Mapping[str, str], filters: Mapping[str, str]
-) -> list[Text]:
-    """Returns the texts of a block, row by row; see `query_texts`."""
-    rows = zip(originals(table, typos), table.column("rewrites").to_pylist(), filters_of(table, filters), strict=True)
-    return [text for row, one in enumerate(rows) for text in query_texts(row, *one[:2], as_one, one[2])]
-
-
 def query_texts(
     row: int, query: str, rewrites: Iterable[Mapping[str, Any]], as_one: Mapping[str, str], only: Only = ()
 ) -> list[Text]:

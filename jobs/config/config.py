@@ -258,6 +258,11 @@ class Config(BaseModel):
         return value
 
     @property
+    def own_store(self) -> str | None:
+        """Returns the folder of a store that has a place of its own; None: it is beside the runs, or there is none."""
+        return None if self.store == BESIDE_RUNS else self.store
+
+    @property
     def store_folder(self) -> str | None:
         """Returns the folder of the store; None: there is none."""
         return f"{self.output.rstrip('/')}/store" if self.store == BESIDE_RUNS else self.store

@@ -9,10 +9,9 @@ from typing import Any
 
 from cluster.costs import Prices, load_prices, prices_version
 from cluster.errors import ConfigError, RetrieverError, RewriterError, nearest
-from cluster.run.session import IN_PROCESS
 from cluster.shared_folder import check_shared
 from cluster.storage import Storage, check_writable, open_storage
-from jobs.config.config import BESIDE_RUNS, Config
+from jobs.config.config import Config
 from jobs.job import engine
 from jobs.job.changing import SearchedIndex, States, searched_indexes
 from jobs.job.indexes import as_built, check_documents, encoder_warnings, index_identities
@@ -87,14 +86,9 @@ def prepare(config: Config, config_path: str) -> Prepared:
         read_answers(config.evaluate.answers, config.evaluate.key)
     output = open_storage(config.output)
     check_writable(output, "output")
-    if own_store(config):
-        check_writable(open_storage(str(config.store)), "store")
+    if config.own_store is not None:
+        check_writable(open_storage(config.own_store), "store")
     return _prepare(config, config_path, files, judgements, output, rewriting)
-
-
-def own_store(config: Config) -> bool:
-    """Returns whether the store is in a place of its own, not beside the runs."""
-    return config.store not in (None, BESIDE_RUNS)
 
 
 def check_shared_store(config: Config) -> None:
@@ -103,8 +97,8 @@ def check_shared_store(config: Config) -> None:
     Raises:
         ClusterError: A node does not see it.
     """
-    if own_store(config):
-        check_shared(open_storage(str(config.store)), "store")
+    if config.own_store is not None:
+        check_shared(open_storage(config.own_store), "store")
 
 
 def prepare_query(config: Config, config_path: str, folder: str) -> Prepared:
@@ -188,17 +182,6 @@ def log_columns(config: Config, rewriting: Rewriting) -> LogColumns:
         filters=tuple(sorted(config.retrieve.filters.items())),
         classify=rewriting.rules if by_rules else None,
     )
-
-
-def check_engine(prepared: Prepared) -> None:
-    """Checks the engine, which may send a request to its server.
-
-    Raises:
-        RewriterError: the engine would rewrite no query.
-    """
-    for settings in (prepared.engine, *(strategy.engine for strategy in prepared.rewriting.pool)):
-        if settings is not None:
-            engine.check(settings, prepared.config.cluster.address in ("local", IN_PROCESS))
 
 
 def reranking_identity(config: Config) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 from cluster.storage import remote
 from jobs.config.config import Config
 from jobs.job.pools import engines_of_strategies
-from jobs.job.prepare import own_store
 from retrievers.elastic.settings import ElasticSettings
 from retrievers.hybrid.settings import all_indexed
 from retrievers.local.settings import LocalSettings
@@ -110,7 +109,7 @@ def _paths(config: Config) -> Iterator[tuple[str, str | None]]:
     yield "evaluate.qrels", config.evaluate.qrels
     yield "evaluate.answers", config.evaluate.answers
     yield "output", config.output
-    yield "store", config.store if own_store(config) else None
+    yield "store", config.own_store
 
 
 def _models(config: Config) -> Iterator[tuple[str, str | None]]:

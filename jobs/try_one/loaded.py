@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
-from functools import cached_property
+from functools import cached_property, partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,10 +21,9 @@ from cluster.errors import ClusterError, ConfigError
 from cluster.run.meter import Meter
 from cluster.run.session import InProcessSession
 from cluster.run.stage import Stage
-from jobs.chain.arms.requests import as_made, made_with, request_key
+from jobs.chain.arms.requests import key_in_reading
 from jobs.chain.completions import Completions
 from jobs.chain.cuts import cuts_of
-from jobs.chain.journal import Key
 from jobs.chain.search_texts import query_texts
 from jobs.chain.store.files import NO_STORE
 from jobs.config.config import Config
@@ -41,7 +40,6 @@ from jobs.try_one.given import NOTHING, Given, check_utf8
 from jobs.try_one.trial import Row, Trial, document_counts, one_arm_row
 from retrievers.hybrid.settings import all_indexed, indexed_identities
 from retrievers.retriever import DocumentStore
-from rewriters.engines import Request
 from rewriters.engines.recorded import RecordedEngine
 from rewriters.normalise import filtered_id, normalise
 from rewriters.query import Query
@@ -248,18 +246,12 @@ class LoadedConfig:
             names.setdefault(indexes[name].get("corpus"), name)
         return [open_documents(name, worker_settings(retrievers[name], indexes[name], {})) for name in names.values()]
 
-    def _key(self, request: Request) -> Key:
-        """Returns the key of a request's completion, as the rewriting stage has it."""
-        reading = self._work.readings[-1]
-        made = as_made(reading, request)
-        return request_key(made, made_with(made, reading.engines[request.engine].space))
-
     def _requests(self, row: Row) -> list[Row]:
         """Returns each request with its prompt and its raw answer, or the error in place of one; in the order of the costs."""
         given = {name: value for name, value in (row.get("values") or {}).items() if value is not None}
         query = Query(row["query_id"], row["query"], row.get("context"), given)
         store = Completions(self._prepared.storage, self._tried, 1, 0.0)
-        key_of = self._key
+        key_of = partial(key_in_reading, self._work.readings[-1])
         asked = self._rewriter.question(query)
         told = store.get([key_of(asked)]).get(key_of(asked)) if asked else None
         choice = self._rewriter.choose(query, told.completion if told else None)

@@ -19,8 +19,8 @@ from cluster.storage.files import FileStorage
 from jobs.chain.completions import CompletionRecord, Completions
 from jobs.chain.journal import Key
 from jobs.chain.stages.rewrite import Rewrite
-from jobs.chain.store.facts import EngineRequest, completions_space, put_completions, stored_completions
-from jobs.chain.store.files import open_store
+from jobs.chain.store.facts import EngineRequest, put_completions, stored_completions
+from jobs.chain.store.files import Space, open_store
 from jobs.pages.report.figures import Figures
 from jobs.pages.report.outcome import latency
 from jobs.pages.report.outcome.latency import latencies
@@ -128,7 +128,7 @@ def test_completions_of_before_have_none(tmp_path: Path) -> None:
 
 
 def test_a_reused_completion_has_none(tmp_path: Path) -> None:
-    spaces, asked = {completions_space("engine"): {}}, EngineRequest("engine", KEY, "Ask.")
+    spaces, asked = {Space("completions", "engine"): {}}, EngineRequest("engine", KEY, "Ask.")
     made = CompletionRecord(Completion("one", "stop", "m", latency=0.25), "Ask.")
     put_completions(open_store(str(tmp_path), spaces), {asked: made})
     found = stored_completions(open_store(str(tmp_path), spaces), [asked])[KEY].completion

@@ -43,6 +43,12 @@ def request_key(request: Request, made_with: str) -> Key:
     return key_of(request)._replace(variables=f"{request.variables}/{made_with}")
 
 
+def key_in_reading(reading: Reading, request: Request) -> Key:
+    """Returns the key of the completion of a reading's request; the rewriting stage keeps what `made_with` returns."""
+    made = as_made(reading, request)
+    return request_key(made, made_with(made, reading.engines[request.engine].space))
+
+
 def at_most(reading: Reading) -> list[Key]:
     """Returns the keys of the requests that a reading makes for a query at most."""
     rewriting = reading.asked
@@ -52,8 +58,7 @@ def at_most(reading: Reading) -> list[Key]:
     found = Rewriter(whole).requests(_QUERY)
     if isinstance(reading.rewriting.select, SelectClassified):
         found += filter(None, [Rewriter(reading.rewriting).question(_QUERY)])
-    made = [(as_made(reading, one), reading.engines[one.engine].space) for one in found]
-    return [request_key(one, made_with(one, made_by)) for one, made_by in made]
+    return [key_in_reading(reading, one) for one in found]
 
 
 def longest_answer(rewriting: Rewriting) -> int:

@@ -275,6 +275,11 @@ class SharedWork:
         place = next((answer.reranker for answer in self.answers if answer.arm == arm), None)
         return None if place is None else self.rerankers[place].label
 
+    def compared_by(self, search: int) -> str | None:
+        """Returns the key of the retriever by whose vectors an arm compares the texts of a search; None: no arm does."""
+        weighs = any(one.search == search and one.fuse.redundancy == "cosine" for one in self.answers)
+        return self.searches[search].dense_key if weighs else None
+
     def strategies(self, search: int) -> frozenset[str]:
         """Returns the strategies whose texts an arm needs searched, of a search by its index."""
         return frozenset().union(*(answer.strategies for answer in self.answers if answer.search == search))

@@ -27,7 +27,7 @@ from jobs.chain.stages.flags import flag_counts
 from jobs.chain.stages.lists import Found, SearchedLists, flat_lists, passed_on, stored_rows
 from jobs.chain.stages.users import search_counts
 from jobs.chain.store.facts import Searched, StoredLists, StoredVectors
-from jobs.chain.store.files import StoreFiles
+from jobs.chain.store.files import Space, StoreFiles
 from jobs.chain.tables import ARM_CHOSEN, COSINES, HITS, RUN
 from jobs.job.opening import open_retriever
 from jobs.tables import FILE, ORIGINAL, with_appended, with_failure
@@ -107,7 +107,7 @@ class Retrieve:
         for number, search in enumerate(work.searches):
             answers = [(at, one) for at, one in enumerate(work.answers) if one.search == number]
             reading, of = work.readings[search.reading], None
-            if (dense := search.dense_key) is not None and any(one.fuse.redundancy == "cosine" for _, one in answers):
+            if (dense := work.compared_by(number)) is not None:
                 of = np.stack([vectors[dense][text.search] for text in texts[number]])
             cosines.append(similarity(table.num_rows, texts[number], of))
             far = drifted(texts[number], of, reading.rewriting.guards.settings.drift)
@@ -177,7 +177,7 @@ class Retrieve:
                     for text in of[name]:
                         wanted.setdefault(text.search, Searched(query_ids[text.row], text.search))
             made: set[Searched] = set()
-            store = StoredLists(self._store, opened.space)
+            store = StoredLists(self._store, Space("lists", opened.space))
             lists = self._search(key, store, list(wanted.values()), made)
             place = {search: number for number, search in enumerate(wanted)}
             standing: dict[Wanted, Searched] = {}
@@ -253,13 +253,11 @@ class Retrieve:
     def _vectors(self, query_ids: Sequence[str], texts: Sequence[Sequence[Text]]) -> dict[str, dict[Wanted, np.ndarray]]:
         """Returns the vectors of texts, shape (dim,), by key of the retriever, where an arm weighs lists by cosines."""
         wanted: dict[str, dict[Wanted, Searched]] = {}
-        for number, search in enumerate(self._work.searches):
-            by_cosine = any(one.search == number and one.fuse.redundancy == "cosine" for one in self._work.answers)
-            if (dense := search.dense_key) is None or not by_cosine:
-                continue
-            for text in texts[number]:
+        for number, of_search in enumerate(texts):
+            if (dense := self._work.compared_by(number)) is not None:
                 of = wanted.setdefault(dense, {})
-                of.setdefault(text.search, Searched(query_ids[text.row], text.search))
+                for text in of_search:
+                    of.setdefault(text.search, Searched(query_ids[text.row], text.search))
         found = {}
         for key, of in wanted.items():
             retriever = self._retrievers[key]
@@ -268,8 +266,9 @@ class Retrieve:
             def compute(missing: list[Searched], encode: Embedder = retriever) -> list[list[tuple[Searched, np.ndarray]]]:
                 return [list(zip(missing, search_vectors([one.search for one in missing], encode.embed), strict=True))]
 
-            store = StoredVectors(self._store, self._work.retrievers[key].encoder_space)
+            store = StoredVectors(self._store, Space("vectors", self._work.retrievers[key].encoder_space))
             found[key] = dict(zip(of, fill(store, list(of.values()), compute), strict=True))
+            store.save()
         return found
 
     def _original(self, search: Search, name: str, queries: Sequence[str], text: Text) -> SearchText | None:

@@ -24,8 +24,8 @@ from jobs.chain.completions import REUSED, Completions
 from jobs.chain.journal import Key
 from jobs.chain.stages.choice_rows import choice_notes, failure_row, selection_row
 from jobs.chain.stages.users import Users
-from jobs.chain.store.facts import EngineRequest, completions_space, put_completions, stored_completions
-from jobs.chain.store.files import StoreFiles
+from jobs.chain.store.facts import EngineRequest, put_completions, stored_completions
+from jobs.chain.store.files import Space, StoreFiles
 from jobs.chain.tables import ARM_LEFT_OUT, ARM_REWRITE, ARM_SELECTION, COUNT
 from jobs.tables import with_appended
 from rewriters.engines import Request
@@ -205,7 +205,9 @@ class Rewrite:
             by_key.setdefault(self._key(request), request)
         if not by_key:
             return {}
-        shared = {key: one for key, one in by_key.items() if completions_space(self._made_by[one.engine]) in self._store.names}
+        shared = {
+            key: one for key, one in by_key.items() if Space("completions", self._made_by[one.engine]) in self._store.names
+        }
         used |= shared
         found = own.get(list(by_key))
         stored = stored_completions(self._store, [self._asked(*one) for one in shared.items() if one[0] not in found])

@@ -18,13 +18,13 @@ from jobs.chain.arms.shared_work import ScoredBy
 from jobs.chain.fill import Portion, fill
 from jobs.chain.search_texts import originals
 from jobs.chain.store.facts import Scored, StoredScores, text_digest
-from jobs.chain.store.files import StoreFiles
+from jobs.chain.store.files import Space, StoreFiles
 from jobs.chain.tables import PAIR_SCORE
 from jobs.job.opening import open_documents
 from jobs.tables import nested, with_appended, with_failure
 from retrievers.ranking import offsets_of
 from retrievers.reranker import Reranker, open_reranker
-from retrievers.retriever import DocumentStore, RetrieverSettings, distinct
+from retrievers.retriever import DocumentStore, RetrieverSettings
 from retrievers.served.reranker import ServerReranker
 
 PORTION = 2048  # pairs scored between two progress reports: some minutes on two CPU cores; sorted by length within a portion
@@ -100,23 +100,22 @@ class Score:
         spent: list[list[dict[str, object]]] = [[] for _ in lists]
         found: list[list[dict[str, object]]] = [[] for _ in lists]
         scored: list[tuple[np.ndarray, np.ndarray, float]] = []
+        documents = self._texts(lists)
         known: dict[str, _Known] = {}  # by space: arms with typos share some pairs
         for number, (one, opened) in enumerate(self._rerankers):
             began = time.perf_counter()
             queries = list(zip(table.column("query_id").to_pylist(), originals(table, one.typos), strict=True))
             places = [
                 (row, place)
-                for row, documents in enumerate(lists)
-                for place, document in enumerate(documents)
+                for row, of_query in enumerate(lists)
+                for place, document in enumerate(of_query)
                 if number in document["scored_by"]
             ]
-            unique, which = distinct([lists[row][place]["doc_id"] for row, place in places])
-            texts = self._documents[one.documents].texts(unique, heartbeat)
-            digests = [text_digest(text) for text in texts]
-            keys = [Scored(*queries[row], digests[document]) for (row, _), document in zip(places, which, strict=True)]
-            of = known.setdefault(one.space, _Known(StoredScores(self._store, one.space)))
+            digests, texts = documents[one.documents]
+            keys = [Scored(*queries[row], digests[lists[row][place]["doc_id"]]) for row, place in places]
+            of = known.setdefault(one.space, _Known(StoredScores(self._store, Space("scores", one.space))))
             before, made = set(of.scores), set[Scored]()
-            values = fill(of, keys, partial(_score, opened, dict(zip(digests, texts, strict=True)), made))
+            values = fill(of, keys, partial(_score, opened, texts, made))
             fresh, reused = np.zeros(len(queries), dtype=np.int64), np.zeros(len(queries), dtype=np.int64)
             for (row, place), key, value in zip(places, keys, values, strict=True):
                 found[row].append({"reranker": number, "document": place, "score": value})
@@ -127,19 +126,31 @@ class Score:
         for of in known.values():
             of.save()
         for (one, opened), (fresh, reused, each) in zip(self._rerankers, scored, strict=True):  # after the last that may raise
-            texts = originals(table, one.typos)
-            sent = sent_requests(opened, texts)
+            asked = originals(table, one.typos)
+            sent = sent_requests(opened, asked)
             alone = len(self._rerankers) == 1  # then every query has an entry, also one without candidates
-            for row in range(len(texts)) if alone else np.flatnonzero(fresh + reused):
+            for row in range(len(asked)) if alone else np.flatnonzero(fresh + reused):
                 spent[row].append(
                     costs.entry(
                         "rerank", one.settings.kind, each * int(fresh[row]), model=one.model, pairs=int(fresh[row]),
-                        reused=int(reused[row]), requests=sent.pop(texts[row], 0),
+                        reused=int(reused[row]), requests=sent.pop(asked[row], 0),
                     )
                 )  # fmt: skip
         flat = pa.array([score for of_query in found for score in of_query], PAIR_SCORE)
         column = nested(offsets_of(np.array([len(one) for one in found], dtype=np.int64)), flat, pa.list_(PAIR_SCORE))
         return with_appended(table.append_column(self.ADDS.field("scores"), column), "costs", spent)
+
+    def _texts(self, lists: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, tuple[dict[str, bytes], dict[bytes, str]]]:
+        """Returns, by key of the documents, doc_id -> digest of its text, and digest -> text, of all that are to be scored."""
+        found = {}
+        for key, documents in self._documents.items():
+            rerankers = {number for number, (one, _) in enumerate(self._rerankers) if one.documents == key}
+            wanted = (one["doc_id"] for of_query in lists for one in of_query if not rerankers.isdisjoint(one["scored_by"]))
+            doc_ids = list(dict.fromkeys(wanted))
+            texts = documents.texts(doc_ids, heartbeat)
+            digests = [text_digest(text) for text in texts]
+            found[key] = dict(zip(doc_ids, digests, strict=True)), dict(zip(digests, texts, strict=True))
+        return found
 
     def charge_failed(self, table: pa.Table) -> pa.Table:
         """Returns a query on which a reranker failed with the costs of the requests that were sent for it."""

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from jobs.chain.completions import REUSED, CompletionRecord
-from jobs.chain.fill import Portion
+from jobs.chain.fill import Portion, Value
 from jobs.chain.journal import Key
 from jobs.chain.store.files import Space, StoreFiles
 from jobs.tables import COMPLETIONS
@@ -32,11 +33,6 @@ class EngineRequest(NamedTuple):
     prompt: str
 
 
-def completions_space(name: str) -> Space:
-    """Returns the space of what an engine answers."""
-    return Space("completions", name)
-
-
 def stored_completions(files: StoreFiles, asked: Sequence[EngineRequest]) -> dict[Key, CompletionRecord]:
     """Returns the stored completions of these requests, without what they once cost."""
     by_space: dict[str, dict[Key, str]] = defaultdict(dict)
@@ -44,7 +40,7 @@ def stored_completions(files: StoreFiles, asked: Sequence[EngineRequest]) -> dic
         by_space[one.space][one.key] = one.prompt
     found = {}
     for name, prompts in by_space.items():
-        rows = files.rows(completions_space(name), _COMPLETION, [key.query_id for key in prompts])
+        rows = files.rows(Space("completions", name), _COMPLETION, [key.query_id for key in prompts])
         keys = [Key(*values) for values in zip(*(rows.column(name).to_pylist() for name in Key._fields), strict=True)]
         places = [place for place, key in enumerate(keys) if key in prompts]
         for place, row in zip(places, rows.take(pa.array(places, pa.int64())).to_pylist(), strict=True):
@@ -63,7 +59,7 @@ def put_completions(files: StoreFiles, made: Mapping[EngineRequest, CompletionRe
             row = asdict(one.completion) | asked.key._asdict() | {"prompt": one.prompt, "device_seconds": one.device_seconds}
             by_space[asked.space].append(row)
     for name, rows in by_space.items():
-        files.put(completions_space(name), pa.Table.from_pylist(rows, _COMPLETION))
+        files.put(Space("completions", name), pa.Table.from_pylist(rows, _COMPLETION))
 
 
 class Searched(NamedTuple):
@@ -81,98 +77,6 @@ def search_digest(search: SearchText | JoinedText) -> str:
     return hashlib.sha256("\x1e".join(words).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-_LIST = pa.schema(
-    [("query_id", pa.string()), ("search", pa.string()), ("doc_ids", pa.list_(pa.string())), ("scores", pa.list_(pa.float64()))]
-)
-
-
-class StoredLists:
-    """A `jobs.chain.fill.Store` of the lists of one retriever for a shard; equal searches of its queries are one."""
-
-    def __init__(self, files: StoreFiles, name: str) -> None:
-        """Reads nothing; `name`: of the retriever's space."""
-        self._files, self._space = files, lists_space(name)
-        self._made: list[tuple[Searched, RankedList]] = []
-
-    def get(self, keys: Sequence[Searched]) -> dict[Searched, RankedList]:
-        """Returns the lists of these searches."""
-        if self._space not in self._files.names:
-            return {}
-        by_digest = {search_digest(key.search): key for key in keys}
-        rows = self._files.rows(self._space, _LIST, [key.query_id for key in keys]).combine_chunks()
-        found = {}
-        doc_ids, scores = (rows.column(name).combine_chunks() for name in ("doc_ids", "scores"))
-        for place, digest in enumerate(rows.column("search").to_pylist()):
-            if digest in by_digest:
-                values = scores[place].values
-                found[by_digest[digest]] = RankedList(doc_ids[place].values, values.to_numpy(zero_copy_only=False))
-        return found
-
-    def put(self, portion: Portion[Searched, RankedList]) -> None:
-        """Takes lists for `save`."""
-        self._made += portion if self._space in self._files.names else ()
-
-    def save(self) -> None:
-        """Stores the lists that were put."""
-        if not self._made:
-            return
-        offsets = pa.array(np.cumsum([0, *(len(one.scores) for _, one in self._made)]).astype(np.int32))
-        doc_ids = pa.concat_arrays([one.doc_ids for _, one in self._made])
-        scores = pa.array(np.concatenate([one.scores for _, one in self._made]))
-        columns = [
-            pa.array([key.query_id for key, _ in self._made], pa.string()),
-            pa.array([search_digest(key.search) for key, _ in self._made], pa.string()),
-            pa.ListArray.from_arrays(offsets, doc_ids),
-            pa.ListArray.from_arrays(offsets, scores),
-        ]
-        self._files.put(self._space, pa.table(columns, schema=_LIST))
-
-
-def lists_space(name: str) -> Space:
-    """Returns the space of the lists of a retriever."""
-    return Space("lists", name)
-
-
-_VECTOR = pa.schema([("query_id", pa.string()), ("search", pa.string()), ("vector", pa.list_(pa.float32()))])
-
-
-class StoredVectors:
-    """A `jobs.chain.fill.Store` of the vectors of texts by one encoder."""
-
-    def __init__(self, files: StoreFiles, name: str) -> None:
-        """Reads nothing; `name`: of the encoder's space."""
-        self._files, self._space = files, vectors_space(name)
-
-    def get(self, keys: Sequence[Searched]) -> dict[Searched, np.ndarray]:
-        """Returns the vectors of these texts, shape (dim,), float32."""
-        if self._space not in self._files.names:
-            return {}
-        by_digest = {search_digest(key.search): key for key in keys}
-        rows = self._files.rows(self._space, _VECTOR, [key.query_id for key in keys]).combine_chunks()
-        vectors = rows.column("vector").combine_chunks()
-        return {
-            by_digest[digest]: vectors[place].values.to_numpy()
-            for place, digest in enumerate(rows.column("search").to_pylist())
-            if digest in by_digest
-        }
-
-    def put(self, portion: Portion[Searched, np.ndarray]) -> None:
-        """Stores vectors."""
-        if self._space not in self._files.names:
-            return
-        columns = [
-            pa.array([key.query_id for key, _ in portion], pa.string()),
-            pa.array([search_digest(key.search) for key, _ in portion], pa.string()),
-            pa.array([vector for _, vector in portion], pa.list_(pa.float32())),
-        ]
-        self._files.put(self._space, pa.table(columns, schema=_VECTOR))
-
-
-def vectors_space(name: str) -> Space:
-    """Returns the space of the vectors of an encoder."""
-    return Space("vectors", name)
-
-
 class Scored(NamedTuple):
     """One pair: a query, its text as it was scored, and the digest of the document's text (`text_digest`)."""
 
@@ -186,38 +90,107 @@ def text_digest(text: str) -> bytes:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:16]
 
 
-_SCORE = pa.schema([("query_id", pa.string()), ("text", pa.string()), ("document", pa.binary(16)), ("score", pa.float64())])
+FactKey = TypeVar("FactKey", Searched, Scored)
 
 
-class StoredScores:
-    """A `jobs.chain.fill.Store` of the scores of one reranker for a shard."""
+class _Stored(ABC, Generic[FactKey, Value]):
+    """A `jobs.chain.fill.Store` of what one model or index makes of a shard; of a space that the job does not keep: empty."""
 
-    def __init__(self, files: StoreFiles, name: str) -> None:
-        """Reads nothing; `name`: of the reranker's space."""
-        self._files, self._space = files, scores_space(name)
-        self._made: list[tuple[Scored, float]] = []
+    SCHEMA: ClassVar[pa.Schema]
 
-    def get(self, keys: Sequence[Scored]) -> dict[Scored, float]:
-        """Returns the scores of these pairs."""
-        if self._space not in self._files.names:
+    def __init__(self, files: StoreFiles, space: Space) -> None:
+        """Reads nothing."""
+        self._files, self._space, self._kept = files, space, space in files.names
+        self._made: list[tuple[FactKey, Value]] = []
+
+    def get(self, keys: Sequence[FactKey]) -> dict[FactKey, Value]:
+        """Returns the values of these keys; missing keys are left out."""
+        if not self._kept:
             return {}
-        wanted = set(keys)
-        rows = self._files.rows(self._space, _SCORE, [key.query_id for key in keys])
-        of = (Scored(*key) for key in zip(*(rows.column(name).to_pylist() for name in Scored._fields), strict=True))
-        return {key: score for key, score in zip(of, rows.column("score").to_pylist(), strict=True) if key in wanted}
+        rows = self._files.rows(self._space, self.SCHEMA, [key.query_id for key in keys])
+        return self._values(rows.combine_chunks(), keys)
 
-    def put(self, portion: Portion[Scored, float]) -> None:
-        """Takes scores for `save`."""
-        self._made += portion if self._space in self._files.names else ()
+    def put(self, portion: Portion[FactKey, Value]) -> None:
+        """Takes values for `save`."""
+        self._made += portion if self._kept else ()
 
     def save(self) -> None:
-        """Stores the scores that were put."""
+        """Stores the values that were put."""
         if self._made:
-            columns: list[list[Any]] = [[key[place] for key, _ in self._made] for place in range(len(Scored._fields))]
-            columns.append([score for _, score in self._made])
-            self._files.put(self._space, pa.table(columns, schema=_SCORE))
+            keys, values = zip(*self._made, strict=True)
+            self._files.put(self._space, pa.table(self._columns(keys, values), schema=self.SCHEMA))
+
+    @abstractmethod
+    def _values(self, rows: pa.Table, keys: Sequence[FactKey]) -> dict[FactKey, Value]:
+        """Returns the values of these keys among rows of their queries."""
+
+    @abstractmethod
+    def _columns(self, keys: Sequence[FactKey], values: Sequence[Value]) -> list[Any]:
+        """Returns the columns of `SCHEMA`."""
 
 
-def scores_space(name: str) -> Space:
-    """Returns the space of the scores of a reranker."""
-    return Space("scores", name)
+class StoredLists(_Stored[Searched, RankedList]):
+    """The lists of one retriever; equal searches of a shard's queries are one."""
+
+    SCHEMA = pa.schema(
+        [
+            ("query_id", pa.string()),
+            ("search", pa.string()),
+            ("doc_ids", pa.list_(pa.string())),
+            ("scores", pa.list_(pa.float64())),
+        ]
+    )
+
+    def _values(self, rows: pa.Table, keys: Sequence[Searched]) -> dict[Searched, RankedList]:
+        doc_ids, scores = (rows.column(name).combine_chunks() for name in ("doc_ids", "scores"))
+        return {
+            key: RankedList(doc_ids[place].values, scores[place].values.to_numpy(zero_copy_only=False))
+            for place, key in _places(rows, keys)
+        }
+
+    def _columns(self, keys: Sequence[Searched], values: Sequence[RankedList]) -> list[Any]:
+        offsets = pa.array(np.cumsum([0, *(len(one.scores) for one in values)]).astype(np.int32))
+        doc_ids = pa.concat_arrays([one.doc_ids for one in values])
+        scores = pa.array(np.concatenate([one.scores for one in values]))
+        lists = [pa.ListArray.from_arrays(offsets, doc_ids), pa.ListArray.from_arrays(offsets, scores)]
+        return [*_key_columns(keys), *lists]
+
+
+class StoredVectors(_Stored[Searched, np.ndarray]):
+    """The vectors of texts by one encoder, each of shape (dim,), float32."""
+
+    SCHEMA = pa.schema([("query_id", pa.string()), ("search", pa.string()), ("vector", pa.list_(pa.float32()))])
+
+    def _values(self, rows: pa.Table, keys: Sequence[Searched]) -> dict[Searched, np.ndarray]:
+        vectors = rows.column("vector").combine_chunks()
+        return {key: vectors[place].values.to_numpy() for place, key in _places(rows, keys)}
+
+    def _columns(self, keys: Sequence[Searched], values: Sequence[np.ndarray]) -> list[Any]:
+        return [*_key_columns(keys), pa.array(values, pa.list_(pa.float32()))]
+
+
+def _places(rows: pa.Table, keys: Sequence[Searched]) -> Iterator[tuple[int, Searched]]:
+    """Yields the places of the rows that are of one of the searches, with its key."""
+    by_digest = {search_digest(key.search): key for key in keys}
+    for place, digest in enumerate(rows.column("search").to_pylist()):
+        if digest in by_digest:
+            yield place, by_digest[digest]
+
+
+def _key_columns(keys: Sequence[Searched]) -> list[list[str]]:
+    """Returns the columns query_id and search."""
+    return [[key.query_id for key in keys], [search_digest(key.search) for key in keys]]
+
+
+class StoredScores(_Stored[Scored, float]):
+    """The scores of one reranker."""
+
+    SCHEMA = pa.schema([("query_id", pa.string()), ("text", pa.string()), ("document", pa.binary(16)), ("score", pa.float64())])
+
+    def _values(self, rows: pa.Table, keys: Sequence[Scored]) -> dict[Scored, float]:
+        wanted, columns = set(keys), [rows.column(name).to_pylist() for name in self.SCHEMA.names]
+        found = ((Scored(*key), score) for *key, score in zip(*columns, strict=True))
+        return {key: score for key, score in found if key in wanted}
+
+    def _columns(self, keys: Sequence[Scored], values: Sequence[float]) -> list[Any]:
+        return [*zip(*keys, strict=True), values]

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from jobs.chain.arms.shared_work import SharedWork
-from jobs.chain.store.facts import completions_space, lists_space, scores_space, vectors_space
 from jobs.chain.store.files import NO_STORE, Space, StoreFiles, open_store
 from jobs.config.config import Config
 from retrievers.hybrid.settings import all_indexed
@@ -32,18 +31,18 @@ def kept_spaces(config: Config, work: SharedWork) -> dict[Space, Mapping[str, An
     found: dict[Space, Mapping[str, Any]] = {}
     for engine in (one for reading in work.readings for one in reading.engines.values()):
         if not isinstance(engine.settings, RecordedSettings):
-            found[completions_space(engine.space)] = {"engine": engine.identity}
+            found[Space("completions", engine.space)] = {"engine": engine.identity}
+    comparing = {work.compared_by(number) for number in range(len(work.searches))}
     for key, retriever in work.retrievers.items():
         unknown = any("unknown" in state for state in retriever.states.values())  # nobody could tell that a list is still right
         if unknown or not _keeps(config.retrieve.store, retriever.name, retriever.settings):
             continue
         about = {"retriever": retriever.name, "index": dict(retriever.identity), "depth": retriever.depth}
-        found[lists_space(retriever.space)] = about
-        by_cosine = any(one.fuse.redundancy == "cosine" and work.searches[one.search].dense_key == key for one in work.answers)
-        if by_cosine:
-            found[vectors_space(retriever.encoder_space)] = {"encoder": retriever.identity.get("encoder")}
+        found[Space("lists", retriever.space)] = about
+        if key in comparing:
+            found[Space("vectors", retriever.encoder_space)] = {"encoder": retriever.identity.get("encoder")}
     for reranker in work.rerankers if config.rerank.store else ():
-        found[scores_space(reranker.space)] = {"reranker": dict(reranker.identity)}
+        found[Space("scores", reranker.space)] = {"reranker": dict(reranker.identity)}
     return found
 
 
