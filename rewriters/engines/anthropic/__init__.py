@@ -1,0 +1,1 @@
+"""The engine `anthropic`: Anthropic's Messages API."""

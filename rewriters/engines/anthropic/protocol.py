@@ -1,0 +1,143 @@
+"""The Messages API of Anthropic: builds request bodies and parses responses, without any network.
+
+Version 2023-06-01 of the API. The part of a prompt that is the same for all queries is marked to be cached (from some 1,000 to
+4,000 tokens on, by the model; shorter ones are not cached and cost nothing more). Reported `input_tokens` are those that were
+neither read from the cache nor written to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from cluster.http import parsed_json
+from rewriters.engines import Request
+from rewriters.engines.openai.fields import without
+from rewriters.engines.openai.protocol import ChatResponse, RequestFailure, Usage, count, failure, json_object
+
+VERSION = "2023-06-01"
+PATH = "/messages"
+LEAST_TOKENS = 1024  # of the answer, where the decoding names no limit: the API wants one
+# How a message may end; what is not here is "stop".
+_FINISH_REASONS = {
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "refusal",
+}
+_THINKING = ("temperature", "top_p")  # taken from nobody whose model thinks
+# What the schemas of structured outputs may not have: the reader checks it.
+_UNSUPPORTED = frozenset({
+    "minLength", "maxLength", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minItems", "maxItems",
+    "uniqueItems",
+})  # fmt: skip
+
+
+def headers(key: str | None) -> dict[str, str]:
+    """Returns the headers of a request beside its type."""
+    return {"anthropic-version": VERSION} | ({"x-api-key": key} if key else {})
+
+
+def request_body(
+    model: str, request: Request, args: Mapping[str, Any], omitted: Collection[str]
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Returns the JSON object of a request, and what was left out of it, sorted.
+
+    Args:
+        model: As the server lists it.
+        request: What is asked.
+        args: More fields, such as `thinking`, which override the others; null: the field is not sent. Those of
+            `output_config` are merged with the schema of the answer.
+        omitted: What the server refuses, in the names of `openai/fields.py`.
+    """
+    decoding = request.decoding
+    fields: dict[str, Any] = {
+        "model": model,
+        "max_tokens": decoding.get("max_tokens") or LEAST_TOKENS,
+        "messages": [{"role": "user", "content": _content(request)}],
+    }
+    fields.update({name: decoding[name] for name in _THINKING if decoding.get(name) is not None})
+    if fields.get("top_p") == 1:
+        del fields["top_p"]
+    if decoding.get("stop"):
+        fields["stop_sequences"] = decoding["stop"]
+    if request.system:
+        fields["system"] = request.system
+    given = dict(args)
+    if request.schema:
+        config = given.pop("output_config", None) or {}
+        fields["output_config"] = config | {"format": {"type": "json_schema", "schema": _plain_schema(request.schema)}}
+    if (given.get("thinking") or {}).get("type") in ("enabled", "adaptive"):
+        omitted = {*omitted, *(f"{name} {fields[name]}" for name in _THINKING if name in fields)}
+    own = {name: value for name, value in fields.items() if name not in given}
+    kept, left_out = without(own, omitted)
+    return kept | {name: value for name, value in given.items() if value is not None}, left_out
+
+
+def probe_body(model: str, args: Mapping[str, Any], omitted: Collection[str]) -> dict[str, Any]:
+    """Returns the JSON object of a request to which nobody can object: it shows whether a server refuses all of them."""
+    return request_body(model, Request("", "", "probe", "Say yes.", ""), args, omitted)[0]
+
+
+def parse_response(status: int, headers: Mapping[str, str], content: bytes) -> ChatResponse | RequestFailure:
+    """Returns the completion in an HTTP response, or why there is none."""
+    if not 200 <= status < 300:
+        return failure(status, headers, content)
+    try:
+        return _parse_message(content)
+    except ValueError as problem:
+        return RequestFailure("bad_answer", f"HTTP {status}, but {problem}", usage=_reported(content))
+
+
+def _content(request: Request) -> str | list[dict[str, Any]]:
+    """Returns the prompt, its part that all queries share marked to be cached."""
+    shared, own = request.prompt[: request.shared], request.prompt[request.shared :]
+    if not shared.strip() or not own.strip():
+        return request.prompt
+    return [{"type": "text", "text": shared, "cache_control": {"type": "ephemeral"}}, {"type": "text", "text": own}]
+
+
+def _plain_schema(schema: Any) -> Any:
+    """Returns a schema without the keys that structured outputs refuse, and without further keys of objects."""
+    if isinstance(schema, list):
+        return [_plain_schema(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    named = {"properties", "$defs", "definitions"}  # here the keys are names
+    plain = {
+        key: {name: _plain_schema(one) for name, one in value.items()} if key in named else _plain_schema(value)
+        for key, value in schema.items()
+        if key not in _UNSUPPORTED
+    }
+    return plain | ({"additionalProperties": False} if plain.get("type") == "object" else {})
+
+
+def _parse_message(content: bytes) -> ChatResponse:
+    """Returns the text of a message. Raises ValueError with the problem in words."""
+    found = json_object(content)
+    blocks = found.get("content") if isinstance(found, dict) else None
+    if not isinstance(blocks, list):
+        raise ValueError("the body is not a message")
+    texts = [one["text"] for one in blocks if isinstance(one, dict) and one.get("type") == "text"]
+    if not all(isinstance(one, str) for one in texts):
+        raise ValueError("its text is not text")
+    said = found.get("stop_reason")
+    finish_reason = _FINISH_REASONS.get(said, "stop") if isinstance(said, str) else "stop"
+    return ChatResponse("".join(texts), finish_reason, _usage(found))
+
+
+def _usage(found: Mapping[str, Any]) -> Usage:
+    usage = found.get("usage")
+    usage = usage if isinstance(usage, dict) else {}
+    fresh, read = count(usage.get("input_tokens")), count(usage.get("cache_read_input_tokens")) or 0
+    written = count(usage.get("cache_creation_input_tokens")) or 0
+    prompt = None if fresh is None else fresh + read + written
+    return Usage(prompt, count(usage.get("output_tokens")), read, written)
+
+
+def _reported(content: bytes) -> Usage:
+    """Returns the usage in an answer that is no message."""
+    try:
+        found = parsed_json(content)
+    except (ValueError, RecursionError):
+        found = None
+    return _usage(found if isinstance(found, dict) else {})
