@@ -197,13 +197,13 @@ class Night:
             watch, state.began = Watch(self.prepared.prices, state, spending.around), 0.0  # other workers, another rate
             runner = self._runner(len(shards), watch)
             spending.renew(self.tally)  # this runner grants anew
-            runner.tracker.spent_elsewhere(spending.elsewhere(self.tally.spent))
-            self.traces.tracker = runner.tracker
+            self.traces.tracker = tracker = runner.tracker
+            tracker.spent_elsewhere(spending.elsewhere(self.tally.spent))
             results = stream(runner, shards)
             self.signals.working = True
-            stopped = self._collect(runner.tracker, results, watch, spending)
+            stopped = self._collect(tracker, results, watch, spending)
             self.outages.update("workers", [])
-            halted = runner.tracker.progress().halted > 0
+            halted = tracker.progress().halted > 0
             if stopped or halted or self.signals.received is not None:
                 break
         self._check_complete(stopped, watch, spending, halted)
@@ -326,6 +326,5 @@ class Night:
 
 
 def _plan_summary(plan: Plan) -> str:
-    counts = plan.counts
-    word = "shard" if len(plan.shards) == 1 else "shards"
-    return f"{counts['queries']:,} distinct queries of {counts['log_rows']:,} log rows, in {len(plan.shards):,} {word}"
+    counts, end = plan.counts, "s" * (len(plan.shards) != 1)
+    return f"{counts['queries']:,} distinct queries of {counts['log_rows']:,} log rows, in {len(plan.shards):,} shard{end}"
