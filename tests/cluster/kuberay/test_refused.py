@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from operator_rules import refusals
 
 from cluster.errors import ConfigError
 from cluster.kuberay.manifests import check_rayjob, rayjob
 from cluster.kuberay.settings import KubernetesSettings
 from cluster.kuberay.worker_groups import WorkerGroup
+from tests.support.cluster.operator_rules import refusals
 
 Job = dict[str, Any]
 GROUPS = [WorkerGroup("cpu", 4, 0, 1, 1), WorkerGroup("gpu-1", 8, 1, 2, 4)]

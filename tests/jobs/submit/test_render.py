@@ -16,8 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from manifest_schemas import check, strict
-from operator_rules import refusals
 
 from cluster.errors import ConfigError
 from cluster.kuberay.create import FAILED, JOB_VARIABLE, filled
@@ -32,6 +30,8 @@ from jobs.submit.expected import expected
 from jobs.submit.ids import Verb
 from jobs.submit.reachable import doubtful, unseen_paths, unset_variables
 from jobs.submit.render import DEADLINE_SECONDS, Kind, deadline_seconds, job_name, rendered
+from tests.support.cluster.manifest_schemas import check, strict
+from tests.support.cluster.operator_rules import refusals
 
 ROOT = Path(__file__).resolve().parents[3]
 NIGHTLY = "configs/nightly.yaml"
