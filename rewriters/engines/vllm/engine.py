@@ -16,7 +16,7 @@ import importlib.util
 import itertools
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -24,6 +24,7 @@ from cluster.errors import RewriterError, nearest
 from cluster.http import encodable
 from rewriters.engines import Completion, Request, SendGate
 from rewriters.engines.event_loop import EventLoopThread
+from rewriters.engines.settings import LocatedVllmSettings, VllmSettings
 from rewriters.engines.vllm.arguments import argument_names, parser_names
 from rewriters.engines.vllm.chat import Chat, guessed_parser
 from rewriters.engines.vllm.child_processes import ChildProcessWatchdog
@@ -61,41 +62,18 @@ class VllmEngine:
 
     kind = "vllm"
 
-    def __init__(
-        self,
-        *,
-        model: str,
-        weights: str | None = None,
-        revision: str | None = None,
-        lora: str | None = None,
-        lora_name: str | None = None,
-        reasoning_parser: str | None = None,
-        timeout_seconds: float = 600.0,
-        args: Mapping[str, Any] | None = None,
-        devices: Sequence[int] | None = None,
-    ) -> None:
-        """Checks the settings; loads nothing.
-
-        Args:
-            model: The model as tables and prices name it.
-            weights: A folder or a hub name; None: `model`.
-            revision: Of a hub's model; a commit, if later runs must give the same text.
-            lora: A LoRA adapter's folder or hub name (NAME@REVISION).
-            lora_name: The adapter as tables name it.
-            reasoning_parser: Of vLLM, separates reasoning from the answer; a schema then holds for the answer alone. None: by
-                the model's type, where that is certain.
-            timeout_seconds: Of one send of a request.
-            args: More of vLLM's engine arguments.
-            devices: Of the accelerators that this process sees; None: all.
+    def __init__(self, settings: VllmSettings) -> None:
+        """Checks the settings, located or as the config has them; loads nothing.
 
         Raises:
             RewriterError: `args` names an argument that the engine sets itself.
         """
-        self._model, self._weights, self._revision, self._lora = model, weights or model, revision, lora
-        self._name = f"{model}+{lora_name or lora}" if lora else model
+        located = LocatedVllmSettings(**{"weights": settings.model, "commit": settings.revision} | settings.model_dump())
+        self._weights, self._revision, self._lora = located.weights, located.commit, located.lora
+        self._name = f"{located.model}+{located.lora_name or located.lora}" if located.lora else located.model
         self._adapter: Any = None  # the LoRA adapter as vLLM is told of it
-        self._timeout, self._args, self._devices = timeout_seconds, dict(args or {}), devices
-        self._parser = reasoning_parser
+        self._timeout, self._args, self._devices = located.timeout_seconds, located.args, located.devices
+        self._parser = located.reasoning_parser
         for taken in sorted(_OURS & self._args.keys()):
             raise RewriterError(
                 "engine-setting", f"engine 'vllm': args.{taken} is set by the engine itself; remove it from args"
