@@ -182,7 +182,7 @@ class ElasticBuild:
             yield self._batches(~first)
 
     def loader_settings(self) -> dict[str, Any]:
-        """Returns the arguments of `passages.open_loader` for the current pass, as plain values for any process."""
+        """Returns the settings of `passages.CorpusLoader` for the current pass, as plain values for any process."""
         return {
             "where": self._where,
             "connection": self._settings,

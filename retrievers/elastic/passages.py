@@ -56,37 +56,21 @@ class LoadCounts(NamedTuple):
 class CorpusLoader:
     """Loads record batches of a corpus into one index."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        index: str,
-        in_flight: int,
-        text_field: str,
-        vector_field: str | None = None,
-        encode: Encode | None = None,
-        dim: int = 0,
-        vector_sources: Sequence[tuple[str, str]] = (),
-        resumed: bool = False,
-        filters: Sequence[str] = (),
-    ) -> None:
-        """Open a `BulkLoader`; sends nothing.
+    def __init__(self, settings: Mapping[str, Any], encode: Encode | None) -> None:
+        """Opens a connection and a `BulkLoader`; sends nothing.
 
         Args:
-            connection: closed by `close`.
-            index: the concrete index.
-            in_flight: concurrent bulk requests, at most.
-            text_field: of the joined text.
-            vector_field: None: no vectors.
-            encode: None: no vectors.
-            dim: length of the vectors.
-            vector_sources: index and field of vectors by the same encoder.
-            resumed: the index may hold some of the documents.
-            filters: columns of the corpus that are fields, too.
+            settings: By `build.ElasticBuild.loader_settings`.
+            encode: Makes the vectors; None: there are none.
+
+        Raises:
+            RetrieverError: As `Connection`.
         """
-        self._connection, self._index, self._resumed = connection, index, resumed
-        self._text_field, self._vector_field, self._vector_sources = text_field, vector_field, vector_sources
-        self._encode, self._dim, self._filters = encode, dim, filters
-        self._bulk = BulkLoader(connection, index, in_flight)
+        self._index, self._resumed, self._filters = settings["index"], settings["resumed"], settings["filters"]
+        self._text_field, self._vector_field, self._dim = settings["text_field"], settings["vector_field"], settings["dim"]
+        self._vector_sources, self._encode = settings["vector_sources"], encode
+        self._connection = Connection(settings["where"], settings["connection"], settings["in_flight"])
+        self._bulk = BulkLoader(self._connection, self._index, settings["in_flight"])
 
     def add(self, batch: pa.RecordBatch) -> LoadCounts:
         """Queue the documents of a batch, with the columns of `corpus.write_documents`, that the index lacks.
@@ -192,35 +176,12 @@ class PassageEncoder:
             return encoded_passages(self._encoder, texts)
 
 
-def open_loader(settings: Mapping[str, Any], device: str = "cpu", encode: Encode | None = None) -> CorpusLoader:
-    """Returns a loader with a connection of its own.
-
-    Args:
-        settings: by `build.ElasticBuild.loader_settings`.
-        device: where the encoder runs.
-        encode: replaces the encoder of the settings.
-
-    Raises:
-        RetrieverError: as `Connection`.
-    """
-    connection = Connection(settings["where"], settings["connection"], settings["in_flight"])
-    if encode is None and settings["encoder"]:
-        encode = PassageEncoder(settings["encoder"], device)
-    keys = ("index", "in_flight", "text_field", "vector_field", "dim", "vector_sources", "resumed", "filters")
-    return CorpusLoader(connection, encode=encode, **{key: settings[key] for key in keys})
-
-
 class InProcessLoader:
     """A `PassLoader` in this process: encodes the next batch while requests with earlier ones are in flight."""
 
-    def __init__(self, device: str = "cpu", encode: Encode | None = None) -> None:
-        """Load no model yet.
-
-        Args:
-            device: where the encoder runs.
-            encode: replaces the encoder of the config.
-        """
-        self._device, self._encode = device, encode
+    def __init__(self, encode: Encode | None = None) -> None:
+        """Loads no model yet; `encode` replaces the encoder of the config, which runs on the CPU."""
+        self._encode = encode
 
     def __call__(self, settings: Mapping[str, Any], batches: Iterable[pa.RecordBatch]) -> Iterator[LoadCounts]:
         """Load the batches; yields the counts of each.
@@ -229,8 +190,8 @@ class InProcessLoader:
             RetrieverError: as `CorpusLoader.add`.
         """
         if self._encode is None and settings["encoder"]:
-            self._encode = PassageEncoder(settings["encoder"], self._device)  # kept for the next pass
-        loader = open_loader(settings, encode=self._encode)
+            self._encode = PassageEncoder(settings["encoder"])  # kept for the next pass
+        loader = CorpusLoader(settings, self._encode)
         try:
             for batch in batches:
                 yield loader.add(batch)

@@ -42,9 +42,9 @@ from retrievers.retriever import (
     RankedLists,
     Retriever,
     SearchText,
+    check_planned,
     distinct,
     error_context,
-    identity_differences,
     no_heartbeat,
 )
 
@@ -144,12 +144,7 @@ def open_retriever(
     planned = str((expect_identity or {}).get("index") or settings.index)
     connection, index, _ = _connect(name, settings, planned, patient=patient)
     identity = _identity(name, settings, index, connection, patient=patient)
-    if expect_identity is not None and dict(expect_identity) != identity:
-        raise RetrieverError(
-            "index-replaced",
-            f"retrieve.retrievers.{name}: index {index.name} was replaced since this run was planned "
-            f"({identity_differences(expect_identity, identity)}); start a new run, or put the old index back",
-        )
+    check_planned(f"retrieve.retrievers.{name}: index {index.name}", expect_identity, identity)
     if settings.encoder is None:
         return ElasticBM25(connection, index, settings, identity)
     encoder = open_encoder(settings.encoder, device, patient=patient, built=identity["encoder"])
@@ -310,7 +305,6 @@ def _ranked(found: Sequence[SearchHits], depth: int, similarity: str | None = No
         rows = rows[: max(0, depth)]
         doc_ids += [ids[row] for row in rows]
         scores.append(values[rows])
-    offsets = np.zeros(len(found) + 1, dtype=np.int64)
-    np.cumsum([len(part) for part in scores], out=offsets[1:])
+    offsets = np.cumsum([0, *map(len, scores)], dtype=np.int64)
     flat = np.concatenate(scores) if scores else np.empty(0)
     return RankedLists(offsets, pa.array(doc_ids, pa.string()), flat)

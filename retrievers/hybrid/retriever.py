@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cluster.errors import RetrieverError
 from retrievers import retriever
 from retrievers.fusion import FUSION_VERSION, fuse
 from retrievers.hybrid.settings import HybridSettings, Indexed, part_name
@@ -26,7 +25,7 @@ from retrievers.retriever import (
     RankedLists,
     Retriever,
     SearchText,
-    identity_differences,
+    check_planned,
     no_heartbeat,
 )
 from retrievers.settings import FuseSettings
@@ -121,12 +120,7 @@ def open_retriever(
         for part, one in settings.of.items()
     }
     identity = hybrid_identity(settings, {part: one.identity() for part, one in parts.items()})
-    if expect_identity is not None and dict(expect_identity) != identity:
-        raise RetrieverError(
-            "index-replaced",
-            f"retrieve.retrievers.{name}: an index was replaced since this run was planned "
-            f"({identity_differences(expect_identity, identity)}); start a new run, or put the old index back",
-        )
+    check_planned(f"retrieve.retrievers.{name}: an index", expect_identity, identity)
     return (Hybrid if settings.encoder is None else DenseHybrid)(settings, parts, identity)
 
 

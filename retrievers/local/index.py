@@ -23,7 +23,7 @@ from retrievers.encoder import encoder_differences, encoder_identity, open_encod
 from retrievers.local.bm25 import BM25Search
 from retrievers.local.dense import DenseSearch
 from retrievers.local.settings import LocalSettings
-from retrievers.retriever import Alive, Retriever, error_context, identity_differences, no_heartbeat
+from retrievers.retriever import Alive, Retriever, check_planned, error_context, no_heartbeat
 from retrievers.settings import FieldWeights
 
 FORMAT = 1
@@ -114,25 +114,10 @@ class LocalDocuments:
 def open_retriever(
     name: str, settings: LocalSettings, device: str = "cpu", expect_identity: Mapping[str, Any] | None = None
 ) -> Retriever:
-    """Returns an open retriever of ``kind: local``: dense search with ``encoder``, else BM25.
-
-    Args:
-        name: Its key in the config, for messages.
-        settings: Its settings.
-        device: Of the encoder: "cpu" or "cuda:0".
-        expect_identity: The identity when the run was planned; None: any.
-
-    Raises:
-        RetrieverError: There is no index, or it is damaged, has another encoder or analyzer, or has another identity.
-    """
+    """Returns dense search where the settings have an encoder, else BM25; see `retrievers.retriever.open_retriever`."""
     documents = LocalDocuments(index_path(settings.index))
     identity = index_identity(name, settings, documents.entry, patient=expect_identity is not None)
-    if expect_identity is not None and dict(expect_identity) != identity:
-        raise RetrieverError(
-            "index-replaced",
-            f"retrieve.retrievers.{name}: index {settings.index} was replaced since this run was planned "
-            f"({identity_differences(expect_identity, identity)}); start a new run, or put the old index back",
-        )
+    check_planned(f"retrieve.retrievers.{name}: index {settings.index}", expect_identity, identity)
     if settings.encoder is not None:
         encoder = open_encoder(settings.encoder, device, patient=expect_identity is not None, built=identity["encoder"])
         return DenseSearch(documents.data / "vectors.npy", documents.doc_ids, encoder, identity, documents.filters)
@@ -141,29 +126,12 @@ def open_retriever(
 
 
 def open_documents(name: str, settings: LocalSettings, *, patient: bool = False) -> LocalDocuments:
-    """Returns the documents of a retriever of ``kind: local``.
-
-    Args:
-        name: Not used.
-        settings: The retriever's settings.
-        patient: Not used.
-
-    Raises:
-        RetrieverError: There is no index, or it is damaged.
-    """
+    """Returns the documents of an index; `name` and `patient` are not used. See `retrievers.retriever.open_documents`."""
     return LocalDocuments(index_path(settings.index))
 
 
 def retriever_identity(name: str, settings: LocalSettings) -> dict[str, Any]:
-    """Returns the identity of a retriever of ``kind: local``, after a check of its index.
-
-    Args:
-        name: Its key in the config, for messages.
-        settings: Its settings.
-
-    Raises:
-        RetrieverError: There is no index, or it is damaged or has another encoder or analyzer.
-    """
+    """Returns `index_identity`, after a check of the index's files; see `retrievers.retriever.retriever_identity`."""
     return index_identity(name, settings, read_intact_index(index_path(settings.index)))
 
 
