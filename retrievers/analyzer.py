@@ -44,10 +44,7 @@ def analyzer_name(name: str) -> str:
 def open_analyzer(name: str, version: int = ANALYZE_VERSION, *, documents: bool = False) -> Analyzer:
     """Returns a function from a text to its terms, in order, repetitions included.
 
-    Args:
-        name: Of the analyzer.
-        version: `ANALYZE_VERSION`, or that of an index of before.
-        documents: The texts are documents; else queries.
+    The texts are queries, or `documents`; the version is `ANALYZE_VERSION`, or that of an index of before.
 
     Raises:
         RetrieverError: The name or the version is unknown, or the package of the stemmer is missing.

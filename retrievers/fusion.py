@@ -82,10 +82,7 @@ class _Part(NamedTuple):
 def fuse(hits: Hits, settings: FuseSettings, similarity: Similarity | None = None) -> Fused:
     """Returns the candidates of each query; the order of the lists does not matter.
 
-    Args:
-        hits: By `by_document`.
-        settings: The config's `fuse`.
-        similarity: Of the texts of the searches; None without a dense retriever.
+    `hits` are those of `by_document`, `similarity` is that of the texts of the searches; None without a dense retriever.
 
     Raises:
         ValueError: The text of a list is not in `similarity`.
@@ -147,11 +144,7 @@ def fuse(hits: Hits, settings: FuseSettings, similarity: Similarity | None = Non
 def list_weight(weights: Mapping[str, float], strategy: str, retriever: str, default: float) -> float:
     """Returns the weight of a list by its strategy: without that of its position, of its retriever, and redundancy.
 
-    Args:
-        weights: The config's `fuse.weights`; strategy/retriever has precedence over strategy.
-        strategy: Of the list.
-        retriever: Of the list.
-        default: The weight of the strategy itself, if ``weights`` has none.
+    In `fuse.weights` strategy/retriever has precedence over strategy; where it has neither, `default` is the strategy's own.
     """
     return weights.get(f"{strategy}/{retriever}", weights.get(strategy, default))
 

@@ -101,11 +101,7 @@ class Hits(NamedTuple):
 
 
 def by_document(lists: Lists, queries: int) -> Hits:
-    """Returns the hits of ranked lists, by list and by document. Cost: one sort of the hits.
-
-    Args:
-        lists: The ranked lists.
-        queries: Number of queries; some may have no list.
+    """Returns the hits of ranked lists of so many queries, by list and by document. Cost: one sort of the hits.
 
     Raises:
         ValueError: Two lists have one (query, strategy, position, retriever), or there are too many hits for int64 keys.

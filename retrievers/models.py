@@ -44,9 +44,7 @@ def resolved_dtype(dtype: str, device: str) -> str:
 def resolve_model(name: str, code: bool = False) -> Path:
     """Returns the folder of a model's files; a model of the hub is downloaded into the hub's cache first.
 
-    Args:
-        name: Folder, ``package:NAME`` or hub name.
-        code: Download its Python files, too.
+    Where `code`, its Python files are downloaded, too.
 
     Raises:
         RetrieverError: There is no such model; the message says where it was looked for.
@@ -79,11 +77,7 @@ def description(name: str) -> Path:
 
 
 def read_json(path: Path, kind: type[Json] = dict) -> Json:  # type: ignore[assignment]
-    """Returns the content of a model's JSON file; that of no file is empty.
-
-    Args:
-        path: The file.
-        kind: What it holds: dict or list.
+    """Returns the content of a model's JSON file, a dict or a list as `kind` says; that of no file is empty.
 
     Raises:
         RetrieverError: It cannot be read, or holds something else.
@@ -110,13 +104,10 @@ def max_positions(config: dict[str, Any]) -> int:
 
 
 def model_identity(name: str, code: bool = False) -> str:
-    """Returns the identity of a model's weights: ``sha256:...`` of a folder's files, ``commit:...`` of a hub name.
+    """Returns the identity of a model's weights: `sha256:...` of a folder's files, `commit:...` of a hub name.
 
-    Cost: a folder's weights are read once per process (about 1 s for 1 GB).
-
-    Args:
-        name: Folder, ``package:NAME`` or hub name.
-        code: Include the folder's Python files.
+    Cost: a folder's weights are read once per process (about 1 s for 1 GB). Where `code`, the folder's Python files count,
+    too.
 
     Raises:
         RetrieverError: There is no such model.

@@ -54,11 +54,11 @@ def list_redundancy(
         has_hits: Mask of the lists with hits, shape (lists,), bool.
         depth: Documents of each list that are fused.
         overlap: Mask of the queries whose lists are compared by their documents, shape (queries,), bool; the others by
-            ``similarity``.
-        similarity: Of the texts of the searches; None: ``overlap`` is true for all queries.
+            `similarity`.
+        similarity: Of the texts of the searches; None: `overlap` is true for all queries.
 
     Raises:
-        ValueError: The text of a list is not in ``similarity``.
+        ValueError: The text of a list is not in `similarity`.
     """
     compared = is_fused & (hits.text >= 0)
     one, other = _neighbours(hits, compared, has_hits)

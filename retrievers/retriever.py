@@ -249,15 +249,10 @@ def joined_lists(lists: Sequence[RankedList]) -> RankedLists:
 
 
 def top_rows(scores: np.ndarray, depth: int, floor: float = -np.inf) -> np.ndarray:
-    """Returns the rows of the highest scores, best first, equal scores by row.
+    """Returns at most `depth` rows of the highest scores above the floor, best first, equal scores by row.
 
     Also exact if many rows have the score of the last hit: those with the smallest row numbers are kept. NaN is never a hit.
     Cost: one partition of the rows above the floor.
-
-    Args:
-        scores: Of each row, shape (n,).
-        depth: Most rows.
-        floor: Only scores above it are hits.
     """
     hits = np.flatnonzero(scores > floor)
     if depth <= 0 or not len(hits):

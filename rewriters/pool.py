@@ -107,13 +107,10 @@ def load_pool(
     context: bool = False,
     read: Callable[[str], str] = read_local,
 ) -> tuple[Strategy, ...]:
-    """Returns the strategies, in the order of the entries.
+    """Returns the strategies of the config's `rewrite.strategies`, in their order.
 
-    Args:
-        entries: The config's `rewrite.strategies`.
-        language: That rewrites are written in; None: the query's.
-        context: Whether queries have earlier turns, which every prompt then shows.
-        read: Returns the text of a file of the user; raises OSError or UnicodeDecodeError.
+    Rewrites are written in `language`; None: the query's. Where `context`, queries have earlier turns, which every prompt then
+    shows. `read` returns the text of a file of the user; raises OSError or UnicodeDecodeError.
 
     Raises:
         RewriterError: A name is unknown or listed twice, a file or a parameter is wrong, or two strategies share a label.

@@ -118,9 +118,7 @@ class Rewriter:
     def choose(self, query: Query, answer: Completion | None = None) -> Choice:
         """Returns the strategies that rewrite a query; all of the pool with adaptive selection.
 
-        Args:
-            query: The query.
-            answer: To the question, if there was one; the rules decide where it names no type.
+        `answer` is that to the question, if there was one; the rules decide where it names no type.
         """
         said = self._guards.overridden(query)
         if self._by_type is not None and answer is not None and answer.text is not None:
@@ -132,9 +130,7 @@ class Rewriter:
     def requests(self, query: Query, choice: Choice | None = None) -> list[Request]:
         """Returns the requests for one query; empty without strategies.
 
-        Args:
-            query: The query.
-            choice: The strategies that rewrite it; None: what `choose` says without an answer.
+        `choice` are the strategies that rewrite it; None: what `choose` says without an answer.
         """
         choice = self.choose(query) if choice is None else choice
         shown, mask = self._guards.masked(query)
@@ -150,10 +146,8 @@ class Rewriter:
     ) -> list[Request]:
         """Returns the requests of one query that are to be made once more, as their answers do not serve.
 
-        Args:
-            query: The query.
-            answered: All its requests so far, those of this method included, with their completions.
-            choice: As `requests` was given.
+        `answered` are all its requests so far, those of this method included, with their completions; `choice` is that of
+        `requests`.
         """
         if not self._of.retries:
             return []
@@ -173,13 +167,8 @@ class Rewriter:
     def read(self, query: Query, answered: Sequence[tuple[Request, Completion]], choice: Choice | None = None) -> Rewritten:
         """Returns the rewrites and the failures of one query: one or the other for each chosen strategy.
 
-        Raises nothing, whatever the model wrote.
-
-        Args:
-            query: The query.
-            answered: The requests with their completions, in any order; the strategies of a request that is not among
-                them fail as `missing`.
-            choice: As `requests` was given.
+        Raises nothing, whatever the model wrote. `answered` are the requests with their completions, in any order; the
+        strategies of a request that is not among them fail as `missing`. `choice` is that of `requests`.
         """
         choice = self.choose(query) if choice is None else choice
         said = self._guards.overridden(query)

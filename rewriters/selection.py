@@ -101,10 +101,8 @@ class Column:
 def chosen(wanted: Sequence[str] | str | int | None, pool: Sequence[Strategy], where: str) -> dict[str, int | None]:
     """Returns strategy -> how many of its texts are kept, in the order of the pool.
 
-    Args:
-        wanted: Names; or a number: the first texts of the pool, so many; or `none` or null: nothing.
-        pool: The strategies to choose from.
-        where: Names the place of `wanted` in errors.
+    `wanted` are names; or a number: the first texts of the pool, so many; or `none` or null: nothing. Errors name its place
+    `where`.
 
     Raises:
         RewriterError: A name is not in the pool.

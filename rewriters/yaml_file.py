@@ -11,13 +11,9 @@ from cluster.errors import RewriterError
 
 
 def read_yaml(code: str, where: str, read: Callable[[], str], remedy: str) -> Any:
-    """Returns the content of a file.
+    """Returns the content of a file, which errors of a code name `where`, with a remedy.
 
-    Args:
-        code: Of the errors.
-        where: Names the file in errors.
-        read: Returns its text; raises OSError or UnicodeDecodeError.
-        remedy: What to do where it cannot be read.
+    `read` returns its text; raises OSError or UnicodeDecodeError.
 
     Raises:
         RewriterError: It cannot be read, or is not YAML.

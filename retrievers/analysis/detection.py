@@ -44,11 +44,7 @@ class Told(NamedTuple):
 
 
 def corpus_analyzer(texts: Iterable[str]) -> Told:
-    """Returns the analyzer for the language of a sample of documents; the same sample gives the same.
-
-    Args:
-        texts: `SAMPLE` documents, or all where there are fewer.
-    """
+    """Returns the analyzer for the language of `SAMPLE` documents, or of all of fewer; the same sample gives the same."""
     stop = {language: stop_words(language) for language in WITH_STOP_WORDS}
     letters, unspaced, total, documents = Counter[str](), 0, 0, 0
     hits, of_documents, seen = Counter[str](), list[dict[str, int]](), set[str]()
@@ -89,11 +85,9 @@ def corpus_analyzer(texts: Iterable[str]) -> Told:
 
 
 def other_language(analyzer: str, texts: Iterable[str]) -> str | None:
-    """Returns in words that a sample of documents is plainly of another language than an analyzer's; None: it is not.
+    """Returns in words that a sample of documents, as of `corpus_analyzer`, is plainly of another language than an analyzer's.
 
-    Args:
-        analyzer: One of a language that has stop words here; no other is compared.
-        texts: As of `corpus_analyzer`.
+    None: it is not, or the analyzer is of no language that has stop words here.
     """
     if analyzer not in WITH_STOP_WORDS:
         return None

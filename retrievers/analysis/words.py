@@ -43,10 +43,8 @@ class _Patterns(NamedTuple):
 def words(text: str, *, every: bool = False, turkish: bool = False) -> list[str]:
     """Returns the words of a text in order, in lower case and normal form.
 
-    Args:
-        text: Any text.
-        every: Of scripts without spaces the single characters, too, as documents are indexed.
-        turkish: I is the capital of ı, not of i.
+    Where `every`, of scripts without spaces the single characters, too, as documents are indexed. Where `turkish`, I is the
+    capital of ı, not of i.
     """
     if text.isascii() and not turkish:
         return _ASCII_WORD.findall(text.lower())

@@ -58,16 +58,11 @@ def write_documents(
     progress: Callable[[str, int, int], None],
     columns: CorpusSettings = COLUMNS,
 ) -> Written:
-    """Writes DOCUMENTS (sorted by doc_id in code point order), DOC_IDS (one batch) and DUPLICATES into ``folder``.
+    """Writes DOCUMENTS (sorted by doc_id in code point order), DOC_IDS (one batch) and DUPLICATES into an empty folder.
 
-    Texts are streamed; memory holds the doc_ids and a 16-byte hash per row.
-
-    Args:
-        files: By `corpus_files.corpus_files`.
-        schema: By `corpus_files.corpus_schema`.
-        folder: An empty folder.
-        progress: Called with "read", rows read, rows in all.
-        columns: Their names in the files.
+    Texts are streamed; memory holds the doc_ids and a 16-byte hash per row. `files` and `schema` are those of
+    `retrievers/corpora/files.py`; `columns` their names in the files; `progress` is called with "read", rows read, rows in
+    all.
 
     Raises:
         RetrieverError: There are no rows, a doc_id is null or repeated (the message names it), or a file is truncated.
@@ -190,10 +185,7 @@ def _sorted_rows(staged: Path, order: np.ndarray) -> Iterator[pa.Table]:
 
 
 def group_equal_hashes(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Groups equal hashes.
-
-    Args:
-        hashes: 16 bytes each, shape (n, 2), uint64.
+    """Groups equal hashes of 16 bytes, shape (n, 2), uint64.
 
     Returns:
         An order of the rows, shape (n,), in which equal hashes are adjacent, the smallest row first; and a mask of the

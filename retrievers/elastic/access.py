@@ -42,14 +42,12 @@ class Access(NamedTuple):
 
 
 def read_access(where: str, settings: ElasticSettings) -> Access:
-    """Returns addresses and credentials from the environment variables that ``settings`` name.
+    """Returns addresses and credentials from the environment variables that `settings` name.
 
-    Args:
-        where: the place in the config, for messages.
-        settings: the retriever's.
+    `where` is the place in the config, for messages.
 
     Raises:
-        RetrieverError: a variable is not set or holds no address; no such ca_file.
+        RetrieverError: A variable is not set or holds no address; no such ca_file.
     """
     if settings.ca_file and not Path(settings.ca_file).is_file():
         raise RetrieverError(

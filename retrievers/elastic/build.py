@@ -77,18 +77,18 @@ def build_elastic_index(
     load: PassLoader | None = None,
     columns: CorpusSettings = COLUMNS,
 ) -> ElasticSummary:
-    """Build the index, resume its build, or find it complete; then point the alias to it.
+    """Builds the index, resumes its build, or finds it complete; then points the alias to it.
 
     Args:
-        fields: the retrievers that share the index; one value of `fields.elastic_indexes`.
-        corpus_paths: a Parquet file, a folder of them, or a list.
-        folder: for temporary files; None: the machine's own.
-        progress: called with the phase ("read", "load"), documents done, documents in all.
-        load: loads the batches of a pass; None: `InProcessLoader`.
-        columns: of the corpus.
+        fields: The retrievers that share the index; one value of `fields.elastic_indexes`.
+        corpus_paths: A Parquet file, a folder of them, or a list; `columns` are its columns.
+        folder: For temporary files; None: the machine's own.
+        progress: Called with the phase ("read", "load"), documents done, documents in all.
+        load: Loads the batches of a pass; None: `InProcessLoader`.
+        columns: Of the corpus.
 
     Raises:
-        RetrieverError: what is wrong with the corpus, the model or the server; the alias is unchanged.
+        RetrieverError: What is wrong with the corpus, the model or the server; the alias is unchanged.
     """
     report = progress or (lambda what, done, total: None)
     load = load or InProcessLoader()

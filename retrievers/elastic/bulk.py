@@ -34,13 +34,7 @@ class BulkLoader:
     """Loads documents into one index, in up to ``in_flight`` concurrent bulk requests."""
 
     def __init__(self, connection: Connection, index: str, in_flight: int) -> None:
-        """Start with no request.
-
-        Args:
-            connection: bounds the requests of all its threads together.
-            index: the concrete index, no alias.
-            in_flight: concurrent bulk requests, at most.
-        """
+        """Starts with no request; the connection bounds those of all its threads together. `index` is the concrete one."""
         self._connection, self._index, self._in_flight = connection, index, in_flight
         self._where = f"index {index} at {connection.address}"
         self._pool = ThreadPoolExecutor(in_flight, "bulk")

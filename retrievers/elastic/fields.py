@@ -94,14 +94,12 @@ class Fields(NamedTuple):
 
 
 def elastic_indexes(retrievers: Mapping[str, RetrieverSettings], filters: Iterable[str] = ()) -> dict[tuple[str, str], Fields]:
-    """Returns the indexes of ``retrieve.retrievers``: (variable with the address, alias) -> retrievers that share it.
+    """Returns the indexes of `retrieve.retrievers`: (variable with the address, alias) -> retrievers that share it.
 
-    Args:
-        retrievers: of a config.
-        filters: the fields of its `retrieve.filters`.
+    `filters` are the fields of the config's `retrieve.filters`.
 
     Raises:
-        RetrieverError: two retrievers of one index have different settings, or a filter has the name of another field.
+        RetrieverError: Two retrievers of one index have different settings, or a filter has the name of another field.
     """
     wanted: dict[tuple[str, str], Fields] = {}
     for name, settings in retrievers.items():

@@ -59,9 +59,7 @@ class CorpusLoader:
     def __init__(self, settings: Mapping[str, Any], encode: Encode | None) -> None:
         """Opens a connection and a `BulkLoader`; sends nothing.
 
-        Args:
-            settings: By `build.ElasticBuild.loader_settings`.
-            encode: Makes the vectors; None: there are none.
+        `settings` are those of `build.ElasticBuild.loader_settings`; `encode` makes the vectors; None: there are none.
 
         Raises:
             RetrieverError: As `Connection`.

@@ -56,11 +56,9 @@ def restricted(only: dict[str, Any] | None, filters: Only) -> dict[str, Any] | N
 
 
 def envelope(depth: int, ordered: bool) -> dict[str, Any]:
-    """Returns the part that all searches share: only doc_ids and scores are returned.
+    """Returns the part that all searches share: only doc_ids and scores of so many hits are returned.
 
-    Args:
-        depth: hits.
-        ordered: the index has the field doc_id, so the server orders equal scores, also at the cut.
+    Where `ordered`, the index has the field doc_id, so the server orders equal scores, also at the cut.
     """
     asked: dict[str, Any] = {"size": depth, "_source": False, "track_total_hits": False}
     if ordered:
@@ -167,15 +165,9 @@ def knn_query(
     oversample: float | None,
     only: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Returns a kNN query; ``candidates`` per shard are compared (None: three times the depth, at least 100).
+    """Returns a kNN query over `field`; `candidates` per shard are compared (None: three times the depth, at least 100).
 
-    Args:
-        field: of the vectors.
-        vector: of the text.
-        depth: hits.
-        candidates: per shard.
-        oversample: of quantised vectors.
-        only: a filter, which leaves its documents before the nearest are taken.
+    `oversample` is that of quantised vectors; the filter `only` leaves its documents before the nearest are taken.
     """
     compared = max(depth, candidates or max(100, 3 * depth))
     asked: dict[str, Any] = {"field": field, "query_vector": vector, "k": depth, "num_candidates": min(MOST_HITS, compared)}

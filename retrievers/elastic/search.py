@@ -48,14 +48,9 @@ class MultiSearch:
     """Searches one index; one thread calls it."""
 
     def __init__(self, connection: Connection, index: str, in_flight: int, batch: int, ordered: bool) -> None:
-        """Start with the largest requests.
+        """Starts with the largest requests: `batch` searches each, `in_flight` of them at a time, over the concrete index.
 
-        Args:
-            connection: to the server.
-            index: the concrete index, no alias.
-            in_flight: concurrent requests, at most.
-            batch: searches per request, at most.
-            ordered: hits carry ``[score, doc_id]`` (`query.envelope`).
+        Where `ordered`, hits carry `[score, doc_id]` (`query.envelope`).
         """
         self._connection, self._index = connection, index
         self._max_in_flight, self._max_batch, self._ordered = in_flight, batch, ordered
@@ -64,15 +59,11 @@ class MultiSearch:
         self._filter = ",".join(f"responses.{part}" for part in _PARTS if part not in unused)
 
     def run(self, searches: Sequence[bytes], alive: Alive = no_heartbeat) -> list[SearchHits]:
-        """Returns the hits of each search.
-
-        Args:
-            searches: each as two lines of JSON.
-            alive: called after every request and every backoff.
+        """Returns the hits of each search (two lines of JSON); calls `alive` after every request and every backoff.
 
         Raises:
-            SearchRefused: the server refuses a search.
-            RetrieverError: no search succeeded for the connection's patience; the index is gone.
+            SearchRefused: The server refuses a search.
+            RetrieverError: No search succeeded for the connection's patience; the index is gone.
         """
         found: list[SearchHits | None] = [None] * len(searches)
         left = list(range(len(searches)))

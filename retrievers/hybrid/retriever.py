@@ -80,13 +80,7 @@ class DenseHybrid(Hybrid):
 
 
 def fused_lists(lists: Sequence[RankedLists], settings: FuseSettings, depth: int) -> RankedLists:
-    """Returns one list per text, best first, equal scores by doc_id.
-
-    Args:
-        lists: Of each retriever, those of the same texts.
-        settings: How they are fused.
-        depth: Most hits of a list.
-    """
+    """Fuses each retriever's lists of the same texts into one of `depth` hits per text, best first, equal scores by doc_id."""
     count = len(lists[0].offsets) - 1
     every = count * len(lists)
     bases = np.cumsum([0, *(len(one.scores) for one in lists)])
@@ -146,24 +140,13 @@ def hybrid_facts(
     identity: Mapping[str, Any],
     facts_of: Callable[[str, Indexed, Mapping[str, Any]], Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """Returns the facts of each of a hybrid's retrievers beside its identity.
-
-    Args:
-        settings: Its settings.
-        identity: Of the hybrid.
-        facts_of: Returns the facts of one of its retrievers, by name, settings and identity.
-    """
+    """Returns the facts of a hybrid's retrievers beside their identities; `facts_of` gets name, settings and identity."""
     of = identity["of"]
     return {"of": {part: of[part] | facts_of(part, one, of[part]) for part, one in settings.of.items()}}
 
 
 def hybrid_identity(settings: HybridSettings, identities: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns the identity of a hybrid; with a dense retriever it has the first one's ``encoder``.
-
-    Args:
-        settings: Its settings.
-        identities: Of its retrievers, by name.
-    """
+    """Returns the identity of a hybrid, of those of its retrievers; with a dense one it has the first one's `encoder`."""
     of = {part: dict(identities[part]) for part in settings.of}
     encoder = next((one["encoder"] for one in of.values() if one.get("encoder")), None)
     return {

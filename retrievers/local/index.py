@@ -181,11 +181,7 @@ def read_index(path: Path) -> dict[str, Any]:
 
 
 def parse_index(path: Path | str, data: bytes) -> dict[str, Any]:
-    """Returns the content of an index.json.
-
-    Args:
-        path: Folder or URL of the index, for messages.
-        data: The bytes of index.json.
+    """Returns the content of an index.json, of its bytes; `path` is the folder or URL of the index, for messages.
 
     Raises:
         RetrieverError: It cannot be parsed, or has another format.
@@ -220,17 +216,15 @@ def read_intact_index(path: Path) -> dict[str, Any]:
 
 
 def local_damage(path: Path, entry: Mapping[str, Any]) -> str | None:
-    """Returns what is wrong with the files of a local index, or None; compares sizes, not contents."""
+    """Returns `find_damage` of a local index."""
     data = path / str(entry["data"])
     return find_damage(entry, lambda name: (data / name).stat().st_size if (data / name).is_file() else None)
 
 
 def find_damage(entry: Mapping[str, Any], size_of: Callable[[str], int | None]) -> str | None:
-    """Returns what is wrong with the files of an index, or None; compares sizes, not contents.
+    """Returns the first fault of the files that index.json lists, or None; compares sizes, not contents.
 
-    Args:
-        entry: The content of index.json.
-        size_of: Returns the bytes of a file, or None if it is missing.
+    `size_of` returns the bytes of a file, or None if it is missing.
     """
     for name, size in entry["files"].items():
         found = size_of(name)
@@ -241,15 +235,10 @@ def find_damage(entry: Mapping[str, Any], size_of: Callable[[str], int | None]) 
 
 
 def index_identity(name: str, settings: LocalSettings, entry: Mapping[str, Any], *, patient: bool = False) -> dict[str, Any]:
-    """Returns what determines the hits of a retriever, after a check of its index against its settings.
+    """Returns the values that determine the hits of a retriever, after a check of its index against its settings.
 
     The identity has the settings of the searched field only: the encoder of an index with both fields does not affect BM25.
-
-    Args:
-        name: The retriever's key in the config, for messages.
-        settings: Its settings.
-        entry: The content of index.json.
-        patient: Wait for an encoder's server that is away, as a worker does.
+    `entry` is the content of index.json. Where `patient`, an encoder's server that is away is waited for, as by a worker.
 
     Raises:
         RetrieverError: The index does not have the field, or has another encoder or analyzer.

@@ -101,12 +101,7 @@ def _architecture(settings: RerankSettings, config: Mapping[str, Any]) -> str:
 
 
 def is_qwen3_reranker(model: str, config: Mapping[str, Any]) -> bool:
-    """Returns whether a model's name or files say that it is a Qwen3-Reranker, and not another model of that architecture.
-
-    Args:
-        model: Folder, ``package:NAME`` or hub name.
-        config: The content of its config.json.
-    """
+    """Returns whether a model's name or files say that it is a Qwen3-Reranker, and not another model of that architecture."""
     if config.get("model_type") != "qwen3":
         return False
     names = (Path(model.partition("@")[0]).name, str(config.get("_name_or_path") or ""))

@@ -36,10 +36,6 @@ def check_loads(settings: RerankSettings, architecture: str) -> None:
 
     A model of one layer and eight dimensions is created and scores one text. Models with code of their own are not checked.
 
-    Args:
-        settings: The config's `rerank`.
-        architecture: By `checked_architecture`.
-
     Raises:
         RetrieverError: It does not work; the message has the versions and the error.
     """

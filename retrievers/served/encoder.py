@@ -23,9 +23,7 @@ class OpenaiEncoder:
     def __init__(self, settings: OpenaiEncoderSettings, *, patient: bool = False) -> None:
         """Asks the server for the model, and for one vector.
 
-        Args:
-            settings: The config's `encoder`.
-            patient: The run's plan has reached the server: wait for it.
+        Where `patient`, the run's plan has reached the server: it is waited for.
 
         Raises:
             RetrieverError: The server is away or refuses the key; it does not have the model, or the model gives no vectors.

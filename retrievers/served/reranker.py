@@ -26,9 +26,7 @@ class ServerReranker:
     def __init__(self, settings: RerankSettings, *, patient: bool = False) -> None:
         """Asks the server for the model, and for one score.
 
-        Args:
-            settings: The config's `rerank`, of kind server.
-            patient: The run's plan has reached the server: wait for it.
+        Where `patient`, the run's plan has reached the server: it is waited for.
 
         Raises:
             RetrieverError: The server is away or refuses the key; it does not have the model, or the model gives no scores.

@@ -69,12 +69,7 @@ class Guards:
     """The guards of a pool."""
 
     def __init__(self, rules: GuardRules, pool: Sequence[Strategy], known: Sequence[str]) -> None:
-        """Reads the files.
-
-        Args:
-            rules: The settings and files.
-            pool: The strategies.
-            known: The names of all strategies that overrides may name, beside the pool's.
+        """Reads the files; `known` are the strategies that overrides may name beside the pool's.
 
         Raises:
             RewriterError: A file cannot be read, or is wrong.

@@ -26,7 +26,6 @@ from rewriters.lengths import UNSPACED
 from rewriters.normalise import normalise
 
 NUMBER, NAME, PHRASE = "lost_number", "lost_name", "lost_phrase"
-FLAGS = (NUMBER, NAME, PHRASE)
 
 _QUOTED = re.compile(
     r"""(?<!\w)["“„](\S(?:[^"“”„]*\S)?)["”“](?!\w) | «\s?([^«»]+?)\s?» | 「([^「」]+)」 | 『([^『』]+)』""", re.VERBOSE

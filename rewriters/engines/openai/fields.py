@@ -67,12 +67,9 @@ def error_details(content: bytes) -> ErrorDetails:
 
 
 def refused(error: ErrorDetails, body: Mapping[str, Any], fixed: Collection[str]) -> frozenset[str]:
-    """Returns what an error refuses of a request, in the names of `without`: of several in a sentence the first.
+    """Returns the fields of a request that an error refuses, in the names of `without`: of several in a sentence the first.
 
-    Args:
-        error: The server's.
-        body: The request.
-        fixed: Fields that the config sets, which are sent whatever comes.
+    `fixed` are those that the config sets, which are sent whatever comes.
     """
     message, named, code = error
     open_to = body.keys() - set(fixed)

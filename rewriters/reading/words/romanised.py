@@ -44,13 +44,10 @@ _HINDI_SCRIPTS = {"devanagari", "arabic"}
 
 
 def is_romanised(latin: str, native: str, scripts: set[str], share: float = 0.6) -> bool:
-    """Returns whether a Latin text may say in other letters what a text in another script says.
+    """Returns whether a text in Latin letters may say what a text in another script says.
 
-    Args:
-        latin: A text in Latin letters.
-        native: A text in the other script.
-        scripts: The other scripts of `native`, as `scripts.scripts` names them.
-        share: Of the Latin words with two consonants or more, how many must sound like a word of the other text.
+    `scripts` are the other scripts of `native`, as `scripts.scripts` names them; `share` is of the Latin words with two
+    consonants or more: how many must sound like a word of the other text.
     """
     words = re.findall(r"[^\W_]+", _folded(latin))
     own = _folded(native)
