@@ -195,7 +195,10 @@ class Rewriter:
                 outcomes.pop(strategy.name, None)
             elif strategy.name in said.texts:
                 outcomes.pop(strategy.name, None)
-                found += _written(strategy, said, choice)
+                found += [
+                    _result(strategy, choice, position, text, OVERRIDE, "", OVERRIDE, (OVERRIDE,))
+                    for position, text in enumerate(said.texts[strategy.name], 1)
+                ]
             elif strategy.name in outcomes:
                 found += self._results(strategy, outcomes[strategy.name], choice, mask)
         rewrites, guarded = self._guards.checked(query, said, found)
@@ -278,12 +281,11 @@ class Rewriter:
         )
 
     def _results(self, strategy: Strategy, answers: Answers, choice: Choice, mask: Mask) -> list[RewriteResult]:
-        most = choice.texts.get(strategy.name) or strategy.n
+        most, masked = choice.texts.get(strategy.name) or strategy.n, (MASKED,) if mask.values else ()
         return [
-            RewriteResult(
-                strategy.name, one.position, unmasked(one.text, mask.values), strategy.weight, strategy.search_as,
-                answers.model, answers.prompt_hash, one.parsed_as, choice.reason, strategy.position_weight(one.position),
-                (*one.flags, MASKED) if mask.values else one.flags,
+            _result(
+                strategy, choice, one.position, unmasked(one.text, mask.values), answers.model, answers.prompt_hash,
+                one.parsed_as, (*one.flags, *masked),
             )
             for one in answers.texts[:most]
         ]  # fmt: skip
@@ -301,15 +303,14 @@ def _samples(call: Call, choice: Choice) -> int:
     return min(call.samples, choice.texts[call.strategies[0].name] or call.samples) if call.samples > 1 else 1
 
 
-def _written(strategy: Strategy, said: Overridden, choice: Choice) -> list[RewriteResult]:
-    """Returns the texts that people wrote for a strategy."""
-    return [
-        RewriteResult(
-            strategy.name, position, text, strategy.weight, strategy.search_as, OVERRIDE, "", OVERRIDE, choice.reason,
-            strategy.position_weight(position), (OVERRIDE,),
-        )
-        for position, text in enumerate(said.texts[strategy.name], 1)
-    ]  # fmt: skip
+def _result(
+    strategy: Strategy, choice: Choice, position: int, text: str, model: str, prompt_hash: str, parsed_as: str,
+    flags: tuple[str, ...],
+) -> RewriteResult:  # fmt: skip
+    return RewriteResult(
+        strategy.name, position, text, strategy.weight, strategy.search_as, model, prompt_hash, parsed_as, choice.reason,
+        strategy.position_weight(position), flags,
+    )  # fmt: skip
 
 
 def _schema_hash(schema: dict[str, Any] | None) -> str | None:

@@ -24,12 +24,8 @@ _MARGIN = 1.05  # hits of a language to those of the next
 _AGREE = 0.8  # hits in one document to those of its best language, for it to count as of this language
 _MOST = 2 / 3  # of the documents
 _LEAST_ASCII = 0.97  # of the letters, where English is taken although nothing tells so
-_OWN_LETTERS = {
-    "czech": "ěř",
-    "finnish": "y",
-    "polish": "łęą",
-    "russian": "ы",
-}  # frequent, and missing in neighbours without a list
+# Frequent letters, and missing in neighbours without a list.
+_OWN_LETTERS = {"czech": "ěř", "finnish": "y", "polish": "łęą", "russian": "ы"}
 _LEAST_OWN = 0.003  # of the letters
 
 

@@ -96,18 +96,17 @@ class ElasticDocuments:
         """
         found: set[str] = set()
         for start in range(0, len(doc_ids), _BATCH):
-            part = list(doc_ids[start : start + _BATCH])
-            if self._only is None:
-                found |= fetch(self._connection, self._index.name, part).keys()
-            else:
-                found |= fetch_filtered(self._connection, self._index.name, part, self._field, self._only).keys()
+            found |= self._found(doc_ids[start : start + _BATCH], None).keys()
         return [doc_id in found for doc_id in doc_ids]
 
-    def _part(self, doc_ids: list[str]) -> list[str]:
+    def _found(self, doc_ids: Sequence[str], field: str | None) -> dict[str, Any]:
         if self._only is None:
-            found = fetch(self._connection, self._index.name, doc_ids, self._field)
-        else:  # a look-up by id passes a filter by
-            found = fetch_filtered(self._connection, self._index.name, doc_ids, self._field, self._only)
+            return fetch(self._connection, self._index.name, doc_ids, field)
+        # a look-up by id passes a filter by
+        return fetch_filtered(self._connection, self._index.name, doc_ids, self._field, self._only)
+
+    def _part(self, doc_ids: list[str]) -> list[str]:
+        found = self._found(doc_ids, self._field)
         missing = next((doc_id for doc_id in doc_ids if doc_id not in found), None)
         if missing is not None:
             raise RetrieverError(

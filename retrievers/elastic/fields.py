@@ -14,18 +14,9 @@ from retrievers.elastic.settings import TEXT_FIELD, ElasticSettings
 from retrievers.retriever import RetrieverSettings
 from retrievers.settings import AnyEncoderSettings
 
-_CONNECTION = (
-    "shards",
-    "replicas",
-    "url_env",
-    "api_key_env",
-    "user_env",
-    "password_env",
-    "ca_file",
-    "api_key_file",
-    "password_file",
-)
-_SHARED = {key: key for key in _CONNECTION}
+_SHARED = {key: key for key in (
+    "shards", "replicas", "url_env", "api_key_env", "user_env", "password_env", "ca_file", "api_key_file", "password_file",
+)}  # fmt: skip
 _OF_A_FIELD = {  # key of the config -> attribute
     "field": "searched_field", "analyzer": "analyzer", "similarity": "bm25_constants", "encoder": "encoder",
     "vector": "vectors",

@@ -49,20 +49,23 @@ from retrievers.retriever import (
 )
 
 
-class ElasticBM25:
-    """BM25 over an index's text; implements `retrievers.retriever.Retriever`."""
+class _ElasticSearch:
+    """What searches of an index have in common."""
 
     def __init__(
-        self, connection: Connection, index: ElasticIndex, settings: ElasticSettings, identity: dict[str, Any]
+        self, connection: Connection, index: ElasticIndex, settings: ElasticSettings, identity: dict[str, Any], batch: int
     ) -> None:
-        """Search ``index`` as ``settings``, resolved, say."""
         self._settings, self._identity, self._only = settings, identity, identity.get("filter")
         self._ordered = index.note is not None
-        self._multi_search = MultiSearch(connection, index.name, settings.max_in_flight, settings.batch, self._ordered)
+        self._multi_search = MultiSearch(connection, index.name, settings.max_in_flight, batch, self._ordered)
 
     def identity(self) -> dict[str, Any]:
-        """Returns the concrete index and the form of the query."""
+        """Returns the concrete index, and the form of the query, or the encoder and the parameters of the kNN search."""
         return self._identity
+
+
+class ElasticBM25(_ElasticSearch):
+    """BM25 over an index's text; implements `retrievers.retriever.Retriever`."""
 
     def search(self, texts: Sequence[SearchText | JoinedText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
         """Returns the ``depth`` best documents of each text; a hit contains at least one of its terms.
@@ -86,29 +89,17 @@ class ElasticBM25:
         return _ranked([found.get(place, none) for place in inverse.tolist()], depth)
 
 
-class ElasticDense:
+class ElasticDense(_ElasticSearch):
     """kNN over an index's vectors; implements `retrievers.retriever.Retriever` and `Embedder`."""
 
     def __init__(
-        self,
-        connection: Connection,
-        index: ElasticIndex,
-        settings: ElasticSettings,
-        identity: dict[str, Any],
+        self, connection: Connection, index: ElasticIndex, settings: ElasticSettings, identity: dict[str, Any],
         encoder: TextEncoder,
-    ) -> None:
-        """Search ``index`` as ``settings``, resolved, say, with the encoder's vectors."""
-        self._settings, self._identity, self._only = settings, identity, identity.get("filter")
-        self._ordered = index.note is not None
+    ) -> None:  # fmt: skip
+        """Searches an index, as its settings say, with the encoder's vectors, half a batch at a time."""
+        super().__init__(connection, index, settings, identity, max(1, settings.batch // 2))
         self._similarity = str((field_of(index.fields, settings.searched_field) or {}).get("similarity", "cosine"))
         self._vectors = RecentVectors(encoder)
-        self._multi_search = MultiSearch(
-            connection, index.name, settings.max_in_flight, max(1, settings.batch // 2), self._ordered
-        )
-
-    def identity(self) -> dict[str, Any]:
-        """Returns the concrete index, the encoder and the parameters of the kNN search."""
-        return self._identity
 
     def embed(self, texts: Sequence[SearchText]) -> np.ndarray:
         """Returns vectors of length 1, shape (n, dim), float32; texts of the last `embed` or `search` are not encoded again."""
@@ -146,7 +137,7 @@ def open_retriever(
     identity = _identity(name, settings, index, connection, patient=patient)
     check_planned(f"retrieve.retrievers.{name}: index {index.name}", expect_identity, identity)
     if settings.encoder is None:
-        return ElasticBM25(connection, index, settings, identity)
+        return ElasticBM25(connection, index, settings, identity, settings.batch)
     encoder = open_encoder(settings.encoder, device, patient=patient, built=identity["encoder"])
     dims = (field_of(index.fields, settings.searched_field) or {}).get("dims")
     if dims is not None and dims != encoder.dim:

@@ -22,15 +22,8 @@ _TRIES = 5  # of an item that is answered 500, or 429 even alone: the cause is u
 _ROUNDS = 4  # requests per slot in a round while the server is overloaded, so that the next round adapts soon
 _TOO_LARGE = "circuit_breaking_exception"  # 429 like a full queue, but for the memory that this one search needs
 _PARTS = (
-    "status",
-    "error",
-    "timed_out",
-    "_shards.failed",
-    "_shards.failures",
-    "hits.hits.sort",
-    "hits.hits._id",
-    "hits.hits._score",
-)
+    "status", "error", "timed_out", "_shards.failed", "_shards.failures", "hits.hits.sort", "hits.hits._id", "hits.hits._score",
+)  # fmt: skip
 
 
 class SearchRefused(Exception):

@@ -121,7 +121,7 @@ def recipe_for(settings: EncoderSettings, built: Mapping[str, Any] | None) -> Re
     made: Recipe | None = None
     with contextlib.suppress(RetrieverError):  # offline its files may be missing: the weights are enough
         made = read_recipe(settings)
-    if made is not None and _same(made, plain):
+    if made is not None and made[:4] == plain[:4]:
         return made
     check_pooling(settings, plain)
     if made is None:
@@ -254,10 +254,6 @@ def _is_plain(settings: EncoderSettings, built: Mapping[str, Any]) -> bool:
         and built.get("passage_prefix") == (settings.passage_prefix or "")
         and "layers" not in built
     )
-
-
-def _same(one: Recipe, other: Recipe) -> bool:
-    return one[:4] == other[:4]
 
 
 def _content(model: str, layer: Layer) -> str:

@@ -16,8 +16,7 @@ import pyarrow as pa
 
 from cluster.errors import RetrieverError
 from retrievers.analyzer import analyzer_name, open_analyzer
-from retrievers.corpora.corpus import DOC_IDS, DOCUMENTS, DUPLICATES, joined, open_arrow
-from retrievers.corpora.doc_ids import rows_of
+from retrievers.corpora.corpus import DOC_IDS, DOCUMENTS, DUPLICATES, joined, open_arrow, rows_of
 from retrievers.corpora.filters import Filters, check_columns
 from retrievers.encoder import encoder_differences, encoder_identity, open_encoder
 from retrievers.local.bm25 import BM25Search

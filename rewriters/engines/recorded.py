@@ -87,8 +87,7 @@ class RecordedEngine:
     def queries(self) -> Iterator[str]:
         """The queries that it knows, each once, in the order of the file."""
         for lines in self._lines.values():
-            line = lines[0]
-            yield self._parse(line.number, os.pread(self._file.fileno(), line.length, line.start))[0]
+            yield self._at(lines[0])[0]
 
     def identity(self) -> dict[str, Any]:
         """The kind, and the hash of the file's content, wherever it lies."""
@@ -109,16 +108,16 @@ class RecordedEngine:
                 query, completions = self._parse(number, raw)
                 where = _digest(query)
                 for other in self._lines.get(where, ()):
-                    self._agree(completions, number, self._at(other), other.number)
+                    self._agree(completions, number, self._at(other)[1], other.number)
                 self._lines[where] = (*self._lines.get(where, ()), line)
             start += len(raw)
         if not self._lines:
             raise self._error(number, "the file ends without a record (per line a JSON object: query, completions); add some")
         return content.hexdigest()[:32]
 
-    def _at(self, line: _Line) -> dict[str, Any]:
-        """The completions of a line that was indexed."""
-        return self._parse(line.number, os.pread(self._file.fileno(), line.length, line.start))[1]
+    def _at(self, line: _Line) -> tuple[str, dict[str, Any]]:
+        """Returns query and completions of a line that was indexed."""
+        return self._parse(line.number, os.pread(self._file.fileno(), line.length, line.start))
 
     def _parse(self, number: int, raw: bytes) -> tuple[str, dict[str, Any]]:
         try:
@@ -148,7 +147,7 @@ class RecordedEngine:
     def _recorded(self, request: Request) -> Any:
         name = request.recorded_as or request.name
         for line in self._lines.get(_digest(request.query), ()):
-            completions = self._at(line)
+            _, completions = self._at(line)
             if name in completions:
                 return _sample(completions[name], request.sample)
         return None

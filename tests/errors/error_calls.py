@@ -57,8 +57,8 @@ from retrievers.rerankers.llm import LlmReranker
 from retrievers.retriever import retriever_identity
 from retrievers.settings import RerankSettings
 from rewriters.engines.settings import VllmSettings
+from rewriters.engines.vllm.arguments import adapter_folder
 from rewriters.engines.vllm.engine import VllmEngine
-from rewriters.engines.vllm.lora import adapter_folder
 from rewriters.rewriter import Rewriting
 
 AGAIN = "dmqr run job.yaml"

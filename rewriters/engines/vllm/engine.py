@@ -25,13 +25,11 @@ from cluster.http import encodable
 from rewriters.engines import Completion, Request, SendGate
 from rewriters.engines.event_loop import EventLoopThread
 from rewriters.engines.settings import LocatedVllmSettings, VllmSettings
-from rewriters.engines.vllm.arguments import argument_names, parser_names
+from rewriters.engines.vllm.arguments import adapter_folder, argument_names, parser_names, rank_for
 from rewriters.engines.vllm.chat import Chat, guessed_parser
 from rewriters.engines.vllm.child_processes import ChildProcessWatchdog
-from rewriters.engines.vllm.cores import Cores
-from rewriters.engines.vllm.devices import visible
+from rewriters.engines.vllm.cores import Cores, visible
 from rewriters.engines.vllm.exchange import BrokenOffError, failure_of, sampling
-from rewriters.engines.vllm.lora import adapter_folder, rank_for
 
 ATTEMPTS = 3  # of a request under which the engine died, failed, or gave no answer in time
 DEATHS = 3  # of the engine in a row, without an answer between them
