@@ -1,7 +1,7 @@
 """Analyzers: text to index terms, of documents and of queries.
 
-- A language (``german``): its stop words are left out, the others stemmed: by Snowball, in Arabic by a light stemmer.
-- ``unicode``: all words as they are; ``none``, ``cjk`` and ``thai`` are other names of it.
+- A language (`german`): its stop words are left out, the others stemmed: by Snowball, in Arabic by a light stemmer.
+- `unicode`: all words as they are; `none`, `cjk` and `thai` are other names of it.
 
 All have the words of `retrievers.analysis.words`, so that scripts without spaces are searched by pairs of characters under
 every name. An index is searched with the version of the analyzer that it was built with.

@@ -27,7 +27,7 @@ def offsets_of(lengths: np.ndarray) -> np.ndarray:
 
 
 def ranges(begins: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Returns the integers ``begins[i]`` to ``begins[i] + lengths[i] - 1`` for each i, concatenated, int64."""
+    """Returns the integers `begins[i]` to `begins[i] + lengths[i] - 1` for each i, concatenated, int64."""
     offsets = offsets_of(lengths)
     counted: np.ndarray = np.arange(offsets[-1]) + np.repeat(begins - offsets[:-1], lengths)
     return counted
@@ -68,7 +68,7 @@ def among_best(query: np.ndarray, scores: np.ndarray, keep: int) -> np.ndarray:
 
 
 def rounded(values: np.ndarray, decimals: int = DECIMALS) -> np.ndarray:
-    """Returns Python's ``round(value, decimals)`` of each value, bit for bit; 0.0 instead of -0.0.
+    """Returns Python's `round(value, decimals)` of each value, bit for bit; 0.0 instead of -0.0.
 
     np.round multiplies by 10^decimals, rounds to an integer and divides. The division is correctly rounded, but the rounding
     of the product can lead to another integer; values for which it could (0.02 % of scores near 1) are rounded by Python.

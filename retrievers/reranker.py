@@ -34,7 +34,7 @@ class Reranker(Protocol):
         ...
 
     def identity(self) -> dict[str, Any]:
-        """Returns what determines the scores, as JSON values."""
+        """Returns all that determines the scores, as JSON values."""
         ...
 
 

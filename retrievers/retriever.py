@@ -1,6 +1,6 @@
 """The protocol of all retrievers, the ranked lists that they return, and opening a retriever from its settings.
 
-In the whole project ranks start at 1 (`FIRST_RANK`), and a list is sorted by descending score, equal scores by ``doc_id`` in
+In the whole project ranks start at 1 (`FIRST_RANK`), and a list is sorted by descending score, equal scores by `doc_id` in
 code point order.
 
 To add a retriever, add a folder, a line in `OPENERS`, and its settings to `RetrieverSettings`. Of all functions that are given
@@ -37,7 +37,7 @@ OPENERS = {
     "elastic": "retrievers.elastic.retriever",
     "hybrid": "retrievers.hybrid.retriever",
 }
-"""kind -> module with the kind's ``open_retriever``, ``open_documents``, ``retriever_identity`` and ``check_filters``."""
+"""kind -> module with the kind's `open_retriever`, `open_documents`, `retriever_identity` and `check_filters`."""
 
 
 Alive = Callable[[], object]
@@ -53,7 +53,7 @@ Only = tuple[tuple[str, str], ...]
 
 
 class SearchText(NamedTuple):
-    """The text of a search; ``kind`` is "query" or "passage" and selects the encoder's prefix; ``only`` are its filters."""
+    """The text of a search; `kind` is "query" or "passage" and selects the encoder's prefix; `only` are its filters."""
 
     text: str
     kind: str = "query"
@@ -62,7 +62,7 @@ class SearchText(NamedTuple):
 
 @dataclass(frozen=True)
 class JoinedText:
-    """The texts of one query, to be searched as one (`retrievers/joined.py`); ``original`` is None if it is not among them."""
+    """The texts of one query, to be searched as one (`retrievers/joined.py`); `original` is None if it is not among them."""
 
     original: SearchText | None
     rewrites: tuple[SearchText, ...]
@@ -79,7 +79,7 @@ class JoinedText:
 
 
 class RankedLists(NamedTuple):
-    """One ranked list per text, flat; list ``i`` is ``doc_ids[offsets[i]:offsets[i + 1]]``, best first.
+    """One ranked list per text, flat; list `i` is `doc_ids[offsets[i]:offsets[i + 1]]`, best first.
 
     Attributes:
         offsets: Shape (n + 1,), int64; a text without hits has an empty list.
@@ -97,11 +97,11 @@ class Retriever(Protocol):
     """Searches a batch of texts. Opened from its settings in the worker that uses it."""
 
     def search(self, texts: Sequence[SearchText | JoinedText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
-        """Returns at most ``depth`` hits for each text, in the order of the texts; calls ``alive`` meanwhile."""
+        """Returns at most `depth` hits for each text, in the order of the texts; calls `alive` meanwhile."""
         ...
 
     def identity(self) -> dict[str, Any]:
-        """Returns what determines the hits, as JSON values."""
+        """Returns all that determines the hits, as JSON values."""
         ...
 
 
@@ -119,10 +119,10 @@ class DocumentStore(Protocol):
     """Access to the texts of documents."""
 
     def texts(self, doc_ids: Sequence[str], alive: Alive = no_heartbeat) -> list[str]:
-        """Returns the indexed text of each document (``title. text``, or the text without a title).
+        """Returns the indexed text of each document (`title. text`, or the text without a title).
 
         Raises:
-            RetrieverError: A ``doc_id`` is not in the store.
+            RetrieverError: A `doc_id` is not in the store.
         """
         ...
 
@@ -160,7 +160,7 @@ def retriever_identity(name: str, settings: RetrieverSettings) -> dict[str, Any]
 
 
 def identity_differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> str:
-    """Returns the differences of two identities, for a message: ``key: old then, new now``, separated by commas."""
+    """Returns the differences of two identities, for a message: `key: old then, new now`, separated by commas."""
     found = []
     for key in sorted({*before, *after}):
         old, new = before.get(key), after.get(key)

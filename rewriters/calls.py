@@ -17,7 +17,7 @@ class Call:
     """A request made for every query.
 
     Attributes:
-        kind: joint: one JSON object for all strategies; adaptive: the LLM chooses some; own: of one strategy.
+        kind: Joint: one JSON object for all strategies; adaptive: the LLM chooses some; own: of one strategy.
         name: Of its requests.
         recorded_as: Of its completions in a recording.
         template: The prompt.

@@ -35,7 +35,7 @@ CALLS = ("joint", "separate")
 
 @dataclass(frozen=True)
 class Rewriting:
-    """What a rewriter is made of; a value that workers are given.
+    """The parts of a rewriter; a value that workers are given.
 
     Attributes:
         pool: The strategies; may be empty (then only the original query is searched).
@@ -209,7 +209,7 @@ class Rewriter:
         return Rewritten(rewrites, failures, choice, tuple(guarded))
 
     def identity(self) -> dict[str, Any]:
-        """Returns what determines the rewrites apart from the engine, as JSON values; independent of the config's order."""
+        """Returns the identity of the rewrites apart from the engine, as JSON values; independent of the config's order."""
         selection, guards = self._selection_identity(), self._guards.identity()
         retries = {"tries": self._of.retries, "version": RETRIES_VERSION} if self._of.retries else {}
         return {
@@ -224,7 +224,7 @@ class Rewriter:
         } | {name: value for name, value in (("select", selection), ("guards", guards), ("retries", retries)) if value}
 
     def _asked_one(self, query: Query, choice: Choice) -> Asked:
-        """Returns what reads one answer of a query."""
+        """Returns the reader of one answer of a query."""
         asked = {call.name: (call, needed) for call, needed in self._asked(choice, self._guards.overridden(query))}
         return Asked(asked, self._guards.masked(query)[0], choice)
 

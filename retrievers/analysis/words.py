@@ -85,7 +85,7 @@ def _split(word: str, patterns: _Patterns, every: bool) -> Iterable[str]:
 
 @cache
 def _patterns() -> _Patterns:
-    """Returns what is needed for texts that are not ASCII; compiled for the first one (some 50 ms)."""
+    """Returns the patterns for texts that are not ASCII; compiled for the first one (some 50 ms)."""
     chars = [chr(code) for code in range(0x80, 0x20000)]
     marks = "".join(char for char in chars if unicodedata.category(char)[0] == "M")
     table: dict[int, str | None] = {ord(char): str(unicodedata.digit(char)) for char in chars if char.isdecimal()}

@@ -117,7 +117,7 @@ def write_documents(
 
 
 def joined(batch: pa.RecordBatch | pa.Table) -> list[str]:
-    """Returns each document's text as it is indexed, encoded and reranked: ``title. text``, or the text without a title."""
+    """Returns each document's text as it is indexed, encoded and reranked: `title. text`, or the text without a title."""
     titles, texts = batch.column("title").to_pylist(), batch.column("text").to_pylist()
     return [
         f"{title}. {text or ''}" if title and not title.isspace() else text or ""

@@ -64,7 +64,7 @@ class Fields(NamedTuple):
         return other_language(str(self.bm25[1].analyzer), sampled(documents, SAMPLE)) if self.bm25 else None
 
     def mapping(self, dim: int) -> dict[str, Any]:
-        """Returns the mapping of the index, with vectors of length ``dim``."""
+        """Returns the mapping of the index, with vectors of length `dim`."""
         text = {"type": "text", "analyzer": self.bm25[1].analyzer} if self.bm25 else {"type": "text", "index": False}
         properties: dict[str, Any] = {name: {"type": "keyword"} for name in self.filters} | {
             "doc_id": {"type": "keyword"},

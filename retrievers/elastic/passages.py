@@ -34,13 +34,13 @@ PassLoader = Callable[[Mapping[str, Any], Iterable[pa.RecordBatch]], "Iterator[L
 
 
 class LoadCounts(NamedTuple):
-    """What loading did.
+    """Counts of loading.
 
     Attributes:
-        loaded: documents loaded.
-        present: documents that were in the index already.
-        encoded: texts encoded.
-        reused: vectors taken from an index.
+        loaded: Documents loaded.
+        present: Documents that were in the index already.
+        encoded: Texts encoded.
+        reused: Vectors taken from an index.
     """
 
     loaded: int = 0
@@ -71,10 +71,10 @@ class CorpusLoader:
         self._bulk = BulkLoader(self._connection, self._index, settings["in_flight"])
 
     def add(self, batch: pa.RecordBatch) -> LoadCounts:
-        """Queue the documents of a batch, with the columns of `corpus.write_documents`, that the index lacks.
+        """Queues the documents of a batch, with the columns of `corpus.write_documents`, that the index lacks.
 
         Raises:
-            RetrieverError: a document is refused; the server stayed unavailable.
+            RetrieverError: A document is refused; the server stayed unavailable.
         """
         rows = batch.num_rows
         if self._resumed:
@@ -102,26 +102,26 @@ class CorpusLoader:
         return counts
 
     def drain(self) -> None:
-        """Wait until all documents are loaded.
+        """Waits until all documents are loaded.
 
         Raises:
-            RetrieverError: as `add`.
+            RetrieverError: As `add`.
         """
         self._bulk.drain()
 
     def close(self) -> None:
-        """Drop documents that are not sent yet and close the connection."""
+        """Drops documents that are not sent yet and closes the connection."""
         self._bulk.close()
         self._connection.close()
 
     def _missing(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The documents of a batch that the index does not hold."""
+        """Returns the documents of a batch that the index does not hold."""
         doc_ids = batch.column("doc_id").to_pylist()
         present = fetch(self._connection, self._index, doc_ids)
         return batch.filter(pa.array([doc_id not in present for doc_id in doc_ids]))
 
     def _vectors(self, texts: Sequence[str], hashes: Sequence[str]) -> tuple[dict[str, np.ndarray], int]:
-        """A vector for each hash, and how many of them an index held."""
+        """Returns a vector for each hash, and how many of them an index held."""
         assert self._encode is not None
         wanted = dict(zip(hashes, texts, strict=True))
         vectors: dict[str, np.ndarray] = {}
@@ -161,7 +161,7 @@ class PassageEncoder:
     """Encodes passages, one thread at a time; loads the model with the first call."""
 
     def __init__(self, settings: AnyEncoderSettings, device: str = "cpu") -> None:
-        """Keep the config's ``encoder`` block and the device."""
+        """Keeps the config's `encoder` block and the device."""
         self._settings, self._device = settings, device
         self._encoder: TextEncoder | None = None
         self._lock = threading.Lock()
@@ -182,10 +182,10 @@ class InProcessLoader:
         self._encode = encode
 
     def __call__(self, settings: Mapping[str, Any], batches: Iterable[pa.RecordBatch]) -> Iterator[LoadCounts]:
-        """Load the batches; yields the counts of each.
+        """Loads the batches; yields the counts of each.
 
         Raises:
-            RetrieverError: as `CorpusLoader.add`.
+            RetrieverError: As `CorpusLoader.add`.
         """
         if self._encode is None and settings["encoder"]:
             self._encode = PassageEncoder(settings["encoder"])  # kept for the next pass

@@ -1,4 +1,4 @@
-"""Retrievers of ``kind: elastic``: BM25 or dense search through `_msearch`, documents' texts through `_mget`.
+"""Retrievers of `kind: elastic`: BM25 or dense search through `_msearch`, documents' texts through `_mget`.
 
 An index built by `build` is closed to writing, so its results do not change. An index built elsewhere can be searched, too,
 also while it changes (`state`); its vectors are assumed to be those of the config's encoder. Lists are fused on the
@@ -50,7 +50,7 @@ from retrievers.retriever import (
 
 
 class _ElasticSearch:
-    """What searches of an index have in common."""
+    """The base of both searches of an index."""
 
     def __init__(
         self, connection: Connection, index: ElasticIndex, settings: ElasticSettings, identity: dict[str, Any], batch: int
@@ -68,7 +68,7 @@ class ElasticBM25(_ElasticSearch):
     """BM25 over an index's text; implements `retrievers.retriever.Retriever`."""
 
     def search(self, texts: Sequence[SearchText | JoinedText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
-        """Returns the ``depth`` best documents of each text; a hit contains at least one of its terms.
+        """Returns the `depth` best documents of each text; a hit contains at least one of its terms.
 
         A repeated term of a text counts as often as it occurs, as in local BM25, unless the text is too long for that
         (`retrievers/elastic/query.py`).
@@ -106,7 +106,7 @@ class ElasticDense(_ElasticSearch):
         return self._vectors.encode(texts)
 
     def search(self, texts: Sequence[SearchText | JoinedText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
-        """Returns the ``depth`` documents of highest cosine, rounded to 6 decimals; exact with a vector type ``flat``."""
+        """Returns the `depth` documents of highest cosine, rounded to 6 decimals; exact with a vector type `flat`."""
         once, inverse = distinct(texts)
         vectors = search_vectors(once, self.embed)
         size = _size(depth, False)  # kNN does not select among equal scores by doc_id, even where the hits are ordered
@@ -123,13 +123,13 @@ class ElasticDense(_ElasticSearch):
 def open_retriever(
     name: str, settings: ElasticSettings, device: str = "cpu", expect_identity: Mapping[str, Any] | None = None
 ) -> Retriever:
-    """Opens BM25, or dense search where ``encoder`` is given; see `retrievers.retriever.open_retriever`.
+    """Opens BM25, or dense search where `encoder` is given; see `retrievers.retriever.open_retriever`.
 
-    With ``expect_identity`` it opens the concrete index named there, wherever the alias points now.
+    With `expect_identity` it opens the concrete index named there, wherever the alias points now.
 
     Raises:
-        RetrieverError: the server is unavailable, refuses the key or is of another major version; no index; of another
-            encoder or analyzer; replaced since ``expect_identity`` was noted.
+        RetrieverError: The server is unavailable, refuses the key or is of another major version; no index; of another
+            encoder or analyzer; replaced since `expect_identity` was noted.
     """
     patient = expect_identity is not None
     planned = str((expect_identity or {}).get("index") or settings.index)
@@ -153,7 +153,7 @@ def open_documents(name: str, settings: ElasticSettings, *, patient: bool = Fals
     """Opens the documents of an index; see `retrievers.retriever.open_documents`.
 
     Raises:
-        RetrieverError: as `open_retriever`; the index keeps no text.
+        RetrieverError: As `open_retriever`; the index keeps no text.
     """
     connection, index, _ = _connect(name, settings, settings.index, patient=patient)
     field = text_field(f"retrieve.retrievers.{name}", settings, index)
@@ -164,7 +164,7 @@ def retriever_identity(name: str, settings: ElasticSettings) -> dict[str, Any]:
     """Returns the identity of a retriever without opening it; see `retrievers.retriever.retriever_identity`.
 
     Raises:
-        RetrieverError: as `open_retriever`.
+        RetrieverError: As `open_retriever`.
     """
     connection, index, _ = _connect(name, settings, settings.index)
     with contextlib.closing(connection):
@@ -201,7 +201,7 @@ def retriever_facts(name: str, settings: ElasticSettings, identity: Mapping[str,
 def _connect(
     name: str, settings: ElasticSettings, index: str, *, patient: bool = False
 ) -> tuple[Connection, ElasticIndex, str | None]:
-    """A checked connection, an index that can be searched, and the server's version."""
+    """Returns a checked connection, an index that can be searched, and the server's version."""
     connection = Connection(f"retrieve.retrievers.{name}", settings, settings.max_in_flight, patient=patient)
     try:
         version = connection.check()
@@ -214,7 +214,7 @@ def _connect(
 def _identity(
     name: str, settings: ElasticSettings, index: ElasticIndex, connection: Connection, *, patient: bool = False
 ) -> dict[str, Any]:
-    """What decides the hits, checked against the settings."""
+    """Returns the identity of the hits, checked against the settings."""
     where = f"retrieve.retrievers.{name}: index {settings.index}"
     field, dense = settings.searched_field, settings.encoder is not None
     mapped = field_of(index.fields, field)
@@ -259,7 +259,7 @@ def _identity(
 
 
 def _only(settings: ElasticSettings, index: ElasticIndex) -> dict[str, Any] | None:
-    """The filter of all searches: the config's, and the alias's, which has no name by which it could be searched later."""
+    """Returns the filter of all searches: the config's, and the alias's, which has no name to search it by later."""
     both = [one for one in (index.only, settings.filter) if one is not None]
     return {"bool": {"filter": both}} if len(both) > 1 else both[0] if both else None
 
@@ -273,7 +273,7 @@ def _size(depth: int, ordered: bool) -> int:
 
 
 def _lines(text: str, search: dict[str, Any]) -> bytes:
-    """Header and body of a search as two lines of JSON."""
+    """Returns header and body of a search as two lines of JSON."""
     import orjson
 
     option = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
@@ -281,7 +281,7 @@ def _lines(text: str, search: dict[str, Any]) -> bytes:
 
 
 def _ranked(found: Sequence[SearchHits], depth: int, similarity: str | None = None) -> RankedLists:
-    """Hits as ranked lists: best first, equal scores by doc_id, cut at the depth."""
+    """Returns hits as ranked lists: best first, equal scores by doc_id, cut at the depth."""
     doc_ids: list[str] = []
     scores: list[np.ndarray] = []
     for hits in found:

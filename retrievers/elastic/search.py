@@ -90,7 +90,7 @@ class MultiSearch:
         tries: dict[int, int],
         alive: Alive,
     ) -> dict[int, ServerUnavailable]:
-        """Send searches once, enter their hits in ``found`` and return the failures.
+        """Sends searches once, enters their hits in `found` and returns the failures.
 
         A request that fails as a whole ends the round: with an unreachable server all others would fail, too.
         """
@@ -129,10 +129,10 @@ class MultiSearch:
         return failures
 
     def _count_try(self, tries: dict[int, int], place: int, message: str) -> None:
-        """Count a failure that this very search may have caused.
+        """Counts a failure that this very search may have caused.
 
         Raises:
-            SearchRefused: it was the last try.
+            SearchRefused: It was the last try.
         """
         tries[place] += 1
         if tries[place] >= _TRIES:
@@ -153,11 +153,11 @@ class MultiSearch:
         return items
 
     def _hits(self, item: dict[str, Any], tries: dict[int, int], place: int) -> SearchHits:
-        """The hits of one item.
+        """Returns the hits of one item.
 
         Raises:
-            ServerUnavailable: no capacity, or some shards failed, so that hits are missing.
-            SearchRefused: the server refuses it, or has failed too often.
+            ServerUnavailable: No capacity, or some shards failed, so that hits are missing.
+            SearchRefused: The server refuses it, or has failed too often.
         """
         if "error" in item:
             kind, reason = error_words(item["error"]) if isinstance(item["error"], dict) else ("", str(item["error"]))

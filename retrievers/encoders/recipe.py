@@ -39,7 +39,7 @@ class Layer(NamedTuple):
 
 
 class Recipe(NamedTuple):
-    """What makes a vector of a text, beside the network.
+    """The way from a text to its vector, beside the network.
 
     Attributes:
         pooling: "cls", "mean" or "last".
@@ -145,7 +145,7 @@ def settings_as_built(settings: EncoderSettings, built: Mapping[str, Any]) -> En
 
 
 def own_words(settings: EncoderSettings, made: Mapping[str, Any]) -> str:
-    """Returns what the config leaves to the model, and what that came to in the identity `made`; "" for nothing."""
+    """Returns the settings that the config leaves to the model, with their values of the identity `made`; "" for none."""
     words = [f"pooling {made['pooling']}"] if settings.pooling is None else []
     for kind in ("query", "passage"):
         if getattr(settings, f"{kind}_prefix") is None and (text := made[f"{kind}_prefix"]):

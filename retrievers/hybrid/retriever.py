@@ -1,4 +1,4 @@
-"""Retrievers of ``kind: hybrid``: several retrievers search each text, and their lists are fused into one.
+"""Retrievers of `kind: hybrid`: several retrievers search each text, and their lists are fused into one.
 
 `retrieve.retrievers` fuses all lists of a query; a hybrid fuses those of one text, before anything else. To every stage it is
 one retriever with one list per text.
@@ -35,7 +35,7 @@ class Hybrid:
     """Several retrievers as one; implements `retrievers.retriever.Retriever`."""
 
     def __init__(self, settings: HybridSettings, parts: Mapping[str, Retriever], identity: dict[str, Any]) -> None:
-        """Takes the open retrievers of ``settings.of``."""
+        """Takes the open retrievers of `settings.of`."""
         self._settings, self._parts, self._identity = settings, parts, identity
         self._seconds = dict.fromkeys(parts, 0.0)
 
@@ -49,7 +49,7 @@ class Hybrid:
         return self._identity
 
     def search(self, texts: Sequence[SearchText | JoinedText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
-        """Returns the ``depth`` best documents of each text by the fused scores."""
+        """Returns the `depth` best documents of each text by the fused scores."""
         lists = []
         for name, part in self._parts.items():
             began = perf_counter()

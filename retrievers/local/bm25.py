@@ -112,7 +112,7 @@ class BM25Search:
         return self._identity
 
     def search(self, texts: Sequence[SearchText | JoinedText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
-        """Returns the ``depth`` best documents of each text; a hit contains at least one of its terms.
+        """Returns the `depth` best documents of each text; a hit contains at least one of its terms.
 
         A repeated term of a text counts as often as it occurs, as in Lucene. Filters change no score.
         """

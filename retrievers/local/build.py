@@ -3,7 +3,7 @@
     INDEX/index.json          description; written last, by an atomic rename
     INDEX/data-<hash>/        documents.arrow  doc_ids.arrow  duplicates.arrow  bm25/  vectors.npy
 
-A build writes to a temporary folder in INDEX and becomes visible with the rename of ``index.json``, so that a killed build
+A build writes to a temporary folder in INDEX and becomes visible with the rename of `index.json`, so that a killed build
 leaves the old index or the new one. Readers that have the old index open keep its mapped files.
 """
 

@@ -55,7 +55,7 @@ class DenseSearch:
         return self._vectors_of.encode(texts)
 
     def search(self, texts: Sequence[SearchText | JoinedText], depth: int, alive: Alive = no_heartbeat) -> RankedLists:
-        """Returns the ``depth`` documents with the highest cosines, rounded to 6 decimals."""
+        """Returns the `depth` documents with the highest cosines, rounded to 6 decimals."""
         unique, inverse = distinct(texts)
         vectors = search_vectors(unique, self.embed)
         found: list[Any] = [None] * len(unique)

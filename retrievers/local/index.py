@@ -66,7 +66,7 @@ class LocalDocuments:
         """Returns the indexed text of each document. Cost: a binary search per document.
 
         Raises:
-            RetrieverError: A ``doc_id`` is not in the index.
+            RetrieverError: A `doc_id` is not in the index.
         """
         found = [""] * len(doc_ids)
         places: dict[int, list[tuple[int, int]]] = {}
@@ -84,7 +84,7 @@ class LocalDocuments:
         """Returns the row number of each document.
 
         Raises:
-            RetrieverError: A ``doc_id`` is not in the index.
+            RetrieverError: A `doc_id` is not in the index.
         """
         rows = []
         for doc_id, row in zip(doc_ids, rows_of(self.doc_ids, doc_ids), strict=True):
@@ -155,7 +155,7 @@ def index_path(index: str) -> Path:
     """Returns the folder of an index on this machine.
 
     Raises:
-        RetrieverError: The index is a URL (``s3://``).
+        RetrieverError: The index is a URL (`s3://`).
     """
     if "://" in index:
         raise RetrieverError("storage-address", f"index {index}: is no folder of this machine; give one, or s3://BUCKET/FOLDER")

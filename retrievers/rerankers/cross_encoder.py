@@ -143,7 +143,7 @@ def check_labels(model: str, labels: int) -> None:
 
 
 def cross_encoder_identity(settings: RerankSettings, device: str) -> dict[str, Any]:
-    """Returns what determines the scores: weights, length, precision and the settings that differ from their defaults."""
+    """Returns the identity of the scores: weights, length, precision and the settings that differ from their defaults."""
     with error_context("rerank.model"):
         weights = model_identity(settings.model, code=settings.trust_remote_code)
     fixed = {"model": weights, "max_length": settings.max_length, "dtype": resolved_dtype(settings.dtype, device)}
@@ -164,7 +164,7 @@ class LoadedReranker:
         self._settings, self._device = settings, device
 
     def identity(self) -> dict[str, Any]:
-        """Returns what determines the scores, as `cross_encoder_identity`."""
+        """Returns `cross_encoder_identity`."""
         return cross_encoder_identity(self._settings, self._device)
 
     def score(self, queries: Sequence[str], passages: Sequence[str]) -> np.ndarray:
@@ -206,7 +206,7 @@ class CrossEncoder(LoadedReranker):
     def _truncated_queries(self, queries: Sequence[str]) -> dict[str, str]:
         """Returns each distinct query truncated to three quarters of the length, as FlagReranker does.
 
-        The tokenizer's ``only_second`` fails for the whole call if a query leaves no room for its passage. Decoded tokens
+        The tokenizer's `only_second` fails for the whole call if a query leaves no room for its passage. Decoded tokens
         may give more tokens when they are encoded again, so a truncated query is counted again.
         """
         unique = list(dict.fromkeys(queries))

@@ -31,7 +31,7 @@ _LEAST_ROOM = 16  # tokens for query and passage
 
 
 def qwen3_identity(settings: RerankSettings, device: str) -> dict[str, Any]:
-    """Returns what determines the scores, the template among it."""
+    """Returns the identity of the scores, with the template."""
     return cross_encoder_identity(settings, device) | {"architecture": "qwen3", "template": TEMPLATE_VERSION}
 
 
@@ -76,11 +76,11 @@ class Qwen3Reranker(LoadedReranker):
         self._tokens = PAIR_TOKENS[device_kind(device)]
 
     def identity(self) -> dict[str, Any]:
-        """Returns what determines the scores, as `qwen3_identity`."""
+        """Returns `qwen3_identity`."""
         return qwen3_identity(self._settings, self._device)
 
     def _begins(self, queries: Sequence[str]) -> dict[str, str]:
-        """Returns what stands before the passage for each query, the query cut where it would leave the passage no room."""
+        """Returns the text before the passage for each query, the query cut where it would leave the passage no room."""
         before_query = self._settings.query_instruction or ""
         texts = [before_query + query for query in queries]
         cut = {}

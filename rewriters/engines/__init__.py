@@ -43,7 +43,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Completion:
-    """What came of a request. Either `text` (valid Unicode) or `error_reason` is there.
+    """The outcome of a request. Either `text` (valid Unicode) or `error_reason` is there.
 
     finish_reason: "stop", "length" where the token limit cut the text, "content_filter" where a filter of the server cut it,
     or "refusal" where the server says that the text is one. cached_tokens: those of prompt_tokens that

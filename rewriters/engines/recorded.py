@@ -78,19 +78,19 @@ class RecordedEngine:
         return {}
 
     def complete(self, requests: Sequence[Request], gate: SendGate | None = None) -> Iterator[tuple[Request, Completion]]:
-        """The recorded completion of each request, in their order; nothing is sent, so no gate is asked."""
+        """Yields the recorded completion of each request, in their order; nothing is sent, so no gate is asked."""
         for request in requests:
             started = perf_counter()
             recorded = self._recorded(request)
             yield request, self._completion(request, recorded, perf_counter() - started)
 
     def queries(self) -> Iterator[str]:
-        """The queries that it knows, each once, in the order of the file."""
+        """Yields the queries that it knows, each once, in the order of the file."""
         for lines in self._lines.values():
             yield self._at(lines[0])[0]
 
     def identity(self) -> dict[str, Any]:
-        """The kind, and the hash of the file's content, wherever it lies."""
+        """Returns the kind, and the hash of the file's content, wherever it lies."""
         return {"kind": self.kind, "content": self._content}
 
     def close(self) -> None:
@@ -191,7 +191,7 @@ def _text(completion: Any) -> Any:
 
 
 def _problem(completion: Any) -> str | None:
-    """Returns what is wrong with one recorded completion, or None."""
+    """Returns the fault of one recorded completion, or None."""
     if isinstance(completion, list):
         problems = [_problem(one) if not isinstance(one, list) else "must not be a list in a list" for one in completion]
         return next(filter(None, problems or ["is a list without a completion"]), None)

@@ -31,7 +31,7 @@ Pair = tuple[Request, Completion]
 
 
 class Asked(NamedTuple):
-    """What is needed to read an answer of a query.
+    """The reader of an answer of a query.
 
     Attributes:
         calls: Name of a request -> its call, and the strategies that need the answer.

@@ -1,4 +1,4 @@
-"""What an engine may be given: arguments and reasoning parsers that the installed vLLM knows, and LoRA adapters.
+"""Settings that an engine may be given: arguments and reasoning parsers that the installed vLLM knows, and LoRA adapters.
 
 The former are read from vLLM's source: importing it takes long.
 """
@@ -39,7 +39,7 @@ def _statements(path: str) -> list[ast.stmt]:
 
 
 def adapter_folder(name: str) -> Path:
-    """The folder of a LoRA adapter; NAME or NAME@REVISION of a hub is fetched."""
+    """Returns the folder of a LoRA adapter; NAME or NAME@REVISION of a hub is fetched."""
     folder = Path(name).expanduser()
     if not folder.is_dir():
         from huggingface_hub import snapshot_download
@@ -61,6 +61,6 @@ def adapter_folder(name: str) -> Path:
 
 
 def rank_for(folder: Path) -> int:
-    """The smallest `max_lora_rank` that vLLM knows and that holds the adapter."""
+    """Returns the smallest `max_lora_rank` that vLLM knows and that holds the adapter."""
     rank = int(json.loads((folder / "adapter_config.json").read_text())["r"])
     return next((known for known in _RANKS if known >= rank), rank)

@@ -27,7 +27,7 @@ class Cores:
         self._kept_off: list[psutil.Process] = []
 
     def leave_to_workers(self) -> None:
-        """Keep this process, and its children that are bound to no cores, off the cores to which other children are bound."""
+        """Keeps this process, and its children that are bound to no cores, off the cores to which other children are bound."""
         if not self._all:
             return
         this = psutil.Process()
@@ -41,7 +41,7 @@ class Cores:
             _bind(process, rest)
 
     def take_back(self) -> None:
-        """Let them run everywhere again, and what is started from now on."""
+        """Lets them run everywhere again, and what is started from now on."""
         while self._kept_off:
             _bind(self._kept_off.pop(), self._all)
 

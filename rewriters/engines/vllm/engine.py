@@ -107,7 +107,7 @@ class VllmEngine:
             raise RewriterError("engine-setting", f"{what}; correct or remove it")
 
     def start(self) -> dict[str, float]:
-        """Load the model and let it write a word; seconds of both."""
+        """Loads the model and lets it write a word; returns the seconds of both."""
         if self._closed:
             raise RewriterError("engine-died", "engine 'vllm': it is closed; run the same command again")
         if self._event_loop is not None:
@@ -131,19 +131,19 @@ class VllmEngine:
         return {"load": loaded - began, "warm_up": perf_counter() - loaded}
 
     def complete(self, requests: Sequence[Request], gate: SendGate | None = None) -> Iterator[tuple[Request, Completion]]:
-        """The completion of each request that the gate admits, as they come; those of several calls run together."""
+        """Yields the completion of each request that the gate admits, as they come; those of several calls run together."""
         self.start()
         assert self._event_loop is not None
         return self._event_loop.stream(requests, functools.partial(self._answer, gate=gate))
 
     def identity(self) -> dict[str, Any]:
-        """What decides the text; which files the names stand for is for the caller to add."""
+        """Returns the settings that decide the text; which files the names stand for is for the caller to add."""
         args = {name: value for name, value in self._args.items() if name not in _RUNTIME_ARGS}
         parser = {} if self._parser is None else {"reasoning_parser": self._parser}
         return {"kind": self.kind, "model": self._name, "args": args, "version": VLLM_VERSION} | parser
 
     def close(self) -> None:
-        """End the engine and its processes."""
+        """Ends the engine and its processes."""
         if self._closed:
             return
         self._closed = True
@@ -215,7 +215,7 @@ class VllmEngine:
         )
 
     async def _load(self) -> None:
-        """A new engine; the old one, if there is one, is ended first."""
+        """Starts a new engine; the old one, if there is one, is ended first."""
         from vllm import AsyncEngineArgs
         from vllm.platforms import current_platform
         from vllm.v1.engine.async_llm import AsyncLLM
@@ -257,7 +257,7 @@ class VllmEngine:
         self._places = asyncio.Semaphore(2 * self._engine.vllm_config.scheduler_config.max_num_seqs)
 
     async def _revive(self, generation: int, message: str) -> None:
-        """Start the engine anew, once for all requests that it died under."""
+        """Starts the engine anew, once for all requests that it died under."""
         async with self._starting:
             if generation != self._generation or self._broken is not None:
                 return
