@@ -9,7 +9,7 @@ import pytest
 
 from rewriters.engines.openai.engine import OpenaiEngine
 from rewriters.engines.settings import OpenaiSettings
-from tests.rewriters.fake_server import FakeServer
+from tests.support.rewriters.fake_server import FakeServer
 
 Opened = Callable[..., OpenaiEngine]
 
