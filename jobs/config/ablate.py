@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from retrievers.settings import FROZEN
+from cluster.settings import Settings
 
 Subsets = Literal["none", "all", "leave_one_out", "add_one"]
 
 
-class AblateSettings(BaseModel):
+class AblateSettings(Settings):
     """The arms of `ablate`, beside those that are always there: the config itself, the original, each single strategy."""
-
-    model_config = FROZEN
 
     arms: dict[str, dict[str, Any]] = {}
     """A name chosen by you -> what it changes: keys of the config in dotted form, with their values. `rewrite.select` also

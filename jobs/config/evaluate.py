@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
+from cluster.settings import Names, Settings
 from jobs.log.judgements import Key
-from retrievers.settings import FROZEN
 
 
-class EvaluateSettings(BaseModel):
+class EvaluateSettings(Settings):
     """How the results are measured."""
 
-    model_config = FROZEN
-
-    qrels: str | None = None
+    qrels: Annotated[str | None, Names.TEXT] = None
     """Judgements: `key`, doc_id, relevance in tab-separated columns, or TREC's four."""
     key: Key = "log_id"
     """What their first column holds: log_id (of one log), query_id or query (of every log that has the query)."""
-    answers: str | None = None
+    answers: Annotated[str | None, Names.TEXT] = None
     """Gold answers: `key`, answer in tab-separated columns; the report counts the pseudo-answers that have one."""
     measures: Annotated[list[str], Field(min_length=1)] = ["nDCG@10", "R@10", "P@5", "Success@5", "RR@10"]
     """What `run`, `report`, `evaluate`, `diff` and `ablate` measure by, the first one before all (`tune` by it alone): any
@@ -32,10 +30,8 @@ class EvaluateSettings(BaseModel):
     """What `ablate` measures arms by, part by part: query_type, frequency, difficulty, words, language, or a log's column."""
 
 
-class ReportSettings(BaseModel):
+class ReportSettings(Settings):
     """Content of the HTML report."""
-
-    model_config = FROZEN
 
     texts: bool = True
     """false: the report holds no query, rewrite, prompt, answer or document, only ids, names and numbers."""

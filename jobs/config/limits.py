@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from retrievers.settings import FROZEN
+from cluster.settings import Settings
 
 
-class LimitSettings(BaseModel):
+class LimitSettings(Settings):
     """Limits at which the job stops (exit code 1; committed shards stay, and the run can be resumed)."""
-
-    model_config = FROZEN
 
     error_rate: Annotated[float, Field(ge=0, le=1)] = 0.01
     """Share of queries with an error row, judged from 100 queries on and at the end."""

@@ -7,13 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jobs.job.opening import retriever_facts
-from jobs.job.request_shares import worker_settings
 from jobs.terminal.logs import event
-from retrievers.elastic.settings import ElasticSettings
-from retrievers.hybrid.settings import Indexed, all_indexed, indexed_identities
-from retrievers.retriever import RetrieverSettings
+from retrievers.hybrid.settings import indexed_identities
+from retrievers.settings import RetrieverSettings, all_indexed
 
-USUAL_SERVER = ElasticSettings.model_fields["url_env"].default
 States = Mapping[str, Any]
 """Index -> its state; only of those that may change in place."""
 
@@ -22,16 +19,13 @@ class SearchedIndex(NamedTuple):
     """A retriever of a job with an index of its own, and the identity of the index."""
 
     name: str
-    settings: Indexed
+    settings: RetrieverSettings
     identity: Mapping[str, Any]
 
     @property
     def place(self) -> str:
-        """Returns the name of its index, with the filter of its searches, and its server where that is not the usual one."""
-        only = self.identity.get("filter")
-        name = str(self.identity.get("index", self.settings.index)) + ("" if only is None else f" where {only}")
-        server = getattr(self.settings, "url_env", USUAL_SERVER)
-        return name if server == USUAL_SERVER else f"{name} of {server}"
+        """Returns the name of its index."""
+        return self.settings.place(self.identity)
 
 
 def searched_indexes(
@@ -55,9 +49,8 @@ def read_states(searched: Iterable[SearchedIndex]) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for one in searched:
-        if isinstance(one.settings, ElasticSettings) and one.place not in found:
-            settings = worker_settings(one.settings, one.identity, {})
-            found[one.place] = retriever_facts(one.name, settings, one.identity).get("state")
+        if one.settings.foreign and one.place not in found:
+            found[one.place] = retriever_facts(one.name, one.settings.at(one.identity), one.identity).get("state")
     return {place: state for place, state in found.items() if state is not None}
 
 

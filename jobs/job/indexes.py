@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from cluster.errors import ConfigError
 from jobs.config.config import Config
 from jobs.job.opening import check_filters, open_documents, retriever_identity
-from jobs.job.request_shares import indexed_settings, worker_settings
-from retrievers.elastic.settings import ElasticSettings
 from retrievers.encoder import encoder_notes
 from retrievers.encoders.recipe import own_words, settings_as_built
-from retrievers.hybrid.retriever import hybrid_identity
-from retrievers.hybrid.settings import HybridSettings, Indexed, all_indexed, indexed_identities, part_name, with_indexed
-from retrievers.settings import EncoderSettings
+from retrievers.hybrid.settings import indexed_identities
+from retrievers.settings import EncoderSettings, RetrieverSettings, all_indexed
 
 
 def index_identities(config: Config) -> dict[str, dict[str, Any]]:
@@ -24,20 +20,16 @@ def index_identities(config: Config) -> dict[str, dict[str, Any]]:
     Each alias is resolved once: retrievers that share it search the same index, even if it is moved meanwhile.
     """
     found: dict[str, dict[str, Any]] = {}
-    known: dict[tuple[str | None, str, str], dict[str, Any]] = {}
+    known: dict[str, dict[str, Any]] = {}
 
-    def identity_of(name: str, retriever: Indexed) -> dict[str, Any]:
-        place = getattr(retriever, "url_env", None), retriever.index, json.dumps(getattr(retriever, "filter", None))
-        made = retriever_identity(name, indexed_settings(retriever, known.get(place, {}), {}))
-        known.setdefault(place, made)
+    def identity_of(name: str, retriever: RetrieverSettings) -> dict[str, Any]:
+        alias = retriever.model_dump_json(include={"kind", "url_env", "index", "filter"})
+        made = retriever_identity(name, retriever.at(known.get(alias, {})))
+        known.setdefault(alias, made)
         return made
 
     for name, retriever in config.retrieve.retrievers.items():
-        if isinstance(retriever, HybridSettings):
-            of = {part: identity_of(part_name(name, part), one) for part, one in retriever.of.items()}
-            found[name] = hybrid_identity(retriever, of)
-        else:
-            found[name] = identity_of(name, retriever)
+        found[name] = retriever.identity_of(name, {key: identity_of(key, one) for key, one in retriever.indexed(name).items()})
         if config.retrieve.filters:
             check_filters(name, retriever, config.retrieve.filters)
     return found
@@ -50,12 +42,12 @@ def as_built(config: Config, indexes: Mapping[str, Mapping[str, Any]]) -> Config
     """
     stored = indexed_identities(indexes)
 
-    def with_built(name: str, one: Indexed) -> Indexed:
+    def with_built(name: str, one: RetrieverSettings) -> RetrieverSettings:
         if not isinstance(one.encoder, EncoderSettings):
             return one
         return one.model_copy(update={"encoder": settings_as_built(one.encoder, stored[name]["encoder"])})
 
-    retrievers = {name: with_indexed(name, one, with_built) for name, one in config.retrieve.retrievers.items()}
+    retrievers = {name: one.with_indexed(name, with_built) for name, one in config.retrieve.retrievers.items()}
     return config.model_copy(update={"retrieve": config.retrieve.model_copy(update={"retrievers": retrievers})})
 
 
@@ -114,5 +106,5 @@ def check_documents(config: Config, indexes: Mapping[str, Mapping[str, Any]]) ->
             f"retrieve.retrievers.{name}: texts are taken from it, and its filter leaves out what {others[0]} may find; "
             f"give both one filter, put {others[0]} first, or set rerank.kind: none and fuse.duplicates: keep",
         )
-    if isinstance(first, ElasticSettings):  # refuses an index without texts
-        open_documents(name, worker_settings(first, searched[name], {}))
+    if first.foreign:  # refuses an index without texts
+        open_documents(name, first.at(searched[name]))

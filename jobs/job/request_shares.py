@@ -1,4 +1,4 @@
-"""The settings with which workers open a retriever or reranker, and their shares of the job's requests in flight.
+"""Workers' shares of the job's requests in flight.
 
 ``max_in_flight`` limits the requests that the whole job sends to Elasticsearch, or to the server of a model, at a time. All
 workers that send to it share this limit: those that retrieve, and those that rerank if the documents' texts are stored in
@@ -7,19 +7,15 @@ Elasticsearch, or if the reranker or its encoder is at that server.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from cluster.errors import ConfigError
 from cluster.run.pools import AUTO, Pool, PoolRequest
 from jobs.config.config import Config
-from retrievers.elastic.settings import ElasticSettings
-from retrievers.hybrid.settings import Indexed, all_indexed, indexed_identities, with_indexed
-from retrievers.retriever import RetrieverSettings
-from retrievers.settings import OpenaiEncoderSettings, RerankSettings, ServerSettings
+from retrievers.settings import RerankSettings, all_indexed
 
-Served = TypeVar("Served", bound=ServerSettings)
 Workers = Mapping[str | None, int]
 """base_url -> the number of workers that share its requests in flight; None: those that share Elasticsearch's."""
 
@@ -29,43 +25,6 @@ class SharedLimit(NamedTuple):
 
     max_in_flight: int
     pools: list[str]
-
-
-def worker_settings(retriever: RetrieverSettings, index: Mapping[str, Any], workers: Workers) -> RetrieverSettings:
-    """Returns a retriever's settings for one worker.
-
-    An alias is resolved once per run: all workers, late ones included, search the same concrete index, with the alias's filter.
-
-    Args:
-        retriever: the config's settings.
-        index: the identity of the index at planning; empty: not resolved yet.
-        workers: number of workers that share the requests in flight.
-    """
-    of = indexed_identities({"": index})
-    return with_indexed("", retriever, lambda key, one: indexed_settings(one, of.get(key, {}), workers))
-
-
-def indexed_settings(retriever: Indexed, index: Mapping[str, Any], workers: Workers) -> Indexed:
-    """Returns `worker_settings` of a retriever with an index of its own."""
-    if isinstance(retriever.encoder, OpenaiEncoderSettings):
-        retriever = retriever.model_copy(update={"encoder": shared(retriever.encoder, workers)})
-    if not isinstance(retriever, ElasticSettings):
-        return retriever
-    share = max(1, retriever.max_in_flight // workers.get(None, 1))
-    planned = {"index": index["index"], "filter": index.get("filter")} if "index" in index else {}
-    return retriever.model_copy(update={"max_in_flight": share} | planned)
-
-
-def reranker_settings(reranker: RerankSettings, workers: Workers) -> RerankSettings:
-    """Returns a reranker's settings for one worker."""
-    if isinstance(reranker.encoder, OpenaiEncoderSettings):
-        reranker = reranker.model_copy(update={"encoder": shared(reranker.encoder, workers)})
-    return shared(reranker, workers)
-
-
-def shared(server: Served, workers: Workers) -> Served:
-    """Returns the settings of a model at a server with one worker's share of the requests in flight."""
-    return server.model_copy(update={"max_in_flight": max(1, server.max_in_flight // workers.get(server.base_url, 1))})
 
 
 def rerankers_of(config: Config) -> list[RerankSettings]:
@@ -90,27 +49,16 @@ def sharing_workers(
 def shared_limits(config: Config, rerankers: Sequence[RerankSettings] | None = None) -> dict[str | None, SharedLimit]:
     """Returns the limit of each server's requests in flight, the lowest that is set; of Elasticsearch under None."""
     found: dict[str | None, SharedLimit] = {}
-    for server, pool, limit in _senders(config, rerankers_of(config) if rerankers is None else rerankers):
-        most, pools = found.get(server, SharedLimit(limit, []))
-        found[server] = SharedLimit(min(most, limit), pools if pool in pools else [*pools, pool])
+    rerankers = rerankers_of(config) if rerankers is None else rerankers
+    retrievers = list(config.retrieve.retrievers.values())
+    sent = [("retrieve", one.server_limits()) for one in retrievers]
+    if rerankers:  # the first index has the texts to rerank
+        sent.append(("rerank", next(iter(all_indexed(config.retrieve.retrievers).values())).own_limits()))
+    for pool, limits in sent + [("rerank", one.server_limits()) for one in rerankers]:
+        for server, limit in limits:
+            most, pools = found.get(server, SharedLimit(limit, []))
+            found[server] = SharedLimit(min(most, limit), pools if pool in pools else [*pools, pool])
     return found
-
-
-def _senders(config: Config, rerankers: Sequence[RerankSettings]) -> Iterator[tuple[str | None, str, int]]:
-    """Every server with a pool whose workers send to it, and the limit of its requests in flight."""
-    retrievers = list(all_indexed(config.retrieve.retrievers).values())
-    for one in retrievers:
-        if isinstance(one, ElasticSettings):
-            yield None, "retrieve", one.max_in_flight
-        if isinstance(one.encoder, OpenaiEncoderSettings):
-            yield one.encoder.base_url, "retrieve", one.encoder.max_in_flight
-    if rerankers and isinstance(retrievers[0], ElasticSettings):  # its index has the texts to rerank
-        yield None, "rerank", retrievers[0].max_in_flight
-    for reranker in rerankers:
-        if reranker.kind == "server":
-            yield reranker.base_url, "rerank", reranker.max_in_flight
-        elif isinstance(reranker.encoder, OpenaiEncoderSettings):
-            yield reranker.encoder.base_url, "rerank", reranker.encoder.max_in_flight
 
 
 def limit_workers(

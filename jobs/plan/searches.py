@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from jobs.config.config import Config
 from jobs.tables import ORIGINAL
-from retrievers.hybrid.settings import search_names
 
 
 def searches_of_query(config: Config, retriever: str, texts: Mapping[str, int]) -> int:
@@ -36,5 +35,5 @@ def all_searches(config: Config, texts: Mapping[str, int]) -> dict[str, int]:
     return {
         counted: searches_of_query(config, name, texts)
         for name, settings in config.retrieve.retrievers.items()
-        for counted in search_names(name, settings)
+        for counted in settings.search_names(name)
     }

@@ -11,8 +11,7 @@ from retrievers.analysis.detection import SAMPLE, other_language
 from retrievers.corpora.corpus import sampled
 from retrievers.elastic.passages import PASSAGE
 from retrievers.elastic.settings import TEXT_FIELD, ElasticSettings
-from retrievers.retriever import RetrieverSettings
-from retrievers.settings import AnyEncoderSettings
+from retrievers.settings import AnyEncoderSettings, RetrieverSettings
 
 _CONNECTION = (
     "shards",

@@ -9,8 +9,7 @@ from cluster.errors import RetrieverError
 from retrievers.analyzer import analyzer_name
 from retrievers.local.index import index_path
 from retrievers.local.settings import LocalSettings
-from retrievers.retriever import RetrieverSettings
-from retrievers.settings import AnyEncoderSettings, Bm25Settings, FieldWeights
+from retrievers.settings import AnyEncoderSettings, Bm25Settings, FieldWeights, RetrieverSettings
 
 OF_THE_CORPUS = "of the corpus"
 """In place of an analyzer: the one for the language that the corpus is in."""

@@ -10,11 +10,12 @@ the failure of the engine itself is raised.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, Protocol
 
-from rewriters.engines.settings import EngineSettings, LocatedVllmSettings
+from rewriters.engines.settings import EngineSettings
 
 
 @dataclass(frozen=True)
@@ -114,28 +115,6 @@ def open_engine(settings: EngineSettings) -> Engine:
     Raises:
         RewriterError: a value cannot work.
     """
-    values = settings.model_dump(exclude={"kind", "commit"})
-    if isinstance(settings, LocatedVllmSettings):
-        values["revision"] = settings.commit
-    return _ENGINES[settings.kind]()(**values)
-
-
-def _vllm() -> Callable[..., Engine]:
-    from rewriters.engines.vllm.engine import VllmEngine
-
-    return VllmEngine
-
-
-def _openai() -> Callable[..., Engine]:
-    from rewriters.engines.openai.engine import OpenaiEngine
-
-    return OpenaiEngine
-
-
-def _recorded() -> Callable[..., Engine]:
-    from rewriters.engines.recorded import RecordedEngine
-
-    return RecordedEngine
-
-
-_ENGINES = {"vllm": _vllm, "openai": _openai, "recorded": _recorded}  # each imports its libraries only when it is asked for
+    module, _, name = settings.opener.partition(":")
+    engine: Engine = getattr(import_module(module), name)(**settings.arguments())  # libraries are imported only now
+    return engine

@@ -28,7 +28,7 @@ from jobs.job.keys import fingerprint
 from jobs.job.opening import open_documents
 from jobs.job.pools import with_precisions
 from jobs.job.prepare import prepare
-from jobs.job.request_shares import shared_limits, worker_settings
+from jobs.job.request_shares import shared_limits
 from jobs.job.shipping import absolute
 from jobs.log.judgements import Judgements
 from jobs.measure.evaluate.evaluate import evaluate
@@ -154,7 +154,7 @@ def test_requests_in_flight_are_shared_and_aliases_resolved(values: Values) -> N
         None: (6, ["retrieve"])
     }
     planned = {"of": {"a": {"index": "docs-1"}, "b": {"index": "docs-1"}}}
-    settings = worker_settings(config.retrieve.retrievers["both"], planned, {None: 3})
+    settings = config.retrieve.retrievers["both"].at(planned).for_worker({None: 3})
     assert [(one.index, one.max_in_flight) for one in settings.of.values()] == [("docs-1", 2), ("docs-1", 2)]  # type: ignore[union-attr]
 
 

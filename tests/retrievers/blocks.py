@@ -8,11 +8,10 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from retrievers.local.fields import IndexFields
-from retrievers.retriever import RetrieverSettings
-from retrievers.settings import AnyEncoderSettings
+from retrievers.settings import AnyEncoderSettings, AnyRetrieverSettings, RetrieverSettings
 
 _ENCODER: TypeAdapter[AnyEncoderSettings] = TypeAdapter(AnyEncoderSettings)
-_RETRIEVER: TypeAdapter[RetrieverSettings] = TypeAdapter(RetrieverSettings)
+_RETRIEVER: TypeAdapter[RetrieverSettings] = TypeAdapter(AnyRetrieverSettings)
 
 
 def typed(block: Mapping[str, Any] | RetrieverSettings) -> RetrieverSettings:

@@ -22,7 +22,6 @@ from jobs.job.keys import fingerprint, identity
 from jobs.job.pools import with_precisions
 from jobs.job.prepare import Prepared, reranking_identity, resolved_rewriting
 from jobs.job.rewriting import read_rewriting
-from retrievers.elastic.settings import ElasticSettings
 from retrievers.settings import FuseSettings
 from rewriters.engines.settings import EngineSettings
 from rewriters.rewriter import Rewriting
@@ -290,8 +289,9 @@ class _Lists:
 
     def _key(self, config: Config, name: str) -> str:
         settings = config.retrieve.retrievers[name].model_copy(update={"together": False, "score_floor": None})
-        approximate = isinstance(settings, ElasticSettings) and settings.encoder is not None
-        depth = config.retrieve.depth if approximate else None  # a deeper search looks at more candidates, and finds others
+        depth = (
+            config.retrieve.depth if settings.is_approximate else None
+        )  # a deeper search looks at more candidates, and finds others
         return digest([self._facts.indexes(config)[name], settings.model_dump(), depth])
 
 

@@ -24,8 +24,9 @@ from jobs.job.opening import open_documents
 from jobs.tables import nested, with_appended, with_failure
 from retrievers.ranking import offsets_of
 from retrievers.reranker import Reranker, open_reranker
-from retrievers.retriever import DocumentStore, RetrieverSettings
+from retrievers.retriever import DocumentStore
 from retrievers.served.reranker import ServerReranker
+from retrievers.settings import RetrieverSettings
 
 PORTION = 2048  # pairs scored between two progress reports: some minutes on two CPU cores; sorted by length within a portion
 

@@ -471,7 +471,7 @@ def test_what_no_pod_sees_is_named(tmp_path: Path) -> None:
         "evaluate.qrels", "output",
     }  # fmt: skip
     key = "rewrite.engine={kind: openai, model: a, base_url: 'http://a/v1', api_key_file: /keys/llm}"
-    assert unseen_paths(config(key)) == ["api_key_file: /keys/llm"]
+    assert unseen_paths(config(key)) == ["rewrite.engine.api_key_file: /keys/llm"]
     bm25 = "retrieve.retrievers.bm25={kind: elastic, index: a, api_key_file: /keys/es}"
     assert unseen_paths(config(bm25)) == ["retrieve.retrievers.bm25.api_key_file: /keys/es"]
 
