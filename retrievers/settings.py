@@ -273,7 +273,7 @@ class RetrieverSettings(Settings):
     @property
     def is_lexical(self) -> bool:
         """Returns whether it searches a local index by BM25, in less time than stored lists are read."""
-        return False
+        return self.folder is not None and self.encoder is None
 
     @property
     def is_approximate(self) -> bool:
@@ -281,8 +281,8 @@ class RetrieverSettings(Settings):
         return False
 
     @property
-    def text_field(self) -> str | None:
-        """Returns the field of a foreign index that has the texts of documents."""
+    def searched_field(self) -> str | None:
+        """Returns the field of a foreign index that is searched."""
         return None
 
     @property

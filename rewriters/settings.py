@@ -76,7 +76,7 @@ class Selection(Settings):
     @property
     def typed_by(self) -> Literal["rules", "llm"] | None:
         """What tells the type of a query; None: none is told."""
-        return None
+        return getattr(self, "by", None)
 
 
 class SelectAll(Selection):
@@ -119,11 +119,6 @@ class SelectClassified(Selection):
     def names(self) -> dict[str, Names]:
         """Returns the file of the rules, where they are not ours."""
         return super().names() if is_path(self.rules) else {}
-
-    @property
-    def typed_by(self) -> Literal["rules", "llm"]:
-        """What tells the type of a query."""
-        return self.by
 
 
 class SelectRandom(Selection):

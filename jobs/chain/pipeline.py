@@ -30,9 +30,8 @@ from jobs.chain.stages.write import Write
 from jobs.chain.store.files import StoreFiles
 from jobs.config.config import Config
 from jobs.job import engine
-from jobs.job.pools import device
+from jobs.job.pools import Workers, device, sharing_workers
 from jobs.job.prepare import Prepared
-from jobs.job.request_shares import Workers, sharing_workers
 from jobs.job.shipping import absolute
 from jobs.tables import SHARD
 from retrievers.settings import RerankSettings

@@ -11,7 +11,7 @@ from jobs.cli.submitted import found_job
 
 def logs(options: argparse.Namespace) -> int:
     """Prints the log of a submitted job, and follows it to its end; returns 0, whatever its end, 1 if it is lost."""
-    from jobs.submit.following import follow
+    from jobs.submit.follow import follow
 
     server, job = found_job(options)
     if options.no_follow:

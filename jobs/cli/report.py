@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cluster.costs import Prices
-    from jobs.config.evaluate import EvaluateSettings
+    from jobs.config.sections import EvaluateSettings
     from jobs.log.judgements import Judgements
     from jobs.measure.evaluate.evaluate import Evaluation
     from jobs.pages.report.judged import Judged

@@ -11,7 +11,7 @@ from jobs.cli.submitted import found_job
 
 def stop(options: argparse.Namespace) -> int:
     """Has a submitted job admit no more shards and commit those under way, and waits for its end."""
-    from jobs.submit.following import follow
+    from jobs.submit.follow import follow
 
     server, job = found_job(options)
     worked = not job.ended

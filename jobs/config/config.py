@@ -14,9 +14,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from cluster.errors import nearest
 from cluster.run.settings import ClusterSettings
 from cluster.settings import NOT_IDENTITY, Names, Settings
-from jobs.config.ablate import AblateSettings
-from jobs.config.evaluate import EvaluateSettings, ReportSettings
-from jobs.config.limits import LimitSettings
+from jobs.config.sections import AblateSettings, EvaluateSettings, LimitSettings, ReportSettings
 from jobs.log.settings import LogSettings
 from retrievers.lists import TOGETHER
 from retrievers.predictors import lexical_retriever

@@ -13,18 +13,23 @@ from cluster.shared_folder import check_shared
 from cluster.storage import Storage, check_writable, open_storage
 from jobs.config.config import Config
 from jobs.job import engine
-from jobs.job.changing import SearchedIndex, States, searched_indexes
-from jobs.job.indexes import as_built, check_documents, encoder_warnings, index_identities
+from jobs.job.indexes import (
+    SearchedIndex,
+    States,
+    as_built,
+    check_documents,
+    encoder_warnings,
+    index_identities,
+    searched_indexes,
+)
 from jobs.job.keys import identity, run_id
 from jobs.job.measure_names import named_judgements
 from jobs.job.opening import retriever_facts
 from jobs.job.pools import with_precisions
 from jobs.job.rewriting import config_error, read_rewriting
-from jobs.log.answers import read_answers
 from jobs.log.check import LogColumns, check_log
-from jobs.log.files import LogFile
-from jobs.log.judgements import Judgements
-from jobs.log.ubi import log_files
+from jobs.log.files import LogFile, log_files
+from jobs.log.judgements import Judgements, read_answers
 from retrievers.hybrid.settings import indexed_identities
 from retrievers.reranker import reranker_identity
 from rewriters.engines.settings import EngineSettings

@@ -1,20 +1,24 @@
-"""The config as a cluster is sent it: resolved, with the small text files that it names, and absolute paths for the rest.
+"""The folder that a cluster is sent: the four packages, and the config, resolved, with prices and small text files.
 
-A job's current folder is a copy of what was sent, so a relative path would lead into it. Paths in files that are sent (the
-recording of a strategy's own engine) stay as they stand there.
+Other paths become absolute. A job's current folder is a copy of what was sent, so a relative path would lead into it. Paths in
+files that are sent (the recording of a strategy's own engine) stay as they stand there.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import yaml
 
 from cluster.settings import Names
 from cluster.storage import remote
 from jobs.config.config import BESIDE_RUNS, Config
 from jobs.config.load import Field
-from jobs.job.shipping import absolute_path
+from jobs.job.shipping import absolute_path, package_folders
 from rewriters.settings import is_path
 
 FOLDER = "submitted"
@@ -115,3 +119,40 @@ class _Paths:
             return self._text(value)
         is_file = what in (Names.FILE, Names.KEY) and value != BESIDE_RUNS
         return self._other(value) if is_file or (what is Names.MODEL and Path(value).is_dir()) else value
+
+
+_LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
+
+
+def write_package(folder: Path, sent: SentConfig, config_name: str, prices: Path) -> str:
+    """Writes what is sent into an empty folder; returns the config's place in it.
+
+    Args:
+        folder: To be the job's current folder, on the head and on every node with a worker.
+        sent: The config and its files.
+        config_name: Name of its file.
+        prices: The file of prices, which need not exist.
+    """
+    for package in map(Path, package_folders()):
+        shutil.copytree(package, folder / package.name, ignore=_LEFT_OUT)
+    for place, file in sent.files.items():
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, folder / place)
+    place = f"{FOLDER}/{config_name}"
+    (folder / FOLDER).mkdir(exist_ok=True)
+    (folder / place).write_text(yaml.safe_dump(sent.values, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    if prices.exists():
+        shutil.copyfile(prices, folder / FOLDER / "prices.yaml")
+    _write_version(folder)
+    return place
+
+
+def _write_version(folder: Path) -> None:
+    """Writes what `importlib.metadata` reads our version from, for nodes on which we are not installed."""
+    try:
+        version = importlib.metadata.version("dmqr")
+    except importlib.metadata.PackageNotFoundError:
+        return
+    named = folder / f"dmqr-{version}.dist-info"
+    named.mkdir()
+    (named / "METADATA").write_text(f"Metadata-Version: 2.1\nName: dmqr\nVersion: {version}\n", encoding="utf-8")

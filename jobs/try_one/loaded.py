@@ -31,7 +31,7 @@ from jobs.job.engine import open_worker_engine
 from jobs.job.opening import open_documents
 from jobs.job.prepare import prepare_query
 from jobs.log.judge import Rejection, judge
-from jobs.log.variables import newest
+from jobs.log.rows import newest
 from jobs.run.job import run_of
 from jobs.tables import LOST, ORIGINAL, QUERIES
 from jobs.terminal.formats import unpriced

@@ -146,11 +146,6 @@ class ElasticSettings(RetrieverSettings):
             raise ValueError(f"depth {depth} is more than the {_MOST_HITS:,} hits that Elasticsearch gives; lower it")
 
     @property
-    def text_field(self) -> str:
-        """The field that is searched."""
-        return self.searched_field
-
-    @property
     def is_approximate(self) -> bool:
         """Whether neighbours are looked for by their number."""
         return self.encoder is not None

@@ -50,11 +50,6 @@ class LocalSettings(RetrieverSettings):
         return self.index
 
     @property
-    def is_lexical(self) -> bool:
-        """Whether it searches by BM25."""
-        return self.encoder is None
-
-    @property
     def bm25_constants(self) -> Bm25Settings:
         """The constants of BM25."""
         return self.similarity or Bm25Settings()

@@ -36,12 +36,12 @@ class EngineSettings(Settings):
     @property
     def in_flight(self) -> int | None:
         """Requests that an engine works on at a time, at most; None: it needs no time for them."""
-        return None
+        return getattr(self, "max_in_flight", None)
 
     @property
     def counted_by(self) -> tuple[str, str | None]:
         """The model, and the tokenizer that counts its tokens; None: its own."""
-        return "", None
+        return getattr(self, "model", ""), getattr(self, "tokenizer", None)
 
     def located(self, locate: Locate) -> tuple[EngineSettings, dict[str, str]]:
         """Returns the settings with the places of weights that it loads, and what identifies these."""
@@ -81,11 +81,6 @@ class VllmSettings(EngineSettings):
     def in_flight(self) -> int:
         """Requests of a batch."""
         return int(self.args.get("max_num_seqs", 256))
-
-    @property
-    def counted_by(self) -> tuple[str, str | None]:
-        """The model."""
-        return self.model, None
 
     def located(self, locate: Locate) -> tuple[LocatedVllmSettings, dict[str, str]]:
         """Returns the settings with the places of weights and adapter, and what identifies both."""
@@ -153,16 +148,6 @@ class OpenaiSettings(EngineSettings):
     def provider(self) -> str | None:
         """Returns the host of the server, with its port where the URL names one; without user and password."""
         return urlsplit(self.base_url).netloc.rpartition("@")[2] or None
-
-    @property
-    def in_flight(self) -> int:
-        """Requests of one worker."""
-        return self.max_in_flight
-
-    @property
-    def counted_by(self) -> tuple[str, str | None]:
-        """The model, and the tokenizer that the config names."""
-        return self.model, self.tokenizer
 
     @model_validator(mode="after")
     def _one_key(self) -> OpenaiSettings:

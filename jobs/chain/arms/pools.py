@@ -9,8 +9,7 @@ from cluster.run.pools import PoolRequest
 from jobs.chain.arms.arms import Arm
 from jobs.chain.arms.shared_work import digest
 from jobs.config.config import Config
-from jobs.job.pools import requested_pools
-from jobs.job.request_shares import rerankers_of
+from jobs.job.pools import requested_pools, rerankers_of
 from retrievers.settings import RerankSettings, RetrieverSettings, all_indexed
 from rewriters.engines.settings import EngineSettings
 

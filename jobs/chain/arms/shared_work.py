@@ -20,7 +20,7 @@ from typing import Any
 
 from jobs.chain.chosen import Choosing
 from jobs.chain.cuts import Cuts
-from jobs.job.changing import SearchedIndex, searched_indexes
+from jobs.job.indexes import SearchedIndex, searched_indexes
 from jobs.job.keys import identity_fields
 from retrievers.analyzer import ANALYZE_VERSION
 from retrievers.elastic.settings import FOREIGN
@@ -188,7 +188,7 @@ class OpenedBy:
         only = {"filter": documents.identity["filter"]} if "filter" in documents.identity else {}
         if not str(corpus).startswith(FOREIGN):
             return digest({"corpus": corpus} | only)
-        known = {"corpus": corpus, "field": settings.text_field} | only  # which field is the text depends on the retriever
+        known = {"corpus": corpus, "field": settings.searched_field} | only  # which field is the text depends on the retriever
         return digest(known | {"dense": settings.encoder is not None, "state": self.states.get(documents.place)})
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cluster.errors import ClusterError, RetrieverError
-from jobs.job.changing import searched_indexes
+from jobs.job.indexes import searched_indexes
 from jobs.job.opening import open_documents
 from jobs.log.judgements import Judgements
 from jobs.runs.folder import RunFolder

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from math import isnan
 from typing import TYPE_CHECKING
 
-from jobs.job.changing import noted_changes
+from jobs.job.indexes import noted_changes
 from jobs.measure.compare.notes import looked_notes
 from jobs.measure.compare.standing import FAMILIES, Standing, corrected, verdict
 from jobs.pages.wording import number, percent, sentence, signed
-from jobs.plan.saving import saved
+from jobs.plan.work import saved
 from jobs.runs.folder import RunFolder
 from jobs.terminal.formats import p_words
 

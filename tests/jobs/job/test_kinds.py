@@ -19,9 +19,8 @@ from jobs.chain.pipeline import stages
 from jobs.chain.store.files import NO_STORE
 from jobs.config.load import load_config
 from jobs.job.keys import fingerprint
-from jobs.job.pools import requested_pools
+from jobs.job.pools import check_shares, requested_pools, rerankers_of, shared_limits, sharing_workers
 from jobs.job.prepare import prepare
-from jobs.job.request_shares import check_shares, rerankers_of, shared_limits, sharing_workers
 from jobs.submit.reachable import addresses, unseen_paths, unset_variables
 from jobs.submit.sent_config import sent_config
 from retrievers.retriever import open_retriever

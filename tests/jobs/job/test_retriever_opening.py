@@ -20,9 +20,8 @@ from cluster.storage.files import FileStorage
 from jobs.chain.pipeline import stages
 from jobs.config.config import Config
 from jobs.config.load import load_config
-from jobs.job.pools import requested_pools
+from jobs.job.pools import check_shares, requested_pools, shared_limits, sharing_workers
 from jobs.job.prepare import Prepared
-from jobs.job.request_shares import check_shares, shared_limits, sharing_workers
 from jobs.log.check import LogColumns
 from retrievers.elastic.build import build_elastic_index
 from retrievers.elastic.fields import elastic_indexes

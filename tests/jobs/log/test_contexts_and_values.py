@@ -23,7 +23,7 @@ from jobs.log import task as task_module
 from jobs.log.check import LogColumns, check_log
 from jobs.log.dedup import LogSummary, dedup
 from jobs.log.files import find_log_files
-from jobs.log.variables import contexts, values
+from jobs.log.rows import contexts, values
 from jobs.tables import OPTIONAL_QUERIES, STORED
 from rewriters.normalise import normalise, query_id
 

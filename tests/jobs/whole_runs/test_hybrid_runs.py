@@ -19,14 +19,12 @@ from jobs.index.index import index
 from jobs.job.engine import resolve
 from jobs.job.keys import fingerprint
 from jobs.job.opening import open_documents
-from jobs.job.pools import with_precisions
+from jobs.job.pools import shared_limits, with_precisions
 from jobs.job.prepare import prepare
-from jobs.job.request_shares import shared_limits
 from jobs.job.shipping import absolute
 from jobs.log.judgements import Judgements
 from jobs.measure.evaluate.evaluate import evaluate
-from jobs.plan.saving import planned_saving
-from jobs.plan.searches import all_searches
+from jobs.plan.work import all_searches, planned_saving
 from jobs.run.ablation import prepare_ablation
 from jobs.runs.folder import open_run
 from jobs.submit.reachable import unseen_paths
