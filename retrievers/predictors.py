@@ -13,8 +13,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from retrievers.hybrid.retriever import Hybrid
+from retrievers.kinds import RetrieverSettings
 from retrievers.retriever import JoinedText, Retriever, SearchText
-from retrievers.settings import RetrieverSettings
 
 PREDICTORS_VERSION = 1
 """Raised when a predictor gives other values for the same text and index."""

@@ -3,7 +3,7 @@
 In the whole project ranks start at 1 (`FIRST_RANK`), and a list is sorted by descending score, equal scores by ``doc_id`` in
 code point order.
 
-To add a retriever, add a folder, and its settings in a line of `retrievers.settings.KINDS`.
+To add a retriever, add a folder, and its settings in a line of `retrievers.kinds.KINDS`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from cluster.errors import RetrieverError
-from retrievers.settings import RetrieverSettings
+from retrievers.kinds import RetrieverSettings
 
 FIRST_RANK = 1
 """The rank of the best hit."""

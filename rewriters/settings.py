@@ -65,7 +65,7 @@ def is_path(source: str) -> bool:
     return "/" in source or source.endswith((".yaml", ".yml"))
 
 
-class Selection(Settings):
+class SelectionOfStrategies(Settings):
     """Of which strategies rewrite a query: what other packages ask of any kind."""
 
     differs: ClassVar[bool] = True
@@ -79,7 +79,7 @@ class Selection(Settings):
         return getattr(self, "by", None)
 
 
-class SelectAll(Selection):
+class SelectAll(SelectionOfStrategies):
     """Every strategy rewrites every query."""
 
     differs: ClassVar[bool] = False
@@ -87,14 +87,14 @@ class SelectAll(Selection):
     """This selection."""
 
 
-class SelectNever(Selection):
+class SelectNever(SelectionOfStrategies):
     """No query is rewritten; the original alone is searched."""
 
     kind: Literal["never"]
     """This selection."""
 
 
-class SelectAdaptive(Selection):
+class SelectAdaptive(SelectionOfStrategies):
     """The LLM chooses strategies by their descriptions and writes the rewrites, in one request (DMQR-RAG)."""
 
     in_request: ClassVar[bool] = True
@@ -106,7 +106,7 @@ class SelectAdaptive(Selection):
     """Strategies that the LLM is to choose at least: 1 as in DMQR-RAG, which chooses one to four; 0: none where none helps."""
 
 
-class SelectClassified(Selection):
+class SelectClassified(SelectionOfStrategies):
     """Strategies by the type of the query."""
 
     kind: Literal["classified"]
@@ -121,7 +121,7 @@ class SelectClassified(Selection):
         return super().names() if is_path(self.rules) else {}
 
 
-class SelectRandom(Selection):
+class SelectRandom(SelectionOfStrategies):
     """Some strategies by chance, the same for a query in every run: a baseline."""
 
     kind: Literal["random_k"]
@@ -132,7 +132,7 @@ class SelectRandom(Selection):
     """Of the choice."""
 
 
-class SelectColumn(Selection):
+class SelectColumn(SelectionOfStrategies):
     """The log says which strategies rewrite a query."""
 
     kind: Literal["column"]
@@ -141,7 +141,7 @@ class SelectColumn(Selection):
     """Of the log; cells: a strategy, several between commas, a number of texts, or `none`. Empty: all."""
 
 
-class SelectQpp(Selection):
+class SelectQpp(SelectionOfStrategies):
     """Every strategy rewrites every query; of the original and these texts one is searched, by predicted performance."""
 
     differs: ClassVar[bool] = False

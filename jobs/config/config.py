@@ -16,16 +16,10 @@ from cluster.run.settings import ClusterSettings
 from cluster.settings import NOT_IDENTITY, Names, Settings
 from jobs.config.sections import AblateSettings, EvaluateSettings, LimitSettings, ReportSettings
 from jobs.log.settings import LogSettings
+from retrievers.kinds import AnyRetrieverSettings
 from retrievers.lists import TOGETHER
 from retrievers.predictors import lexical_retriever
-from retrievers.settings import (
-    AnyEncoderSettings,
-    AnyRetrieverSettings,
-    CorpusSettings,
-    FuseSettings,
-    RerankSettings,
-    TypoSettings,
-)
+from retrievers.settings import AnyEncoderSettings, CorpusSettings, FuseSettings, RerankSettings, TypoSettings
 from rewriters.engines.settings import AnyEngineSettings
 from rewriters.pool import named
 from rewriters.settings import DecodingSettings, GuardSettings, SelectAll, SelectNever, SelectSettings, is_path

@@ -16,9 +16,9 @@ from retrievers.corpora.files import Source, corpus_files, corpus_schema
 from retrievers.corpora.filters import check_columns
 from retrievers.elastic.build import ElasticSummary, build_elastic_index
 from retrievers.elastic.fields import elastic_indexes
+from retrievers.kinds import all_indexed
 from retrievers.local.build import IndexSummary, build_local_index
 from retrievers.local.fields import local_indexes
-from retrievers.settings import all_indexed
 
 
 def index(config: Config, corpus: Sequence[str], progress: LiveDisplay) -> list[dict[str, Any]]:

@@ -13,7 +13,8 @@ from jobs.terminal.logs import event
 from retrievers.encoder import encoder_notes
 from retrievers.encoders.recipe import own_words, settings_as_built
 from retrievers.hybrid.settings import indexed_identities
-from retrievers.settings import EncoderSettings, RetrieverSettings, all_indexed
+from retrievers.kinds import RetrieverSettings, all_indexed
+from retrievers.settings import EncoderSettings
 
 States = Mapping[str, Any]
 """Index -> its state; only of those that may change in place."""

@@ -19,10 +19,10 @@ from cluster.storage.s3 import S3Storage
 from retrievers import retriever
 from retrievers.corpora.filters import check_columns
 from retrievers.hybrid.settings import indexed_identities
+from retrievers.kinds import RetrieverSettings
 from retrievers.local.index import BUILD, INDEX, find_damage, index_facts, index_identity, parse_index
 from retrievers.local.settings import LocalSettings
 from retrievers.retriever import DocumentStore, Retriever
-from retrievers.settings import RetrieverSettings
 
 
 def open_retriever(

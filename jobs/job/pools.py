@@ -18,8 +18,9 @@ from cluster.run.pools import AUTO, Pool, PoolRequest, in_process_pools, local_p
 from cluster.run.session import IN_PROCESS, usable_gpus
 from cluster.settings import Settings
 from jobs.config.config import Config
+from retrievers.kinds import RetrieverSettings, all_indexed
 from retrievers.models import resolved_dtype
-from retrievers.settings import RerankSettings, RetrieverSettings, all_indexed
+from retrievers.settings import RerankSettings
 from rewriters.engines.settings import EngineSettings
 from rewriters.pool import load
 

@@ -38,8 +38,8 @@ from jobs.terminal.formats import unpriced
 from jobs.try_one.given import NOTHING, Given, check_utf8
 from jobs.try_one.trial import Row, Trial, document_counts, one_arm_row
 from retrievers.hybrid.settings import indexed_identities
+from retrievers.kinds import all_indexed
 from retrievers.retriever import DocumentStore
-from retrievers.settings import all_indexed
 from rewriters.engines.recorded import RecordedEngine
 from rewriters.normalise import filtered_id, normalise
 from rewriters.query import Query

@@ -8,7 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from cluster.settings import NOT_IDENTITY, Names, Settings
-from retrievers.settings import AnyEncoderSettings, Bm25Settings, RetrieverSettings, bm25_or_dense
+from retrievers.kinds import RetrieverSettings
+from retrievers.settings import AnyEncoderSettings, Bm25Settings, bm25_or_dense
 
 TEXT_FIELD, VECTOR_FIELD = "text", "vector"
 FOREIGN = "elastic:"

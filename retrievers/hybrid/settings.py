@@ -8,7 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from retrievers.fusion import FUSION_VERSION
-from retrievers.settings import AnyEncoderSettings, FuseSettings, IndexSettings, RetrieverSettings
+from retrievers.kinds import IndexSettings, RetrieverSettings
+from retrievers.settings import AnyEncoderSettings, FuseSettings
 
 
 class HybridSettings(RetrieverSettings):

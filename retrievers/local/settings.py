@@ -7,7 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from cluster.settings import NOT_IDENTITY, Names
-from retrievers.settings import AnyEncoderSettings, Bm25Settings, FieldWeights, RetrieverSettings, bm25_or_dense
+from retrievers.kinds import RetrieverSettings
+from retrievers.settings import AnyEncoderSettings, Bm25Settings, FieldWeights, bm25_or_dense
 
 AnalyzerName = Literal[
     "arabic", "armenian", "basque", "catalan", "czech", "danish", "dutch", "english", "esperanto", "estonian", "finnish",

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from cluster.errors import RetrieverError
 from retrievers.hybrid.retriever import Hybrid, fused_lists, search_shares
 from retrievers.hybrid.settings import HybridSettings
+from retrievers.kinds import all_indexed
 from retrievers.retriever import Embedder, JoinedText, RankedLists, SearchText, open_retriever, retriever_identity
-from retrievers.settings import all_indexed
 from tests.support.retrievers.blocks import typed
 
 Ranking = list[tuple[str, float]]

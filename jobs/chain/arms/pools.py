@@ -10,7 +10,8 @@ from jobs.chain.arms.arms import Arm
 from jobs.chain.arms.shared_work import digest
 from jobs.config.config import Config
 from jobs.job.pools import requested_pools, rerankers_of
-from retrievers.settings import RerankSettings, RetrieverSettings, all_indexed
+from retrievers.kinds import RetrieverSettings, all_indexed
+from retrievers.settings import RerankSettings
 from rewriters.engines.settings import EngineSettings
 
 ROWS = 100_000  # queries of a shard times arms, at most, at `CANDIDATES` each: some 150 MB in flight

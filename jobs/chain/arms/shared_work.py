@@ -25,7 +25,8 @@ from jobs.job.keys import identity_fields
 from retrievers.analyzer import ANALYZE_VERSION
 from retrievers.elastic.settings import FOREIGN
 from retrievers.joined import JOINED_VERSION
-from retrievers.settings import FuseSettings, RerankSettings, RetrieverSettings, TypoSettings
+from retrievers.kinds import RetrieverSettings
+from retrievers.settings import FuseSettings, RerankSettings, TypoSettings
 from rewriters.engines.settings import EngineSettings
 from rewriters.rewriter import Rewriting
 

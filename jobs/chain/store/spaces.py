@@ -8,7 +8,7 @@ from typing import Any
 from jobs.chain.arms.shared_work import SharedWork
 from jobs.chain.store.files import NO_STORE, Space, StoreFiles, open_store
 from jobs.config.config import Config
-from retrievers.settings import RetrieverSettings
+from retrievers.kinds import RetrieverSettings
 
 
 def job_store(config: Config, work: SharedWork) -> StoreFiles:

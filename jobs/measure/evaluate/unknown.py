@@ -10,7 +10,7 @@ from jobs.job.opening import open_documents
 from jobs.log.judgements import Judgements
 from jobs.runs.folder import RunFolder
 from retrievers.hybrid.settings import indexed_identities
-from retrievers.settings import all_indexed
+from retrievers.kinds import all_indexed
 
 MOST = 10_000  # judged documents that are looked up: 20 requests to Elasticsearch
 

@@ -8,7 +8,7 @@ from cluster.errors import ClusterError, RetrieverError
 from jobs.job.opening import open_documents
 from jobs.runs.folder import RunFolder
 from retrievers.hybrid.settings import indexed_identities
-from retrievers.settings import all_indexed
+from retrievers.kinds import all_indexed
 
 
 def texts_of(run: RunFolder, doc_ids: Sequence[str]) -> tuple[dict[str, str], str | None]:

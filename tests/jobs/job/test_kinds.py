@@ -23,8 +23,8 @@ from jobs.job.pools import check_shares, requested_pools, rerankers_of, shared_l
 from jobs.job.prepare import prepare
 from jobs.submit.reachable import addresses, unseen_paths, unset_variables
 from jobs.submit.sent_config import sent_config
+from retrievers.kinds import KINDS
 from retrievers.retriever import open_retriever
-from retrievers.settings import KINDS
 from rewriters.engines import open_engine
 from rewriters.engines.settings import ENGINES
 from tests.support.jobs.one_arm import one_arm
@@ -34,7 +34,8 @@ TOY = '''
 from typing import Annotated, ClassVar, Literal
 
 from cluster.settings import NOT_IDENTITY, Names
-from retrievers.settings import AnyEncoderSettings, RetrieverSettings
+from retrievers.kinds import RetrieverSettings
+from retrievers.settings import AnyEncoderSettings
 from rewriters.engines.settings import EngineSettings
 
 

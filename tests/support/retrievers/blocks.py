@@ -7,8 +7,9 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from retrievers.kinds import AnyRetrieverSettings, RetrieverSettings
 from retrievers.local.fields import IndexFields
-from retrievers.settings import AnyEncoderSettings, AnyRetrieverSettings, RetrieverSettings
+from retrievers.settings import AnyEncoderSettings
 
 _ENCODER: TypeAdapter[AnyEncoderSettings] = TypeAdapter(AnyEncoderSettings)
 _RETRIEVER: TypeAdapter[RetrieverSettings] = TypeAdapter(AnyRetrieverSettings)
