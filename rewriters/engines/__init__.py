@@ -44,7 +44,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Completion:
-    """What came of a request. Either `text` (valid Unicode) or `error_reason` is there.
+    """The outcome of a request. Either `text` (valid Unicode) or `error_reason` is there.
 
     finish_reason: "stop", "length" where the token limit cut the text, "content_filter" where a filter of the server cut it,
     or "refusal" where the server says that the text is one. cached_tokens: those of prompt_tokens that
@@ -110,11 +110,11 @@ class Engine(Protocol):
 
 
 def open_engine(settings: EngineSettings) -> Engine:
-    """Returns the engine of these settings, not started.
+    """Returns the engine of these settings, not started; its libraries are imported only when it is asked for.
 
     Raises:
-        RewriterError: a value cannot work.
+        RewriterError: A value cannot work.
     """
     module, _, name = settings.opener.partition(":")
-    engine: Engine = getattr(import_module(module), name)(**settings.arguments())  # libraries are imported only now
+    engine: Engine = getattr(import_module(module), name)(settings.opened_with)
     return engine

@@ -18,7 +18,7 @@ class EngineSettings(Settings):
     """Of an engine: what other packages ask of any kind. Where a kind says nothing else, it is as here."""
 
     opener: ClassVar[str]
-    """`module:Class` of the engine, which takes `arguments`."""
+    """`module:Class` of the engine, which takes `opened_with`."""
     is_recorded: ClassVar[bool] = False
     """Whether its answers are there already: they cost nothing, and a request has one."""
     at_server: ClassVar[bool] = False
@@ -47,9 +47,10 @@ class EngineSettings(Settings):
         """Returns the settings with the places of weights that it loads, and what identifies these."""
         return self, {}
 
-    def arguments(self) -> dict[str, Any]:
-        """Returns the arguments of the engine's class."""
-        return self.model_dump(exclude={"kind"})
+    @property
+    def opened_with(self) -> Any:
+        """What the engine's class is made with."""
+        return self
 
 
 class VllmSettings(EngineSettings):
@@ -111,10 +112,6 @@ class LocatedVllmSettings(VllmSettings):
         """The weights."""
         return self.weights, None
 
-    def arguments(self) -> dict[str, Any]:
-        """Returns them with the commit in place of the revision."""
-        return self.model_dump(exclude={"kind", "commit"}) | {"revision": self.commit}
-
 
 class OpenaiSettings(EngineSettings):
     """A server with OpenAI's Chat Completions, such as `vllm serve`."""
@@ -133,7 +130,7 @@ class OpenaiSettings(EngineSettings):
     """A file on every node that holds the key, in place of a variable; read anew when the server refuses the key."""
     max_in_flight: Annotated[int, Field(gt=0), NOT_IDENTITY] = 256
     """Requests of one worker at a time, at most; AIMD finds how many below it."""
-    timeout_seconds: Annotated[float, Field(gt=0), NOT_IDENTITY] = 60
+    timeout_seconds: Annotated[float, Field(ge=0.001), NOT_IDENTITY] = 60
     """For one attempt of a request."""
     attempts: Annotated[int, Field(gt=0), NOT_IDENTITY] = 5
     """Of a request that times out or is answered badly."""
@@ -165,6 +162,11 @@ class RecordedSettings(EngineSettings):
     """This engine."""
     path: Annotated[str, NOT_IDENTITY, Names.FILE]
     """JSON lines of recorded completions, here or on S3."""
+
+    @property
+    def opened_with(self) -> str:
+        """The recording."""
+        return self.path
 
 
 ENGINES = Kinds(

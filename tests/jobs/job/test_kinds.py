@@ -69,8 +69,8 @@ class ToyEngineSettings(EngineSettings):
 class ToyEngine:
     kind = "toy"
 
-    def __init__(self, model):
-        self.model = model
+    def __init__(self, settings):
+        self.model = settings.model
 
     def identity(self):
         return {"kind": "toy"}
