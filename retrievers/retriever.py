@@ -3,9 +3,9 @@
 In the whole project ranks start at 1 (`FIRST_RANK`), and a list is sorted by descending score, equal scores by `doc_id` in
 code point order.
 
-To add a retriever, add a folder, and its settings in a line of `retrievers.kinds.KINDS`. Of all functions that are given one,
-`name` is its key in the config, for messages, and `settings` are its settings. They raise RetrieverError if there is no index, or
-none that fits the settings.
+To add a retriever, add a folder, and its settings in a line of `retrievers.kinds.KINDS`. Of all functions that are given
+one, `name` is its key in the config, for messages, and `settings` are its settings. They raise RetrieverError if there is no
+index, or none that fits the settings.
 """
 
 from __future__ import annotations
