@@ -15,11 +15,7 @@ import yaml
 
 from cluster.errors import ConfigError
 from cluster.kuberay.create import filled
-from cluster.kuberay.cron import nightly
-from cluster.kuberay.network import job_policy
-from cluster.kuberay.pods import Manifest
-from cluster.kuberay.rayjob import rayjob
-from cluster.kuberay.refused import LONGEST_NAME, check_rayjob
+from cluster.kuberay.manifests import LONGEST_NAME, Manifest, check_rayjob, job_policy, nightly, rayjob
 from cluster.kuberay.worker_groups import explicit_pools, reach, worker_groups
 from cluster.run.pools import Pool, stage_of_pool
 from jobs.chain.arms.arms import arms_of

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from cluster.errors import ConfigError
-from cluster.kuberay.create import filled
+from cluster.kuberay.create import FAILED, JOB_VARIABLE, filled
 from cluster.run.pools import Pool
 from cluster.storage import open_storage
 from jobs.__main__ import main
@@ -31,6 +31,7 @@ from jobs.submit.reachable import doubtful, unseen_paths, unset_variables
 from jobs.submit.render import DEADLINE_SECONDS, Kind, deadline_seconds, job_name, rendered
 from jobs.submit.storage import expected
 from tests.support.cluster.manifest_schemas import check, strict
+from tests.support.cluster.operator_rules import refusals
 
 ROOT = Path(__file__).resolve().parents[3]
 NIGHTLY = "configs/nightly.yaml"
@@ -104,6 +105,7 @@ def test_everything_is_valid(kind: Kind, variant: str) -> None:
         check(document)
         assert re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", document["metadata"]["name"])
         assert document["metadata"]["namespace"] == "dmqr"
+    assert not list(refusals(job_of(found)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -333,7 +335,9 @@ def test_a_night_does_not_meet_the_next() -> None:
     assert rights == [{"apiGroups": ["ray.io"], "resources": ["rayjobs"], "verbs": ["create", "get"]}]
     (container,) = job["template"]["spec"]["containers"]
     label = {"fieldRef": {"fieldPath": "metadata.labels['batch.kubernetes.io/job-name']"}}
-    assert {"name": "JOB_NAME", "valueFrom": label} in container["env"]
+    assert {"name": JOB_VARIABLE, "valueFrom": label} in container["env"]
+    ends = [rule.get("onExitCodes") for rule in job["podFailurePolicy"]["rules"]]
+    assert {"operator": "In", "values": [FAILED]} in ends
     account = one(found, "ServiceAccount")["metadata"]["name"]
     assert job["template"]["spec"]["serviceAccountName"] == account == one(found, "RoleBinding")["subjects"][0]["name"]
 

@@ -274,6 +274,10 @@ class FakeRunner:
     def run(self, places: Iterator[pa.Table]) -> Iterator[dict[str, Any]]:
         yield from ({} for _ in places)
 
+    @property
+    def tracker(self) -> FakeRunner:
+        return self
+
     def seconds_since_heartbeat(self) -> float:
         return 1e9
 
