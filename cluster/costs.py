@@ -26,13 +26,15 @@ from cluster.errors import ClusterError
 
 # `saved`: searches that were not made, because texts were searched together, or equal to another text of the shard.
 # `reused`: results taken from a store that runs share; their seconds and tokens are 0.
-QUANTITIES = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens", "searches", "saved", "pairs", "reused")
+# `cached_tokens` and `cache_write_tokens` are parts of `prompt_tokens`.
+TOKENS = ("prompt_tokens", "cached_tokens", "cache_write_tokens", "completion_tokens")
+QUANTITIES = ("requests", *TOKENS, "searches", "saved", "pairs", "reused")
 StorageRequest = Literal["put", "get", "list", "head", "delete", "multipart"]
 STORAGE_REQUESTS: tuple[StorageRequest, ...] = get_args(StorageRequest)
 STORAGE = (*STORAGE_REQUESTS, "sent_bytes", "received_bytes")  # quantities of the component `storage`
 DRIVER = "driver"  # the stage of what the driver has spent; its wall time is the quantity `driver_seconds`
 STORAGE_COMPONENT = "storage@"  # key of a stage's requests to S3 in Totals
-COMPLETION_QUANTITIES = ("seconds", "device_seconds", "prompt_tokens", "cached_tokens", "completion_tokens")
+COMPLETION_QUANTITIES = ("seconds", "device_seconds", *TOKENS)
 START_UP = "start_up"  # component of a worker's time before its first row; its parts are start_up.load and the like
 
 COST = pa.struct(
@@ -222,8 +224,8 @@ class Prices(BaseModel):
     """A worker without an accelerator, for one hour of work."""
     device_hour: Price = 0.0
     """One accelerator for one hour."""
-    tokens: dict[str, dict[Literal["prompt", "cached", "completion"], Price]] = {}
-    """Model -> price of a million tokens of each kind."""
+    tokens: dict[str, dict[Literal["prompt", "cached", "cache_write", "completion"], Price]] = {}
+    """Model -> price of a million tokens of each kind; those read from a cache and written to one, else as of the prompt."""
     node_hour: Price | dict[NodeKind, Price] | None = None
     """A node of the cluster for one hour, busy or not; `gpu`: one with an accelerator. In place of the prices of workers."""
     driver_hour: Price = 0.0
@@ -276,10 +278,11 @@ class Prices(BaseModel):
         price = self.tokens.get(model)
         if price is None:
             return usd
-        cached = sums.get("cached_tokens", 0)
+        cached, written = sums.get("cached_tokens", 0), sums.get("cache_write_tokens", 0)
         tokens = (
-            (sums.get("prompt_tokens", 0) - cached) * price.get("prompt", 0)
+            (sums.get("prompt_tokens", 0) - cached - written) * price.get("prompt", 0)
             + cached * price.get("cached", price.get("prompt", 0))
+            + written * price.get("cache_write", price.get("prompt", 0))
             + sums.get("completion_tokens", 0) * price.get("completion", 0)
         )
         return usd + tokens / 1e6

@@ -194,6 +194,7 @@ COMPLETIONS = pa.schema(
         ("lost", pa.int32()),  # sends by killed attempts without an answer that was kept; `text` is null if none came later
         ("latency", pa.float64()),  # seconds from the last send to the answer
         ("left_out", pa.string()),  # what the request was sent without, since the server does not take it
+        ("cache_write_tokens", pa.int64()),
     ]
 )
 

@@ -28,7 +28,7 @@ from rewriters.reasons import MASKED
 from rewriters.results import Guarded, RewriteResult, Rewritten
 from rewriters.selection import All, Choice, Column, RandomK, Selector
 from rewriters.settings import SelectAdaptive, SelectAll, SelectClassified, SelectColumn, SelectRandom, SelectSettings
-from rewriters.strategy import CONTEXT, Strategy, render, template_hash
+from rewriters.strategy import CONTEXT, Strategy, render, shared_prefix, template_hash
 
 CALLS = ("joint", "separate")
 
@@ -278,6 +278,7 @@ class Rewriter:
             sample,
             call.engine,
             template_hash(json.dumps(told, sort_keys=True, ensure_ascii=False)) if told else "",
+            shared_prefix(call.template, values, values),
         )
 
     def _results(self, strategy: Strategy, answers: Answers, choice: Choice, mask: Mask) -> list[RewriteResult]:

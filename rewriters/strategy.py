@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
@@ -241,6 +241,12 @@ def variables(template: str) -> set[str]:
 def render(template: str, values: Mapping[str, str]) -> str:
     """Returns the template with its variables replaced; braces in the values are left as they are."""
     return ANY_PLACEHOLDER.sub(lambda found: values.get(found.group().strip("{} "), found.group()), template)
+
+
+def shared_prefix(template: str, own: Collection[str], values: Mapping[str, str]) -> int:
+    """Returns how many characters a rendered template begins with that do not depend on the variables `own`."""
+    first = next((found.start() for found in ANY_PLACEHOLDER.finditer(template) if found.group().strip("{} ") in own), None)
+    return 0 if first is None else len(render(template[:first], values))
 
 
 def template_hash(template: str) -> str:

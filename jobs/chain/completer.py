@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from cluster.costs import BusyTime, Prices, Totals, add_totals, entry
+from cluster.costs import TOKENS, BusyTime, Prices, Totals, add_totals, entry
 from cluster.run.stage import BlockHalted, heartbeat, reserver, stopping
 from cluster.storage import Storage
 from jobs.chain.allowance import Allowance, Grant
@@ -150,9 +150,8 @@ class Completer:
         c = made.completion
         return entry(
             "rewrite", request.name, c.seconds, engine=self._engines[request.engine].kind, model=c.model, attempt=c.attempts,
-            requests=c.attempts, prompt_tokens=c.prompt_tokens, cached_tokens=c.cached_tokens,
-            completion_tokens=c.completion_tokens, usage=c.usage, error=c.error_reason, start=made.start,
-            device_seconds=made.device_seconds, provider=self._providers[request.engine],
+            requests=c.attempts, **{name: getattr(c, name) for name in TOKENS}, usage=c.usage, error=c.error_reason,
+            start=made.start, device_seconds=made.device_seconds, provider=self._providers[request.engine],
             latency=c.latency,
         )  # fmt: skip
 
@@ -198,7 +197,7 @@ class Completer:
         """Adds a completion's costs to `spent`; returns their price in USD, 0 without prices."""
         added = {
             "seconds": seconds, "device_seconds": seconds * self._gpus, "requests": c.attempts,
-            "prompt_tokens": c.prompt_tokens, "cached_tokens": c.cached_tokens, "completion_tokens": c.completion_tokens,
+            **{name: getattr(c, name) for name in TOKENS},
         }  # fmt: skip
         one: Totals = {"rewrite": {f"@{c.model}": added}}
         add_totals(spent, one)

@@ -151,6 +151,7 @@ class Completions:
             "completion_tokens": c.completion_tokens, "usage": c.usage, "seconds": c.seconds,
             "device_seconds": c.seconds * self._gpus, "attempts": c.attempts, "start": self._start, "lost": 0,
             "latency": c.latency, "left_out": c.left_out,
+            "cache_write_tokens": c.cache_write_tokens,
         }  # fmt: skip
 
 
@@ -170,5 +171,6 @@ def uncommitted(storage: Storage, committed: Container[int]) -> list[dict[str, A
 
 def _record(row: Mapping[str, Any]) -> CompletionRecord:
     values = {name: value for name, value in row.items() if name not in _ROW_ONLY}
+    values["cache_write_tokens"] = values["cache_write_tokens"] or 0  # null in files of before
     prompt, start, device_seconds = values.pop("prompt"), values.pop("start"), values.pop("device_seconds")
     return CompletionRecord(Completion(**values), prompt, start, device_seconds)

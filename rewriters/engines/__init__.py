@@ -2,6 +2,7 @@
 
     vllm/         vLLM inside the worker
     openai/       a server with OpenAI's Chat Completions
+    anthropic/    Anthropic's Messages API
     recorded.py   completions from a file
 
 An engine takes requests and yields completions with their usage. The failure of one request is data of its completion;
@@ -26,7 +27,8 @@ class Request:
     template, 16 hex digits. schema: the JSON schema that the answer should follow, or None for plain text.
     recorded_as: its name in recordings, without parameters ("": the name). sample: from 0, of several answers to one prompt.
     engine: the strategy whose own engine answers it ("": the common one). variables: the hash of the values of the
-    template's variables other than the query and its context ("": there are none).
+    template's variables other than the query and its context ("": there are none). shared: how many characters the prompt
+    begins with that those of other queries begin with, too.
     """
 
     query_id: str
@@ -40,6 +42,7 @@ class Request:
     sample: int = 0
     engine: str = ""
     variables: str = ""
+    shared: int = 0
 
 
 @dataclass(frozen=True)
@@ -47,8 +50,9 @@ class Completion:
     """The outcome of a request. Either `text` (valid Unicode) or `error_reason` is there.
 
     finish_reason: "stop", "length" where the token limit cut the text, "content_filter" where a filter of the server cut it,
-    or "refusal" where the server says that the text is one. cached_tokens: those of prompt_tokens that
-    a prefix cache had. usage: who says so, "reported" by the engine or "counted" here with a tokenizer (None: nobody).
+    or "refusal" where the server says that the text is one. cached_tokens: those of prompt_tokens that a prefix cache had;
+    cache_write_tokens: those that were written to one, where its server says so. usage: who says so, "reported" by the engine
+    or "counted" here with a tokenizer (None: nobody).
     seconds: in flight, over all attempts; those of requests that run together overlap. attempts: how often it was sent.
     latency: seconds from the last send to its end (None: nothing was sent). left_out: what the request was sent without,
     since the server does not take it, between commas (None: nothing).
@@ -67,6 +71,7 @@ class Completion:
     error_message: str | None = None
     latency: float | None = None
     left_out: str | None = None
+    cache_write_tokens: int = 0
 
 
 class SendGate(Protocol):

@@ -113,13 +113,10 @@ class LocatedVllmSettings(VllmSettings):
         return self.weights, None
 
 
-class OpenaiSettings(EngineSettings):
-    """A server with OpenAI's Chat Completions, such as `vllm serve`."""
+class ServerEngineSettings(EngineSettings):
+    """A model at a server."""
 
-    opener: ClassVar[str] = "rewriters.engines.openai.engine:OpenaiEngine"
     at_server: ClassVar[bool] = True
-    kind: Literal["openai"]
-    """This engine."""
     model: str
     """As the server lists it."""
     base_url: Annotated[str, NOT_IDENTITY, Names.ADDRESS]
@@ -147,10 +144,35 @@ class OpenaiSettings(EngineSettings):
         return urlsplit(self.base_url).netloc.rpartition("@")[2] or None
 
     @model_validator(mode="after")
-    def _one_key(self) -> OpenaiSettings:
+    def _one_key(self) -> ServerEngineSettings:
         if self.api_key_env is not None and self.api_key_file is not None:
             raise ValueError("has api_key_env and api_key_file; give one of them")
         return self
+
+
+class OpenaiSettings(ServerEngineSettings):
+    """A server with OpenAI's Chat Completions, such as `vllm serve`."""
+
+    opener: ClassVar[str] = "rewriters.engines.openai.engine:OpenaiEngine"
+    kind: Literal["openai"]
+    """This engine."""
+
+
+class AnthropicSettings(ServerEngineSettings):
+    """Anthropic's Messages API. What all prompts begin with is cached; models that think are given `args: {thinking: ...}`."""
+
+    opener: ClassVar[str] = "rewriters.engines.anthropic.engine:AnthropicEngine"
+    kind: Literal["anthropic"]
+    """This engine."""
+    base_url: Annotated[str, NOT_IDENTITY, Names.ADDRESS] = "https://api.anthropic.com/v1"
+    """Up to and with /v1."""
+    api_key_env: Annotated[str | None, NOT_IDENTITY, Names.VARIABLE] = "ANTHROPIC_API_KEY"
+    """Name of the environment variable that holds the key; null with `api_key_file`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _file_in_place_of_the_variable(cls, values: Any) -> Any:
+        return {"api_key_env": None} | values if isinstance(values, dict) and values.get("api_key_file") else values
 
 
 class RecordedSettings(EngineSettings):
@@ -173,6 +195,7 @@ ENGINES = Kinds(
     {
         "vllm": "rewriters.engines.settings:VllmSettings",
         "openai": "rewriters.engines.settings:OpenaiSettings",
+        "anthropic": "rewriters.engines.settings:AnthropicSettings",
         "recorded": "rewriters.engines.settings:RecordedSettings",
     }
 )

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from cluster.costs import TOKENS
 from jobs.chain.completions import REUSED, CompletionRecord
 from jobs.chain.fill import Portion, Value
 from jobs.chain.journal import Key
@@ -22,7 +23,7 @@ from retrievers.retriever import JoinedText, RankedList, SearchText
 from rewriters.engines import Completion
 
 _COMPLETION = pa.schema([field for field in COMPLETIONS if field.name not in ("start", "lost")])
-_FREE = {"seconds": 0.0, "prompt_tokens": 0, "cached_tokens": 0, "completion_tokens": 0, "attempts": 0}
+_FREE = {"seconds": 0.0, "attempts": 0} | dict.fromkeys(TOKENS, 0)
 
 
 class EngineRequest(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any
 from cluster.http import parsed_json
 from rewriters.engines import Request
 from rewriters.engines.openai.fields import without
-from rewriters.engines.openai.protocol import ChatResponse, RequestFailure, Usage, count, failure, json_object
+from rewriters.engines.openai.protocol import ChatResponse, RequestFailure, Usage, failure, json_body, token_count
 
 VERSION = "2023-06-01"
 PATH = "/messages"
@@ -26,10 +26,10 @@ _FINISH_REASONS = {
 }
 _THINKING = ("temperature", "top_p")  # taken from nobody whose model thinks
 # What the schemas of structured outputs may not have: the reader checks it.
-_UNSUPPORTED = frozenset({
-    "minLength", "maxLength", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minItems", "maxItems",
-    "uniqueItems",
-})  # fmt: skip
+_UNSUPPORTED = frozenset(
+    ("minLength", "maxLength", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minItems",
+     "maxItems", "uniqueItems")
+)  # fmt: skip
 
 
 def headers(key: str | None) -> dict[str, str]:
@@ -60,22 +60,18 @@ def request_body(
         del fields["top_p"]
     if decoding.get("stop"):
         fields["stop_sequences"] = decoding["stop"]
-    if request.system:
-        fields["system"] = request.system
     given = dict(args)
+    thinking = given.get("thinking") or {}
+    if "budget_tokens" in thinking:  # the limit counts what it thinks, too; the decoding's is of the answer
+        fields["max_tokens"] += thinking["budget_tokens"]
     if request.schema:
         config = given.pop("output_config", None) or {}
         fields["output_config"] = config | {"format": {"type": "json_schema", "schema": _plain_schema(request.schema)}}
-    if (given.get("thinking") or {}).get("type") in ("enabled", "adaptive"):
+    if thinking.get("type") in ("enabled", "adaptive"):
         omitted = {*omitted, *(f"{name} {fields[name]}" for name in _THINKING if name in fields)}
     own = {name: value for name, value in fields.items() if name not in given}
     kept, left_out = without(own, omitted)
     return kept | {name: value for name, value in given.items() if value is not None}, left_out
-
-
-def probe_body(model: str, args: Mapping[str, Any], omitted: Collection[str]) -> dict[str, Any]:
-    """Returns the JSON object of a request to which nobody can object: it shows whether a server refuses all of them."""
-    return request_body(model, Request("", "", "probe", "Say yes.", ""), args, omitted)[0]
 
 
 def parse_response(status: int, headers: Mapping[str, str], content: bytes) -> ChatResponse | RequestFailure:
@@ -113,25 +109,25 @@ def _plain_schema(schema: Any) -> Any:
 
 def _parse_message(content: bytes) -> ChatResponse:
     """Returns the text of a message. Raises ValueError with the problem in words."""
-    found = json_object(content)
+    found = json_body(content)
     blocks = found.get("content") if isinstance(found, dict) else None
     if not isinstance(blocks, list):
         raise ValueError("the body is not a message")
-    texts = [one["text"] for one in blocks if isinstance(one, dict) and one.get("type") == "text"]
+    texts = [one.get("text") for one in blocks if isinstance(one, dict) and one.get("type") == "text"]
     if not all(isinstance(one, str) for one in texts):
         raise ValueError("its text is not text")
     said = found.get("stop_reason")
     finish_reason = _FINISH_REASONS.get(said, "stop") if isinstance(said, str) else "stop"
-    return ChatResponse("".join(texts), finish_reason, _usage(found))
+    return ChatResponse("".join(map(str, texts)), finish_reason, _usage(found))
 
 
 def _usage(found: Mapping[str, Any]) -> Usage:
     usage = found.get("usage")
     usage = usage if isinstance(usage, dict) else {}
-    fresh, read = count(usage.get("input_tokens")), count(usage.get("cache_read_input_tokens")) or 0
-    written = count(usage.get("cache_creation_input_tokens")) or 0
+    fresh, read = token_count(usage.get("input_tokens")), token_count(usage.get("cache_read_input_tokens")) or 0
+    written = token_count(usage.get("cache_creation_input_tokens")) or 0
     prompt = None if fresh is None else fresh + read + written
-    return Usage(prompt, count(usage.get("output_tokens")), read, written)
+    return Usage(prompt, token_count(usage.get("output_tokens")), read, written)
 
 
 def _reported(content: bytes) -> Usage:

@@ -19,7 +19,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from cluster.errors import RewriterError
 from cluster.http import OF_ONE, Refusals
@@ -28,10 +28,10 @@ from rewriters.engines import Completion, Request, SendGate
 from rewriters.engines.event_loop import EventLoopThread
 from rewriters.engines.openai import fields, protocol
 from rewriters.engines.openai.aimd import AimdLimit, Outcome, PatienceExceededError, backoff
-from rewriters.engines.openai.protocol import ChatResponse, RequestFailure, Usage
+from rewriters.engines.openai.protocol import CHAT_COMPLETIONS, ChatProtocol, ChatResponse, RequestFailure, Usage
 from rewriters.engines.openai.server import ChatServer
 from rewriters.engines.openai.token_count import TokenCounter
-from rewriters.engines.settings import OpenaiSettings
+from rewriters.engines.settings import ServerEngineSettings
 
 _log = logging.getLogger(f"dmqr.{__name__}")
 
@@ -53,12 +53,14 @@ class _RequestState:
     left_out: tuple[str, ...] = ()  # of the last send
     prompt_tokens: int = 0  # of answers that were no completions: they are billed, too
     cached_tokens: int = 0
+    cache_write_tokens: int = 0
     completion_tokens: int = 0
 
     def add(self, usage: Usage) -> None:
         """Counts the tokens of an answer."""
         self.prompt_tokens += usage.prompt_tokens or 0
         self.cached_tokens += usage.cached_tokens
+        self.cache_write_tokens += usage.cache_write_tokens
         self.completion_tokens += usage.completion_tokens or 0
 
 
@@ -66,8 +68,9 @@ class OpenaiEngine:
     """The engine of one server and one model."""
 
     kind = "openai"
+    protocol: ClassVar[ChatProtocol] = CHAT_COMPLETIONS
 
-    def __init__(self, settings: OpenaiSettings) -> None:
+    def __init__(self, settings: ServerEngineSettings) -> None:
         """Checks the settings; sends nothing.
 
         Raises:
@@ -75,11 +78,12 @@ class OpenaiEngine:
         """
         if not settings.model:
             raise RewriterError(
-                "engine-setting", "engine 'openai' needs the name of a model; set rewrite.engine.model as the server lists it"
+                "engine-setting",
+                f"engine {self.kind!r} needs the name of a model; set rewrite.engine.model as the server lists it",
             )
         self._max_in_flight = settings.max_in_flight
-        self._model, self._args = settings.model, _checked_args(settings.args)
-        self._server = ChatServer(settings)
+        self._model, self._args = settings.model, _checked_args(settings)
+        self._server = ChatServer(settings, self.protocol)
         self._service = f"LLM server {self._server.base}"
         self._attempts, self._patience = settings.attempts, 60 * settings.patience_minutes
         self._counter, self._warned_of_usage = TokenCounter(settings.model, settings.tokenizer), False
@@ -109,7 +113,7 @@ class OpenaiEngine:
         """Opens the event loop and the HTTP session. Returns no times, since nothing is loaded."""
         with self._lock:
             if self._closed:
-                raise RewriterError("engine-died", "engine 'openai' is closed; run the same command again")
+                raise RewriterError("engine-died", f"engine {self.kind!r} is closed; run the same command again")
             if self._event_loop is None:
                 self._event_loop = EventLoopThread(_PENDING_PER_PLACE * self._max_in_flight)
                 self._event_loop.run(self._server.open())
@@ -150,13 +154,13 @@ class OpenaiEngine:
                     if gate is not None:
                         gate.sending(request)
                     omitted = self._omitted | state.omitted
-                    body, state.left_out = protocol.request_body(self._model, request, self._args, omitted)
+                    body, state.left_out = self.protocol.request_body(self._model, request, self._args, omitted)
                     sent = time.monotonic()
                     state.sends, state.first_sent = state.sends + 1, state.first_sent or sent
                     status, headers, content = await self._server.send(protocol.encode(body))
                     state.latency = time.monotonic() - sent
                     state.seconds += state.latency
-                    result = protocol.parse_response(status, headers, content) if isinstance(content, bytes) else content
+                    result = self.protocol.parse_response(status, headers, content) if isinstance(content, bytes) else content
                     place.outcome = _outcome(result)
             except PatienceExceededError:
                 suffix = f"; nothing else came for {self._patience / 60:g} minutes"
@@ -186,9 +190,9 @@ class OpenaiEngine:
         async with self._probing:
             if self._refusals.others_answered():  # another refused request has asked meanwhile
                 return True
-            body = protocol.probe_body(self._model, self._args, self._omitted)
+            body = self.protocol.probe_body(self._model, self._args, self._omitted)
             status, headers, content = await self._server.send(protocol.encode(body))
-            result = protocol.parse_response(status, headers, content) if isinstance(content, bytes) else content
+            result = self.protocol.parse_response(status, headers, content) if isinstance(content, bytes) else content
             if protocol.is_fatal(status):
                 return False
             if isinstance(result, ChatResponse):
@@ -248,6 +252,7 @@ class OpenaiEngine:
             self._model,
             prompt_tokens=state.prompt_tokens + prompt,
             cached_tokens=state.cached_tokens + response.usage.cached_tokens,
+            cache_write_tokens=state.cache_write_tokens + response.usage.cache_write_tokens,
             completion_tokens=state.completion_tokens + completion,
             usage="counted" if counted else "reported",
             seconds=state.seconds,
@@ -263,6 +268,7 @@ class OpenaiEngine:
             self._model,
             prompt_tokens=state.prompt_tokens,
             cached_tokens=state.cached_tokens,
+            cache_write_tokens=state.cache_write_tokens,
             completion_tokens=state.completion_tokens,
             seconds=state.seconds,
             attempts=state.sends,
@@ -278,16 +284,19 @@ def _outcome(result: ChatResponse | RequestFailure) -> Outcome:
     return "overload" if result.reason == "rate_limited" else "failure"
 
 
-def _checked_args(args: Mapping[str, Any]) -> dict[str, Any]:
+def _checked_args(settings: ServerEngineSettings) -> dict[str, Any]:
+    """Returns the fields that the config adds to requests."""
     for name in _RESERVED_ARGS:
-        if name in args:
+        if name in settings.args:
             raise RewriterError(
-                "engine-setting", f"engine 'openai': args must not have {name}, which the engine sets itself; remove it"
+                "engine-setting",
+                f"engine {settings.kind!r}: args must not have {name}, which the engine sets itself; remove it",
             )
     try:
-        json.dumps(dict(args), allow_nan=False)
+        json.dumps(settings.args, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise RewriterError(
-            "engine-setting", f"engine 'openai': args cannot be written as JSON: {error}; correct rewrite.engine.args"
+            "engine-setting",
+            f"engine {settings.kind!r}: args cannot be written as JSON: {error}; correct rewrite.engine.args",
         ) from None
-    return dict(args)
+    return dict(settings.args)

@@ -6,7 +6,7 @@ Which fields a server may refuse: `fields.py`.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, NamedTuple
@@ -42,6 +42,7 @@ class Usage(NamedTuple):
     prompt_tokens: int | None
     completion_tokens: int | None
     cached_tokens: int
+    cache_write_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -96,11 +97,6 @@ def request_body(
     return kept | {name: value for name, value in args.items() if value is not None}, left_out
 
 
-def probe_body(model: str, args: Mapping[str, Any], omitted: Collection[str]) -> dict[str, Any]:
-    """Returns the JSON object of a request to which nobody can object: it shows whether a server refuses all of them."""
-    return request_body(model, Request("", "", "probe", "Say yes.", "", decoding={"max_tokens": 16}), args, omitted)[0]
-
-
 def encode(body: Mapping[str, Any]) -> bytes:
     """Returns a request body as JSON in UTF-8, with lone surrogates replaced."""
     return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
@@ -121,6 +117,11 @@ def parse_response(status: int, headers: Mapping[str, str], content: bytes) -> C
             if not isinstance(problem, _BrokenOffError):
                 reason, message = "bad_answer", f"HTTP {status}, but {problem}: {error_text(content) or 'nothing'}"
             return RequestFailure(reason, message, usage=_reported(content))
+    return failure(status, headers, content)
+
+
+def failure(status: int, headers: Mapping[str, str], content: bytes) -> RequestFailure:
+    """Returns why a response without a completion has none."""
     message = f"HTTP {status}: {error_text(content) or _phrase(status)}"
     wait = retry_after(headers)
     if status == HTTPStatus.TOO_MANY_REQUESTS:
@@ -139,7 +140,7 @@ def error_text(content: bytes) -> str:
     return " ".join(error_details(content).message.split())[:200]
 
 
-def _token_count(value: object) -> int | None:
+def token_count(value: object) -> int | None:
     """Returns a reported token count, None if it is invalid."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX_TOKEN_COUNT else None
 
@@ -151,7 +152,7 @@ def _phrase(status: int) -> str:
         return "nothing more"
 
 
-def _json(content: bytes) -> Any:
+def json_body(content: bytes) -> Any:
     """Returns the parsed JSON. Raises ValueError with the problem in words."""
     try:
         return parsed_json(content)
@@ -163,7 +164,7 @@ def _json(content: bytes) -> Any:
 
 def _parse_completion(content: bytes) -> ChatResponse:
     """Returns the first choice of a response. Raises ValueError with the problem in words."""
-    found = _json(content)
+    found = json_body(content)
     if not isinstance(found, dict):
         raise ValueError("the body is not a completion")
     choices = found.get("choices")
@@ -187,15 +188,15 @@ def _usage(found: Mapping[str, Any]) -> Usage:
     usage = found.get("usage")
     usage = usage if isinstance(usage, dict) else {}
     details = usage.get("prompt_tokens_details")
-    prompt = _token_count(usage.get("prompt_tokens"))
-    cached = _token_count(details.get("cached_tokens") if isinstance(details, dict) else 0)
-    return Usage(prompt, _token_count(usage.get("completion_tokens")), min(cached or 0, prompt or 0))
+    prompt = token_count(usage.get("prompt_tokens"))
+    cached = token_count(details.get("cached_tokens") if isinstance(details, dict) else 0)
+    return Usage(prompt, token_count(usage.get("completion_tokens")), min(cached or 0, prompt or 0))
 
 
 def _reported(content: bytes) -> Usage:
     """Returns the usage in an answer that is no completion."""
     try:
-        found = _json(content)
+        found = json_body(content)
     except ValueError:
         found = None
     return _usage(found if isinstance(found, dict) else {})
@@ -211,3 +212,32 @@ def _text(content: object) -> str:
         parts = [part for part in content if isinstance(part, dict) and part.get("type", "text") in ("text", "output_text")]
         return "".join(part["text"] for part in parts if isinstance(part.get("text"), str))
     raise ValueError("its message is not text")
+
+
+@dataclass(frozen=True)
+class ChatProtocol:
+    """How a kind of server is spoken to.
+
+    Attributes:
+        path: Of completions, behind the base URL.
+        headers: The headers that carry a key, and what else each request has.
+        request_body: As `request_body`.
+        parse_response: As `parse_response`.
+        lists_all: Whether the list of models has every name that is taken; else a name is asked for, too.
+    """
+
+    path: str
+    headers: Callable[[str | None], dict[str, str]]
+    request_body: Callable[[str, Request, Mapping[str, Any], Collection[str]], tuple[dict[str, Any], tuple[str, ...]]]
+    parse_response: Callable[[int, Mapping[str, str], bytes], ChatResponse | RequestFailure]
+    lists_all: bool = True
+
+    def probe_body(self, model: str, args: Mapping[str, Any], omitted: Collection[str]) -> dict[str, Any]:
+        """Returns a request to which nobody can object: it shows whether a server refuses all of them."""
+        probe = Request("", "", "probe", "Say yes.", "", decoding={"max_tokens": 16})
+        return self.request_body(model, probe, args, omitted)[0]
+
+
+CHAT_COMPLETIONS = ChatProtocol(
+    "/chat/completions", lambda key: {"Authorization": f"Bearer {key}"} if key else {}, request_body, parse_response
+)

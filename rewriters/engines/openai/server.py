@@ -1,4 +1,4 @@
-"""The HTTP client of one Chat Completions server: its address, key, connections and list of models.
+"""The HTTP client of one server of completions: its address, key, connections and list of models.
 
 The key comes from the environment only, and is in no message and no repr. Proxies come from the environment; a `.netrc`
 is not read, since its passwords are not meant for this server.
@@ -12,13 +12,14 @@ import ssl
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
 
 from cluster.errors import RewriterError, nearest
 from cluster.http import ApiKey, encodable, fatal_status, parsed_json, proxy_of, retry_after, server_address
-from rewriters.engines.openai.protocol import RequestFailure, error_text, is_fatal
-from rewriters.engines.settings import OpenaiSettings
+from rewriters.engines.openai.protocol import ChatProtocol, RequestFailure, error_text, is_fatal
+from rewriters.engines.settings import ServerEngineSettings
 
 _KEEPALIVE = 4.0  # seconds: uvicorn closes an idle connection after 5, and a request sent just then is lost
 _MAX_BYTES = 16 * 2**20  # of a response
@@ -33,13 +34,13 @@ class _ResponseTooLong(Exception):
 class ChatServer:
     """A server and the connections to it."""
 
-    def __init__(self, settings: OpenaiSettings) -> None:
+    def __init__(self, settings: ServerEngineSettings, protocol: ChatProtocol) -> None:
         """Reads the address and the key; sends nothing.
 
         Raises:
             RewriterError: The address or the key cannot work.
         """
-        self._seconds = settings.timeout_seconds
+        self._seconds, self._protocol, self._kind = settings.timeout_seconds, protocol, settings.kind
         self.key = ApiKey(None)
         try:
             self.base = server_address(settings.base_url)
@@ -54,7 +55,7 @@ class ChatServer:
         except ValueError as problem:
             raise self.error("engine-setting", str(problem)) from None
         self._session: aiohttp.ClientSession | None = None
-        self._completions_url = f"{self.base}/chat/completions"
+        self._completions_url = self.base + protocol.path
 
     async def open(self) -> None:
         """Opens the session that `send` uses, on the running event loop."""
@@ -75,11 +76,11 @@ class ChatServer:
             RewriterError: The session is closed.
         """
         if self._session is None or self._session.closed:
-            raise RewriterError("engine-died", "engine 'openai' is closed; run the same command again")
+            raise RewriterError("engine-died", f"engine {self._kind!r} is closed; run the same command again")
         while True:
             used, url = self.key.value, self._completions_url
             status, headers, answer = await self._exchange(
-                self._session.post(url, data=content, headers=self._authorization(), allow_redirects=False)
+                self._session.post(url, data=content, headers=self._protocol.headers(self.key.value), allow_redirects=False)
             )
             if status != 401 or not self.key.renewed(used):  # a key that was replaced in its file
                 return status, headers, answer
@@ -91,15 +92,8 @@ class ChatServer:
             RewriterError: The server does not list the model, or does not answer.
         """
         url = f"{self.base}/models"
-        async with self._new_session(min(_CHECK_TIMEOUT, self._seconds)) as session:
-            for attempt in range(1, _CHECK_ATTEMPTS + 1):
-                status, headers, content = await self._exchange(
-                    session.get(url, headers=self._authorization(), allow_redirects=False)
-                )
-                busy = status == 429 or status >= 500
-                if not busy or attempt == _CHECK_ATTEMPTS:
-                    break
-                await asyncio.sleep(min(retry_after(headers) or 0.5 * attempt, 2.0))
+        status, content = await self._get(url)
+        busy = status == 429 or status >= 500
         if isinstance(content, RequestFailure):
             raise self.error("engine-away", f"{content.message}; {_remedy(content.message)}")
         said = f"HTTP {status}: {error_text(content) or 'no more words'}"
@@ -115,9 +109,20 @@ class ChatServer:
                 "engine-away",
                 f"{url} answers with something else than a list of models; correct base_url, which usually ends in /v1",
             )
-        if model not in names:
+        if model not in names and (self._protocol.lists_all or (await self._get(f"{url}/{quote(model)}"))[0] != 200):
             listed = nearest(model, names)
             raise self.error("engine-model", f"no model {model!r} at {self.base}{listed}; name one of them")
+
+    async def _get(self, url: str) -> tuple[int, bytes | RequestFailure]:
+        """Returns the status of a page and the page, or why there is none; asks a busy server again."""
+        async with self._new_session(min(_CHECK_TIMEOUT, self._seconds)) as session:
+            for attempt in range(1, _CHECK_ATTEMPTS + 1):
+                key = self._protocol.headers(self.key.value)
+                status, headers, content = await self._exchange(session.get(url, headers=key, allow_redirects=False))
+                if not (status == 429 or status >= 500) or attempt == _CHECK_ATTEMPTS:
+                    break
+                await asyncio.sleep(min(retry_after(headers) or 0.5 * attempt, 2.0))
+        return status, content
 
     def fatal_error(self, status: int, said: str, url: str | None = None) -> RewriterError:
         """Returns the error for a fatal status. said: the status and the server's words."""
@@ -126,14 +131,11 @@ class ChatServer:
 
     def error(self, code: str, message: str) -> RewriterError:
         """Returns an error of this engine, with the key redacted."""
-        return RewriterError(code, f"engine 'openai': {self.redact(message)}")
+        return RewriterError(code, f"engine {self._kind!r}: {self.redact(message)}")
 
     def redact(self, text: str) -> str:
         """Returns the text on one line that UTF-8 can hold, with the key replaced by ***."""
         return encodable(" ".join(self.key.redacted(text).split()))
-
-    def _authorization(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.key.value}"} if self.key.value else {}
 
     def _new_session(self, seconds: float) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from typing import Any
@@ -81,6 +81,8 @@ class FakeServer:
     the good answer. text: what that says.
     """
 
+    path = "/v1/chat/completions"
+
     def __init__(
         self,
         models: list[str] | Reply | None = None,
@@ -100,6 +102,7 @@ class FakeServer:
         self.models: list[str] | Reply = ["tiny"] if models is None else models
         self.seconds, self.most, self.key, self.usage, self.answer = seconds, most, key, usage, answer
         self.port, self._text, self._completion_tokens = port, text, completion_tokens
+        self.aliases: set[str] = set()  # models that it has and does not list
         self.bodies: list[Body] = []
         self.sends: Counter[str] = Counter()  # by prompt
         self.times: list[float] = []
@@ -149,7 +152,8 @@ class FakeServer:
         self._queue = asyncio.Semaphore(self._at_once or 1_000_000)
         app = web.Application()
         app.router.add_get("/v1/models", self._list)
-        app.router.add_post("/v1/chat/completions", self._complete)
+        app.router.add_post(self.path, self._complete)
+        app.router.add_get("/v1/models/{name}", self._show)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.01, handler_cancellation=True)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True, backlog=2048)
@@ -169,7 +173,7 @@ class FakeServer:
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         body = json.loads(await request.read())
-        prompt = body["messages"][0]["content"]
+        prompt = self.prompt(body)
         self.times.append(time.monotonic())
         self.bodies.append(body)
         self.headers.append(dict(request.headers))
@@ -188,14 +192,33 @@ class FakeServer:
                 return await self._reply(request, reply)
             async with self._queue:
                 await asyncio.sleep(self.seconds)
-            usage = {"prompt_tokens": len(prompt.split()), "completion_tokens": self._completion_tokens} if self.usage else None
-            text = json.dumps(completion(self._text(body) if self._text else f"answer to: {prompt}", usage))
-            return web.Response(text=text, content_type="application/json")
+            text = self._text(body) if self._text else f"answer to: {prompt}"
+            return web.json_response(self.good(text, prompt))
         finally:
             self.in_flight -= 1
 
+    async def _show(self, request: web.Request) -> web.StreamResponse:
+        """One model, by a name that may not be listed."""
+        known = request.match_info["name"] in self.aliases
+        return (
+            web.json_response({"id": "its-full-name"}) if known else await self._reply(request, refusal(404, "no such model"))
+        )
+
+    def prompt(self, body: Body) -> str:
+        """The prompt of a request."""
+        return str(body["messages"][0]["content"])
+
+    def good(self, text: str, prompt: str) -> Body:
+        """A good answer."""
+        tokens = {"prompt_tokens": len(prompt.split()), "completion_tokens": self._completion_tokens}
+        return completion(text, tokens if self.usage else None)
+
+    def stranger(self, headers: Mapping[str, str], key: str) -> bool:
+        """Whether a request does not have the key."""
+        return headers.get("Authorization") != f"Bearer {key}"
+
     def _stranger(self, request: web.Request) -> bool:
-        return self.key is not None and request.headers.get("Authorization") != f"Bearer {self.key}"
+        return self.key is not None and self.stranger(request.headers, self.key)
 
     def _fault(self, prompt: str) -> Reply | None:
         if prompt in self._faults:

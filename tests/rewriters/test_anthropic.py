@@ -1,0 +1,182 @@
+"""The engine of Anthropic's Messages API, against a server at the wire."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from cluster.errors import RewriterError
+from rewriters.engines import Completion, Request, open_engine
+from rewriters.engines.anthropic.engine import AnthropicEngine
+from rewriters.engines.anthropic.protocol import parse_response, request_body
+from rewriters.engines.openai.protocol import ChatResponse, RequestFailure
+from rewriters.engines.settings import AnthropicSettings
+from tests.support.rewriters.fake_server import Reply
+from tests.support.rewriters.messages_server import MessagesServer, message, overloaded
+
+KEY = "sk-ant-very-secret-0123456789"
+SHARED = "Rewrite the query at the end, and reply with nothing else. "
+Opened = Callable[..., AnthropicEngine]
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[MessagesServer]:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    with MessagesServer(["claude-a", "claude-b"], key=KEY) as running:
+        yield running
+
+
+@pytest.fixture
+def opened(server: MessagesServer) -> Iterator[Opened]:
+    engines = []
+
+    def open_one(**changes: Any) -> AnthropicEngine:
+        known: dict[str, Any] = {"model": "claude-a", "base_url": server.address, "attempts": 3, "patience_minutes": 0.02}
+        engine = open_engine(AnthropicSettings(kind="anthropic", **known | changes))
+        assert isinstance(engine, AnthropicEngine)
+        engines.append(engine)
+        return engine
+
+    yield open_one
+    for engine in engines:
+        engine.close()
+
+
+def asked(query: str = "tides", **more: Any) -> Request:
+    return Request("0" * 32, query, "general", SHARED + query, "0" * 16, shared=len(SHARED), **more)
+
+
+def answers(engine: AnthropicEngine, *requests: Request) -> list[Completion]:
+    found = {request.query: completion for request, completion in engine.complete(requests)}
+    return [found[one.query] for one in requests]
+
+
+def test_a_completion_with_its_usage(server: MessagesServer, opened: Opened) -> None:
+    engine = opened(max_in_flight=1)
+    first, second = answers(engine, asked("tides"), asked("moon and tides"))
+    assert first.text == f"answer to: {SHARED}tides"
+    assert (first.finish_reason, first.model, first.usage, first.attempts) == ("stop", "claude-a", "reported", 1)
+    words = len(SHARED.split())
+    assert (first.prompt_tokens, first.cached_tokens, first.cache_write_tokens) == (words + 1, 0, words)
+    assert (second.prompt_tokens, second.cached_tokens, second.cache_write_tokens) == (words + 3, words, 0)
+    assert server.bodies[0] == {
+        "model": "claude-a",
+        "max_tokens": 1024,
+        "messages": [
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": SHARED, "cache_control": {"type": "ephemeral"}},
+                    {"type": "text", "text": "tides"},
+                ],
+            }
+        ],
+    }
+
+
+def test_decoding_schema_and_thinking_in_its_words() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "maxLength": {"type": "string", "maxLength": 9},
+            "n": {"type": "array", "items": {"type": "integer", "minimum": 1}},
+        },
+    }
+    decoding = {
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "max_tokens": 300,
+        "seed": 1,
+        "stop": ["\n"],
+        "chat_template_kwargs": {"x": 1},
+    }
+    body, left_out = request_body("m", asked(decoding=decoding, schema=schema), {"output_config": {"effort": "low"}}, ())
+    assert (body["temperature"], body["top_p"], body["max_tokens"], body["stop_sequences"]) == (0.5, 0.9, 300, ["\n"])
+    assert {"seed", "stop", "response_format"}.isdisjoint(body)
+    assert left_out == ()
+    assert body["output_config"] == {
+        "effort": "low",
+        "format": {
+            "type": "json_schema",
+            "schema": {
+                "type": "object",
+                "additionalProperties": False,
+                "properties": {"maxLength": {"type": "string"}, "n": {"type": "array", "items": {"type": "integer"}}},
+            },
+        },
+    }
+    thinking = {"type": "enabled", "budget_tokens": 2000}
+    body, left_out = request_body("m", asked(decoding=decoding), {"thinking": thinking}, ())
+    assert (body["max_tokens"], body["thinking"]) == (2300, thinking)
+    assert left_out == ("temperature 0.5", "top_p 0.9")
+    assert not {"temperature", "top_p"} & body.keys()
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("end_turn", "stop"), ("stop_sequence", "stop"), ("max_tokens", "length"), ("refusal", "refusal"),
+        ("model_context_window_exceeded", "length"), ("something_new", "stop"),
+    ],
+)  # fmt: skip
+def test_how_it_ended(said: str, reason: str) -> None:
+    found = parse_response(200, {}, json.dumps(message("so", stop_reason=said, thought="hm")).encode())
+    assert isinstance(found, ChatResponse)
+    assert (found.text, found.finish_reason) == ("so", reason)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"content": "x"}', b'{"content": [{"type": "text"}]}', b"\xff", b"{" * 5000])
+def test_what_is_no_message_is_a_bad_answer(content: bytes) -> None:
+    found = parse_response(200, {}, content)
+    assert isinstance(found, RequestFailure)
+    assert found.reason == "bad_answer"
+
+
+def test_failures_are_retried_as_of_other_servers(server: MessagesServer, opened: Opened) -> None:
+    server.fail(SHARED + "busy", overloaded(), times=2)
+    server.fail(SHARED + "slow", Reply(429, b"{}", {"retry-after": "0.1"}), times=1)
+    server.fail(SHARED + "wrong", Reply(400, b'{"type": "error", "error": {"type": "invalid_request_error", "message": "no"}}'))
+    busy, slow, wrong = answers(opened(), asked("busy"), asked("slow"), asked("wrong"))
+    assert (busy.attempts, slow.attempts, wrong.attempts) == (3, 2, 1)
+    assert busy.text is not None
+    assert slow.text is not None
+    assert (wrong.error_reason, wrong.error_message) == ("bad_request", "HTTP 400: no")
+
+
+def test_a_field_that_a_model_refuses_is_left_out(server: MessagesServer, opened: Opened) -> None:
+    def answer(body: dict[str, Any]) -> Reply | None:
+        said = b'{"type": "error", "error": {"type": "invalid_request_error", "message": "`temperature` is deprecated for it"}}'
+        return Reply(400, said) if "temperature" in body else None
+
+    server.answer = answer
+    (made,) = answers(opened(), asked(decoding={"temperature": 0.0}))
+    assert made.text is not None
+    assert made.left_out == "temperature 0.0"
+
+
+def test_the_check_knows_models_that_are_not_listed(server: MessagesServer, opened: Opened) -> None:
+    opened().check()
+    server.aliases.add("claude-latest")
+    opened(model="claude-latest").check()
+    with pytest.raises(RewriterError, match=r"no model 'claude-c' at .*claude-a"):
+        opened(model="claude-c").check()
+
+
+def test_the_key_is_the_usual_one_and_is_never_shown(
+    server: MessagesServer, opened: Opened, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    (tmp_path / "key").write_text(KEY)
+    assert opened(api_key_file=str(tmp_path / "key")).complete([asked()])
+    assert AnthropicSettings(kind="anthropic", model="m", api_key_file="x").api_key_env is None
+    assert AnthropicSettings(kind="anthropic", model="m").provider == "api.anthropic.com"
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY + "x")
+    with pytest.raises(RewriterError) as error:
+        answers(opened(), asked())
+    assert "401" in str(error.value)
+    assert KEY not in str(error.value)
+    monkeypatch.delenv("ANTHROPIC_API_KEY")
+    with pytest.raises(RewriterError, match="the environment variable ANTHROPIC_API_KEY"):
+        opened()
