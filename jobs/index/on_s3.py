@@ -80,12 +80,14 @@ def _built(work: Path, url: str, build: Callable[[], IndexSummary]) -> IndexSumm
         raise type(error)(error.code, error.line.replace(str(work), url)) from error
 
 
+def _busy(storage: S3Storage) -> RetrieverError:
+    return RetrieverError("index-busy", f"index {storage.root}: another process has begun to build it meanwhile; wait for it")
+
+
 def _fetch(storage: S3Storage, data: str, name: str, to: Path) -> None:
     entry = storage.stat(f"{data}/{name}")
     if entry is None:
-        raise RetrieverError(
-            "index-busy", f"index {storage.root}: another process has begun to build it meanwhile; wait for it"
-        )
+        raise _busy(storage)
     storage.download(entry, to)
 
 
@@ -99,8 +101,6 @@ def _put(storage: S3Storage, work: Path, lease: Lease, show: Show) -> set[str]:
         storage.upload(path, path.relative_to(work).as_posix())
         done += path.stat().st_size
     if lease.lost():
-        raise RetrieverError(
-            "index-busy", f"index {storage.root}: another process has begun to build it meanwhile; wait for it"
-        )
+        raise _busy(storage)
     storage.put(INDEX, (work / INDEX).read_bytes())
     return {path.relative_to(work).parts[0] for path in files}

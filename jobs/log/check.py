@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from cluster.errors import LogError, UnavailableError, nearest
 from cluster.storage import open_file, remote
 from cluster.storage.ahead import ahead
-from jobs.log.files import LogFile, unchanged
+from jobs.log.files import LogFile, replaced, unchanged
 from jobs.log.json_lines import BYTES_PER_ROW, check_fields, json_fields
 
 _REMEDY = "convert it, or name another column"
@@ -139,7 +139,7 @@ def check_file_version(file: LogFile, error: Exception) -> None:
         LogError: the file was replaced.
     """
     if isinstance(error, OSError) and error.errno == errno.ESTALE:
-        raise LogError("log-changed", f"log file {file.path}: was replaced since it was listed; start again") from error
+        raise replaced(file) from error
 
 
 def _why_unreadable(path: str, error: Exception) -> str:

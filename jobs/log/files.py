@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import unquote
@@ -18,11 +18,6 @@ from jobs.log.settings import LogSettings
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 JSON_ENDINGS = tuple(f".{name}{packed}" for name in ("json", "jsonl", "ndjson") for packed in ("", ".gz", ".zst"))
-Keep = Callable[[str], bool]
-
-
-def _all(_: str) -> bool:
-    return True
 
 
 @dataclass(frozen=True)
@@ -30,7 +25,8 @@ class Wanted:
     """Which files of a folder count."""
 
     endings: tuple[str, ...] = (".parquet",)
-    keep: Keep = _all  # by a file's key, relative to the folder
+    only: str = ""  # begins a folder or the file in its key, relative to the folder
+    but: str | None = None  # begins none of these
     key: str = "log.path"  # the config key that names the folder, for messages
 
     @property
@@ -44,7 +40,10 @@ class Wanted:
         name = str(key)
         if not name.endswith(self.endings) or any(part[:1] in "._" for part in name.split("/")):
             return False
-        return self.keep(name)
+        parts = name.split("/")
+        return any(part.startswith(self.only) for part in parts) and not (
+            self.but is not None and any(part.startswith(self.but) for part in parts)
+        )
 
 
 PARQUET = Wanted()
@@ -67,6 +66,11 @@ class LogFile:
         """Returns path, size and etag or mtime_ns, as the plan stores them."""
         changed = {"mtime_ns": self.mtime_ns} if self.etag is None else {"etag": self.etag}
         return {"path": self.path, "size": self.size, **changed}
+
+
+def replaced(file: LogFile) -> LogError:
+    """Returns the error that a file is not the one that was listed: the plan holds for that version only."""
+    return LogError("log-changed", f"log file {file.path}: was replaced since it was listed; start again")
 
 
 def unchanged(file: LogFile) -> bool:
@@ -176,24 +180,8 @@ def _first_names(names: Sequence[str]) -> str:
 QUERIES, EVENTS = "ubi_queries", "ubi_events"
 
 
-def _named(key: str, name: str) -> bool:
-    return any(part.startswith(name) for part in key.split("/"))
-
-
-def _no_events(key: str) -> bool:
-    return not _named(key, EVENTS)
-
-
-def _no_queries(key: str) -> bool:
-    return not _named(key, QUERIES)
-
-
-def _events(key: str) -> bool:
-    return _named(key, EVENTS)
-
-
 _ENDINGS = (".parquet", *JSON_ENDINGS)
-_QUERIES = Wanted(_ENDINGS, _no_events)
+_QUERIES = Wanted(_ENDINGS, but=EVENTS)
 
 
 def log_files(log: LogSettings) -> list[LogFile]:
@@ -219,7 +207,7 @@ def event_files(log: LogSettings) -> list[LogFile]:
         ClusterError, OSError: errors of S3.
     """
     if log.events is not None:
-        return _ended(find_log_files(log.events, wanted=Wanted(_ENDINGS, _no_queries, "log.events")))
+        return _ended(find_log_files(log.events, wanted=Wanted(_ENDINGS, but=QUERIES, key="log.events")))
     found: dict[str, LogFile] = {}
     for path in [log.path] if isinstance(log.path, str) else log.path:
         for file in _beside(path):
@@ -231,7 +219,7 @@ def _beside(path: str) -> list[LogFile]:
     """Returns the files of the events that belong to a path of queries."""
     if _is_folder(path):
         try:
-            return find_log_files(path, wanted=Wanted(_ENDINGS, _events))
+            return find_log_files(path, wanted=Wanted(_ENDINGS, EVENTS))
         except LogError as error:
             if QUERIES not in path:
                 words = f"log.path {path}: no {EVENTS}* in this folder; let log.events name them"
@@ -242,7 +230,7 @@ def _beside(path: str) -> list[LogFile]:
             "log-missing", f"log.path {path}: where the events lie does not follow from it; let log.events name them"
         )
     other = f"{before}{EVENTS}{after}"
-    return _ended(find_log_files(other, wanted=Wanted(_ENDINGS, _no_queries, "log.events (by log.path)")))
+    return _ended(find_log_files(other, wanted=Wanted(_ENDINGS, but=QUERIES, key="log.events (by log.path)")))
 
 
 def _is_folder(path: str) -> bool:

@@ -22,7 +22,7 @@ from cluster.errors import LogError, UnavailableError, nearest
 from cluster.http import encodable
 from cluster.storage import object_at, open_file, remote
 from cluster.storage.s3_duckdb import bounded_duckdb, reason
-from jobs.log.files import LogFile, unchanged
+from jobs.log.files import LogFile, replaced, unchanged
 
 HEAD_OBJECTS, HEAD_BYTES = 1000, 1 << 20  # of a file, whose fields tell what it holds
 LINE_BYTES = 1 << 24  # of a line, as for DuckDB
@@ -142,7 +142,7 @@ def _lines(file: LogFile, most: int | None = None, most_bytes: int | None = None
         raise
     except (OSError, pa.ArrowException) as error:
         if isinstance(error, OSError) and error.errno == errno.ESTALE:
-            raise LogError("log-changed", f"log file {file.path}: was replaced since it was listed; start again") from error
+            raise replaced(file) from error
         words = " ".join(str(getattr(error, "strerror", None) or error).split())[:200]
         raise LogError("log-unreadable", f"log file {file.path}: cannot be read ({words}); make it readable") from error
 
@@ -268,7 +268,7 @@ def check_version(file: LogFile) -> None:
     else:
         same = os.path.exists(file.path) and unchanged(file)
     if not same:
-        raise LogError("log-changed", f"log file {file.path}: was replaced since it was listed; start again")
+        raise replaced(file)
 
 
 def _list(name: str) -> str:

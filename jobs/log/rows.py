@@ -43,18 +43,19 @@ def newest(context: str, most: int) -> str:
 
 def values(column: pa.Array) -> pa.StringArray:
     """Returns each row's value as text, maybe null; bytes that are not UTF-8 become U+FFFD, since no id is made of them."""
-    if is_list(column.type):
-        texts = _joined(column, ITEMS).view(pa.string())
-    elif isinstance(column.type, pa.UuidType):
-        texts = pa.array([None if one is None else str(one) for one in column.to_pylist()], pa.string())
-    else:
-        texts = column.cast(pa.string())
+    texts = _joined(column, ITEMS).view(pa.string()) if is_list(column.type) else _as_text(column)
     try:
         texts.validate(full=True)
     except pa.ArrowInvalid:
         raws = texts.view(pa.binary()).to_pylist()
         return pa.array([None if raw is None else raw.decode("utf-8", "replace") for raw in raws], pa.string())
     return texts
+
+
+def _as_text(column: pa.Array) -> pa.StringArray:
+    if isinstance(column.type, pa.UuidType):
+        return pa.array([None if one is None else str(one) for one in column.to_pylist()], pa.string())
+    return column.cast(pa.string())
 
 
 def _joined(lists: pa.Array, separator: str) -> pa.BinaryArray:
@@ -165,10 +166,7 @@ def _log_ids(batch: pa.RecordBatch, file: LogFile, start: int, column: str | Non
     named = pc.binary_join_element_wise(f"{file.name}#", rows, "")
     if column is None:
         return named
-    ids = _column(batch, file, column)
-    if isinstance(ids.type, pa.UuidType):
-        ids = pa.array([None if one is None else str(one) for one in ids.to_pylist()], pa.string())
-    ids = ids.cast(pa.string())
+    ids = _as_text(_column(batch, file, column))
     try:
         ids.validate(full=True)
     except pa.ArrowInvalid as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 from typing import Annotated, Any, Literal
 
@@ -14,16 +15,10 @@ def day(value: Any) -> Any:
     """Returns a date as YYYY-MM-DD; raises ValueError for a text that is none."""
     if isinstance(value, datetime.date):  # as YAML reads one that is not quoted
         return value.isoformat()
-    if isinstance(value, str) and value == _iso(value):
-        return value
+    with contextlib.suppress(TypeError, ValueError):
+        if value == datetime.datetime.strptime(value, "%Y-%m-%d").date().isoformat():
+            return value
     raise ValueError(f"{value!r} is not a date; write it as 2026-01-31")
-
-
-def _iso(text: str) -> str | None:
-    try:
-        return datetime.datetime.strptime(text, "%Y-%m-%d").date().isoformat()
-    except ValueError:
-        return None
 
 
 def _path_or_paths(value: Any) -> Any:

@@ -24,7 +24,7 @@ from jobs.job.prepare import Prepared
 from jobs.job.shipping import package_folders
 from jobs.log.dedup import dedup
 from jobs.plan.estimate import SAMPLE, estimate
-from jobs.plan.work import ablation_rows, all_searches, planned_ablation
+from jobs.plan.work import ablation_rows, all_searches, planned_saving
 from jobs.run.draft import check_version
 from jobs.run.finish import unwritten_tables
 from jobs.run.job import Job, run_of
@@ -114,7 +114,13 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None)
         "pools": {name: pool._asdict() for name, pool in pools.items()},
         "there": resources + whose,
         "sized": sized,
-    } | ({} if ablation is None else {"ablation": planned_ablation(ablation, counts["queries"])})
+    } | ({} if ablation is None else {"ablation": _shared(ablation, counts["queries"])})
+
+
+def _shared(ablation: Job, queries: int) -> dict[str, Any]:
+    """Returns the arms of an ablation and what they share."""
+    saving = planned_saving(ablation.compiled, queries)
+    return {"arms": len(ablation.compiled.arms), "folder": ablation.prepared.storage.root} | saving.values()
 
 
 def plan_table(planned: dict[str, Any]) -> Table:

@@ -11,7 +11,6 @@ from jobs.chain.arms.compile import Compiled
 from jobs.chain.arms.needs import KINDS, arm_needs
 from jobs.chain.arms.requests import at_most
 from jobs.config.config import Config
-from jobs.run.job import Job
 from jobs.run.spending import requests_per_query
 from jobs.runs.folder import RunFolder
 from jobs.tables import ORIGINAL
@@ -120,18 +119,6 @@ def _searches(compiled: Compiled) -> int:
             else:
                 found |= {(key, *text) for text in texts if name in search.routes.get(str(text[0]), search.retrievers)}
     return sum(len(work.retrievers[key].search_names) for key, *_ in found)
-
-
-def planned_ablation(ablation: Job, queries: int) -> dict[str, Any]:
-    """Returns the arms of an ablation and what they share, as JSON-able values.
-
-    Args:
-        ablation: checked.
-        queries: of the log.
-    """
-    arms = ablation.compiled.arms
-    saving = planned_saving(ablation.compiled, queries)
-    return {"arms": len(arms), "folder": ablation.prepared.storage.root} | saving.values()
 
 
 def ablation_rows(planned: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -87,14 +87,12 @@ def next_id(jobs: Iterable[SubmittedJob], base: str) -> str:
 
 def base_of(job_id: str) -> str:
     """Returns an id without the number of its attempt."""
-    match = _ATTEMPT.fullmatch(job_id)
-    return match["base"] if match else job_id
+    return match["base"] if (match := _ATTEMPT.fullmatch(job_id)) else job_id
 
 
 def attempt_of(job_id: str) -> int:
     """Returns the number of the attempt, from 1."""
-    match = _ATTEMPT.fullmatch(job_id)
-    return int(match["attempt"] or 1) if match else 1
+    return int(((match := _ATTEMPT.fullmatch(job_id)) and match["attempt"]) or 1)
 
 
 def find_job(jobs: Iterable[SubmittedJob], *targets: str) -> SubmittedJob:

@@ -26,18 +26,22 @@ Value = TypeVar("Value")
 PATIENCE_SECONDS = 10.0
 
 
-def within(seconds: float, work: Callable[[], Value], late: Value) -> Value:
-    """Returns what a function returns; `late` if it takes longer: it then goes on in a daemon thread.
+def within(seconds: float, work: Callable[[], Value], late: Value, failed: Callable[[Exception], Value]) -> Value:
+    """Returns what a function returns.
 
     Args:
         seconds: How long it is waited for.
-        work: The function; it raises nothing.
-        late: Stands in for its value.
+        work: The function.
+        late: Stands in for its value if it takes longer: it then goes on in a daemon thread.
+        failed: Stands in for its value if what it reads is not there, or not as it should be.
     """
     found = [late]
 
     def call() -> None:
-        found[0] = work()
+        try:
+            found[0] = work()
+        except (DmqrError, OSError, ValueError, KeyError) as error:
+            found[0] = failed(error)
 
     thread = threading.Thread(target=call, name="within", daemon=True)
     thread.start()
@@ -63,14 +67,8 @@ def expected(config: Config, patience: float = PATIENCE_SECONDS) -> Expected:
         config: Of the job.
         patience: Seconds after which it is given up.
     """
-
-    def find() -> Expected:
-        try:
-            return _by_last_run(config)
-        except (DmqrError, OSError, ValueError) as error:
-            return Expected(None, " ".join(str(error).split()))
-
-    return within(patience, find, Expected(None, f"the output or the log does not answer within {patience:g} s"))
+    late = Expected(None, f"the output or the log does not answer within {patience:g} s")
+    return within(patience, lambda: _by_last_run(config), late, lambda error: Expected(None, " ".join(str(error).split())))
 
 
 def _by_last_run(config: Config) -> Expected:
@@ -104,20 +102,14 @@ def lost_run(job: SubmittedJob, patience: float = PATIENCE_SECONDS) -> str | Non
         job: That the server says works.
         patience: Seconds after which it is given up.
     """
-
-    def find() -> str | None:
-        try:
-            return next(iter(_lost_runs(job)), None)
-        except (DmqrError, OSError, ValueError, KeyError):
-            return None  # the output is not for this machine to read: what the server says counts
-
-    return within(patience, find, None)
+    # an output that is not for this machine to read: what the server says counts
+    return within(patience, lambda: _lost_run(job), None, lambda error: None)
 
 
-def _lost_runs(job: SubmittedJob) -> list[str]:
+def _lost_run(job: SubmittedJob) -> str | None:
     name, label, place = run_of(job)
     if not name or not place:
-        return []
+        return None
     output, now, found = open_storage(place), time.time(), []
     for folder, _ in find_runs(output, name, label):
         last = holder(open_storage(output.url(folder)), now)
@@ -125,6 +117,6 @@ def _lost_runs(job: SubmittedJob) -> list[str]:
         if last is None or last.job != job.id or last.began < job.started:
             continue
         if last.alive or last.released:
-            return []
+            return None
         found.append(output.url(folder))
-    return found
+    return found[0] if found else None
