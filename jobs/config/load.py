@@ -166,12 +166,7 @@ def _fill(value: Any, date: str) -> Any:
 
 
 def problem(path: str, error: ValidationError) -> tuple[str, str]:
-    """Returns the error code and the message of the first problem, with the keys of the others.
-
-    Args:
-        path: names the config in the message.
-        error: what its validation raised.
-    """
+    """Returns the error code and the message, which begins with `path`, of the first problem, with the keys of the others."""
     problems = error.errors()
     first = next((one for one in problems if one["type"] == "extra_forbidden"), problems[0])  # often the cause of a missing key
     others = dict.fromkeys(".".join(_place(one["loc"])[0]) for one in problems if one is not first)

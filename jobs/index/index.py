@@ -22,12 +22,7 @@ from retrievers.local.fields import local_indexes
 
 
 def index(config: Config, corpus: Sequence[str], progress: LiveDisplay) -> list[dict[str, Any]]:
-    """Builds every index of the config from the corpus, unless it exists with the same corpus and settings.
-
-    Args:
-        config: the job's config.
-        corpus: paths and URLs of the corpus's Parquet files or folders.
-        progress: shows the progress.
+    """Builds every index of the config from Parquet files or folders, unless it exists with the same corpus and settings.
 
     Returns:
         For each index `index` (its place), `documents` (their number), `without_text` (those whose text is null or blank),

@@ -31,12 +31,7 @@ def build_on_s3(
 ) -> IndexSummary:
     """Builds a local index into a folder on S3, as `retrievers.local.build.build_local_index` does into a local one.
 
-    Args:
-        url: the folder on S3.
-        sources: the files of the corpus.
-        fields: what the index holds.
-        show: is called with the phase, the amount done and the total.
-        columns: of the corpus.
+    `show` is called with the phase, the amount done and the total.
 
     Raises:
         RetrieverError: as for a local index, or the folder holds other files, or another process is building the index.

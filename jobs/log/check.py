@@ -90,11 +90,6 @@ def check_log(files: Sequence[LogFile], columns: LogColumns) -> list[RowGroup]:
 def has_values(file: LogFile, columns: LogColumns, name: str) -> bool:
     """Returns whether a file has a column whose values a query can have: in it, or as a partition of its path.
 
-    Args:
-        file: of the log.
-        columns: that are read.
-        name: of the column.
-
     Raises:
         LogError: the file is not readable, or lacks a column that is read.
     """

@@ -69,15 +69,8 @@ def dedup(
     what `columns` asks for: `context` and each of `values` are chosen as `query` is; where some rows of a query have a value
     and others none, one of the former.
 
+    Works in this process, or if not `local` on the connected Ray, all of whose nodes must reach the log and `storage`.
     Intermediate files are always removed, the tables after an error.
-
-    Args:
-        files: of the log.
-        columns: of the log to read.
-        storage: where the tables are written.
-        shard_size: queries per shard.
-        local: whether to work in this process; else on the connected Ray, all of whose nodes must reach the log and
-            `storage`.
 
     Raises:
         LogError: no rows, no usable query, a damaged file, an invalid count, or a log_id with several queries.

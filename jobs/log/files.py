@@ -217,7 +217,7 @@ def event_files(log: LogSettings) -> list[LogFile]:
 
 def _beside(path: str) -> list[LogFile]:
     """Returns the files of the events that belong to a path of queries."""
-    if _is_folder(path):
+    if object_at(path) is None if remote(path) else os.path.isdir(path):
         try:
             return find_log_files(path, wanted=Wanted(_ENDINGS, EVENTS))
         except LogError as error:
@@ -231,10 +231,6 @@ def _beside(path: str) -> list[LogFile]:
         )
     other = f"{before}{EVENTS}{after}"
     return _ended(find_log_files(other, wanted=Wanted(_ENDINGS, but=QUERIES, key="log.events (by log.path)")))
-
-
-def _is_folder(path: str) -> bool:
-    return object_at(path) is None if remote(path) else os.path.isdir(path)
 
 
 def _ended(files: list[LogFile]) -> list[LogFile]:

@@ -28,10 +28,7 @@ class Groups(NamedTuple):
 def group_rows(rows: pa.Table, max_chars: int, filters: Sequence[tuple[str, str]] = ()) -> Groups:
     """Returns the groups of rows, a table as of `rows_schema`.
 
-    Args:
-        rows: of the log.
-        max_chars: the most code points of a query.
-        filters: (field of the index, column of the log) whose values are part of a query's identity.
+    Queries have at most `max_chars` code points; values of `filters` (field, column) are of their identity.
     """
     codes, raws = encode(rows.column("text"))
     digests, rejections = judge_all(raws, max_chars)

@@ -59,12 +59,7 @@ def json_fields(file: LogFile) -> LineFields | None:
 
 
 def check_fields(file: LogFile, fields: LineFields, columns: Iterable[tuple[str, str]]) -> None:
-    """Checks that a file has the columns that are read, or its partitions do.
-
-    Args:
-        file: of the log.
-        fields: of its first objects.
-        columns: the config key that names a column, for messages, and the column.
+    """Checks that a file with these first fields has the `columns` that are read (config key, column), or its partitions do.
 
     Raises:
         LogError: it lacks one.

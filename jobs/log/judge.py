@@ -43,9 +43,7 @@ def judge(text: str, max_chars: int, context: str = "") -> bytes | Rejection:
 def judge_all(texts: pa.BinaryArray, max_chars: int) -> tuple[npt.NDArray[np.uint8], dict[int, Rejection]]:
     """Returns the ids of texts, shape (texts, 16) bytes, and index -> rejection; a rejected text has an id of zeros.
 
-    Args:
-        texts: as read from a file: maybe not valid UTF-8 (lone surrogates are invalid, too).
-        max_chars: the most code points of a query.
+    Texts are as read from a file: maybe not valid UTF-8 (lone surrogates are invalid, too).
     """
     raws = texts.to_numpy(zero_copy_only=False)
     plain = pc.and_(_plain(texts), pc.less_equal(pc.binary_length(texts), max_chars)).to_numpy(zero_copy_only=False)

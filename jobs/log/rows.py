@@ -22,9 +22,7 @@ ITEMS = "; "  # joins the items of a value
 def contexts(column: pa.Array, most: int) -> pa.BinaryArray:
     """Returns each row's context, maybe null, maybe not UTF-8; of a long one only what `newest` keeps.
 
-    Args:
-        column: text, or lists of text: the turns, oldest first.
-        most: code points that are kept.
+    The column has text, or lists of text: the turns, oldest first.
     """
     texts = _joined(column, TURNS) if is_list(column.type) else column.cast(pa.string()).cast(pa.binary())
     long = pc.fill_null(pc.greater(pc.binary_length(texts), most), False)

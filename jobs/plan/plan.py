@@ -45,12 +45,8 @@ SHARD_TABLES = ("rewrites", "selections", "results", "scores", "costs", "runs", 
 def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None) -> dict[str, Any]:
     """Returns the planned, committed and remaining work of a run as JSON-able values; writes nothing.
 
-    With an ablation that is not finished, engines and pools are those of its arms, which have all that the run has.
-
-    Args:
-        prepared: the job.
-        progress: shows what is being done.
-        ablation: what `ablate` would do with the same config; None: it names no arms.
+    With an `ablation` of the same config that is not finished, engines and pools are those of its arms, which have all that
+    the run has.
 
     Raises:
         DmqrError: the run, or the ablation, would be refused.
@@ -69,7 +65,11 @@ def plan(prepared: Prepared, progress: LiveDisplay, ablation: Job | None = None)
         check_inputs(stored, prepared.inputs, storage.root)
         if storage.stat(SUCCESS) is None:
             check_version(stored, storage.root)
-        counts, shards, texts = stored.counts, len(stored.shards), _stored_texts(prepared, stored)
+        counts, shards, texts = (
+            stored.counts,
+            len(stored.shards),
+            _texts(pq.ParquetFile(prepared.storage.open(file.key)) for file in stored.tables["queries"]),
+        )
     done = list(manifests(storage))
     finished = storage.stat(SUCCESS) is not None
     if not finished:
@@ -223,10 +223,6 @@ def _texts(files: Iterable[pq.ParquetFile]) -> list[str]:
     return []
 
 
-def _stored_texts(prepared: Prepared, stored: Plan) -> list[str]:
-    return _texts(pq.ParquetFile(prepared.storage.open(file.key)) for file in stored.tables["queries"])
-
-
 def _downloads(config: Config) -> dict[str, int]:
     """Returns the reranker -> bytes, if a run would fetch it from a hub."""
     if config.rerank.kind != "cross_encoder":
@@ -240,13 +236,7 @@ def _pools(
 ) -> tuple[dict[str, Pool], str, str]:
     """Returns the pools, a description of the resources, and by what pools with `auto` are sized.
 
-    Connects to Ray only if the pools depend on its resources.
-
-    Args:
-        prepared: the job.
-        progress: shows what is being done.
-        requested: its pools.
-        shards: their number, where nothing is planned yet.
+    Connects to Ray only if the pools depend on its resources. `shards`: their number, where nothing is planned yet.
     """
     address = prepared.config.cluster.address
     if address == IN_PROCESS:

@@ -17,13 +17,7 @@ from jobs.tables import ORIGINAL
 
 
 def searches_of_query(config: Config, retriever: str, texts: Mapping[str, int]) -> int:
-    """Returns the most searches of a query by a retriever.
-
-    Args:
-        config: the job's config.
-        retriever: its name.
-        texts: strategy -> its lists of a query and retriever, at most.
-    """
+    """Returns the most searches of a query by a retriever; `texts`: strategy -> its lists of a query and retriever, at most."""
     routed = [strategy for strategy in texts if retriever in config.retrieve.route(strategy)]
     if not config.retrieve.retrievers[retriever].together:
         every = sum(texts[strategy] for strategy in routed)
@@ -34,12 +28,7 @@ def searches_of_query(config: Config, retriever: str, texts: Mapping[str, int]) 
 
 
 def all_searches(config: Config, texts: Mapping[str, int]) -> dict[str, int]:
-    """Returns the most searches of a query by the name that they are counted under: a hybrid's are counted apart.
-
-    Args:
-        config: the job's config.
-        texts: strategy -> its lists of a query and retriever, at most.
-    """
+    """Returns `searches_of_query` of all retrievers, by the names they are counted under: a hybrid's are counted apart."""
     return {
         counted: searches_of_query(config, name, texts)
         for name, settings in config.retrieve.retrievers.items()
@@ -79,12 +68,7 @@ def saved(run: RunFolder) -> Saving:
 
 
 def planned_saving(compiled: Compiled, queries: int) -> Saving:
-    """Returns what an ablation would save at most: how many texts are equal, and how many pairs arms share, shows itself later.
-
-    Args:
-        compiled: the arms.
-        queries: of the log.
-    """
+    """Returns what arms save at most: how many texts are equal, and how many pairs arms share, shows itself later."""
     naive, answered = dict.fromkeys(KINDS, 0), [arm for arm in compiled.arms if not arm.members]
     work = compiled.work
     readings = {answer.arm: work.readings[work.searches[answer.search].reading] for answer in work.answers}

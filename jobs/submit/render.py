@@ -113,12 +113,7 @@ def rendered(
 def job_name(name: str, verb: Verb = "run", label: str | None = None) -> str:
     """Returns the name of a job in Kubernetes: short enough that a date may follow, and no other job's.
 
-    A name that is changed or cut, or that has more in it, ends with a hash of all of it.
-
-    Args:
-        name: of the config.
-        verb: what the job does; one that is no run has it in its name.
-        label: of the run.
+    It ends with the verb, if that is no run. A name that is changed or cut, or that has a label in it, has a hash of all of it.
 
     Raises:
         ConfigError: it has no letter.

@@ -27,13 +27,9 @@ PATIENCE_SECONDS = 10.0
 
 
 def within(seconds: float, work: Callable[[], Value], late: Value, failed: Callable[[Exception], Value]) -> Value:
-    """Returns what a function returns.
+    """Returns what a function returns; after `seconds` `late` in its place, while it goes on in a daemon thread.
 
-    Args:
-        seconds: How long it is waited for.
-        work: The function.
-        late: Stands in for its value if it takes longer: it then goes on in a daemon thread.
-        failed: Stands in for its value if what it reads is not there, or not as it should be.
+    `failed` makes the value if what the function reads is not there, or not as it should be.
     """
     found = [late]
 
@@ -61,11 +57,8 @@ class Expected:
 def expected(config: Config, patience: float = PATIENCE_SECONDS) -> Expected:
     """Returns the busy time of the last finished run of this name and these settings, by the size of tonight's log.
 
-    Models and indexes behind the same names may be others than those of that run; they are not looked up.
-
-    Args:
-        config: Of the job.
-        patience: Seconds after which it is given up.
+    Models and indexes behind the same names may be others than those of that run; they are not looked up. It is given up after
+    `patience` seconds.
     """
     late = Expected(None, f"the output or the log does not answer within {patience:g} s")
     return within(patience, lambda: _by_last_run(config), late, lambda error: Expected(None, " ".join(str(error).split())))
@@ -96,11 +89,9 @@ def _settings(config: Config) -> dict[str, object]:
 
 
 def lost_run(job: SubmittedJob, patience: float = PATIENCE_SECONDS) -> str | None:
-    """Returns the folder of a job's run whose lease is stale; None: there is none, or it cannot be seen from here.
+    """Returns the folder of a job's run whose lease is stale, though the server says that it works.
 
-    Args:
-        job: That the server says works.
-        patience: Seconds after which it is given up.
+    None: there is none, or it cannot be seen from here within `patience` seconds.
     """
     # an output that is not for this machine to read: what the server says counts
     return within(patience, lambda: _lost_run(job), None, lambda error: None)

@@ -116,12 +116,8 @@ def text_names(texts: Iterable[TextId]) -> dict[TextId, str]:
 def document_counts(config: Config, row: Row, cuts: Cuts | None = None) -> dict[str, int]:
     """Returns the number of documents found, of results, and of the others by the first cut that dropped them.
 
-    The dropped ones and `results` add up to `found`.
-
-    Args:
-        config: the config.
-        row: the query after all stages, with its lists.
-        cuts: of strategies and retrievers that have their own.
+    The dropped ones and `results` add up to `found`. `row` is the query after all stages, with its lists; `cuts` are those of
+    strategies and retrievers that have their own.
     """
     cuts, depth = cuts or Cuts(), config.fuse.depth
     names = ("weight", "position_weight")
