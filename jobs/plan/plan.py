@@ -16,7 +16,7 @@ from rich.text import Text
 from cluster.run.lease import check_free
 from cluster.run.pools import Pool, PoolRequest, local_pools
 from cluster.run.session import IN_PROCESS, InProcessSession, Session, usable_gpus
-from cluster.run.shards import SUCCESS, Plan, check_inputs, manifests, read_plan
+from cluster.run.shards import SUCCESS, check_inputs, manifests, read_plan
 from cluster.storage import open_storage
 from jobs.config.config import Config
 from jobs.job.indexes import encoder_words

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.errors import ConfigError, RewriterError
-from cluster.run.job_server import JobServer, SubmittedJob
+from cluster.run.job_server import JobServer
 from cluster.storage import remote
 from jobs.config.config import Config
 from jobs.job.prepare import read_prices
