@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from cluster.settings import FROZEN, NOT_IDENTITY, Names, Settings
+from cluster.settings import NOT_IDENTITY, Names, Settings
 
 
 def day(value: Any) -> Any:
@@ -40,7 +40,7 @@ def _known_by_format(schema: dict[str, Any]) -> None:
 class LogSettings(Settings):
     """The query log: Parquet files of any columns, or an export of User Behavior Insights (docs/clicks.md)."""
 
-    model_config = ConfigDict(**FROZEN, json_schema_extra=_known_by_format)
+    model_config = ConfigDict(json_schema_extra=_known_by_format)
 
     path: Annotated[Paths, Names.FILE]
     """A file, a folder (hive partitions included) or a list of them."""
