@@ -35,8 +35,7 @@ from jobs.log.rows import newest
 from jobs.run.job import run_of
 from jobs.tables import LOST, ORIGINAL, QUERIES
 from jobs.terminal.formats import unpriced
-from jobs.try_one.given import NOTHING, Given, check_utf8
-from jobs.try_one.trial import Row, Trial, document_counts, one_arm_row
+from jobs.try_one.trial import NOTHING, Given, Row, Trial, check_utf8, document_counts, one_arm_row
 from retrievers.hybrid.settings import indexed_identities
 from retrievers.kinds import all_indexed
 from retrievers.retriever import DocumentStore
