@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from cluster.errors import LogError, UnavailableError, nearest
 from cluster.storage import open_file, remote
 from cluster.storage.ahead import ahead
-from jobs.log.files import LogFile, replaced, unchanged
+from jobs.log.files import LogFile, check_file_version, unchanged
 from jobs.log.json_lines import BYTES_PER_ROW, check_fields, json_fields
 
 _REMEDY = "convert it, or name another column"
@@ -118,23 +118,13 @@ def open_log_file(file: LogFile, columns: LogColumns) -> pq.ParquetFile:
         raise
     except (OSError, pa.ArrowException) as error:
         check_file_version(file, error)
-        raise LogError("log-unreadable", f"log file {file.path}: {_why_unreadable(file.path, error)}") from error
+        raise file.error("log-unreadable", _why_unreadable(file.path, error)) from error
     try:
         _check_columns(file, parquet.schema_arrow, columns)
     except BaseException:
         parquet.close()
         raise
     return parquet
-
-
-def check_file_version(file: LogFile, error: Exception) -> None:
-    """Checks that an error of reading is not that the file was replaced: the plan holds for the listed version only.
-
-    Raises:
-        LogError: the file was replaced.
-    """
-    if isinstance(error, OSError) and error.errno == errno.ESTALE:
-        raise replaced(file) from error
 
 
 def _why_unreadable(path: str, error: Exception) -> str:
@@ -185,26 +175,18 @@ def _check_columns(file: LogFile, schema: pa.Schema, columns: LogColumns) -> Non
         if column is None:
             continue
         if schema.names.count(column) > 1:
-            raise LogError(
-                "log-column", f"log file {file.path}: column {column!r} ({use}) stands in it more than once; name another"
-            )
+            raise file.error("log-column", f"column {column!r} ({use}) stands in it more than once; name another")
         if column in schema.names:
             kind = schema.field(column).type
             if not fits(kind):
-                raise LogError(
-                    "log-column",
-                    f"log file {file.path}: column {column!r} ({use}) holds {kind}, wanted {wanted}; {_REMEDY}",
-                )
+                raise file.error("log-column", f"column {column!r} ({use}) holds {kind}, wanted {wanted}; {_REMEDY}")
         elif column in dict(file.partitions):
             value = dict(file.partitions)[column]
             if column == columns.count_column and value is not None and not re.fullmatch(r"-?\d{1,18}", value):
-                raise LogError(
-                    "log-column",
-                    f"log file {file.path}: partition {column!r} ({use}) is {value!r}, wanted {wanted}; {_REMEDY}",
-                )
+                raise file.error("log-column", f"partition {column!r} ({use}) is {value!r}, wanted {wanted}; {_REMEDY}")
         else:
             names = [*schema.names, *(name for name, _ in file.partitions)]
-            raise LogError("log-column", f"log file {file.path}: no column {column!r} ({use}){nearest(column, names)}")
+            raise file.error("log-column", f"no column {column!r} ({use}){nearest(column, names)}")
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -5,6 +5,7 @@ OpenSearch keeps them in the indexes `ubi_queries` and `ubi_events`; exports tak
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -67,10 +68,24 @@ class LogFile:
         changed = {"mtime_ns": self.mtime_ns} if self.etag is None else {"etag": self.etag}
         return {"path": self.path, "size": self.size, **changed}
 
+    def error(self, code: str, words: str, at: str = "") -> LogError:
+        """Returns an error of the file, or of what is `at` a place in it, such as `, line 3`."""
+        return LogError(code, f"log file {self.path}{at}: {words}")
+
 
 def replaced(file: LogFile) -> LogError:
     """Returns the error that a file is not the one that was listed: the plan holds for that version only."""
-    return LogError("log-changed", f"log file {file.path}: was replaced since it was listed; start again")
+    return file.error("log-changed", "was replaced since it was listed; start again")
+
+
+def check_file_version(file: LogFile, error: Exception) -> None:
+    """Checks that an error of reading is not that the file was replaced: the plan holds for the listed version only.
+
+    Raises:
+        LogError: the file was replaced.
+    """
+    if isinstance(error, OSError) and error.errno == errno.ESTALE:
+        raise replaced(file) from error
 
 
 def unchanged(file: LogFile) -> bool:
@@ -238,5 +253,5 @@ def _ended(files: list[LogFile]) -> list[LogFile]:
     for file in files:
         if not file.path.endswith(_ENDINGS):
             what = f"neither Parquet nor lines of JSON by its name; let it end in one of {', '.join(_ENDINGS)}"
-            raise LogError("log-ubi", f"log file {file.path}: {what}")
+            raise file.error("log-ubi", what)
     return files

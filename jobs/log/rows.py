@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cluster.errors import LogError, UnavailableError
-from jobs.log.check import LogColumns, RowGroup, check_file_version, is_list, one_line, open_log_file
-from jobs.log.files import LogFile
+from cluster.errors import UnavailableError
+from jobs.log.check import LogColumns, RowGroup, is_list, one_line, open_log_file
+from jobs.log.files import LogFile, check_file_version
 from jobs.log.json_lines import json_batches
 
 TURNS = "\n"  # joins the turns of a context
@@ -148,8 +148,9 @@ def _parquet(file: LogFile, groups: list[RowGroup], columns: LogColumns, size: i
             raise
         except (OSError, pa.ArrowException) as error:
             check_file_version(file, error)
-            where = f"log file {file.path}: damaged at or after row {start:,}"
-            raise LogError("log-unreadable", f"{where}: {one_line(error)}; copy it again") from error
+            raise file.error(
+                "log-unreadable", f"damaged at or after row {start:,}: {one_line(error)}; copy it again"
+            ) from error
 
 
 def _column(batch: pa.RecordBatch, file: LogFile, name: str) -> pa.Array:
@@ -168,11 +169,13 @@ def _log_ids(batch: pa.RecordBatch, file: LogFile, start: int, column: str | Non
     try:
         ids.validate(full=True)
     except pa.ArrowInvalid as error:
-        where = f"log file {file.path}, rows {start:,} to {start + len(batch) - 1:,}"
-        raise LogError(
-            "log-value", f"{where}: column {column!r} (log.id_column) holds text that is not UTF-8; convert it"
-        ) from error
+        words = f"column {column!r} (log.id_column) holds text that is not UTF-8; convert it"
+        raise file.error("log-value", words, _rows(start, batch)) from error
     return pc.coalesce(ids, named)
+
+
+def _rows(start: int, batch: pa.RecordBatch) -> str:
+    return f", rows {start:,} to {start + len(batch) - 1:,}"
 
 
 def _counts(batch: pa.RecordBatch, file: LogFile, start: int, column: str | None) -> pa.Int64Array:
@@ -181,11 +184,11 @@ def _counts(batch: pa.RecordBatch, file: LogFile, start: int, column: str | None
     try:
         counts = _column(batch, file, column).cast(pa.int64()).fill_null(1)
     except pa.ArrowInvalid as error:
-        where = f"log file {file.path}, rows {start:,} to {start + len(batch) - 1:,}"
-        raise LogError("log-value", f"{where}: column {column!r} (log.count_column): {one_line(error)}; correct it") from error
+        words = f"column {column!r} (log.count_column): {one_line(error)}; correct it"
+        raise file.error("log-value", words, _rows(start, batch)) from error
     negative = np.flatnonzero(counts.to_numpy() < 0)
     if len(negative):
         row, found = start + int(negative[0]), counts[int(negative[0])]
-        where = f"log file {file.path}, row {row:,}"
-        raise LogError("log-value", f"{where}: column {column!r} (log.count_column) is {found}, wanted 0 or more; correct it")
+        words = f"column {column!r} (log.count_column) is {found}, wanted 0 or more; correct it"
+        raise file.error("log-value", words, f", row {row:,}")
     return counts

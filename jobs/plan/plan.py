@@ -28,7 +28,7 @@ from jobs.plan.work import ablation_rows, all_searches, planned_saving
 from jobs.run.draft import check_version
 from jobs.run.finish import unwritten_tables
 from jobs.run.job import Job, run_of
-from jobs.run.pool_sizes import CALIBRATION, has_auto, known_seconds, seconds_words, with_seconds
+from jobs.run.pool_sizes import CALIBRATION, has_auto, known_seconds, pool_words, seconds_words, with_seconds
 from jobs.run.spending import expected_requests, requests_per_query, tries_per_request
 from jobs.run.unchanged import check_indexes_unchanged
 from jobs.runs.tally import summed
@@ -160,9 +160,7 @@ def plan_table(planned: dict[str, Any]) -> Table:
         table.add_row("reranker", f"{fetched}; --set rerank.kind=none does without one")
     table.add_row("workers", planned["there"])
     for name, pool in planned["pools"].items():
-        gpus = f", {pool['gpus']:g} GPU" if pool["gpus"] else ""
-        workers = f"{pool['workers']} to {pool['most']}" if pool.get("most") else f"{pool['workers']}"
-        table.add_row(f"  {name}", f"{workers} x ({pool['cpus']:g} CPU{gpus})")
+        table.add_row(f"  {name}", pool_words(Pool(**pool)))
     if planned.get("sized"):
         table.add_row("", planned["sized"])
     if "ablation" in planned:

@@ -78,7 +78,7 @@ class PoolSizes:
             if not pending:
                 return
         self._session.resize(with_seconds(self._requests, self._known, len(pending)))
-        sized = "; ".join(pool_words(name, pool) for name, pool in self._session.pools.items())
+        sized = "; ".join(f"{name} {pool_words(pool)}" for name, pool in self._session.pools.items())
         event("pools", f"pools: {sized}; by {seconds_words(self._known)}", **self.values())
         yield pending
 
@@ -142,10 +142,10 @@ def previous_run(prepared: Prepared) -> RunFolder | None:
     return run if run.manifests and same else None
 
 
-def pool_words(name: str, pool: Pool) -> str:
+def pool_words(pool: Pool) -> str:
     """Returns a pool in words."""
     workers = f"{pool.workers} to {pool.most}" if pool.most else f"{pool.workers}"
-    return f"{name} {workers} x ({pool.cpus:g} CPU{f', {pool.gpus:g} GPU' if pool.gpus else ''})"
+    return f"{workers} x ({pool.cpus:g} CPU{f', {pool.gpus:g} GPU' if pool.gpus else ''})"
 
 
 def seconds_words(known: StageSeconds) -> str:
