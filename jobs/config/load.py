@@ -244,7 +244,7 @@ class Field(typing.NamedTuple):
         if isinstance(self.model, dict):
             every = list(self.model.values())
             usual = [one for one in every if not one.model_fields["kind"].is_required()]  # where no kind is given
-            models = [self.model[kind]] if kind in self.model else usual or every
+            models = [self.model[kind]] if isinstance(kind, str) and kind in self.model else usual or every
         found = [_field(one, key) for one in models if key in one.model_fields]
         return found[0] if found and found.count(found[0]) == len(found) else Field(None)
 
