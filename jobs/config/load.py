@@ -242,9 +242,10 @@ class Field(typing.NamedTuple):
             return Field(self.model)
         models: list[Any] = [self.model] if self.model else []
         if isinstance(self.model, dict):
-            every = list(self.model.values())
+            every = [one for one in self.model.values() if key in one.model_fields]
             usual = [one for one in every if not one.model_fields["kind"].is_required()]  # where no kind is given
-            models = [self.model[kind]] if isinstance(kind, str) and kind in self.model else usual or every
+            named = [one for one in every if one is self.model.get(str(kind))]  # an arm may change the kind apart
+            models = named or usual or every
         found = [_field(one, key) for one in models if key in one.model_fields]
         return found[0] if found and found.count(found[0]) == len(found) else Field(None)
 
