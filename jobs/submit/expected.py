@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from cluster.costs import stage_sums
 from cluster.errors import DmqrError
 from cluster.storage import open_storage
+from cluster.storage.ahead import PATIENCE_SECONDS, within
 from jobs.config.config import Config
 from jobs.job.keys import identity, settings_fingerprint
 from jobs.job.pools import with_precisions
 from jobs.log.ubi import log_files
 from jobs.runs.folder import open_run
 from jobs.runs.starts import waited_seconds
-from jobs.submit.patience import PATIENCE_SECONDS, within
 from jobs.terminal.formats import clock
 
 

@@ -8,9 +8,9 @@ from cluster.errors import DmqrError
 from cluster.run.job_server import SubmittedJob
 from cluster.run.lease import holder
 from cluster.storage import open_storage
+from cluster.storage.ahead import PATIENCE_SECONDS, within
 from jobs.runs.folder import find_runs
 from jobs.submit.ids import run_of
-from jobs.submit.patience import PATIENCE_SECONDS, within
 
 
 def lost_run(job: SubmittedJob, patience: float = PATIENCE_SECONDS) -> str | None:
