@@ -24,7 +24,7 @@ from jobs.config.config import Config
 from jobs.job.pools import requested_pools
 from jobs.submit.config_map import config_files
 from jobs.submit.ids import Verb
-from jobs.submit.reachable import servers
+from jobs.submit.reachable import addresses
 
 Kind = Literal["kuberay", "kueue", "cron"]
 
@@ -170,7 +170,7 @@ def _overrides(settings: Sequence[str]) -> list[str]:
 def _server_ports(config: Config, *arms: Config) -> list[int]:
     """Returns the ports of the servers of models (LLMs, encoders, the reranker), and of the collector of traces."""
     traces = config.cluster.traces
-    urls = [server.base_url or "" for server in servers(config, *arms)]
+    urls = addresses(config, *arms)
     urls += [traces.endpoint] if traces and traces.endpoint else []
     return [address.port or (80 if address.scheme == "http" else 443) for address in map(urlsplit, urls)]
 
