@@ -16,20 +16,20 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "rewriters"), str(ROOT / "tests" / "benchmarks")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "benchmarks")]
 
 STRATEGIES = ["general", "keyword", "pseudo_answer", "core_content"]
 ENGINE = {"enforce_eager": True, "max_model_len": 2048, "max_num_seqs": 64, "kv_cache_memory_bytes": 1 << 30}
 
 
 def main() -> None:
-    from tiny_model import make_model
     from vllm_rate import queries
 
     from rewriters.engines.vllm.engine import VllmEngine
     from rewriters.pool import load_pool
     from rewriters.query import Query
     from rewriters.rewriter import Rewriter, Rewriting
+    from tests.support.rewriters.tiny_model import make_model
 
     options = argparse.ArgumentParser()
     options.add_argument("--queries", type=int, default=200)

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import few_stages
 import pytest
-from few_stages import places, stages, two_pools
 
 from cluster.errors import ClusterError
 from cluster.placement import NodeGroup
 from cluster.run.pools import Pool, PoolRequest
 from cluster.run.runner_ray import RayRunner
 from cluster.run.session import Session
+from tests.support.cluster import few_stages
+from tests.support.cluster.few_stages import places, stages, two_pools
 
 pytestmark = pytest.mark.slow
 

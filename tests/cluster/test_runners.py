@@ -7,9 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import few_stages
 import pytest
-from few_stages import EACH, places, stages
 
 from cluster.errors import ClusterError
 from cluster.run.pools import Pool, PoolRequest
@@ -18,6 +16,8 @@ from cluster.run.runner_ray import RayRunner
 from cluster.run.session import Session
 from cluster.run.snapshot import StageProgress
 from cluster.run.stage import Stage, link
+from tests.support.cluster import few_stages
+from tests.support.cluster.few_stages import EACH, places, stages
 
 SHARDS = 4
 POOL = Pool(1, 1, 0)

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from blocks import typed
 
 from retrievers.elastic.connection import Connection
 from retrievers.elastic.passages import PASSAGE, CorpusLoader, text_hash
 from retrievers.elastic.settings import ElasticSettings
+from tests.support.retrievers.blocks import typed
 
 BLOCK = {"kind": "elastic", "index": "docs", "url_env": "NINE_URL"}
 STORED = {"title. the sea": [1.0, 0.0], "title. the moon": [0.0, 1.0]}

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from blocks import typed
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from cluster.errors import RetrieverError
 from retrievers.hybrid.retriever import Hybrid, fused_lists, search_shares
 from retrievers.hybrid.settings import HybridSettings, all_indexed, with_indexed
 from retrievers.retriever import Embedder, JoinedText, RankedLists, SearchText, open_retriever, retriever_identity
+from tests.support.retrievers.blocks import typed
 
 Ranking = list[tuple[str, float]]
 TEXTS = [SearchText("light of a lamp at sea"), SearchText("bread and yeast", "passage"), SearchText("xyzzy")]

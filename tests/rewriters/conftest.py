@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rewriters.engines.openai.engine import OpenaiEngine
-from tests.rewriters.fake_server import FakeServer
+from tests.support.rewriters.fake_server import FakeServer
 
 Opened = Callable[..., OpenaiEngine]
 

@@ -19,7 +19,7 @@ from cluster.errors import RewriterError
 from rewriters.engines import Completion, Request
 from rewriters.engines.openai.aimd import AimdLimit
 from rewriters.engines.openai.engine import OpenaiEngine
-from tests.rewriters.fake_server import FAULTS, FakeServer, Reply, after, completion, refusal
+from tests.support.rewriters.fake_server import FAULTS, FakeServer, Reply, after, completion, refusal
 
 KEY = "sk-very-secret-0123456789"
 SCHEMA = {"type": "object", "properties": {"general": {"type": "string"}}}

@@ -16,7 +16,7 @@ import pytest
 
 from cluster.errors import RewriterError
 from rewriters.engines.openai.engine import OpenaiEngine
-from tests.rewriters.fake_server import FakeServer, Reply, refusal
+from tests.support.rewriters.fake_server import FakeServer, Reply, refusal
 
 KEY = "sk-very-secret-0123456789"
 

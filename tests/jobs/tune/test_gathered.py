@@ -8,8 +8,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from report_runs import Query, RunMaker, query_id, stored
-from tuned_runs import half, judged_run, names_of
 
 from jobs.chain.search_texts import Text
 from jobs.chain.stages import retrieve
@@ -22,6 +20,8 @@ from retrievers.fusion import fuse
 from retrievers.retriever import SearchText
 from retrievers.settings import TypoSettings
 from retrievers.typos import with_typos
+from tests.support.jobs.report_runs import Query, RunMaker, query_id, stored
+from tests.support.jobs.tuned_runs import half, judged_run, names_of
 
 
 class Letters:
