@@ -1,7 +1,7 @@
 """Tables over the sets with recorded answers, by the verb `ablate` with a config of this folder.
 
     DMQR_SHARED=FOLDER python tests/benchmarks/ablations.py methods|pools|chosen [--sets scifact,musique,cranfield]
-        [--set KEY=VALUE ...] [--against full,rag_fusion]
+        [--set KEY=VALUE ...] [--against ARM ...]
 
 100 recorded queries of each set; BM25 (english) and exact dense search (MiniLM), 100 hits each; no reranker unless --set says
 so. Prints Markdown: the means of each set, the differences to the baseline, and what holds over all sets. --set is handed to
@@ -177,7 +177,7 @@ def main() -> None:
     parser.add_argument("config", choices=[path.stem for path in sorted(HERE.glob("*.yaml"))])
     parser.add_argument("--sets", default=",".join(DATA).lower())
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--against", default="", metavar="ARM,...")
+    parser.add_argument("--against", action="append", default=[], metavar="ARM")
     parser.add_argument("--work", type=Path, default=Path("/tmp/dmqr-ablations"))
     options = parser.parse_args()
     names = [name for name in DATA if name.lower() in options.sets.split(",")]
@@ -185,7 +185,7 @@ def main() -> None:
     tables = Tables(found, options.work)
     tables.means()
     tables.differences()
-    tables.over_all([arm for arm in options.against.split(",") if arm])
+    tables.over_all(options.against)
 
 
 if __name__ == "__main__":

