@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 from cluster.costs import stage_sums
 from cluster.errors import DmqrError
 from cluster.run.job_server import SubmittedJob
 from cluster.run.lease import holder
 from cluster.storage import open_storage
+from cluster.storage.ahead import PATIENCE_SECONDS, within
 from jobs.config.config import Config
 from jobs.job.keys import identity, settings_fingerprint
 from jobs.job.pools import with_precisions
@@ -21,28 +19,6 @@ from jobs.runs.folder import find_runs, open_run
 from jobs.runs.starts import waited_seconds
 from jobs.submit.ids import run_of
 from jobs.terminal.formats import clock
-
-Value = TypeVar("Value")
-PATIENCE_SECONDS = 10.0
-
-
-def within(seconds: float, work: Callable[[], Value], late: Value, failed: Callable[[Exception], Value]) -> Value:
-    """Returns what a function returns; after `seconds` `late` in its place, while it goes on in a daemon thread.
-
-    `failed` makes the value if what the function reads is not there, or not as it should be.
-    """
-    found = [late]
-
-    def call() -> None:
-        try:
-            found[0] = work()
-        except (DmqrError, OSError, ValueError, KeyError) as error:
-            found[0] = failed(error)
-
-    thread = threading.Thread(target=call, name="within", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    return found[0]
 
 
 @dataclass(frozen=True)
@@ -60,8 +36,14 @@ def expected(config: Config, patience: float = PATIENCE_SECONDS) -> Expected:
     Models and indexes behind the same names may be others than those of that run; they are not looked up. It is given up after
     `patience` seconds.
     """
-    late = Expected(None, f"the output or the log does not answer within {patience:g} s")
-    return within(patience, lambda: _by_last_run(config), late, lambda error: Expected(None, " ".join(str(error).split())))
+
+    def find() -> Expected:
+        try:
+            return _by_last_run(config)
+        except (DmqrError, OSError, ValueError) as error:
+            return Expected(None, " ".join(str(error).split()))
+
+    return within(patience, find, Expected(None, f"the output or the log does not answer within {patience:g} s"))
 
 
 def _by_last_run(config: Config) -> Expected:
@@ -93,14 +75,20 @@ def lost_run(job: SubmittedJob, patience: float = PATIENCE_SECONDS) -> str | Non
 
     None: there is none, or it cannot be seen from here within `patience` seconds.
     """
-    # an output that is not for this machine to read: what the server says counts
-    return within(patience, lambda: _lost_run(job), None, lambda error: None)
+
+    def find() -> str | None:
+        try:
+            return next(iter(_lost_runs(job)), None)
+        except (DmqrError, OSError, ValueError, KeyError):
+            return None  # the output is not for this machine to read: what the server says counts
+
+    return within(patience, find, None)
 
 
-def _lost_run(job: SubmittedJob) -> str | None:
+def _lost_runs(job: SubmittedJob) -> list[str]:
     name, label, place = run_of(job)
     if not name or not place:
-        return None
+        return []
     output, now, found = open_storage(place), time.time(), []
     for folder, _ in find_runs(output, name, label):
         last = holder(open_storage(output.url(folder)), now)
@@ -108,6 +96,6 @@ def _lost_run(job: SubmittedJob) -> str | None:
         if last is None or last.job != job.id or last.began < job.started:
             continue
         if last.alive or last.released:
-            return None
+            return []
         found.append(output.url(folder))
-    return found[0] if found else None
+    return found
