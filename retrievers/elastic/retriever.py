@@ -150,22 +150,14 @@ def open_retriever(
 
 
 def open_documents(name: str, settings: ElasticSettings, *, patient: bool = False) -> ElasticDocuments:
-    """Opens the documents of an index; see `retrievers.retriever.open_documents`.
-
-    Raises:
-        RetrieverError: As `open_retriever`; the index keeps no text.
-    """
+    """Opens the documents of an index that keeps their texts; raises as `open_retriever`."""
     connection, index, _ = _connect(name, settings, settings.index, patient=patient)
     field = text_field(f"retrieve.retrievers.{name}", settings, index)
     return ElasticDocuments(connection, index, field, settings.max_in_flight, _only(settings, index))
 
 
 def retriever_identity(name: str, settings: ElasticSettings) -> dict[str, Any]:
-    """Returns the identity of a retriever without opening it; see `retrievers.retriever.retriever_identity`.
-
-    Raises:
-        RetrieverError: As `open_retriever`.
-    """
+    """Returns the identity of a retriever without opening it; raises as `open_retriever`."""
     connection, index, _ = _connect(name, settings, settings.index)
     with contextlib.closing(connection):
         return _identity(name, settings, index, connection)
