@@ -11,6 +11,7 @@ import importlib.util
 import json
 import os
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -115,19 +116,22 @@ def model_identity(name: str, code: bool = False) -> str:
     folder = local_folder(name)
     if folder is None:
         return f"commit:{_commit(name)}"
-    paths = _model_files(folder) + (sorted(folder.glob("*.py")) if code else [])
-    files = tuple((str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in paths)
-    return f"sha256:{_content_hash(files)}"
+    return _identity_of(_model_files(folder) + (sorted(folder.glob("*.py")) if code else []))
 
 
 def file_hash(folder: Path) -> str:
     """Returns `sha256:...` of the files of a folder of a model's module, such as `2_Dense/`."""
-    return f"sha256:{_content_hash(tuple((str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in _module_files(folder)))}"
+    return _identity_of([f for f in (folder / "config.json", module_weights(folder)) if f.is_file()])
 
 
-def _module_files(folder: Path) -> list[Path]:
-    weights = next((folder / f for f in ("model.safetensors", "pytorch_model.bin") if (folder / f).is_file()), None)
-    return [f for f in (folder / "config.json", weights) if f is not None and f.is_file()]
+def module_weights(folder: Path) -> Path:
+    """Returns the file with the weights of a model's module, such as `2_Dense/`; of none the first that could be."""
+    files = [folder / "model.safetensors", folder / "pytorch_model.bin"]
+    return next(filter(Path.is_file, files), files[0])
+
+
+def _identity_of(files: Iterable[Path]) -> str:
+    return f"sha256:{_content_hash(tuple((str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files))}"
 
 
 def at_commit(name: str) -> str:
