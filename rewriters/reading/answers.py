@@ -136,12 +136,13 @@ def _failed(call: Call, answered: Answered, *, unreadable: bool = False) -> Answ
     if not answered:
         return Answers([], [], "missing", f"no completion came for request {call.name!r}", None, 0, "", call.prompt_hash)
     request, completion = answered[0]
-    reason: str | None
-    reason, message = completion.error_reason or "empty", completion.error_message or "the engine gave no text"
+    ended = None
     if completion.error_reason is None and completion.text is not None:
-        if (reason := _unreadable(completion) if unreadable else None) is None:
+        ended = _unreadable(completion) if unreadable else None
+        if ended is None:
             return None
-        message = None
+    reason = ended or completion.error_reason or "empty"
+    message = None if ended else completion.error_message or "the engine gave no text"
     return Answers([], [], reason, message, _raw(completion), completion.attempts, completion.model, request.prompt_hash)
 
 
