@@ -61,7 +61,7 @@ def model_config(name: str) -> dict[str, Any]:
         RetrieverError: There is no such model, or the file is not JSON.
     """
     local = local_folder(name)
-    return read_json((local or _fetched_config(name)) / "config.json")
+    return read_json((local or _fetched(name, config_alone=True)) / "config.json")
 
 
 Json = TypeVar("Json", dict[str, Any], list[dict[str, Any]])
@@ -74,7 +74,7 @@ def description(name: str) -> Path:
         RetrieverError: There is no such model.
     """
     local = local_folder(name)
-    return local or _fetched_description(name)
+    return local or _fetched(name, config_alone=False)
 
 
 def read_json(path: Path, kind: type[Json] = dict) -> Json:  # type: ignore[assignment]
@@ -244,24 +244,13 @@ def _commit(name: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def _fetched_config(name: str) -> Path:
-    from huggingface_hub import hf_hub_download
+def _fetched(name: str, *, config_alone: bool) -> Path:
+    from huggingface_hub import hf_hub_download, snapshot_download
 
-    repo, _ = _hub_parts(name)
-    commit = _commit(name)
+    (repo, _), commit = _hub_parts(name), _commit(name)
     try:
-        return Path(hf_hub_download(repo, "config.json", revision=commit)).parent
-    except Exception as e:
-        return _cached(name, e)
-
-
-@lru_cache(maxsize=64)
-def _fetched_description(name: str) -> Path:
-    from huggingface_hub import snapshot_download
-
-    repo, _ = _hub_parts(name)
-    commit = _commit(name)
-    try:
+        if config_alone:
+            return Path(hf_hub_download(repo, "config.json", revision=commit)).parent
         return Path(snapshot_download(repo, revision=commit, allow_patterns=list(_DESCRIPTION)))
     except Exception as e:
         return _cached(name, e)
