@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 from cluster.costs import stage_sums
 from cluster.errors import DmqrError
 from cluster.run.job_server import SubmittedJob
 from cluster.run.lease import holder
 from cluster.storage import open_storage
+from cluster.storage.ahead import PATIENCE_SECONDS, within
 from jobs.config.config import Config
 from jobs.job.keys import identity, settings_fingerprint
 from jobs.job.pools import with_precisions
@@ -21,28 +19,6 @@ from jobs.runs.folder import find_runs, open_run
 from jobs.runs.starts import waited_seconds
 from jobs.submit.ids import run_of
 from jobs.terminal.formats import clock
-
-Value = TypeVar("Value")
-PATIENCE_SECONDS = 10.0
-
-
-def within(seconds: float, work: Callable[[], Value], late: Value) -> Value:
-    """Returns what a function returns; `late` if it takes longer: it then goes on in a daemon thread.
-
-    Args:
-        seconds: How long it is waited for.
-        work: The function; it raises nothing.
-        late: Stands in for its value.
-    """
-    found = [late]
-
-    def call() -> None:
-        found[0] = work()
-
-    thread = threading.Thread(target=call, name="within", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    return found[0]
 
 
 @dataclass(frozen=True)
@@ -57,11 +33,8 @@ class Expected:
 def expected(config: Config, patience: float = PATIENCE_SECONDS) -> Expected:
     """Returns the busy time of the last finished run of this name and these settings, by the size of tonight's log.
 
-    Models and indexes behind the same names may be others than those of that run; they are not looked up.
-
-    Args:
-        config: Of the job.
-        patience: Seconds after which it is given up.
+    Models and indexes behind the same names may be others than those of that run; they are not looked up. It is given up after
+    `patience` seconds.
     """
 
     def find() -> Expected:
@@ -98,11 +71,9 @@ def _settings(config: Config) -> dict[str, object]:
 
 
 def lost_run(job: SubmittedJob, patience: float = PATIENCE_SECONDS) -> str | None:
-    """Returns the folder of a job's run whose lease is stale; None: there is none, or it cannot be seen from here.
+    """Returns the folder of a job's run whose lease is stale, though the server says that it works.
 
-    Args:
-        job: That the server says works.
-        patience: Seconds after which it is given up.
+    None: there is none, or it cannot be seen from here within `patience` seconds.
     """
 
     def find() -> str | None:

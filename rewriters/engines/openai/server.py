@@ -16,8 +16,9 @@ from urllib.parse import quote
 
 import aiohttp
 
+from cluster.cause import redacted
 from cluster.errors import RewriterError, nearest
-from cluster.http import ApiKey, encodable, fatal_status, parsed_json, proxy_of, retry_after, server_address
+from cluster.http import ApiKey, fatal_status, parsed_json, proxy_of, retry_after, server_address
 from rewriters.engines.openai.protocol import ChatProtocol, RequestFailure, error_text, is_fatal
 from rewriters.engines.settings import ServerEngineSettings
 
@@ -134,8 +135,8 @@ class ChatServer:
         return RewriterError(code, f"engine {self._kind!r}: {self.redact(message)}")
 
     def redact(self, text: str) -> str:
-        """Returns the text on one line that UTF-8 can hold, with the key replaced by ***."""
-        return encodable(" ".join(self.key.redacted(text).split()))
+        """Returns the text in one line, with the key replaced by ***."""
+        return redacted(text, self.key.sent)
 
     def _new_session(self, seconds: float) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(

@@ -13,7 +13,7 @@ MESSAGES: list[tuple[str, object, str]] = [
      "weights, retriever_weights, original_floor, divide, duplicates, duplicate_chars, redundancy)"),
     ("rewrite.decoding.temprature", 1, "rewrite.decoding.temprature: unknown key; did you mean 'temperature'? (known: temp"),
     ("rewrite.engine.paht", "x", "rewrite.engine.paht: unknown key; did you mean 'path'? (known: kind, path)"),
-    ("rewrite.engine", {"kind": "vlm"}, "rewrite.engine.kind: no kind 'vlm'; did you mean 'vllm'? (known: vllm, openai, anthropic, rec"),
+    ("rewrite.engine", {"kind": "vlm"}, "rewrite.engine.kind: no kind 'vlm'; did you mean 'vllm'? (known: vllm, op"),
     ("rewrite.engine", {"model": "m"}, "rewrite.engine.kind: is missing (known: vllm, openai, anthropic, recorded)"),
     ("rewrite.engine", {"kind": "vllm", "modle": "m"}, "rewrite.engine.modle: unknown key; did you mean 'model'? (known: kin"),
     ("rewrite.engine", {"kind": "openai", "model": "m"}, "rewrite.engine.base_url: is missing"),
