@@ -14,8 +14,8 @@ from typing import Annotated
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from cluster.errors import RewriterError
+from cluster.settings import FROZEN
 from rewriters.pool import OF_THE_QUERY, read_local, read_yaml, with_context
-from rewriters.settings import FROZEN
 from rewriters.strategy import Strategy, one_line, render
 
 REQUEST_NAME = "dmqr_adaptive"

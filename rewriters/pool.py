@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from cluster.errors import RewriterError, nearest
 from rewriters.reading.answer import label_key
-from rewriters.settings import DecodingSettings
+from rewriters.settings import DecodingSettings, is_path
 from rewriters.strategy import CONTEXT, PLAIN_NAME, RESERVED, Strategy, plain_name, render, variables
 
 Entry = str | Mapping[str, Mapping[str, Any]]
@@ -75,11 +75,6 @@ def named(entry: Entry) -> Named:
         if isinstance(parameters, Mapping) and parameters:
             return Named(str(source), parameters)
     raise ValueError(f"should be a name, a path or {{name: {{parameter: value}}}}, found {entry!r}")
-
-
-def is_path(source: str) -> bool:
-    """Returns whether an entry names a file of the user."""
-    return "/" in source or source.endswith((".yaml", ".yml"))
 
 
 def shipped() -> list[str]:

@@ -47,8 +47,8 @@ def submit(options: argparse.Namespace) -> int:
 
 def follow(server: JobServer, job_id: str, verb: str, *, json: bool = False) -> int:
     """Follows a job to its end; returns its exit code. With `json` one JSON object stands for the job's closing table."""
-    from jobs.submit.followed_log import FollowedLog
-    from jobs.submit.following import follow as follow_job
+    from jobs.submit.follow import FollowedLog
+    from jobs.submit.follow import follow as follow_job
 
     log = FollowedLog(output=sys.stderr if json else None)
     try:
@@ -80,9 +80,8 @@ def _render(options: argparse.Namespace) -> int:
     """Prints manifests of Kubernetes for the job; nothing is sent."""
     from jobs.chain.arms.arms import arms_of
     from jobs.submit.config_map import APPLIED_BYTES, config_files
-    from jobs.submit.expected import expected
     from jobs.submit.reachable import doubtful, unseen_paths, unset_variables
-    from jobs.submit.render import DEADLINE_SECONDS, rendered
+    from jobs.submit.render import DEADLINE_SECONDS, expected, rendered
 
     for flag in ("detach", "json", "pip", "uv"):
         if getattr(options, flag):

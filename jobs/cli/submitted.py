@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def logs(options: argparse.Namespace) -> int:
     """Prints the log of a submitted job, and follows it to its end; returns 0, whatever its end, 1 if it is lost."""
-    from jobs.submit.following import follow
+    from jobs.submit.follow import follow
 
     server, job = found_job(options)
     if options.no_follow:
@@ -37,7 +37,7 @@ def logs(options: argparse.Namespace) -> int:
 
 def stop(options: argparse.Namespace) -> int:
     """Has a submitted job admit no more shards and commit those under way, and waits for its end."""
-    from jobs.submit.following import follow
+    from jobs.submit.follow import follow
 
     server, job = found_job(options)
     worked = not job.ended

@@ -15,7 +15,7 @@ from jobs.chain.arms.needs import KINDS
 from jobs.chain.chosen import chosen_counts
 from jobs.chain.guard_counts import FLAG
 from jobs.clicks.interactions import clicked
-from jobs.config.evaluate import EvaluateSettings
+from jobs.config.sections import EvaluateSettings
 from jobs.log.judgements import Judgements
 from jobs.measure.compare.arm_costs import ArmCost, arm_costs
 from jobs.measure.compare.comparison import Comparison, compare
@@ -26,7 +26,7 @@ from jobs.measure.compare.worth import Worth, worth
 from jobs.pages.ablation import ablation_report
 from jobs.pages.comparison import comparison_table, comparison_values
 from jobs.pages.summary import fallback_rows, spending_rows
-from jobs.plan.saving import Saving, saved
+from jobs.plan.work import Saving, saved
 from jobs.runs.folder import REPORT, RunFolder
 from jobs.terminal.formats import known
 from jobs.terminal.tables import facts

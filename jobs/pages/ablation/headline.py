@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from math import isnan
 from typing import TYPE_CHECKING
 
-from jobs.job.changing import noted_changes
+from jobs.job.indexes import noted_changes
 from jobs.measure.compare.notes import looked_notes
 from jobs.measure.compare.standing import FAMILIES, Standing, corrected, verdict
-from jobs.plan.saving import Saving
+from jobs.plan.work import Saving
 from jobs.runs.folder import RunFolder
 from jobs.terminal.formats import number, p_equals, percent, sentence, signed
 

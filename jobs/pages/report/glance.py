@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cluster import costs
 from jobs.chain.error_counts import many_fallbacks
 from jobs.chain.pipeline import COSTED
-from jobs.job.changing import noted_changes
+from jobs.job.indexes import noted_changes
 from jobs.measure.evaluate.evaluate import Evaluation, marked
 from jobs.measure.evaluate.measure import title
 from jobs.pages.report.figures import Figures

@@ -30,7 +30,7 @@ from jobs.pages.ablation.query_chart import main_arms, query_chart
 from jobs.pages.ablation.tables import arm_rows, left_out, noise
 from jobs.pages.charts import linear, spanning
 from jobs.pages.closing import ComparedArms
-from jobs.plan.saving import saved
+from jobs.plan.work import saved
 from jobs.runs.folder import RunFolder
 from jobs.terminal.formats import p_words, shown, signed
 from retrievers.local.build import build_local_index

@@ -32,10 +32,10 @@ from cluster.storage.files import FileStorage
 from cluster.storage.s3 import S3Storage
 from jobs.chain.stages.write import Write
 from jobs.config.config import Config
-from jobs.config.limits import LimitSettings
 from jobs.config.load import load_config
+from jobs.config.sections import LimitSettings
 from jobs.index import actors
-from jobs.job.request_shares import check_shares
+from jobs.job.pools import check_shares
 from jobs.log.check import LogColumns, check_log
 from jobs.log.files import LogFile
 from jobs.run.finish import check_balances, run_balances
@@ -273,6 +273,10 @@ class FakeRunner:
 
     def run(self, places: Iterator[pa.Table]) -> Iterator[dict[str, Any]]:
         yield from ({} for _ in places)
+
+    @property
+    def tracker(self) -> FakeRunner:
+        return self
 
     def seconds_since_heartbeat(self) -> float:
         return 1e9

@@ -1,20 +1,48 @@
-"""How long a job will work, by the last run of its kind: known within seconds, without its models, its indexes or Ray."""
+"""What storage says of a job's runs, if it answers within seconds: how long its kind takes, and whether its driver is gone."""
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from cluster.costs import stage_sums
 from cluster.errors import DmqrError
+from cluster.run.job_server import SubmittedJob
+from cluster.run.lease import holder
 from cluster.storage import open_storage
 from jobs.config.config import Config
 from jobs.job.keys import identity, settings_fingerprint
 from jobs.job.pools import with_precisions
-from jobs.log.ubi import log_files
-from jobs.runs.folder import open_run
+from jobs.log.files import log_files
+from jobs.runs.folder import find_runs, open_run
 from jobs.runs.starts import waited_seconds
-from jobs.submit.patience import PATIENCE_SECONDS, within
+from jobs.submit.ids import run_of
 from jobs.terminal.formats import clock
+
+Value = TypeVar("Value")
+PATIENCE_SECONDS = 10.0
+
+
+def within(seconds: float, work: Callable[[], Value], late: Value) -> Value:
+    """Returns what a function returns; `late` if it takes longer: it then goes on in a daemon thread.
+
+    Args:
+        seconds: How long it is waited for.
+        work: The function; it raises nothing.
+        late: Stands in for its value.
+    """
+    found = [late]
+
+    def call() -> None:
+        found[0] = work()
+
+    thread = threading.Thread(target=call, name="within", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return found[0]
 
 
 @dataclass(frozen=True)
@@ -67,3 +95,36 @@ def _settings(config: Config) -> dict[str, object]:
     """Returns the part of the job's identity that its config decides, as it is resolved on a cluster."""
     there = config.model_copy(update={"cluster": config.cluster.model_copy(update={"address": "auto"})})
     return {"config": identity(with_precisions(there), {}, {}, {})["config"]}
+
+
+def lost_run(job: SubmittedJob, patience: float = PATIENCE_SECONDS) -> str | None:
+    """Returns the folder of a job's run whose lease is stale; None: there is none, or it cannot be seen from here.
+
+    Args:
+        job: That the server says works.
+        patience: Seconds after which it is given up.
+    """
+
+    def find() -> str | None:
+        try:
+            return next(iter(_lost_runs(job)), None)
+        except (DmqrError, OSError, ValueError, KeyError):
+            return None  # the output is not for this machine to read: what the server says counts
+
+    return within(patience, find, None)
+
+
+def _lost_runs(job: SubmittedJob) -> list[str]:
+    name, label, place = run_of(job)
+    if not name or not place:
+        return []
+    output, now, found = open_storage(place), time.time(), []
+    for folder, _ in find_runs(output, name, label):
+        last = holder(open_storage(output.url(folder)), now)
+        # a head that was started anew gives ids once more: a lease from before this job is not its own
+        if last is None or last.job != job.id or last.began < job.started:
+            continue
+        if last.alive or last.released:
+            return []
+        found.append(output.url(folder))
+    return found

@@ -1,7 +1,7 @@
-"""What KubeRay 1.7's operator and Kueue 0.19 refuse of a RayJob, checked before a manifest is written.
+"""What KubeRay 1.7's operator and Kueue 0.19 refuse of a RayJob: nothing that is rendered may be refused.
 
-The operator takes such an object and says so in its status only, hours later perhaps. The rules are those of its
-`ValidateRayJobSpec` and `ValidateRayClusterSpec`, as far as they concern fields that are rendered or that a reader may add.
+The rules are those of the operator's `ValidateRayJobSpec` and `ValidateRayClusterSpec`, as far as they concern fields that are
+rendered or may come to be. Those that a config can break are checked before a manifest is written, too (`check_rayjob`).
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from cluster.errors import ConfigError
-from cluster.kuberay.pods import Manifest
+from cluster.kuberay.manifests import LONGEST_NAME, Manifest
 
-LONGEST_NAME = 47  # of a RayJob: its cluster's name and its services' are longer, and are names of hosts
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")  # DNS-1035
 _VERSION = re.compile(r"v?(\d+)\.(\d+)(\.\d+)*([-+.]?[0-9A-Za-z.+-]*)?")
 _TOKENS_SINCE = (2, 52)
@@ -22,16 +20,6 @@ _ORDER = ("DeleteWorkers", "DeleteCluster", "DeleteSelf")
 _GATED = ("networkPolicy", "tlsOptions", "historyServerOptions")
 _AUTOSCALER_V2 = "RAY_enable_autoscaler_v2"
 _RESOURCES = ("num-cpus", "num-gpus", "memory", "resources")
-
-
-def check_rayjob(manifest: Manifest) -> None:
-    """Refuses a RayJob that the operator or Kueue would refuse.
-
-    Raises:
-        ConfigError: with the first reason.
-    """
-    for why in refusals(manifest):
-        raise ConfigError("manifest", f"RayJob {manifest['metadata'].get('name')}: {why}")
 
 
 def refusals(manifest: Manifest) -> Iterator[str]:

@@ -1,8 +1,8 @@
-"""How much work arms save by sharing it: what each would do alone, beside what is done for all."""
+"""How many searches a query may need, and how much work arms save by sharing it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,10 +10,42 @@ from cluster.costs import stage_sums
 from jobs.chain.arms.compile import Compiled
 from jobs.chain.arms.needs import KINDS, arm_needs
 from jobs.chain.arms.requests import at_most
-from jobs.plan.searches import all_searches
+from jobs.config.config import Config
+from jobs.run.job import Job
 from jobs.run.spending import requests_per_query
 from jobs.runs.folder import RunFolder
 from jobs.tables import ORIGINAL
+
+
+def searches_of_query(config: Config, retriever: str, texts: Mapping[str, int]) -> int:
+    """Returns the most searches of a query by a retriever.
+
+    Args:
+        config: the job's config.
+        retriever: its name.
+        texts: strategy -> its lists of a query and retriever, at most.
+    """
+    routed = [strategy for strategy in texts if retriever in config.retrieve.route(strategy)]
+    if not config.retrieve.retrievers[retriever].together:
+        every = sum(texts[strategy] for strategy in routed)
+        # the original's, and those of the text that is chosen
+        return every if config.rewrite.predictor is None else min(every, (ORIGINAL in routed) + 1)
+    # where its texts as one have no hit, the original is searched by itself
+    return min(len(routed), 2 if ORIGINAL in routed and retriever in config.joining else 1)
+
+
+def all_searches(config: Config, texts: Mapping[str, int]) -> dict[str, int]:
+    """Returns the most searches of a query by the name that they are counted under: a hybrid's are counted apart.
+
+    Args:
+        config: the job's config.
+        texts: strategy -> its lists of a query and retriever, at most.
+    """
+    return {
+        counted: searches_of_query(config, name, texts)
+        for name, settings in config.retrieve.retrievers.items()
+        for counted in settings.search_names(name)
+    }
 
 
 @dataclass(frozen=True)
@@ -88,3 +120,26 @@ def _searches(compiled: Compiled) -> int:
             else:
                 found |= {(key, *text) for text in texts if name in search.routes.get(str(text[0]), search.retrievers)}
     return sum(len(work.retrievers[key].search_names) for key, *_ in found)
+
+
+def planned_ablation(ablation: Job, queries: int) -> dict[str, Any]:
+    """Returns the arms of an ablation and what they share, as JSON-able values.
+
+    Args:
+        ablation: checked.
+        queries: of the log.
+    """
+    arms = ablation.compiled.arms
+    saving = planned_saving(ablation.compiled, queries)
+    return {"arms": len(arms), "folder": ablation.prepared.storage.root} | saving.values()
+
+
+def ablation_rows(planned: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields the rows of the table of `plan`."""
+    yield "ablate", f"{planned['arms']:,} arms over the same queries, each thing that they share done once"
+    for kind in KINDS:
+        naive, executed = planned["naive"][kind], planned["executed"][kind]
+        if naive:
+            times = f"{naive / executed:.1f} times less" if executed < naive else "the pairs that arms share are known later"
+            yield f"  {kind}", f"up to {executed:,} in place of {naive:,}: {times}"
+    yield "  folder", planned["folder"]
