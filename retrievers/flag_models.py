@@ -18,6 +18,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from cluster.cause import one_line
 from cluster.errors import RetrieverError
 from retrievers.models import disable_progress_bars, resolve_model
 
@@ -136,8 +137,3 @@ def _load(what: str, model: str, device: str, trust_remote_code: bool, make: Cal
             "cluster.rerank.gpus as they should be",
         ) from e
     return opened
-
-
-def one_line(error: BaseException) -> str:
-    """Returns the message of a library's error, shortened, for a message on one line."""
-    return " ".join(str(error).split())[:300]
