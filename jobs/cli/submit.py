@@ -81,7 +81,8 @@ def _render(options: argparse.Namespace) -> int:
     from jobs.chain.arms.arms import arms_of
     from jobs.submit.config_map import APPLIED_BYTES, config_files
     from jobs.submit.reachable import doubtful, unseen_paths, unset_variables
-    from jobs.submit.render import DEADLINE_SECONDS, expected, rendered
+    from jobs.submit.render import DEADLINE_SECONDS, rendered
+    from jobs.submit.storage import expected
 
     for flag in ("detach", "json", "pip", "uv"):
         if getattr(options, flag):
