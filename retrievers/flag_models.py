@@ -58,7 +58,12 @@ def open_flag_reranker(
             trust_remote_code=trust_remote_code, **arguments,
         )  # fmt: skip
         if architecture == "encoder":
-            _convert(opened.model, dtype)
+            # FlagReranker loads weights in the precision of their file. Buffers are not converted: the frequencies of rotary
+            # positions stay float32, as when transformers loads a model.
+            import torch
+
+            for weight in opened.model.parameters():
+                weight.data = weight.data.to(getattr(torch, dtype))
         elif dtype == "float16":
             opened.model.half()  # FlagEmbedding would do so at the first call, with all weights on the device in float32
         return opened
@@ -83,17 +88,6 @@ def open_transformer(what: str, model: str, kind: str, dtype: str, device: str, 
         return SimpleNamespace(tokenizer=tokenizer, model=network)
 
     return _load(what, model, device, trust_remote_code, make)
-
-
-def _convert(net: Any, dtype: str) -> None:
-    """Converts the weights of a model, which FlagReranker loads in the precision of their file.
-
-    Buffers are not converted: the frequencies of rotary positions stay float32, as when transformers loads a model.
-    """
-    import torch
-
-    for weight in net.parameters():
-        weight.data = weight.data.to(getattr(torch, dtype))
 
 
 def _library() -> Any:

@@ -85,12 +85,7 @@ class MultiSearch:
         return [hits for hits in found if hits is not None]
 
     def _round(
-        self,
-        searches: Sequence[bytes],
-        left: list[int],
-        found: list[SearchHits | None],
-        tries: dict[int, int],
-        alive: Alive,
+        self, searches: Sequence[bytes], left: list[int], found: list[SearchHits | None], tries: dict[int, int], alive: Alive
     ) -> dict[int, ServerUnavailable]:
         """Sends searches once, enters their hits in `found` and returns the failures.
 
