@@ -17,8 +17,9 @@ from jobs.chain.guard_counts import REQUESTS, found_by_guards, searches_saved
 from jobs.chain.pipeline import COSTED
 from jobs.chain.selection_counts import Selected, selected_by_type
 from jobs.job.indexes import encoder_words
-from jobs.measure.evaluate.evaluate import Evaluation, evaluation_notes, evaluation_values, figure, marked
-from jobs.measure.evaluate.measure import title
+from jobs.measure.evaluate.evaluate import Evaluation, evaluation_notes, evaluation_values
+from jobs.measure.measures import title
+from jobs.measure.notes import figure, marked
 from jobs.runs.folder import REPORT, RunFolder
 from jobs.runs.starts import unknown_losses
 from jobs.tables import ORIGINAL, RUNGS

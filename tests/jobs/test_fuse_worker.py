@@ -16,7 +16,7 @@ from workers import fuser, plain, retrieved
 from workers import rewrite as text_of
 
 from cluster.costs import entry
-from jobs.measure.evaluate.original import fuse_original
+from jobs.measure.original import fuse_original
 from jobs.tables import STORED
 from retrievers.settings import FuseSettings
 

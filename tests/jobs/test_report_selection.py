@@ -18,8 +18,8 @@ from jobs.chain.selection_counts import Selected, selected_by_type
 from jobs.measure.diff.diff import diff, diff_values
 from jobs.measure.diff.moved import Share, moves
 from jobs.measure.evaluate.evaluate import Evaluation
-from jobs.measure.evaluate.measure import MEASURES
 from jobs.measure.evaluate.stored import store_evaluation
+from jobs.measure.measures import MEASURES
 from jobs.pages.diff import diff_page
 from jobs.pages.report.failures import failures
 from jobs.pages.report.figures import Figures

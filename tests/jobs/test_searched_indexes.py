@@ -15,7 +15,7 @@ from jobs.job import changing, indexes
 from jobs.job.changing import read_states, searched_indexes
 from jobs.job.indexes import check_documents
 from jobs.log.judgements import Judgements
-from jobs.measure.evaluate import unknown
+from jobs.measure import unknown
 
 PUBLIC = {"term": {"public": True}}
 HERE = typed({"kind": "elastic", "index": "docs"})

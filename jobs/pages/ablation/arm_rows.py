@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import isfinite, isnan
 from typing import TYPE_CHECKING
 
-from jobs.measure.compare.standing import Standing, corrected, cut_mark, mark, verdict
+from jobs.measure.compare.standing import Standing, cut_mark, mark, verdict
 
 if TYPE_CHECKING:
     from jobs.measure.compare.comparison import Difference
@@ -114,7 +114,7 @@ def _row(found: Standing, arm: str, number: int) -> ArmRow:
         None if isnan(unjudged) else unjudged,
         int(comparison.frame.failed[number]),
         difference,
-        None if difference is None else corrected(difference),
+        None if difference is None else difference.corrected,
         "" if difference is None else verdict(difference, comparison.min_effect),
     )
 

@@ -11,8 +11,8 @@ from statistics import fmean
 
 import numpy as np
 
-from jobs.measure.compare.significance import TIE, holm, paired_test
 from jobs.measure.compare.standing import Standing
+from jobs.measure.significance import TIE, holm, paired_test
 
 WHOLE = "full"
 WITHOUT = "without "

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jobs.measure.compare.significance import TIE
 from jobs.measure.compare.standing import REPEATED, Standing
+from jobs.measure.significance import TIE
 from jobs.pages.ablation.left_out import WHOLE
 
 

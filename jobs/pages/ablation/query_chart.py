@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from jobs.measure.compare.significance import TIE
 from jobs.measure.compare.standing import Standing
+from jobs.measure.significance import TIE
 from jobs.pages.ablation.axes import Axis, linear
 from jobs.pages.ablation.gain_chart import MOST_STEPS, GainChart, gain_chart
 from jobs.pages.ablation.left_out import WHOLE

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cluster.run.shards import Manifest
-from jobs.measure.evaluate.asked_with import NOTHING, AskedWith, asked_with
+from jobs.measure.asked_with import NOTHING, AskedWith, asked_with
 from jobs.pages.report.figures import Case, Figures
 from jobs.runs.folder import RunFolder
 from jobs.runs.reading import database, files, queries_of

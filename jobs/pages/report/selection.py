@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from jobs.chain.selection_counts import Selected
-from jobs.measure.evaluate.asked_with import NOTHING, AskedWith, asked_with
+from jobs.measure.asked_with import NOTHING, AskedWith, asked_with
 from jobs.measure.evaluate.evaluate import Evaluation
 from jobs.pages.report.against import Against, against
 from jobs.pages.report.figures import Figures

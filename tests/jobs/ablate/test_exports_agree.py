@@ -14,7 +14,7 @@ import pytest
 from in_process_runs import run_in_process
 
 from jobs.config.load import load_config
-from jobs.measure.compare.export.trec import write_trec
+from jobs.measure.export.trec import write_trec
 from jobs.pages.closing import PER_QUERY, ComparedArms, compared, write_pages
 from jobs.run.ablation import prepare_ablation
 from jobs.runs.folder import open_run

@@ -15,7 +15,7 @@ from whole_runs import rows
 
 from jobs.config.load import load_config
 from jobs.job.prepare import prepare
-from jobs.measure.compare.export.trec import write_trec
+from jobs.measure.export.trec import write_trec
 from jobs.pages.closing import ComparedArms, closing_page, closing_values, compared, report_of, write_pages
 from jobs.run.ablation import prepare_ablation
 from jobs.runs.folder import open_run

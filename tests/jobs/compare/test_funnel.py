@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from list_folders import Row, arm, list_row, query_ids, ranked, write_folder
 
 from jobs.log.judgements import Judgements
-from jobs.measure.compare.export import lists as list_files
+from jobs.measure import list_portions as list_files
 from jobs.measure.compare.funnel import Funnel, StrategyFunnel, funnel
 from jobs.runs.folder import RunFolder
 
